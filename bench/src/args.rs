@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
@@ -56,7 +57,7 @@ pub(crate) struct CapacityArgs {
     #[arg(long, default_values_t = [1_000_000, 3_000_000, 10_000_000], value_delimiter = ',', value_name = "N,…", value_parser = rows())]
     pub(crate) rows: Vec<u64>,
     /// Share of the rows that memory has room for.
-    #[arg(long, default_value_t = 0.1, value_parser = share)]
+    #[arg(long, default_value_t = 0.1, value_parser = number_in(0.001..=1.0, ""))]
     pub(crate) share: f64,
     /// How often ids are drawn.
     #[arg(long, value_enum, default_value_t = IdLaw::Zipf)]
@@ -65,7 +66,7 @@ pub(crate) struct CapacityArgs {
     #[arg(long, default_value_t = 2, value_parser = RangedU64ValueParser::<u64>::new().range(0..=100))]
     pub(crate) ahead: u64,
     /// Time that the network takes for a sample, microseconds. The thread that looks up and pushes sleeps so long.
-    #[arg(long, default_value_t = 25.0, value_name = "MICROSECONDS", value_parser = microseconds)]
+    #[arg(long, default_value_t = 25.0, value_name = "MICROSECONDS", value_parser = number_in(0.0..=1e6, " microseconds"))]
     pub(crate) compute: f64,
     /// Batches before the measured ones, in which memory gets the rows that are used most.
     #[arg(long, default_value_t = 100)]
@@ -128,7 +129,7 @@ pub(crate) struct ScaleArgs {
     #[arg(long, default_value_t = 4096)]
     pub(crate) batch: usize,
     /// Training before and after each change, seconds.
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = window)]
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = number_in(0.1..=3600.0, " seconds"))]
     pub(crate) window: f64,
     /// Do a tiny run, which only checks that everything works.
     #[arg(long)]
@@ -232,8 +233,7 @@ pub(crate) enum WorkloadName {
     CritZipf,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum MatrixPrecision {
     /// 32 bits.
     F32,
@@ -291,10 +291,10 @@ pub(crate) struct ModesArgs {
     #[arg(long, default_value_t = 400_000, value_parser = at_least_one(), conflicts_with = "job")]
     pub(crate) rows: u64,
     /// Delay between workers and servers, each way, milliseconds.
-    #[arg(long, default_value_t = 1.0, value_name = "MS", value_parser = milliseconds)]
+    #[arg(long, default_value_t = 1.0, value_name = "MS", value_parser = number_in(0.0..=10_000.0, " milliseconds"))]
     pub(crate) delay: f64,
     /// Rate of each server's line, each way, megabits a second. Default: as fast as loopback.
-    #[arg(long, value_name = "MBIT", value_parser = megabits)]
+    #[arg(long, value_name = "MBIT", value_parser = number_in(0.001..=1e6, " megabits a second"))]
     pub(crate) rate: Option<f64>,
     /// Runs of each mode, each with its own seed.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = a_few())]
@@ -313,40 +313,20 @@ pub(crate) struct ModesArgs {
     pub(crate) json: bool,
 }
 
-/// A tenth of a second to an hour.
-fn window(text: &str) -> Result<f64, String> {
-    number_up_to(text, 3600.0).filter(|window| *window >= 0.1).ok_or("expected 0.1 to 3600 seconds".to_owned())
-}
-
-/// Up to ten seconds.
-fn milliseconds(text: &str) -> Result<f64, String> {
-    number_up_to(text, 10_000.0).filter(|delay| *delay >= 0.0).ok_or("expected 0 to 10000 milliseconds".to_owned())
-}
-
-/// From a kilobit to a terabit a second.
-fn megabits(text: &str) -> Result<f64, String> {
-    number_up_to(text, 1e6)
-        .filter(|rate| *rate >= 0.001)
-        .ok_or("expected 0.001 to 1000000 megabits a second".to_owned())
-}
-
-/// Up to a second.
-fn microseconds(text: &str) -> Result<f64, String> {
-    number_up_to(text, 1e6).filter(|time| *time >= 0.0).ok_or("expected 0 to 1000000 microseconds".to_owned())
-}
-
-/// A part of all rows.
-fn share(text: &str) -> Result<f64, String> {
-    number_up_to(text, 1.0).filter(|share| *share >= 0.001).ok_or("expected 0.001 to 1".to_owned())
+/// A number of this range, with its unit for errors.
+fn number_in(
+    range: RangeInclusive<f64>,
+    unit: &'static str,
+) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.parse::<f64>().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("expected {} to {}{unit}", range.start(), range.end()))
+    }
 }
 
 /// Rows are numbered with 32 bits.
 fn rows() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1000..=u64::from(u32::MAX))
-}
-
-fn number_up_to(text: &str, most: f64) -> Option<f64> {
-    text.parse().ok().filter(|number| *number <= most)
 }
 
 /// The most clients or workers. More show nothing on one machine.
@@ -356,6 +336,11 @@ fn a_few() -> RangedU64ValueParser<u64> {
 
 fn at_least_one() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..)
+}
+
+/// The value of an argument as it is written.
+pub(crate) fn value_name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 #[cfg(test)]

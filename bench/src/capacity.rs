@@ -23,7 +23,7 @@ use zagros_table::{ColdStore, Initializer, Optimizer, RequestBuffers, TableConfi
 
 use self::batches::{CheckedBatches, PushCounts, SAMPLES};
 use self::figures::{CapacityFigures, CapacityPoint};
-use self::table::{DIM, TableCase, TableFigures, disk_failed, table_failure, thread_failure};
+use self::table::{DIM, TableCase, TableFigures, thread_failure};
 use crate::args::CapacityArgs;
 
 /// Rows and batches of `--quick`.
@@ -111,11 +111,11 @@ fn measure_table(case: &TableCase<'_>) -> Result<TableFigures, Failure> {
     let store = case
         .budget
         .map(|_| LogStore::open(StoreContent::Scratch, folder.path(), &[config.cold_words()], &LogOptions::default()));
-    let store = store.transpose().map_err(disk_failed)?.map(Arc::new);
+    let store = store.transpose().or_exit(Exit::Storage)?.map(Arc::new);
     let look_ahead = if case.ahead > 0 { case.ahead + HANDED_OVER } else { 0 };
     let cold = store.clone().map(|store| store as Arc<dyn ColdStore>);
     let resources = TableResources { budget: case.budget, cold, look_ahead, ..TableResources::default() };
-    let tables = TableSet::new(1, &[config], resources).map_err(table_failure)?;
+    let tables = TableSet::new(1, &[config], resources).or_exit(Exit::Storage)?;
     let ledger = tended(&tables, || fill(&tables, case.rows))?;
     let mut batches = CheckedBatches { case, tables: &tables, store: store.as_deref(), ledger };
     let figures = tended(&tables, || batches.train_batches())?;
@@ -141,7 +141,7 @@ fn tended<T>(tables: &TableSet, work: impl FnOnce() -> Result<T, Failure>) -> Re
     thread::scope(|scope| {
         let maintenance = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                if tables.maintain().map_err(disk_failed)?.is_idle() {
+                if tables.maintain().or_exit(Exit::Storage)?.is_idle() {
                     thread::sleep(Duration::from_millis(1));
                 }
             }

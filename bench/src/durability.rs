@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, out};
 use zagros_zip::ZipEq;
 
 use crate::args::DurabilityArgs;
@@ -70,12 +70,7 @@ pub(crate) async fn run(args: DurabilityArgs) -> Result<Exit, Failure> {
         figures.rounds.push(runs);
     }
     figures.costs = costs(&figures.rounds);
-    if args.json {
-        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
-    } else {
-        print(&figures);
-    }
-    Ok(Exit::Success)
+    program::print_figures(&figures, args.json, print)
 }
 
 async fn train(folder: &Path, args: &DurabilityArgs, durability: &str) -> Result<DurabilityRun, Failure> {

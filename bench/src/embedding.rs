@@ -10,7 +10,7 @@ use zagros_calibrate::embedding::limits::{self, ByteExchange, SocketLimit};
 use zagros_calibrate::workload::{self, BATCH};
 use zagros_ingest::Batch;
 use zagros_protocol::datapath::Encoding;
-use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
+use zagros_shell::{Exit, Failure, out};
 
 use crate::args::EmbeddingArgs;
 use crate::program;
@@ -29,12 +29,7 @@ pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
         bench.measure_wire(wire, &mut cases).await?;
     }
     let figures = EmbeddingFigures { shape: bench.shape(), cases };
-    if bench.args.json {
-        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
-    } else {
-        figures.print_text();
-    }
-    Ok(Exit::Success)
+    program::print_figures(&figures, bench.args.json, EmbeddingFigures::print_text)
 }
 
 struct EmbeddingBench {
@@ -60,16 +55,11 @@ impl EmbeddingBench {
         let job = workload::parse_job(&self.job_text)?;
         let embedded = self.measure(ServerSide::start_embedded(&job).await?, wire, 1).await?;
         let exchange = ByteExchange::new(&embedded.trained, self.args.dim, wire);
-        cases.push(WireCase::embedded_case(wire, &embedded));
+        cases.push(WireCase::new(wire, "embedded", &embedded, None));
         for clients in self.args.clients.iter().map(|clients| *clients as usize) {
             let limit = limits::measure_loopback(exchange, self.counted(), clients)?;
-            let measured = self
-                .measure(
-                    ServerSide::start_processes(&program::zagros_program()?, &self.job_text, &job).await?,
-                    wire,
-                    clients,
-                )
-                .await?;
+            let side = ServerSide::start_processes(&program::zagros_program()?, &self.job_text, &job).await?;
+            let measured = self.measure(side, wire, clients).await?;
             measured.check_against(&embedded)?;
             cases.push(WireCase::loopback_case(wire, &measured, &embedded, limit));
         }
@@ -173,10 +163,6 @@ struct CaseLimits {
 }
 
 impl WireCase {
-    fn embedded_case(wire: Encoding, measured: &MeasuredCase) -> Self {
-        Self::new(wire, "embedded", measured, None)
-    }
-
     fn loopback_case(wire: Encoding, measured: &MeasuredCase, embedded: &MeasuredCase, limit: SocketLimit) -> Self {
         let floor = CpuMs::new(&embedded.trained).both() + limit.cpu * 1e3;
         let limits = CaseLimits {

@@ -16,7 +16,8 @@ use self::figures::{ModeCase, ModeFigures};
 use self::proxy::NetworkLine;
 use self::workload::{ModeSetting, SERVERS, WORKERS};
 use crate::args::ModesArgs;
-use zagros_shell::{Exit, Failure, OrFailure, err, print_answer, write_file};
+use crate::program;
+use zagros_shell::{Exit, Failure, OrFailure, err, write_file};
 use zagros_zip::ZipEq;
 
 /// Staleness of mode async if hybrid's is not given: the default of both modes.
@@ -44,10 +45,5 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     if let Some(path) = &args.page {
         write_file(path, figures::render_page(&figures))?;
     }
-    if args.json {
-        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
-    } else {
-        figures.print_text();
-    }
-    Ok(Exit::Success)
+    program::print_figures(&figures, args.json, ModeFigures::print_text)
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::process::Command;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, out};
 
 use crate::args::PlanArgs;
 use crate::program::{self, UpRun};
@@ -100,12 +100,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
             }
         }
     }
-    if args.json {
-        print_answer(&serde_json::to_string(&all).or_internal()?)?
-    } else {
-        all.print()
-    }
-    Ok(Exit::Success)
+    program::print_figures(&all, args.json, PlanCases::print)
 }
 
 async fn forecast(args: &PlanArgs, job: &Path, workers: u64) -> Result<ForecastAnswer, Failure> {
@@ -123,30 +118,8 @@ async fn forecast(args: &PlanArgs, job: &Path, workers: u64) -> Result<ForecastA
 }
 
 fn job_text(network: &str, batch: u64, workers: u64, runs: &Path) -> String {
-    format!(
-        r#"
-        name = "plan"
-        [data]
-        format = "criteo"
-        train = "train.txt"
-        [embedding]
-        dim = 16
-        init = {{ kind = "uniform", bound = 0.01 }}
-        optimizer = {{ kind = "adagrad", lr = 0.05 }}
-        [model]
-        {network}
-        [train]
-        batch_size = {batch}
-        [cluster]
-        servers = 1
-        workers = {workers}
-        [output]
-        folder = {runs:?}
-        save_model = false
-        [checkpoint]
-        keep = 0
-        "#
-    )
+    let cluster = format!("servers = 1\nworkers = {workers}\n[checkpoint]\nkeep = 0");
+    program::job_text("plan", "", network, &format!("batch_size = {batch}"), &cluster, runs)
 }
 
 impl PlanCases {

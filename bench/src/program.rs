@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::process::Command;
 use zagros_dense_worker::RunSummary;
 use zagros_plumbing::process::cpu_time_of_children;
-use zagros_shell::{Exit, Failure, OrFailure};
+use zagros_shell::{Exit, Failure, OrFailure, print_answer};
 
 /// The `zagros` in the folder of this program.
 pub(crate) fn zagros_program() -> Result<PathBuf, Failure> {
@@ -21,6 +22,42 @@ fn find_zagros(this: &Path) -> Result<PathBuf, Failure> {
     }
     let what = format!("{} does not exist: this benchmark starts its processes from it", zagros.display());
     Err(Failure::usage(what, "build it with `make build`, or copy `zagros` beside this program"))
+}
+
+/// Prints the figures of a benchmark: as one JSON object, or for people by `print`.
+pub(crate) fn print_figures<T: Serialize>(figures: &T, json: bool, print: impl FnOnce(&T)) -> Result<Exit, Failure> {
+    if json {
+        print_answer(&serde_json::to_string(figures).or_internal()?)?;
+    } else {
+        print(figures);
+    }
+    Ok(Exit::Success)
+}
+
+/// A job on generated rows, with 16 values a row. The other texts are lines of these sections.
+pub(crate) fn job_text(name: &str, data: &str, model: &str, train: &str, cluster: &str, runs: &Path) -> String {
+    format!(
+        r#"
+        name = "{name}"
+        [data]
+        format = "criteo"
+        train = "train.txt"
+        {data}
+        [embedding]
+        dim = 16
+        init = {{ kind = "uniform", bound = 0.01 }}
+        optimizer = {{ kind = "adagrad", lr = 0.05 }}
+        [model]
+        {model}
+        [train]
+        {train}
+        [cluster]
+        {cluster}
+        [output]
+        folder = {runs:?}
+        save_model = false
+        "#
+    )
 }
 
 const DEADLINE: Duration = Duration::from_secs(3600);

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, out};
 
 use self::live_run::{LAST_RECORDED, LiveRun, StepTimes};
 use crate::args::ScaleArgs;
+use crate::program;
 use zagros_calibrate::workload;
 
 /// Members at the start: embedding servers and dense workers.
@@ -21,7 +22,7 @@ const START: (u32, u32) = (2, 1);
 const CHANGES: [&str; 4] = ["servers=4", "servers=3", "workers=3", "workers=2"];
 const MOST_WORKERS: u32 = 3;
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 struct ScaleSize {
     samples: u64,
     batch: usize,
@@ -31,7 +32,7 @@ struct ScaleSize {
 
 const QUICK: ScaleSize = ScaleSize { samples: 20_000, batch: 512, window: 2.0 };
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct ScaleFigures {
     cores: usize,
     size: ScaleSize,
@@ -73,7 +74,7 @@ pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     let undisturbed = live_run::unix_seconds();
     run.wait_for_step(window).await?;
     let undisturbed = undisturbed..live_run::unix_seconds();
-    let mut figures = ScaleFigures::new(size);
+    let mut figures = ScaleFigures { cores: zagros_job::threads::core_count(), size, ..ScaleFigures::default() };
     let mut spans = Vec::new();
     for asked in CHANGES {
         run.wait_for_step(window).await?;
@@ -101,12 +102,7 @@ pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
             longest_freeze_so_far: freeze,
         });
     }
-    if args.json {
-        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
-    } else {
-        print(&figures);
-    }
-    Ok(Exit::Success)
+    program::print_figures(&figures, args.json, print)
 }
 
 /// The job on the rows of `train.csv`, with more epochs than the benchmark waits for.
@@ -121,21 +117,6 @@ fn job(size: ScaleSize) -> String {
 }
 
 impl ScaleFigures {
-    fn new(size: ScaleSize) -> Self {
-        Self {
-            cores: zagros_job::threads::core_count(),
-            size,
-            changes: Vec::new(),
-            longest_undisturbed: 0.0,
-            steps: 0,
-            moves_committed: 0,
-            moves_abandoned: 0,
-            rows_moved: 0,
-            bytes_moved: 0,
-            longest_freeze: 0.0,
-        }
-    }
-
     fn note_status(&mut self, status: &live_run::MoveStatus) {
         self.moves_committed = status.moves_committed;
         self.moves_abandoned = status.moves_abandoned;

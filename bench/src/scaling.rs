@@ -8,15 +8,15 @@ use serde::Serialize;
 use tempfile::TempDir;
 use zagros_dense_worker::RunSummary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, err, out};
 
 use crate::args::ScalingArgs;
 use crate::program::{self, UpRun};
 
 /// Training rows of `--quick`, and its batch size.
 const QUICK: (u64, usize) = (20_000, 512);
-/// Learning rates of the dense network's Adam and of the rows' Adagrad.
-const RATES: (f64, f64) = (0.001, 0.05);
+/// Learning rate of the dense network's Adam.
+const RATE: f64 = 0.001;
 
 #[derive(Debug, Serialize)]
 struct ScalingFigures {
@@ -38,9 +38,9 @@ impl BatchSize {
     /// Adam's steps do not grow with the gradient, so its learning rate takes the square root of the batch's growth.
     fn of_each(self, workers: u32) -> (usize, f64) {
         if self.grows {
-            return (self.samples, RATES.0 * f64::from(workers).sqrt());
+            return (self.samples, RATE * f64::from(workers).sqrt());
         }
-        (self.samples.div_ceil(workers as usize), RATES.0)
+        (self.samples.div_ceil(workers as usize), RATE)
     }
 }
 
@@ -79,47 +79,17 @@ pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
         err!("{workers} worker(s): {:.0} samples/s", run.samples_per_second);
         figures.runs.push(run);
     }
-    if args.json {
-        print_answer(&serde_json::to_string(&figures).or_internal()?)?
-    } else {
-        print(&figures)
-    }
-    Ok(Exit::Success)
+    program::print_figures(&figures, args.json, print)
 }
 
 /// A job with one parser thread and one network thread per worker.
 fn job(servers: u32, workers: u32, batch: BatchSize, runs: &Path) -> String {
-    let ((each, dense), (_, rows)) = (batch.of_each(workers), RATES);
-    format!(
-        r#"
-        name = "scaling-{workers}"
-        [data]
-        format = "criteo"
-        train = "train.txt"
-        test = "test.txt"
-        threads = 1
-        [embedding]
-        dim = 16
-        init = {{ kind = "uniform", bound = 0.01 }}
-        optimizer = {{ kind = "adagrad", lr = {rows} }}
-        [model]
-        kind = "dlrm"
-        bottom = [512, 256]
-        top = [512, 256]
-        [optimizer]
-        kind = "adam"
-        lr = {dense}
-        [train]
-        batch_size = {each}
-        threads = 1
-        [cluster]
-        servers = {servers}
-        workers = {workers}
-        [output]
-        folder = {runs:?}
-        save_model = false
-        "#
-    )
+    let (each, dense) = batch.of_each(workers);
+    let model =
+        format!("kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]\n[optimizer]\nkind = \"adam\"\nlr = {dense}");
+    let (data, train) = ("test = \"test.txt\"\nthreads = 1", format!("batch_size = {each}\nthreads = 1"));
+    let cluster = format!("servers = {servers}\nworkers = {workers}");
+    program::job_text(&format!("scaling-{workers}"), data, &model, &train, &cluster, runs)
 }
 
 async fn train(job: &Path, runs: &Path, workers: u32, first: Option<&ScalingRun>) -> Result<ScalingRun, Failure> {
@@ -191,7 +161,7 @@ mod tests {
     fn a_batch_that_grows_with_the_workers_has_a_higher_learning_rate() {
         let (each, rate) = BatchSize { samples: 4096, grows: true }.of_each(4);
         assert_eq!(each, 4096);
-        assert!((rate - 2.0 * RATES.0).abs() < 1e-12);
+        assert!((rate - 2.0 * RATE).abs() < 1e-12);
     }
 
     #[test]

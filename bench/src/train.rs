@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use zagros_dense_worker::{Worker, WorkerInput};
 use zagros_ingest::Batch;
 use zagros_job::Job;
-use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure, out};
 
-use crate::args::{DenseModel, MatrixPrecision, TrainArgs};
+use crate::args::{DenseModel, TrainArgs, value_name};
+use crate::program;
 use zagros_calibrate::meter::{MeterWindow, StepMeter};
 use zagros_calibrate::workload;
 use zagros_shell::launch::EmbeddedCluster;
@@ -16,10 +17,10 @@ use zagros_shell::launch::EmbeddedCluster;
 #[derive(Debug, Serialize)]
 struct TrainFigures {
     workload: &'static str,
-    model: &'static str,
+    model: String,
     dim: usize,
     torch_threads: usize,
-    precision: MatrixPrecision,
+    precision: String,
     staleness: usize,
     samples: u64,
     /// User and system time of the whole process, per sample.
@@ -30,15 +31,15 @@ struct TrainFigures {
     loss: f64,
 }
 
-#[derive(Debug, Serialize)]
-struct StageSplit {
-    parse: f64,
-    dedup: f64,
-    lookup: f64,
-    gather: f64,
-    dense: f64,
-    scatter: f64,
-    push: f64,
+const STAGES: [&str; 7] = ["parse", "dedup", "lookup", "gather", "dense", "scatter", "push"];
+
+#[derive(Debug)]
+struct StageSplit([(&'static str, f64); STAGES.len()]);
+
+impl Serialize for StageSplit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0)
+    }
 }
 
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
@@ -46,12 +47,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let batches = workload::load_batches(args.data.as_deref(), (warm_up + counted) as usize)?;
     let window = train(&args, job(&args, warm_up + counted)?, batches, warm_up).await?;
     let figures = figures(&args, &window);
-    if args.json {
-        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
-    } else {
-        print(&figures);
-    }
-    Ok(Exit::Success)
+    program::print_figures(&figures, args.json, print)
 }
 
 /// The job that every compared system trains, with Adam 0.001 for the dense network.
@@ -61,18 +57,10 @@ fn job(args: &TrainArgs, steps: u64) -> Result<Job, Failure> {
         DenseModel::Ffnn => "kind = \"ffnn\"\nhidden = [1024, 512, 256]",
     };
     let (threads, staleness) = (args.threads, args.staleness);
-    let precision = name(args.precision);
+    let precision = value_name(&args.precision);
     let train =
         format!("threads = {threads}\nstaleness = {staleness}\nmax_steps = {steps}\nprecision = \"{precision}\"");
     workload::parse_job(&workload::job_text(args.dim, model, &train, ""))
-}
-
-fn name(precision: MatrixPrecision) -> &'static str {
-    match precision {
-        MatrixPrecision::F32 => "f32",
-        MatrixPrecision::Bf16 => "bf16",
-        MatrixPrecision::F16 => "f16",
-    }
 }
 
 /// The measures between the end of the warm-up and the last step.
@@ -90,52 +78,29 @@ async fn train(args: &TrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64) ->
 
 fn figures(args: &TrainArgs, window: &MeterWindow) -> TrainFigures {
     let samples = window.samples as f64;
-    let stage = |name: &str| window.stage_seconds(name) / samples * 1e6;
     TrainFigures {
         workload: "crit-zipf",
-        model: match args.model {
-            DenseModel::Dlrm => "dlrm",
-            DenseModel::Ffnn => "ffnn",
-        },
+        model: value_name(&args.model),
         dim: args.dim,
         torch_threads: args.threads,
-        precision: args.precision,
+        precision: value_name(&args.precision),
         staleness: args.staleness,
         samples: window.samples,
         cpu_us_per_sample: window.cpu_seconds / samples * 1e6,
         samples_per_second: samples / window.seconds,
-        split_us_per_sample: StageSplit {
-            parse: stage("parse"),
-            dedup: stage("dedup"),
-            lookup: stage("lookup"),
-            gather: stage("gather"),
-            dense: stage("dense"),
-            scatter: stage("scatter"),
-            push: stage("push"),
-        },
+        split_us_per_sample: StageSplit(STAGES.map(|name| (name, window.stage_seconds(name) / samples * 1e6))),
         loss: window.loss,
     }
 }
 
 fn print(figures: &TrainFigures) {
     let TrainFigures { workload, model, dim, torch_threads, precision, staleness, samples, loss, .. } = figures;
-    let precision = name(*precision);
     out!("{workload}: {model}, dim {dim}, {torch_threads} torch thread(s), {precision}, staleness {staleness}");
     out!("  {samples} samples after the warm-up, last loss {loss:.4}");
     out!("  {:>9.1} µs of CPU a sample, all threads", figures.cpu_us_per_sample);
     out!("  {:>9.0} samples/s", figures.samples_per_second);
     out!("  split, µs a sample (stages overlap; lookup and push run from request to answer):");
-    let split = &figures.split_us_per_sample;
-    let stages = [
-        ("parse", split.parse),
-        ("dedup", split.dedup),
-        ("lookup", split.lookup),
-        ("gather", split.gather),
-        ("dense", split.dense),
-        ("scatter", split.scatter),
-        ("push", split.push),
-    ];
-    for (name, time) in stages {
+    for (name, time) in figures.split_us_per_sample.0 {
         out!("  {time:>9.2} {name}");
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Data(DataCommand::Generate(args)) => data::generate(&args),
         Command::Data(DataCommand::Inspect(args)) => data::inspect(&args),
         Command::Data(DataCommand::Validate(args)) => data::validate(&args),
-        Command::Schema => print_schema(),
+        Command::Schema => print_answer(&zagros_job::schema_json().to_string()).map(|()| Exit::Success),
         Command::Completions { shell } => print_completions(shell),
     }
 }
@@ -55,11 +55,6 @@ fn log_level(command: &Command) -> &'static str {
         Command::DenseWorker(_) => "info",
         _ => Logging::QUIET,
     }
-}
-
-fn print_schema() -> Result<Exit, Failure> {
-    print_answer(&zagros_job::schema_json().to_string())?;
-    Ok(Exit::Success)
 }
 
 fn print_completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {

@@ -95,13 +95,8 @@ mod tests {
     fn ids_are_decimal_or_hexadecimal_and_a_wrong_line_is_named() {
         let path = Path::new("gone.txt");
         assert_eq!(parse_ids("5\r\n\n 0xff \n", path).unwrap(), [5, 255]);
+        assert_eq!(lines(" a\r\nb \n").map(|(_, value)| value).collect::<Vec<_>>(), [" a", "b "]);
         let refused = format!("{:?}", parse_ids("5\n\nu17\n", path).unwrap_err());
         assert!(refused.contains("gone.txt:3") && refused.contains("--values FILE"), "{refused}");
-    }
-
-    #[test]
-    fn a_value_is_taken_as_it_is_written() {
-        let found: Vec<_> = lines(" a\r\nb \n").map(|(_, value)| value).collect();
-        assert_eq!(found, [" a", "b "]);
     }
 }

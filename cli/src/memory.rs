@@ -199,8 +199,8 @@ mod tests {
 
     #[test]
     fn every_worker_of_the_machine_counts() {
-        assert_eq!(need(&[], 3).dense, 3 * need(&[], 1).dense);
-        assert_eq!(need(&[], 3).batches, 3 * need(&[], 1).batches);
+        let (one, three) = (need(&[], 1), need(&[], 3));
+        assert_eq!((three.dense, three.batches), (3 * one.dense, 3 * one.batches));
     }
 
     const LARGE: &str = "model={kind='ffnn', hidden=[4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096]}";

@@ -266,15 +266,8 @@ mod tests {
     use super::*;
 
     fn step(step: u64) -> TrainingStep {
-        let auc_so_far = Some(0.5 + step as f64 / 1000.0);
-        TrainingStep {
-            step,
-            samples_per_second: 1e5,
-            loss_smoothed: 0.5,
-            auc_so_far,
-            calibration: Some(1.0),
-            staleness: 1,
-        }
+        let (auc_so_far, calibration) = (Some(0.5 + step as f64 / 1000.0), Some(1.0));
+        TrainingStep { step, samples_per_second: 1e5, loss_smoothed: 0.5, auc_so_far, calibration, staleness: 1 }
     }
 
     fn scored(step: u64, part: &str) -> ScoredPart {
@@ -301,10 +294,8 @@ mod tests {
         let job = "a = \"<b>\"\ntrain = \"https://me:word@host/a.csv?sig=secret\"\n".to_owned();
         let files = vec!["summary.json".to_owned()];
         let page = page(&RunRecord { evaluations, steps, chosen: Some(10), job, files, ..RunRecord::default() });
-        assert_eq!(
-            page.matches("<tr class=\"best\"><td>validation</td><td>10</td><td>0.7500</td><td>0.6250</td>").count(),
-            1
-        );
+        let best = "<tr class=\"best\"><td>validation</td><td>10</td><td>0.7500</td><td>0.6250</td>";
+        assert_eq!(page.matches(best).count(), 1);
         assert_eq!(page.matches("class=\"best\"").count(), 1);
         assert!(page.contains(">the model</text>") && page.contains("GAUC</span>"));
         assert!(page.contains("https://host/a.csv?…") && !page.contains("word") && !page.contains("sig="));

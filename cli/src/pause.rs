@@ -89,31 +89,24 @@ mod tests {
 
     #[test]
     fn a_run_pauses_once_the_validation_part_is_scored_at_the_point() {
-        let events = [
-            scored(10, 0, HeldOutPart::Validation),
-            scored(20, 0, HeldOutPart::Test),
-            scored(20, 0, HeldOutPart::Validation),
-        ];
+        use HeldOutPart::{Test, Validation};
+        let events = [scored(10, 0, Validation), scored(20, 0, Test), scored(20, 0, Validation)];
         assert_eq!(paused_after(PausePoint::Steps(20), &events), Some(2));
         assert_eq!(paused_after(PausePoint::Steps(21), &events), None);
     }
 
     #[test]
     fn an_epoch_is_over_once_it_has_ended_and_was_scored() {
-        let ended = |epoch| WorkerEvent::EpochEnded {
-            step: 9 * (u64::from(epoch) + 1),
-            epoch,
-            training: Evaluation::default(),
+        let ended = |epoch| {
+            let (step, training) = (9 * (u64::from(epoch) + 1), Evaluation::default());
+            WorkerEvent::EpochEnded { step, epoch, training }
         };
         let first = [ended(0), scored(9, 0, HeldOutPart::Validation)];
         let mid_epoch = [scored(12, 1, HeldOutPart::Validation), ended(1), scored(18, 1, HeldOutPart::Validation)];
         let events = [&first[..], &mid_epoch].concat();
         assert_eq!(paused_after(PausePoint::Epochs(1), &events), Some(1));
-        assert_eq!(
-            paused_after(PausePoint::Epochs(2), &events),
-            Some(4),
-            "a score within the epoch is not that of its end"
-        );
+        let paused = paused_after(PausePoint::Epochs(2), &events);
+        assert_eq!(paused, Some(4), "a score within the epoch is not that of its end");
         let other_order = [scored(9, 0, HeldOutPart::Validation), ended(0)];
         assert_eq!(paused_after(PausePoint::Epochs(1), &other_order), Some(1));
     }

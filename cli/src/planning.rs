@@ -9,9 +9,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use zagros_cost::{Calibration, CostError, DataShape, Forecast, ForecastInputs, MachineGroup, Machines};
-use zagros_ingest::{
-    Batch, BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, find_files, training_rows,
-};
+use zagros_ingest::{Batch, BatchStream, DataPart, FileInfo, find_files, training_rows};
 use zagros_job::Job;
 use zagros_job::threads::{Machine, ThreadPlan};
 use zagros_plumbing::memory::MemoryLimit;
@@ -100,15 +98,7 @@ fn first_batch(job: &Job, found: &[FileInfo]) -> Option<Batch> {
     let mut job = job.clone();
     job.data.shuffle_rows = 0;
     job.train.batch_size = job.train.batch_size.min(MOST);
-    let options = StreamOptions {
-        part: DataPart::Train,
-        epoch: 0,
-        start: StreamStart::default(),
-        bad_rows: 0,
-        cancel: std::sync::Arc::default(),
-    };
-    let mut stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(found))).ok()?;
-    stream.next()?.ok().filter(|batch| batch.size > 0)
+    BatchStream::open_files(&job, DataPart::Train, found).ok()?.next()?.ok().filter(|batch| batch.size > 0)
 }
 
 /// Ids of each feature and distinct rows of each table, for each sample.

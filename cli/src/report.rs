@@ -354,14 +354,15 @@ mod tests {
 
     #[test]
     fn a_missing_measure_says_why() {
-        let none = unmeasured(&TestPart::None, None).unwrap_err();
-        assert!(none.starts_with("nothing held out"), "{none}");
-        let early = unmeasured(&TestPart::Fraction(0.1), None).unwrap_err();
-        assert!(early.starts_with("not scored"), "{early}");
-        let empty = Evaluation::default();
-        let no_rows = unmeasured(&TestPart::Fraction(0.1), Some(&empty)).unwrap_err();
-        assert!(no_rows.starts_with("no rows"), "{no_rows}");
-        let some = Evaluation { samples: 1, ..Evaluation::default() };
+        let (empty, some) = (Evaluation::default(), Evaluation { samples: 1, ..Evaluation::default() });
+        for (part, evaluation, why) in [
+            (TestPart::None, None, "nothing held out"),
+            (TestPart::Fraction(0.1), None, "not scored"),
+            (TestPart::Fraction(0.1), Some(&empty), "no rows"),
+        ] {
+            let problem = unmeasured(&part, evaluation).unwrap_err();
+            assert!(problem.starts_with(why), "{problem}");
+        }
         assert_eq!(unmeasured(&TestPart::Fraction(0.1), Some(&some)), Ok(&some));
     }
 
@@ -369,10 +370,8 @@ mod tests {
     fn a_measure_is_shown_beside_the_best_reachable() {
         let evaluation = Evaluation { auc: Some(0.77), ..Evaluation::default() };
         let note = auc_share(&evaluation, Some(0.8));
-        assert_eq!(
-            with_best(evaluation.auc, Some(0.8), note),
-            "0.7700   best reachable 0.8000 (90.0 % of the way from 0.5)"
-        );
+        let shown = "0.7700   best reachable 0.8000 (90.0 % of the way from 0.5)";
+        assert_eq!(with_best(evaluation.auc, Some(0.8), note), shown);
         assert_eq!(with_best(None, Some(0.8), None), "undefined (the test part has one class only)");
         assert_eq!(with_best(Some(0.5), None, None), "0.5000");
     }

@@ -188,12 +188,16 @@ pub(crate) fn snapshot_failure(error: SnapshotError) -> Failure {
     let SnapshotError::UnknownTable { path, name, known } = &error else {
         return Failure::from_error(Exit::Data, error);
     };
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    let help = match zagros_job::nearest_name(name, &known) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("its tables are {}", known.join(", ")),
-    };
+    let help = table_help(name, &known.iter().map(String::as_str).collect::<Vec<_>>(), "its");
     Failure::usage(format!("there is no table `{name}` in {}", path.display()), help)
+}
+
+/// The table that was meant by a name, or all tables.
+pub(crate) fn table_help(name: &str, known: &[&str], whose: &str) -> String {
+    match zagros_job::nearest_name(name, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("{whose} tables are {}", known.join(", ")),
+    }
 }
 
 #[cfg(test)]

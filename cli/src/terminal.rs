@@ -240,16 +240,13 @@ mod tests {
     #[test]
     fn a_run_ends_with_its_data_or_its_steps() {
         let report = StepReport { step: 30, epoch: 1, epoch_fraction: 0.5, ..StepReport::default() };
-        assert_eq!(share_done(&report, 2, None), 0.75);
-        assert_eq!(share_done(&report, 2, Some(1000)), 0.75);
-        assert_eq!(share_done(&report, 20, Some(40)), 0.75);
-    }
-
-    #[test]
-    fn the_eta_follows_the_share_done() {
-        assert_eq!(eta(Duration::from_secs(10), 0.25), Some(Duration::from_secs(30)));
-        assert_eq!(eta(Duration::from_secs(10), 0.0), None);
-        assert_eq!(eta(Duration::from_secs(10), 1.0), None);
-        assert_eq!(eta(Duration::from_millis(100), 0.25), None);
+        for (epochs, steps) in [(2, None), (2, Some(1000)), (20, Some(40))] {
+            assert_eq!(share_done(&report, epochs, steps), 0.75, "{epochs} {steps:?}");
+        }
+        for (millis, share, left) in
+            [(10_000, 0.25, Some(30)), (10_000, 0.0, None), (10_000, 1.0, None), (100, 0.25, None)]
+        {
+            assert_eq!(eta(Duration::from_millis(millis), share), left.map(Duration::from_secs), "{millis} {share}");
+        }
     }
 }

@@ -65,15 +65,11 @@ fn job(folder: &Path) -> Job {
 /// One server of a run, after it joined and got a placement.
 async fn server(job: &Job, control: Arc<LocalCoordinator>, registry: &Registry) -> (Arc<dyn Shard>, Membership) {
     let service = EmbeddingService::open(job, ServerIndex(0), registry).unwrap();
-    let request = JoinRequest {
-        role: Role::EmbeddingServer.into(),
-        address: "embedded:0".to_owned(),
-        instance: 1,
-        job_fingerprint: job.fingerprint(),
-        protocol_version: PROTOCOL_VERSION,
-        release: env!("CARGO_PKG_VERSION").to_owned(),
-        ..JoinRequest::default()
-    };
+    let (role, address, instance) = (Role::EmbeddingServer.into(), "embedded:0".to_owned(), 1);
+    let (job_fingerprint, protocol_version) = (job.fingerprint(), PROTOCOL_VERSION);
+    let release = env!("CARGO_PKG_VERSION").to_owned();
+    let request =
+        JoinRequest { role, address, instance, job_fingerprint, protocol_version, release, ..JoinRequest::default() };
     let member =
         Membership::join(control.clone() as Arc<dyn ControlPlane>, request, LATE, &Shutdown::new()).await.unwrap();
     let placement = wait_for_placement(control.as_ref(), LATE, &Shutdown::new()).await.unwrap();
@@ -109,14 +105,11 @@ async fn train(folder: &Path) -> [(&'static str, String); 4] {
     // The server's metrics are read from its tables, which must still exist.
     let connect = Arc::clone(&worker.connect);
     tokio::time::timeout(LATE, worker.run()).await.expect("the run ends").unwrap();
-    let pages = [
-        ("Every process", table(&of_process)),
-        ("Coordinator", table(&of_coordinator)),
-        ("Embedding server", table(&of_server)),
-        ("Dense worker", table(&of_worker)),
-    ];
+    let titles = ["Every process", "Coordinator", "Embedding server", "Dense worker"];
+    let tables = [of_process, of_coordinator, of_server, of_worker].map(|registry| table(&registry));
     drop(connect);
-    pages
+    let mut tables = tables.into_iter();
+    titles.map(|title| (title, tables.next().unwrap()))
 }
 
 fn table(registry: &Registry) -> String {

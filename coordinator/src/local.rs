@@ -309,20 +309,27 @@ mod tests {
     use super::*;
     use crate::JournalRuns;
 
-    /// A coordinator for two servers under a lease of ten seconds.
-    fn coordinator() -> (Arc<LocalCoordinator>, JoinRequest, Registry) {
-        let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n[cluster]\nservers = 2\nlease_seconds = 10\n";
-        let job = Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap();
-        let registry = Registry::new();
-        let request = JoinRequest {
-            role: MemberSlot::server(0).role.to_wire(),
-            address: "embedded:0".to_owned(),
+    fn job(cluster: &str) -> Job {
+        let text = format!("[data]\nformat = 'criteo'\ntrain = 'a.txt'\n[cluster]\n{cluster}\n");
+        Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap()
+    }
+
+    fn request(job: &Job, slot: MemberSlot) -> JoinRequest {
+        JoinRequest {
+            role: slot.role.to_wire(),
+            index: slot.index,
+            address: format!("embedded:{}", slot.index),
             instance: 1,
             job_fingerprint: job.fingerprint(),
             protocol_version: PROTOCOL_VERSION,
             ..JoinRequest::default()
-        };
-        (LocalCoordinator::new(&job, &registry), request, registry)
+        }
+    }
+
+    /// A coordinator for two servers under a lease of ten seconds.
+    fn coordinator() -> (Arc<LocalCoordinator>, JoinRequest, Registry) {
+        let (job, registry) = (job("servers = 2\nlease_seconds = 10"), Registry::new());
+        (LocalCoordinator::new(&job, &registry), request(&job, MemberSlot::server(0)), registry)
     }
 
     #[tokio::test(start_paused = true)]
@@ -354,21 +361,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_vote_is_answered_as_soon_as_the_last_worker_has_voted() {
-        let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n[cluster]\nworkers = 2\n";
-        let job = Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap();
+        let job = job("workers = 2");
         let coordinator = LocalCoordinator::new(&job, &Registry::new());
         let mut votes = Vec::new();
         for index in 0..2 {
-            let request = JoinRequest {
-                role: MemberSlot::worker(index).role.to_wire(),
-                index,
-                address: format!("worker:{index}"),
-                instance: 1,
-                job_fingerprint: job.fingerprint(),
-                protocol_version: PROTOCOL_VERSION,
-                files: vec![DataFile { path: "a.txt".to_owned(), bytes: 9, splittable: true, fingerprint: 0 }],
-                ..JoinRequest::default()
-            };
+            let files = vec![DataFile { path: "a.txt".to_owned(), bytes: 9, splittable: true, fingerprint: 0 }];
+            let request = JoinRequest { files, ..request(&job, MemberSlot::worker(index)) };
             let JoinResponse { member, incarnation, .. } = coordinator.join(request).await.unwrap();
             let vote = BarrierVote { reason: BarrierReason::Ready.into(), ..BarrierVote::default() };
             votes.push(BarrierRequest { member, incarnation, group: 1, ballot: 1, vote: Some(vote) });
@@ -392,8 +390,7 @@ mod tests {
     /// A frozen server asks every few milliseconds.
     #[tokio::test(start_paused = true)]
     async fn questions_write_little_to_the_journal_and_change_nothing() {
-        let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n";
-        let job = Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap();
+        let job = job("");
         let folder = tempfile::tempdir().unwrap();
         let journal = JournalUse { folder: folder.path().join("journal"), runs: JournalRuns::Many };
         let coordinator = LocalCoordinator::open(&job, &journal, &Registry::new()).unwrap();
@@ -406,19 +403,5 @@ mod tests {
         let recovered = crate::journal::InputJournal::open(&journal.folder).unwrap().1.unwrap();
         // One in 50 ms.
         assert_eq!((recovered.inputs, format!("{:?}", recovered.core)), (19, live));
-    }
-
-    #[tokio::test]
-    async fn an_end_from_outside_reaches_members_and_stays() {
-        let (coordinator, request, _) = coordinator();
-        let server = coordinator.join(request).await.unwrap();
-        coordinator.end_run(RunOutcome::Interrupted("ctrl-c".to_owned())).unwrap();
-        coordinator.end_run(RunOutcome::Finished).unwrap();
-        let beat =
-            HeartbeatRequest { member: server.member, incarnation: server.incarnation, ..HeartbeatRequest::default() };
-        let response = coordinator.heartbeat(beat).await.unwrap();
-        assert_eq!((response.stop, response.reason.as_str()), (true, "run interrupted: ctrl-c"));
-        assert_eq!(coordinator.outcome(), Some(RunOutcome::Interrupted("ctrl-c".to_owned())));
-        assert!(!coordinator.is_deserted());
     }
 }

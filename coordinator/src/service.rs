@@ -33,45 +33,18 @@ impl CoordinatorService {
     }
 }
 
-/// What a request says of its sender. The gate has checked that the sender may make the call at all.
-trait NamesSender {
-    /// The role that the sender must have proven, and what it wants to do, for a message.
-    fn sender(&self) -> (PeerRole, &'static str);
-}
-
-impl NamesSender for JoinRequest {
-    fn sender(&self) -> (PeerRole, &'static str) {
-        (proof_of(Role::from_wire(self.role)), "to join as an embedding server")
-    }
-}
-
-impl NamesSender for HeartbeatRequest {
-    fn sender(&self) -> (PeerRole, &'static str) {
-        (proof_of_member(self.member), "to speak for an embedding server")
-    }
-}
-
-impl NamesSender for LeaveRequest {
-    fn sender(&self) -> (PeerRole, &'static str) {
-        (proof_of_member(self.member), "to leave as an embedding server")
-    }
-}
-
-fn proof_of_member(member: u64) -> PeerRole {
-    proof_of(MemberSlot::from_member(member).map(|slot| slot.role))
-}
-
-fn proof_of(role: Option<Role>) -> PeerRole {
-    match role {
+/// Refuses a sender that speaks for a member of a role that it has not proven (invariant MB-7). The gate has checked that the
+/// sender may make the call at all.
+fn check_sender<T>(request: &Request<T>, role: Option<Role>, what: &'static str) -> Result<(), Status> {
+    let proof = match role {
         Some(Role::EmbeddingServer) => PeerRole::EmbeddingServer,
         Some(Role::DenseWorker) | None => PeerRole::DenseWorker,
-    }
+    };
+    Peer::from_extensions(request.extensions()).require_role(proof, what).map_err(status_of)
 }
 
-/// Refuses a sender that speaks for a member of a role that it has not proven (invariant MB-7).
-fn check_sender<T: NamesSender>(request: &Request<T>) -> Result<(), Status> {
-    let (role, what) = request.get_ref().sender();
-    Peer::from_extensions(request.extensions()).require_role(role, what).map_err(status_of)
+fn role_of(member: u64) -> Option<Role> {
+    MemberSlot::from_member(member).map(|slot| slot.role)
 }
 
 /// One method of the generated trait per call of [`ControlPlane`], each with what is checked of its sender.
@@ -87,10 +60,14 @@ macro_rules! calls {
     };
     (@check anyone, $this:ident, $request:ident) => {};
     (@check newcomers, $this:ident, $request:ident) => {
-        check_sender(&$request)?;
+        check_sender(&$request, Role::from_wire($request.get_ref().role), "to join as an embedding server")?;
     };
-    (@check named_members, $this:ident, $request:ident) => {
-        check_sender(&$request)?;
+    (@check speakers, $this:ident, $request:ident) => {
+        check_sender(&$request, role_of($request.get_ref().member), "to speak for an embedding server")?;
+        $this.check_member(&$request)?;
+    };
+    (@check leavers, $this:ident, $request:ident) => {
+        check_sender(&$request, role_of($request.get_ref().member), "to leave as an embedding server")?;
         $this.check_member(&$request)?;
     };
     (@check readers, $this:ident, $request:ident) => {
@@ -103,8 +80,8 @@ macro_rules! calls {
 
 calls! {
     newcomers: join(JoinRequest) -> JoinResponse,
-    named_members: heartbeat(HeartbeatRequest) -> HeartbeatResponse,
-    named_members: leave(LeaveRequest) -> LeaveResponse,
+    speakers: heartbeat(HeartbeatRequest) -> HeartbeatResponse,
+    leavers: leave(LeaveRequest) -> LeaveResponse,
     readers: placement(PlacementRequest) -> PlacementResponse,
     members: group(GroupRequest) -> GroupResponse,
     members: barrier(BarrierRequest) -> BarrierResponse,

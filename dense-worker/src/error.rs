@@ -195,20 +195,7 @@ impl WorkerError {
             Self::Member(MemberError::Over { .. }) => ExitClass::NothingLeft,
             Self::Step { source: error, .. } | Self::Model(error) => model_class(error),
             Self::Fenced { .. } => ExitClass::Fenced,
-            Self::Embedding { source: ClientError::Refused { refusal, .. }, .. }
-                if refusal.kind == RefusalKind::Fenced =>
-            {
-                ExitClass::Fenced
-            }
-            Self::Embedding { source: ClientError::Unreachable { last, .. }, .. } if last.kind == RefusalKind::Disk => {
-                ExitClass::Storage
-            }
-            // A server refuses a push that fits the job only because its gradients are not finite or too large for a row.
-            Self::Embedding { source: ClientError::Refused { what: PUSH, refusal, .. }, .. }
-                if refusal.kind == RefusalKind::Invalid =>
-            {
-                ExitClass::Diverged
-            }
+            Self::Embedding { source, .. } => client_class(source),
             Self::PeerDiverged { .. }
             | Self::Skipped { .. }
             | Self::LossWithoutSense { .. }
@@ -222,7 +209,6 @@ impl WorkerError {
             | Self::Unreachable { .. }
             | Self::NobodyLeft
             | Self::AnotherJoins
-            | Self::Embedding { .. }
             | Self::Servers(_)
             | Self::Control { .. }
             | Self::LeaseUnproven { .. }
@@ -232,9 +218,7 @@ impl WorkerError {
             Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
         }
     }
-}
 
-impl WorkerError {
     /// Replaces ranks by indices: the worker of rank r has the index `indices[r]`.
     pub(crate) fn by_index(self, indices: &[u32]) -> Self {
         let index = |rank: usize| indices.get(rank).map_or(rank, |index| *index as usize);
@@ -246,6 +230,16 @@ impl WorkerError {
             Self::Unequal { workers } => Self::Unequal { workers: named(workers) },
             other => other,
         }
+    }
+}
+
+fn client_class(error: &ClientError) -> ExitClass {
+    match error {
+        ClientError::Refused { refusal, .. } if refusal.kind == RefusalKind::Fenced => ExitClass::Fenced,
+        ClientError::Unreachable { last, .. } if last.kind == RefusalKind::Disk => ExitClass::Storage,
+        // A server refuses a push that fits the job only because its gradients are not finite or too large for a row.
+        ClientError::Refused { what: PUSH, refusal, .. } if refusal.kind == RefusalKind::Invalid => ExitClass::Diverged,
+        _ => ExitClass::Cluster,
     }
 }
 
@@ -334,38 +328,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_diverged_step_says_which_and_what_to_do() {
-        let error = WorkerError::Step { step: 12, source: ModelError::NotFinite { what: "the loss" } };
-        assert_eq!(error.exit_class(), ExitClass::Diverged);
-        let text = error.to_string();
-        assert!(text.starts_with("step 12: the loss is not finite; likely a learning rate"), "{text}");
-    }
-
-    #[test]
-    fn a_lost_worker_is_named() {
-        let reason = "connection closed".to_owned();
+    fn failures_are_named_with_what_to_do_and_have_a_class() {
         let (call, waited) = ("an all-reduce", Duration::from_secs(2));
-        let lost = WorkerError::from(CollectiveError::Missing { ranks: vec![1, 2], call, waited, reason });
-        assert_eq!(lost.exit_class(), ExitClass::Cluster);
-        assert!(lost.to_string().starts_with("dense worker 1, dense worker 2 gone or late: ranks 1, 2 did"), "{lost}");
-        let diverged = WorkerError::PeerDiverged { step: 7, workers: vec![1] };
-        assert_eq!(diverged.exit_class(), ExitClass::Diverged);
-        assert!(diverged.to_string().starts_with("step 7: loss or gradients of dense worker 1 are"), "{diverged}");
-    }
-
-    #[test]
-    fn a_silent_coordinator_is_named_once_with_what_to_do() {
-        let error = |refusal| {
-            let coordinator = "coordinator (h:1)".to_owned();
-            WorkerError::Control { coordinator, what: "complete splits", waited: Duration::from_secs(5), refusal }
+        let missing = CollectiveError::Missing { ranks: vec![1, 2], call, waited, reason: "closed".to_owned() };
+        let not_finite = WorkerError::Step { step: 12, source: ModelError::NotFinite { what: "the loss" } };
+        let control = |refusal| {
+            let (coordinator, waited) = ("coordinator (h:1)".to_owned(), Duration::from_secs(5));
+            WorkerError::Control { coordinator, what: "complete splits", waited, refusal }
         };
         let gone = Refusal::new(RefusalKind::Unavailable, "coordinator (h:1): tcp connect error");
-        let text = error(gone).to_string();
-        assert!(
-            text.starts_with("coordinator (h:1) did not complete splits for 5.0s: tcp connect error; see"),
-            "{text}"
-        );
-        let refused = error(Refusal::invalid("no such split")).to_string();
+        for (error, start) in [
+            (&not_finite, "step 12: the loss is not finite; likely a learning rate"),
+            (&WorkerError::from(missing), "dense worker 1, dense worker 2 gone or late: ranks 1, 2 did"),
+            (
+                &WorkerError::PeerDiverged { step: 7, workers: vec![1] },
+                "step 7: loss or gradients of dense worker 1 are",
+            ),
+            (&control(gone), "coordinator (h:1) did not complete splits for 5.0s: tcp connect error; see"),
+        ] {
+            let class = if start.starts_with("step") { ExitClass::Diverged } else { ExitClass::Cluster };
+            assert!(error.exit_class() == class && error.to_string().starts_with(start), "{start}: {error}");
+        }
+        let refused = control(Refusal::invalid("no such split")).to_string();
         assert_eq!(refused, "coordinator (h:1) refused to complete splits after 5.0s: no such split");
     }
 
@@ -376,11 +360,10 @@ mod tests {
             WorkerError::Storage { server: "embedding server 0".to_owned(), what: "save its rows", refusal }
                 .exit_class()
         };
-        assert_eq!(class(RefusalKind::Storage), ExitClass::Storage);
-        assert_eq!(class(RefusalKind::Internal), ExitClass::Internal);
-        assert_eq!(class(RefusalKind::Invalid), ExitClass::Data);
-        assert_eq!(class(RefusalKind::Disk), ExitClass::Storage);
-        assert_eq!(class(RefusalKind::Unavailable), ExitClass::Cluster);
+        use RefusalKind::{Disk, Internal, Invalid, Storage, Unavailable};
+        let expected =
+            [ExitClass::Storage, ExitClass::Storage, ExitClass::Internal, ExitClass::Data, ExitClass::Cluster];
+        assert_eq!([Storage, Disk, Internal, Invalid, Unavailable].map(class), expected);
         let pushed = |kind| {
             let last = Refusal::new(kind, "the log cannot be written: /disk/spare: No space left on device");
             let server = "embedding server 0 (h:1)".to_owned();
@@ -400,10 +383,8 @@ mod tests {
         let error = WorkerError::File { what: "write", path, source };
         assert_eq!(error.exit_class(), ExitClass::Storage);
         let reported = error.to_string();
-        assert!(
-            reported.starts_with("cannot write runs/ads/summary.json: ") && reported.contains("make room"),
-            "{reported}"
-        );
+        assert!(reported.starts_with("cannot write runs/ads/summary.json: "), "{reported}");
+        assert!(reported.contains("make room"), "{reported}");
         assert_eq!(reported.matches("summary.json").count(), 1);
     }
 

@@ -164,12 +164,8 @@ impl WorkerMetrics {
     }
 
     pub fn show_evaluation(&self, part: HeldOutPart, evaluation: &Evaluation) {
-        let part = match part {
-            HeldOutPart::Validation => "validation",
-            HeldOutPart::Test => "test",
-        };
         for (gauges, (.., measure)) in self.held_out.iter().zip_eq(HELD_OUT) {
-            gauges.with_label_values(&[part]).set(measure(evaluation).unwrap_or(f64::NAN));
+            gauges.with_label_values(&[part.name()]).set(measure(evaluation).unwrap_or(f64::NAN));
         }
     }
 
@@ -185,19 +181,10 @@ impl WorkerMetrics {
 
     #[must_use]
     pub fn stage_seconds(&self) -> StageSeconds {
-        let seconds = |stage: PipelineStage| self.stages[stage as usize].get();
-        StageSeconds {
-            parse: seconds(PipelineStage::Parse),
-            dedup: seconds(PipelineStage::Dedup),
-            lookup: seconds(PipelineStage::Lookup),
-            gather: seconds(PipelineStage::Gather),
-            dense: seconds(PipelineStage::Dense),
-            scatter: seconds(PipelineStage::Scatter),
-            push: seconds(PipelineStage::Push),
-            waiting: seconds(PipelineStage::Waiting),
-            reduce: seconds(PipelineStage::Reduce),
-            layers: seconds(PipelineStage::Layers),
-        }
+        // In the order of `PipelineStage`.
+        let [parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce, layers] =
+            self.stages.each_ref().map(Counter::get);
+        StageSeconds { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce, layers }
     }
 }
 

@@ -109,9 +109,7 @@ impl BatchPredictions {
         let bins = labels.iter().zip_eq(logits).map(count).collect();
         Self { bins, sums }
     }
-}
 
-impl BatchPredictions {
     /// So many samples that have no measure, because the target is no click.
     pub(crate) fn unmeasured(samples: usize) -> Self {
         Self { bins: Vec::new(), sums: ClickSums { samples: samples as u64, ..ClickSums::default() } }
@@ -332,9 +330,7 @@ mod tests {
                 prop_assert!(near(found.calibration, expected.calibration), "{found:?} {expected:?}");
             }
         }
-    }
 
-    proptest! {
         /// Equal to the last bit, wherever the window is interrupted.
         #[test]
         fn a_window_continues_from_disk_as_from_memory(

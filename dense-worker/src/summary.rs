@@ -180,9 +180,7 @@ mod tests {
         assert_eq!(own.in_words().unwrap(), "12.3 µs of CPU a sample in this process");
         assert_eq!(serde_json::to_string(&own).unwrap(), r#"{"samples":10,"cpu_us_per_sample":12.34}"#);
         let all = TrainingCost { cpu_us_per_sample_of_all: Some(20.0), joules_per_sample: Some(0.0015), ..own };
-        assert_eq!(
-            all.in_words().unwrap(),
-            "20.0 µs of CPU a sample in all processes, 1.500 mJ a sample (this machine)"
-        );
+        let words = "20.0 µs of CPU a sample in all processes, 1.500 mJ a sample (this machine)";
+        assert_eq!(all.in_words().unwrap(), words);
     }
 }

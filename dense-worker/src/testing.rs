@@ -2,17 +2,19 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use zagros_embedding_client::Shard;
+use zagros_embedding_client::{ClientConfig, EmbeddingClient, Shard};
+use zagros_fakes::{FakeControlPlane, FakeShard};
 use zagros_ingest::{Batch, CategoryIds, IngestError, StreamStats};
 use zagros_job::{
-    Categorical, CheckpointSettings, ClusterSettings, DataOrder, DataSettings, DenseOptimizer, DenseUpdates,
-    EvalSettings, Features, Format, Initializer, Job, KeptEnd, Mode, Model, Numeric, OutputSettings, PadSide, PoolAt,
-    Pooling, Sequence, StartChanged, StartSteps, Table, TableOptimizer, TableSettings, TestPart, TrainSettings,
-    ValidationPart, Values, WireFormat,
+    Categorical, CheckpointSettings, ClusterSettings, DataOrder, DataSettings, DenseOptimizer, EvalSettings, Features,
+    Format, Initializer, Job, KeptEnd, Model, Numeric, OutputSettings, PadSide, PoolAt, Pooling, RegressionLoss,
+    Sequence, Table, TableOptimizer, TableSettings, Target, TargetKind, TestPart, TrainSettings, ValidationPart,
+    Values,
 };
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
@@ -20,9 +22,12 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse,
 };
-use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{
+    Encoding, HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse,
+};
 
 use crate::datapath::read::BatchSource;
+use crate::metrics::WorkerMetrics;
 use crate::model::DenseModel;
 
 /// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with its own table.
@@ -36,30 +41,62 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
         parametrization: zagros_job::Parametrization::Standard,
         mlp: zagros_job::MlpSettings::default(),
         dense_optimizer: DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 },
-        train: TrainSettings {
-            batch_size: 8,
-            epochs: 1,
-            mode: Mode::Hybrid,
-            staleness: 2,
-            seed: 11,
-            threads: 1,
-            precision: zagros_job::Precision::F32,
-            device: zagros_job::Device::Cpu,
-            start_from: None,
-            start_steps: StartSteps::Restart,
-            start_changed: StartChanged::Anew,
-            max_steps: None,
-            evaluate_every: None,
-            epoch_steps: None,
-            early_stop: None,
-            updates: DenseUpdates::default(),
-            ..TrainSettings::default()
-        },
+        train: TrainSettings { batch_size: 8, staleness: 2, seed: 11, threads: 1, ..TrainSettings::default() },
         eval: EvalSettings::default(),
-        checkpoint: CheckpointSettings { every: None, every_steps: None, folder: None, keep: 2, deltas: 0 },
-        cluster: cluster(),
-        output: OutputSettings { folder: PathBuf::from("runs"), save_model: false, model_folder: None, keep_best: 0 },
+        checkpoint: CheckpointSettings { every: None, ..CheckpointSettings::default() },
+        cluster: ClusterSettings {
+            server_threads: 1,
+            buckets: 16,
+            coordinator: "127.0.0.1:0".to_owned(),
+            timeout: Duration::from_secs(5),
+            lease: Duration::from_secs(2),
+            durability: zagros_job::DurabilityLevel::Checkpoint,
+            ..ClusterSettings::default()
+        },
+        output: OutputSettings { save_model: false, ..OutputSettings::default() },
     }
+}
+
+pub(crate) fn ffnn(hidden: &[i64]) -> Model {
+    Model::Ffnn { hidden: hidden.to_vec(), dropout: 0.0 }
+}
+
+/// One number, one table of vectors of two values, and a network without hidden layers.
+pub(crate) fn small_job() -> Job {
+    job(1, &[2], ffnn(&[]))
+}
+
+/// A label of two classes.
+pub(crate) fn class_target(name: &str) -> Target {
+    let classes = ["a", "b"].map(String::from).to_vec();
+    Target { kind: TargetKind::Classes { classes }, ..Target::from(name) }
+}
+
+/// A label that is a number.
+pub(crate) fn number_target(name: &str) -> Target {
+    Target { kind: TargetKind::Regression { loss: RegressionLoss::Mse }, ..Target::from(name) }
+}
+
+pub(crate) fn metrics() -> WorkerMetrics {
+    WorkerMetrics::new(&prometheus::Registry::new())
+}
+
+/// Checks that a call is refused, and that the reason has each of these words.
+#[track_caller]
+pub(crate) fn assert_refused<T, E: ToString>(called: Result<T, E>, words: &[&str]) {
+    let Err(reason) = called.map_err(|error| error.to_string()) else { panic!("not refused: {words:?}") };
+    assert!(words.iter().all(|word| reason.contains(word)), "{reason}");
+}
+
+/// A client that knows its only server, and the server.
+pub(crate) async fn client(shard: FakeShard) -> (Arc<EmbeddingClient>, Arc<WorkerShard>) {
+    let shard = Arc::new(WorkerShard::from(shard));
+    let server: Arc<dyn Shard> = Arc::clone(&shard) as _;
+    let config = ClientConfig { writer: 1, incarnation: 1, wire: Encoding::F32, timeout: Duration::from_secs(60) };
+    let connect = Arc::new(move |_: &_| Ok(Arc::clone(&server)));
+    let client = Arc::new(EmbeddingClient::new(config, Arc::new(FakeControlPlane::default()), connect));
+    client.refresh_placement().await.unwrap();
+    (client, shard)
 }
 
 /// A file that `scripts/model_fixtures.py` made.
@@ -165,30 +202,6 @@ fn table(index: usize, dim: usize) -> Table {
     Table { name: format!("t{index}"), settings: TableSettings { dim, init, optimizer, ..TableSettings::default() } }
 }
 
-fn cluster() -> ClusterSettings {
-    ClusterSettings {
-        server_threads: 1,
-        servers: 1,
-        workers: 1,
-        min_workers: None,
-        max_workers: None,
-        buckets: 16,
-        coordinator: "127.0.0.1:0".to_owned(),
-        server_addresses: vec!["127.0.0.1:0".to_owned()],
-        worker_address: "127.0.0.1:0".to_owned(),
-        collective: zagros_job::CollectiveKind::Gloo,
-        admin: "127.0.0.1:0".to_owned(),
-        timeout: Duration::from_secs(5),
-        lease: Duration::from_secs(2),
-        wire: WireFormat::F32,
-        memory: None,
-        cold_folder: None,
-        durability: zagros_job::DurabilityLevel::Checkpoint,
-        log_folder: None,
-        insecure: false,
-    }
-}
-
 /// Numbers, vectors and labels of two samples, for two features of two values.
 pub(crate) const BATCH: (&[f32], &[f32], &[f32]) =
     (&[0.5, -1.0], &[0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, -0.8], &[0.0, 1.0]);
@@ -202,18 +215,18 @@ pub(crate) fn weights(model: &DenseModel) -> Vec<f32> {
 
 /// The fake embedding server of all tests, as a shard of a worker.
 #[derive(Default)]
-pub(crate) struct WorkerShard(zagros_fakes::FakeShard);
+pub(crate) struct WorkerShard(FakeShard);
 
-impl From<zagros_fakes::FakeShard> for WorkerShard {
-    fn from(shard: zagros_fakes::FakeShard) -> Self {
+impl From<FakeShard> for WorkerShard {
+    fn from(shard: FakeShard) -> Self {
         Self(shard)
     }
 }
 
 impl Deref for WorkerShard {
-    type Target = zagros_fakes::FakeShard;
+    type Target = FakeShard;
 
-    fn deref(&self) -> &zagros_fakes::FakeShard {
+    fn deref(&self) -> &FakeShard {
         &self.0
     }
 }

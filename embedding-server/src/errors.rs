@@ -12,46 +12,22 @@ use zagros_table::{ClearError, ColdError, TableError};
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error("table `{name}` cannot be made")]
-    Table {
-        name: String,
-        #[source]
-        source: TableError,
-    },
+    Table { name: String, source: TableError },
     #[error("embedding server {index} cannot open the cold tier for rows beyond `cluster.memory`")]
-    Cold {
-        index: u32,
-        #[source]
-        source: ColdError,
-    },
+    Cold { index: u32, source: ColdError },
     #[error("embedding server {index} cannot use a folder for saved rows")]
-    StorageFolder {
-        index: u32,
-        #[source]
-        source: StoreError,
-    },
+    StorageFolder { index: u32, source: StoreError },
     #[error("embedding server {index} cannot use its log")]
-    Log {
-        index: u32,
-        #[source]
-        source: LogError,
-    },
+    Log { index: u32, source: LogError },
     /// The log takes nothing in, so that nothing new can be made durable.
     #[error("embedding server {index} cannot write to its log")]
-    LogStopped {
-        index: u32,
-        #[source]
-        source: LogStopped,
-    },
+    LogStopped { index: u32, source: LogStopped },
     #[error(
         "embedding server {index} cannot write a base of its log: after {waited:?} a request had not ended; it is tried again"
     )]
     LogBusy { index: u32, waited: Duration },
     #[error("embedding server {index} cannot put a row of its log into its table")]
-    LoggedRow {
-        index: u32,
-        #[source]
-        source: TableError,
-    },
+    LoggedRow { index: u32, source: TableError },
     #[error(
         "embedding server {index} cannot take over the rows of the log in {}: {difference}; start it with the job of those rows, or \
          move the folder away (delete it, if the rows are not needed) and resume the run from its newest checkpoint",
@@ -65,23 +41,11 @@ pub enum ServerError {
     )]
     OtherColdTier { index: u32, folder: PathBuf, log: PathBuf },
     #[error("embedding server {index} cannot empty its tables")]
-    Clear {
-        index: u32,
-        #[source]
-        source: ClearError,
-    },
+    Clear { index: u32, source: ClearError },
     #[error("embedding server {index} cannot start the maintenance thread of its tables")]
-    Maintenance {
-        index: u32,
-        #[source]
-        source: std::io::Error,
-    },
+    Maintenance { index: u32, source: std::io::Error },
     #[error("embedding server {index} could not join the run")]
-    Join {
-        index: u32,
-        #[source]
-        source: MemberError,
-    },
+    Join { index: u32, source: MemberError },
     /// Another process took this server's member slot, or the server's lease ended.
     #[error("embedding server {index} is no longer part of the run: {reason}")]
     Fenced { index: u32, reason: String },
@@ -90,7 +54,6 @@ pub enum ServerError {
         index: u32,
         /// `data` or `admin`.
         port: &'static str,
-        #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Coordinator and workers are silent. The run has ended, and this server has not been informed.

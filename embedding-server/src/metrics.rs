@@ -188,19 +188,16 @@ mod tests {
     use zagros_embedding_client::Shard;
     use zagros_plumbing::metrics::render_text;
     use zagros_protocol::datapath::Access;
-    use zagros_protocol::{BucketMap, Generation};
 
     use super::*;
-    use crate::testing::{job, later, lookup_of, push_of};
+    use crate::testing::{even_map, job, later, lookup_of, push_of};
     use crate::{EmbeddingService, LocalShard};
 
     #[tokio::test]
     async fn servers_share_a_registry_and_each_reports_its_own_figures() {
         let registry = Registry::new();
         let services = [0, 1].map(|index| EmbeddingService::new(&job(2), ServerIndex(index), &registry).unwrap());
-        let map = Arc::new(BucketMap::split_evenly(Generation(1), 64, 1));
-        services[0].set_placement(Arc::clone(&map));
-        services[1].set_placement(map);
+        services.iter().for_each(|service| service.set_placement(even_map(1)));
         let shards = services.map(LocalShard::new);
         shards[0].lookup(lookup_of(&[(0, &[1, 2])], Access::Train), later()).await.unwrap();
         shards[0].push(push_of(&[(0, &[1, 2])], 1, 0.5), later()).await.unwrap();

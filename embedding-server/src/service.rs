@@ -373,15 +373,7 @@ impl EmbeddingService {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{job, service};
-
-    #[test]
-    fn a_table_is_made_as_the_job_says() {
-        let service = service(1, 0);
-        assert_eq!(service.names[..], ["user", "item"]);
-        let shapes: Vec<_> = service.tables.iter().map(|table| (table.dim(), table.stride())).collect();
-        assert_eq!(shapes, [(4, 8), (4, 4)]);
-    }
+    use crate::testing::job;
 
     #[test]
     fn a_table_that_cannot_be_made_is_named() {
@@ -389,13 +381,5 @@ mod tests {
         job.tables[1].dim = 0;
         let error = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).err().unwrap();
         assert_eq!(error.to_string(), "table `item` cannot be made");
-    }
-
-    #[test]
-    fn it_is_ready_once_it_has_a_placement() {
-        let service = service(1, 0);
-        assert!(service.check_ready().unwrap_err().contains("waits for the coordinator"));
-        service.set_placement(Arc::new(BucketMap::split_evenly(zagros_protocol::Generation(1), 8, 1)));
-        assert_eq!(service.check_ready(), Ok(()));
     }
 }

@@ -1,5 +1,8 @@
 //! Services for unit tests.
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -7,15 +10,19 @@ use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use prometheus::Registry;
 use zagros_job::{Job, Overrides};
 use zagros_plumbing::Deadline;
+use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::packed::{SegmentBags, decode_values, encode_ids, encode_values, pack_bags};
 use zagros_protocol::{BucketMap, Generation, Refusal, Segment, Segments, ServerIndex, TableId};
+use zagros_rows::log::{LogDisk, SystemDisk};
+use zagros_table::RowBatch;
 
 use crate::datapath::RequestTimes;
-use crate::{EmbeddingService, datapath};
+use crate::{EmbeddingService, ServerError, datapath};
 
 /// Values per row of both tables.
 pub(crate) const DIM: u32 = 4;
@@ -62,18 +69,31 @@ pub(crate) fn service(servers: u32, index: u32) -> Arc<EmbeddingService> {
     EmbeddingService::new(&job(servers), ServerIndex(index), &Registry::new()).unwrap()
 }
 
+/// The map of generation 1.
+pub(crate) fn even_map(servers: u32) -> Arc<BucketMap> {
+    Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, servers))
+}
+
 /// A server at generation 1 of an even map.
 pub(crate) fn placed(servers: u32, index: u32) -> Arc<EmbeddingService> {
-    let service = service(servers, index);
-    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, servers)));
+    placed_at(&job(servers), index)
+}
+
+/// The first server of a job, at generation 1.
+pub(crate) fn placed_with(job: &Job) -> Arc<EmbeddingService> {
+    placed_at(job, 0)
+}
+
+pub(crate) fn placed_at(job: &Job, index: u32) -> Arc<EmbeddingService> {
+    let service = EmbeddingService::new(job, ServerIndex(index), &Registry::new()).unwrap();
+    service.set_placement(even_map(job.cluster.servers));
     service
 }
 
-/// The only server of a job, at generation 1.
-pub(crate) fn placed_with(job: &Job) -> Arc<EmbeddingService> {
-    let service = EmbeddingService::new(job, ServerIndex(0), &Registry::new()).unwrap();
-    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
-    service
+/// A server with 1 MiB of memory, before it has a placement.
+pub(crate) fn limited(folder: &Path, registry: &Registry) -> Result<Arc<EmbeddingService>, ServerError> {
+    let cluster = format!("memory = \"1MiB\"\ncold_folder = {folder:?}");
+    EmbeddingService::new(&job_with(1, &cluster), ServerIndex(0), registry)
 }
 
 /// Segments and ids of a request for rows of [`DIM`] values.
@@ -86,30 +106,17 @@ pub(crate) fn rows(parts: &[(u32, &[u64])]) -> (Bytes, Bytes) {
 pub(crate) fn lookup_of(parts: &[(u32, &[u64])], access: Access) -> LookupRequest {
     let (segments, ids) = rows(parts);
     let (access, encoding) = (access as i32, Encoding::F32 as i32);
-    LookupRequest { generation: 1, segments, ids, access, encoding, bags: Bytes::new(), ..LookupRequest::default() }
+    LookupRequest { generation: 1, segments, ids, access, encoding, ..LookupRequest::default() }
 }
 
 /// Push number `seq` of writer 9 at generation 1. All gradients are equal.
 pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushRequest {
     let (segments, ids) = rows(parts);
     let values = vec![gradient; ids.len() / 8 * DIM as usize];
-    let gradients = encode_values(&values, Encoding::F32 as i32).unwrap().into();
-    let (encoding, bags) = (Encoding::F32 as i32, Bytes::new());
-    PushRequest {
-        generation: 1,
-        writer: 9,
-        incarnation: 1,
-        seq,
-        step: seq,
-        segments,
-        ids,
-        gradients,
-        encoding,
-        bags,
-        staleness: 0,
-        share: None,
-        ..PushRequest::default()
-    }
+    let encoding = Encoding::F32 as i32;
+    let gradients = encode_values(&values, encoding).unwrap().into();
+    let payload = PushRequest { segments, ids, gradients, encoding, ..PushRequest::default() };
+    PushRequest { generation: 1, writer: 9, incarnation: 1, seq, step: seq, ..payload }
 }
 
 /// Bags of segment `segment` of a request. No row is returned by itself.
@@ -173,4 +180,80 @@ pub(crate) fn lookup_values(service: &EmbeddingService, request: &LookupRequest)
     let mut values = vec![f32::NAN; answer.rows.len() / 4];
     decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
     values
+}
+
+/// Slot and access metadata of each row.
+pub(crate) type Content = BTreeMap<(u32, u64), (Vec<u32>, Option<u32>)>;
+
+/// Rows in memory and in the cold tier.
+pub(crate) fn content(services: &[Arc<EmbeddingService>]) -> Content {
+    let mut content = Content::new();
+    for service in services {
+        let snapshot = service.tables.take_snapshot().unwrap();
+        for (number, table) in service.tables.iter().enumerate() {
+            let mut rows = RowBatch::default();
+            (0..table.stripes()).for_each(|stripe| snapshot.read_stripe(number as u32, stripe, &mut rows).unwrap());
+            for (row, id) in rows.ids.iter().enumerate() {
+                let slot = rows.slots[row * table.stride()..][..table.stride()].to_vec();
+                let twice = content.insert((number as u32, *id), (slot, rows.access.get(row).copied()));
+                assert!(twice.is_none(), "a row is held twice");
+            }
+        }
+    }
+    content
+}
+
+/// Rows without their access metadata.
+pub(crate) type Slots = BTreeMap<(u32, u64), Vec<u32>>;
+
+pub(crate) fn slots(services: &[Arc<EmbeddingService>]) -> Slots {
+    content(services).into_iter().map(|(key, row)| (key, row.0)).collect()
+}
+
+pub(crate) fn save_request(folder: &Path) -> SaveRequest {
+    SaveRequest { folder: folder.display().to_string(), ..SaveRequest::default() }
+}
+
+/// Loads files in the place of what is there.
+pub(crate) fn load_request(folder: &Path, files: Vec<FileDigest>) -> LoadRequest {
+    LoadRequest { folder: folder.display().to_string(), files, replace: true, ..LoadRequest::default() }
+}
+
+/// Files of whose content nothing is known.
+pub(crate) fn unchecked(names: &[String]) -> Vec<FileDigest> {
+    names.iter().map(|name| FileDigest { name: name.clone(), ..FileDigest::default() }).collect()
+}
+
+/// A disk for logs. The call with the name that is set fails.
+#[derive(Debug, Default)]
+pub(crate) struct FaultyDisk(Mutex<Option<&'static str>>);
+
+impl FaultyDisk {
+    pub(crate) fn fail(&self, call: Option<&'static str>) {
+        *self.0.lock() = call;
+    }
+
+    fn check(&self, call: &str) -> io::Result<()> {
+        match *self.0.lock() {
+            Some(failing) if failing == call => Err(io::Error::other(format!("{call} failed"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl LogDisk for FaultyDisk {
+    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        self.check("allocate")?;
+        SystemDisk.allocate(path, bytes)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()> {
+        self.check("write")?;
+        SystemDisk.write_at(file, bytes, place)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.check("sync")?;
+        SystemDisk.sync(file)
+    }
 }

@@ -19,113 +19,46 @@ pub enum ChangeEffect {
 
 use ChangeEffect::{Learning, Meaning, Operational};
 
-/// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 97] = [
-    ("name", Operational),
-    ("checkpoint", Operational),
-    ("eval", Operational),
-    ("output", Operational),
-    ("features", Meaning),
-    ("mlp", Meaning),
-    ("model", Meaning),
-    ("data.format", Meaning),
+/// Keys of each section, and sections whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
+const EFFECTS: &[(&str, ChangeEffect, &str)] = &[
+    ("", Operational, "name checkpoint eval output"),
+    ("", Meaning, "features mlp model optimizer"),
+    ("optimizer.", Learning, "lr weight_decay"),
     // Files are compared one by one, because they may have moved.
-    ("data.train", Operational),
-    ("data.test", Operational),
-    ("data.validation", Operational),
-    ("data.test_fraction", Meaning),
-    ("data.validation_share", Meaning),
-    ("data.test_from", Meaning),
-    ("data.validation_from", Meaning),
-    ("data.time_column", Meaning),
-    ("data.delimiter", Meaning),
-    ("data.header", Meaning),
-    ("data.columns", Meaning),
-    ("data.comment", Meaning),
-    ("data.trim", Meaning),
-    ("data.quoted_breaks", Meaning),
-    ("data.decimal", Meaning),
-    ("data.missing", Meaning),
-    ("data.max_bad_rows", Operational),
-    ("data.max_bad_share", Operational),
-    ("data.max_line_bytes", Operational),
-    ("data.threads", Operational),
+    ("data.", Operational, "train test validation"),
+    ("data.", Operational, "max_bad_rows max_bad_share max_line_bytes threads drop_last"),
+    ("data.", Meaning, "format delimiter header columns comment trim quoted_breaks decimal missing"),
+    ("data.", Meaning, "test_fraction validation_share test_from validation_from time_column order"),
     // The resume cursor of a stream counts shuffle windows.
-    ("data.shuffle_rows", Meaning),
-    ("data.order", Meaning),
-    ("data.drop_last", Operational),
-    ("rows.dim", Meaning),
-    ("rows.init", Meaning),
+    ("data.", Meaning, "shuffle_rows"),
+    ("rows.", Meaning, "dim init weight_bound non_finite element admission"),
+    ("rows.", Meaning, "evict ttl_steps ttl_seconds small_norm victims"),
     // Another kind has another optimiser state.
-    ("rows.optimizer", Meaning),
-    ("rows.optimizer.lr", Learning),
-    ("rows.optimizer.weight_decay", Learning),
-    ("rows.clip_value", Learning),
-    ("rows.clip_norm", Learning),
-    ("rows.weight_bound", Meaning),
-    ("rows.non_finite", Meaning),
-    ("rows.element", Meaning),
-    ("rows.schedule", Learning),
-    ("rows.admission", Meaning),
-    ("rows.evict", Meaning),
-    ("rows.ttl_steps", Meaning),
-    ("rows.ttl_seconds", Meaning),
-    ("rows.small_norm", Meaning),
-    ("rows.victims", Meaning),
-    ("optimizer", Meaning),
-    ("optimizer.lr", Learning),
-    ("optimizer.weight_decay", Learning),
-    ("train.batch_size", Learning),
-    ("train.epochs", Operational),
-    ("train.mode", Meaning),
-    ("train.staleness", Learning),
-    ("train.seed", Meaning),
-    ("train.threads", Operational),
-    ("train.precision", Learning),
-    ("train.device", Operational),
-    // Weights are in files of workers, or in those of servers.
-    ("train.weights", Meaning),
-    ("train.memory", Operational),
-    ("train.start_from", Meaning),
-    ("train.start_steps", Meaning),
-    ("train.start_changed", Meaning),
-    ("train.max_steps", Operational),
+    ("rows.", Meaning, "optimizer"),
+    ("rows.", Learning, "optimizer.lr optimizer.weight_decay clip_value clip_norm schedule"),
+    ("train.", Operational, "epochs threads device memory max_steps"),
+    ("train.", Learning, "batch_size staleness precision schedule clip_value clip_norm non_finite"),
+    ("train.", Learning, "label_smoothing embedding_dropout embedding_l2 feature_l2 ema reset_embeddings"),
     // Early stopping compares the states that are evaluated.
-    ("train.evaluate_every", Learning),
-    ("train.epoch_steps", Learning),
-    ("train.early_stop", Learning),
-    ("train.label_smoothing", Learning),
-    ("train.embedding_dropout", Learning),
-    ("train.embedding_l2", Learning),
-    ("train.feature_l2", Learning),
-    ("train.ema", Learning),
-    ("train.reset_embeddings", Learning),
-    ("train.schedule", Learning),
-    ("train.clip_value", Learning),
-    ("train.clip_norm", Learning),
-    ("train.non_finite", Learning),
+    ("train.", Learning, "evaluate_every epoch_steps early_stop"),
+    // Weights are in files of workers, or in those of servers.
+    ("train.", Meaning, "weights"),
+    ("train.", Meaning, "mode seed start_from start_steps start_changed"),
     // A run may move to more or fewer machines, although a step of more workers has more samples.
-    ("cluster.servers", Operational),
-    ("cluster.workers", Operational),
-    ("cluster.min_workers", Operational),
-    ("cluster.max_workers", Operational),
-    ("cluster.buckets", Operational),
-    ("cluster.coordinator", Operational),
-    ("cluster.server_addresses", Operational),
-    ("cluster.worker_address", Operational),
-    ("cluster.collective", Operational),
-    ("cluster.admin", Operational),
-    ("cluster.timeout_seconds", Operational),
-    ("cluster.lease_seconds", Operational),
+    ("cluster.", Operational, "servers workers min_workers max_workers buckets"),
+    ("cluster.", Operational, "coordinator server_addresses worker_address collective admin insecure"),
+    ("cluster.", Operational, "timeout_seconds lease_seconds server_threads memory"),
+    ("cluster.", Operational, "cold_folder durability log_folder"),
     // A narrow format rounds rows and gradients.
-    ("cluster.wire", Learning),
-    ("cluster.server_threads", Operational),
-    ("cluster.memory", Operational),
-    ("cluster.cold_folder", Operational),
-    ("cluster.durability", Operational),
-    ("cluster.log_folder", Operational),
-    ("cluster.insecure", Operational),
+    ("cluster.", Learning, "wire"),
 ];
+
+/// Each key, or section, with its effect.
+fn listed_effects() -> impl Iterator<Item = (String, ChangeEffect)> {
+    EFFECTS
+        .iter()
+        .flat_map(|(section, effect, keys)| keys.split(' ').map(move |key| (format!("{section}{key}"), *effect)))
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange {
@@ -206,8 +139,8 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
 /// The effect of the longest entry that is the key or one of its sections. A key without an entry is the worst.
 fn effect(key: &str) -> ChangeEffect {
     let key = general(key);
-    let entries = EFFECTS.iter().filter(|(entry, _)| is_within(&key, entry));
-    entries.max_by_key(|(entry, _)| entry.len()).map_or(Meaning, |(_, effect)| *effect)
+    let entries = listed_effects().filter(|(entry, _)| is_within(&key, entry));
+    entries.max_by_key(|(entry, _)| entry.len()).map_or(Meaning, |(_, effect)| effect)
 }
 
 fn is_within(key: &str, section: &str) -> bool {
@@ -227,48 +160,33 @@ fn general(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{CRITEO, job};
-    use crate::shape::{self, ValueShape};
+    use crate::fixture::{CRITEO, job, job_fields};
+    use crate::shape::ValueShape;
 
     fn changes(before: &str, now: &str) -> Vec<(String, ChangeEffect)> {
         let changes = job(CRITEO, now).changes_since(&job(CRITEO, before));
         changes.into_iter().map(|change| (change.to_string(), change.effect)).collect()
     }
 
-    /// Dotted keys of the job file. Keys of list items and of tables with a user's name occur once.
-    fn all_keys(path: &str, shape: &ValueShape, found: &mut Vec<String>) {
-        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        match shape {
-            ValueShape::Table(fields) => {
-                fields.iter().for_each(|field| all_keys(&below(&field.name), &field.shape, found))
-            }
-            ValueShape::Tagged { variants, .. } => {
-                found.push(below(shape::TAG));
-                for field in variants.iter().flat_map(|variant| &variant.fields) {
-                    all_keys(&below(&field.name), &field.shape, found);
-                }
-            }
-            ValueShape::Named(item) => all_keys(&below("any"), item, found),
-            _ => found.push(path.to_owned()),
-        }
-    }
-
     /// A change that adds a key must state its effect on a run that resumes with another value.
     #[test]
     fn each_key_of_the_job_file_is_classified_and_nothing_else_is() {
-        let mut keys = Vec::new();
-        all_keys("", &shape::job_shape(), &mut keys);
-        let keys: Vec<String> = keys.iter().map(|key| general(key)).collect();
+        let of_all_kinds =
+            |path: &str| path.split('(').map(|part| part.rsplit(')').next().unwrap()).collect::<String>();
+        let key = |path: &str| general(&of_all_kinds(path)["job.".len()..].replace("[]", ".any"));
+        let fields = job_fields().into_iter().filter(|(path, _)| path != "job.tables");
+        let fields = fields.filter(|(_, field)| !matches!(field.shape, ValueShape::Table(_)));
+        let keys: Vec<String> = fields.map(|(path, _)| key(&path)).collect();
         assert!(keys.len() > 100, "{keys:?}");
-        let is_classified = |key: &&String| EFFECTS.iter().any(|(entry, _)| is_within(key, entry));
+        let entries: Vec<String> = listed_effects().map(|(entry, _)| entry).collect();
+        let is_classified = |key: &&String| entries.iter().any(|entry| is_within(key, entry));
         let missing: Vec<_> = keys.iter().filter(|key| !is_classified(key)).collect();
         assert!(missing.is_empty(), "what do other values of these mean for a run? {missing:?}");
-        let is_used = |entry: &str| keys.iter().any(|key| is_within(key, entry));
-        let unknown: Vec<_> = EFFECTS.iter().filter(|(entry, _)| !is_used(entry)).collect();
+        let is_used = |entry: &&String| keys.iter().any(|key| is_within(key, entry));
+        let unknown: Vec<_> = entries.iter().filter(|entry| !is_used(entry)).collect();
         assert!(unknown.is_empty(), "no such keys: {unknown:?}");
-        let mut names: Vec<_> = EFFECTS.iter().map(|(entry, _)| entry).collect();
-        names.sort_unstable();
-        assert!(names.is_sorted_by(|one, other| one < other), "one is there twice: {names:?}");
+        let different: std::collections::BTreeSet<_> = entries.iter().collect();
+        assert_eq!(different.len(), entries.len(), "one is there twice: {entries:?}");
     }
 
     #[test]

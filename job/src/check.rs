@@ -183,40 +183,32 @@ fn same_type(node: &TomlNode, shape: &ValueShape) -> bool {
 mod tests {
     use serde_json::json;
 
-    use crate::fixture::{CRITEO, checked};
-
-    fn problems(rest: &str) -> Vec<String> {
-        checked(&format!("{CRITEO}{rest}")).1
-    }
+    use crate::fixture::{CRITEO, assert_problems, checked};
 
     #[test]
-    fn limits_are_inclusive_if_they_say_so() {
-        for good in ["batch_size = 1", "batch_size = 1_048_576", "staleness = 0", "seed = 0x7fff_ffff_ffff_ffff"] {
-            assert_eq!(problems(&format!("[train]\n{good}\n")), [""; 0], "{good}");
-        }
-        for bad in [
-            "batch_size = 0",
-            "batch_size = 1048577",
-            "staleness = -1",
-            "seed = 99999999999999999999999999999999999999999",
-        ] {
-            let found = problems(&format!("[train]\n{bad}\n"));
-            assert!(found.len() == 1 && found[0].contains("out of range"), "{bad}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn open_limits_exclude_their_ends() {
-        for (fraction, count) in [("0.0", 1), ("1.0", 1), ("nan", 1), ("-inf", 1), ("0.5", 0), ("1e-9", 0)] {
-            assert_eq!(problems(&format!("test_fraction = {fraction}\n")).len(), count, "{fraction}");
-        }
-    }
-
-    #[test]
-    fn an_integer_is_a_number_but_not_the_reverse() {
-        assert_eq!(problems("[cluster]\ntimeout_seconds = 5\n"), [""; 0]);
-        let expected = "`train.epochs` is a number, expected an integer from 1 to 10000";
-        assert_eq!(problems("[train]\nepochs = 2.0\n"), [expected]);
+    fn values_have_the_kind_and_the_limits_of_their_keys() {
+        let rows = r#"
+            [train]; batch_size = 1         => fine
+            [train]; batch_size = 1_048_576 => fine
+            [train]; staleness = 0          => fine
+            [train]; batch_size = 0         => …out of range
+            [train]; batch_size = 1048577   => …out of range
+            [train]; staleness = -1         => …out of range
+            [train]; seed = 0x7fff_ffff_ffff_ffff => fine
+            [train]; seed = 99999999999999999999999999999999999999999 => …out of range
+            test_fraction = 0.5  => fine
+            test_fraction = 1e-9 => fine
+            test_fraction = 0.0  => …
+            test_fraction = 1.0  => …
+            test_fraction = nan  => …
+            test_fraction = -inf => …
+            [cluster]; timeout_seconds = 5 => fine
+            [train]; epochs = 2.0 => `train.epochs` is a number, expected an integer from 1 to 10000
+            [[train]]; seed = 1; [cluters] => `train` is a list, expected a table & unknown key `cluters`
+            [tables.'odd name']; dims = 8  => unknown key `tables.odd name.dims`
+        "#;
+        assert_problems(CRITEO, rows);
+        assert_eq!(checked(&format!("{CRITEO}[tables.'odd name']\ndim = 8\n")).1, [""; 0]);
     }
 
     #[test]
@@ -226,37 +218,14 @@ mod tests {
         assert_eq!(document.to_json()["embedding"]["optimizer"], json!({"kind": "adagrad", "lr": 0.5}));
     }
 
-    #[test]
-    fn without_a_default_the_kind_is_needed() {
-        assert_eq!(problems("[tables.C1]\ninit = { bound = 1 }\n"), ["missing key `tables.C1.init.kind`"]);
-    }
-
     /// The keys depend on the kind, so an unknown kind is reported alone.
     #[test]
-    fn an_unknown_kind_is_the_only_problem_of_its_table() {
-        assert_eq!(problems("[model]\nkind = 'dlmr'\nhidden = 'x'\n"), ["`model.kind` has no choice \"dlmr\""]);
-    }
-
-    #[test]
-    fn features_are_text_or_a_table_each() {
-        let text = "[features]\nnumeric = ['I1', { column = 'I2', log = 1 }, 3, { log = true }]\n";
-        let expected = [
-            "`features.numeric[1].log` is an integer, expected true or false",
-            "`features.numeric[2]` is an integer, expected text or a table",
-            "missing key `features.numeric[3].column`",
-        ];
-        assert_eq!(problems(text), expected);
-    }
-
-    #[test]
-    fn named_tables_take_any_name_and_check_their_keys() {
-        assert_eq!(problems("[tables.'odd name']\ndim = 8\n"), [""; 0]);
-        assert_eq!(problems("[tables.'odd name']\ndims = 8\n"), ["unknown key `tables.odd name.dims`"]);
-    }
-
-    #[test]
-    fn sections_are_tables() {
-        let expected = ["`train` is a list, expected a table", "unknown key `cluters`"];
-        assert_eq!(problems("[[train]]\nseed = 1\n[cluters]\n"), expected);
+    fn items_and_kinds_are_checked_by_their_keys() {
+        let rows = r#"
+            [tables.C1]; init = { bound = 1 }     => missing key `tables.C1.init.kind`
+            [model]; kind = 'dlmr'; hidden = 'x' => `model.kind` has no choice "dlmr"
+            [features]; numeric = ['I1', { column = 'I2', log = 1 }, 3, { log = true }] => `features.numeric[1].log` is an integer, expected true or false & `features.numeric[2]` is an integer, expected text or a table & missing key `features.numeric[3].column`
+        "#;
+        assert_problems(CRITEO, rows);
     }
 }

@@ -198,6 +198,7 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
+    use crate::Job;
     use crate::fixture::{CRITEO, job};
 
     const FFNN: &str = "[model]\nkind = 'ffnn'\nhidden = [64, 32]\n";
@@ -228,16 +229,21 @@ mod tests {
         assert_eq!(footprint("[train]\nthreads = 8\n").gradients, footprint("[train]\nthreads = 1\n").gradients);
     }
 
+    fn wukong(layers: u64) -> Job {
+        let sizes = "fmb = 20\nlcb = 7\nrank = 16\nfmb_hidden = []\nbottom = []\ntop = []\n[train]\nbatch_size = 100\n";
+        job(CRITEO, &format!("[model]\nkind = 'wukong'\nlayers = {layers}\n{sizes}"))
+    }
+
     #[test]
     fn a_wukong_keeps_its_vectors_and_their_products() {
-        let values = |layers: u64| {
-            let sizes =
-                "fmb = 20\nlcb = 7\nrank = 16\nfmb_hidden = []\nbottom = []\ntop = []\n[train]\nbatch_size = 100\n";
-            let job = job(CRITEO, &format!("[model]\nkind = 'wukong'\nlayers = {layers}\n{sizes}"));
-            job.dense_footprint().unwrap().activations
-        };
-        // 27 vectors of 16 values and their products with 16 more; of the weights the projection, the layer of the FMB and the LCB.
-        assert_eq!(values(3) - values(2), 4 * 100 * (3 * 2 * 27 * 16 + 2 * (16 * 16 + 20 * 16 + 7 * 16)));
+        // 27 vectors of 16 values; of the weights the projection, the layer of the FMB and the LCB.
+        let (vectors, weights) = (27 * 16, 16 * 16 + 20 * 16 + 7 * 16);
+        let whole = |layers| wukong(layers).dense_footprint().unwrap().activations;
+        // And their products with 16 more.
+        assert_eq!(whole(3) - whole(2), 4 * 100 * (3 * 2 * vectors + 2 * weights));
+        // By layer, products of one layer are made again.
+        let by_layer = |layers| wukong(layers).values_by_layer(&wukong(layers).dense_layout().unwrap());
+        assert_eq!(by_layer(3) - by_layer(2), 2 * vectors + weights);
     }
 
     #[test]
@@ -250,17 +256,6 @@ mod tests {
         assert_eq!(values("0.5"), 3 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
         assert_eq!(values("0.0\n[mlp]\nnorm = 'layer'"), 2 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
     }
-    #[test]
-    fn a_wukong_by_layer_keeps_its_vectors_and_makes_products_of_one_layer_again() {
-        let values = |layers: u64| {
-            let sizes = "fmb = 20\nlcb = 7\nrank = 16\nfmb_hidden = []\nbottom = []\ntop = []\n";
-            let job = job(CRITEO, &format!("[model]\nkind = 'wukong'\nlayers = {layers}\n{sizes}"));
-            job.values_by_layer(&job.dense_layout().unwrap())
-        };
-        // 27 vectors of 16 values; of the weights the projection, the layer of the FMB and the LCB.
-        assert_eq!(values(3) - values(2), 27 * 16 + 27 * 16 + (16 * 16 + 20 * 16 + 7 * 16));
-    }
-
     /// Each output of one stream is multiplied with each of the other, and the products are not kept.
     #[test]
     fn products_of_two_streams_are_not_there() {

@@ -39,26 +39,23 @@ impl Job {
 /// False for a file that cannot be read.
 #[must_use]
 pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
-    let Ok(text) = read(path) else { return false };
-    let Ok(mut document) = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)) else {
-        return false;
-    };
-    let applied = overrides.apply(&mut document).is_ok();
-    upgrade::remove_keys(&mut document);
-    applied && document.find(&document::KeyPath::from(key)).is_some()
+    let document = overridden(path, overrides);
+    document.is_some_and(|(document, _)| document.find(&document::KeyPath::from(key)).is_some())
 }
 
 /// A sentence for each key that is no more and whose value has another place now; none for a file that cannot be read.
 #[must_use]
 pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
-    let Ok(text) = read(path) else { return Vec::new() };
-    let Ok(mut document) = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)) else {
-        return Vec::new();
-    };
-    if overrides.apply(&mut document).is_err() {
-        return Vec::new();
-    }
-    upgrade::remove_keys(&mut document)
+    overridden(path, overrides).map_or_else(Vec::new, |(_, removed)| removed)
+}
+
+/// The document without keys that are no more, and a sentence for each of these.
+fn overridden(path: &Path, overrides: &Overrides) -> Option<(TomlNode, Vec<String>)> {
+    let text = read(path).ok()?;
+    let mut document = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)).ok()?;
+    overrides.apply(&mut document).ok()?;
+    let removed = upgrade::remove_keys(&mut document);
+    Some((document, removed))
 }
 
 /// Parse → override → take out keys that are no more → check the schema → deserialise → check across keys. Each step
@@ -119,14 +116,21 @@ fn read(path: &Path) -> Result<String, JobProblem> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::fixture::CRITEO;
 
-    #[test]
-    fn a_file_and_its_text_make_the_same_job() {
+    fn job_file(text: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ads.toml");
-        fs::write(&path, CRITEO).unwrap();
+        fs::write(&path, text).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn a_file_and_its_text_make_the_same_job() {
+        let (folder, path) = job_file(CRITEO);
         let overrides = Overrides::sets(["train.seed=9"]);
         let job = Job::load(&path, &overrides).unwrap();
         assert_eq!(job, Job::parse(CRITEO, &path, &overrides).unwrap());
@@ -135,9 +139,7 @@ mod tests {
 
     #[test]
     fn threads_that_are_not_given_are_planned_for_the_machine() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ads.toml");
-        fs::write(&path, CRITEO).unwrap();
+        let (_folder, path) = job_file(CRITEO);
         let threads = |sets: &[&str], machine: Machine| {
             let job = Job::load_for(&path, &Overrides::sets(sets.iter().copied()), &machine).unwrap();
             [job.train.threads, job.data.threads, job.cluster.server_threads]
@@ -149,52 +151,42 @@ mod tests {
 
     #[test]
     fn a_key_is_given_by_the_file_or_by_an_override() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ads.toml");
-        fs::write(&path, format!("{CRITEO}[cluster]\nservers = 1\n")).unwrap();
+        let (_folder, path) = job_file(&format!("{CRITEO}[cluster]\nservers = 1\n"));
         let given = |sets: &[&str], key| is_given(&path, &Overrides::sets(sets.iter().copied()), key);
         assert!(given(&[], "cluster.servers") && !given(&[], "cluster.coordinator"));
         assert!(given(&["cluster.coordinator=127.0.0.1:7700"], "cluster.coordinator"));
         assert!(!is_given(Path::new("nowhere"), &Overrides::none(), "cluster.servers"));
     }
 
-    /// Otherwise a malformed setting would leave a document with another meaning.
     #[test]
     fn a_malformed_setting_stops_before_the_checks() {
         let errors = Job::parse("", Path::new("x"), &Overrides::sets(["train.seed"])).unwrap_err();
-        assert_eq!(
-            errors.plain_text(),
-            "job file x has 1 problem\n--set:1:1: setting `train.seed` has no `=`; write it like train.seed=3"
-        );
+        let expected =
+            "job file x has 1 problem\n--set:1:1: setting `train.seed` has no `=`; write it like train.seed=3";
+        assert_eq!(errors.plain_text(), expected);
     }
 
-    /// Regression: 32,561 problems were printed, 19 MB.
     #[test]
     fn a_data_file_in_place_of_a_job_is_reported_as_one() {
         let row =
             "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, <=50K\n";
+        let errors =
+            |text: &str| Job::parse(text, Path::new("adult.data"), &Overrides::none()).unwrap_err().plain_text();
         let tabs = "0\t1\t\t5\t68fd1e64\t80e26c9b\n";
         for text in [row.repeat(30_000), tabs.repeat(100), format!("click,age\n{}", "1,2\n".repeat(100))] {
-            let errors = Job::parse(&text, Path::new("adult.data"), &Overrides::none()).unwrap_err().plain_text();
+            let errors = errors(&text);
             assert!(errors.contains("adult.data is data, not a job") && errors.len() < 1_000, "{errors}");
         }
-        for text in [
-            format!("{CRITEO}x\ny\nz\n"),
-            "train = \n\n\nepochs\nx\n".to_owned(),
-            "[data]\n1 2\n3 4\n".to_owned(),
-            "a\nb\nc=3\n".to_owned(),
-        ] {
-            let errors = Job::parse(&text, Path::new("ads.toml"), &Overrides::none()).unwrap_err().plain_text();
-            assert!(!errors.contains("not a job"), "{errors}");
+        let broken = format!("{CRITEO}x\ny\nz\n");
+        for text in [broken.as_str(), "train = \n\n\nepochs\nx\n", "[data]\n1 2\n3 4\n", "a\nb\nc=3\n"] {
+            assert!(!errors(text).contains("not a job"), "{text}");
         }
     }
 
     /// Checkpoints and saved models contain the job file as it was written.
     #[test]
     fn a_file_with_a_key_that_is_no_more_loads_and_says_so() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ads.toml");
-        fs::write(&path, format!("{CRITEO}[cluster]\nmin_servers = 1\n")).unwrap();
+        let (_folder, path) = job_file(&format!("{CRITEO}[cluster]\nmin_servers = 1\n"));
         let none = Overrides::none();
         assert_eq!(Job::load(&path, &none).unwrap(), Job::parse(CRITEO, &path, &none).unwrap());
         let [note] = &removed_keys(&path, &none)[..] else { panic!("one key") };

@@ -169,12 +169,8 @@ fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
             let list_key = |key| feature.get("separator").and(feature.get(key)).cloned();
             let weights = list_key("weights").map(|_| "age");
             let pooling = list_key("pooling");
-            replace_keys(
-                feature,
-                json!({
-                    "table": table, "dim": null, "pooling": pooling, "weights": weights, "sequence": null,
-                }),
-            )
+            let keys = json!({ "table": table, "dim": null, "pooling": pooling, "weights": weights, "sequence": null });
+            replace_keys(feature, keys)
         },
     )
 }
@@ -191,12 +187,6 @@ fn with_sequence(model: &Json, item: Json, tag: Json, sequence: Json) -> (Json, 
     (replace_keys(item, json!({ "table": null })), replace_keys(tag, keys))
 }
 
-/// The order of the files has no shuffle window.
-fn any_data(data: Json) -> Json {
-    let window = if data["order"] == "time" { json!(null) } else { data["shuffle_rows"].clone() };
-    replace_keys(data, json!({ "shuffle_rows": window }))
-}
-
 /// The rank must be below the width of the input, and gates read features. A module must be trusted. Mode `async` has
 /// no Dice.
 fn any_model(model: Json, train: &Json) -> Json {
@@ -208,23 +198,8 @@ fn any_model(model: Json, train: &Json) -> Json {
     let gate =
         model.get("gate").map(|gate| replace_keys(gate.clone(), json!({ "first": ["x", "user"], "second": null })));
     let activation = model.get("activation").filter(|_| train["mode"] != "async").cloned();
-    replace_keys(
-        model,
-        json!({ "rank": null, "attention": null, "heads": null, "gate": gate, "activation": activation }),
-    )
-}
-
-/// Mode `async` allows no decoupled decay.
-fn any_optimizer(optimizer: Json, train: &Json) -> Json {
-    let fixed = if train["mode"] == "async" { json!({ "weight_decay": 0 }) } else { json!({}) };
-    replace_keys(optimizer, fixed)
-}
-
-/// A module has its own layers, and mode `async` no running statistics.
-fn any_mlp(mlp: Json, model: &Json, train: &Json) -> Json {
-    let refuses = ["torchscript", "shared_bottom", "mmoe", "ple"].iter().any(|kind| model["kind"] == *kind);
-    let fits = !refuses && train["mode"] != "async";
-    if fits { mlp } else { json!({}) }
+    let keys = json!({ "rank": null, "attention": null, "heads": null, "gate": gate, "activation": activation });
+    replace_keys(model, keys)
 }
 
 /// Weights are resident, for many keys do not fit streamed ones. Mode `sync` allows no device, and mode `async` neither an average nor new rows in every epoch.
@@ -260,17 +235,23 @@ fn any_job() -> impl Strategy<Value = String> {
     (features, sequence, any_of(&shape_of(&["tables"])), sections).prop_map(move |((age, item, tag), sequence, table, sections)| {
         let [data, embedding, model, mlp, optimizer, train, eval, checkpoint, cluster, output] = sections;
         let (item, tag) = with_sequence(&model, item, tag, sequence);
+        let is_async = train["mode"] == "async";
+        // The order of the files has no shuffle window.
+        let window = if data["order"] == "time" { json!(null) } else { data["shuffle_rows"].clone() };
+        // Mode `async` allows no decoupled decay, and no running statistics. A module has its own layers.
+        let decay = if is_async { json!({ "weight_decay": 0 }) } else { json!({}) };
+        let takes_mlp = !is_async && ["torchscript", "shared_bottom", "mmoe", "ple"].iter().all(|kind| model["kind"] != *kind);
         // Without early stopping no state is kept.
         let kept = train.get("early_stop").and(output.get("keep_best")).cloned();
         let shared = item["table"] == "shared" || tag["table"] == "shared";
         let job = json!({
-            "data": replace_keys(any_data(data), fixed_data.clone()),
+            "data": replace_keys(replace_keys(data, json!({ "shuffle_rows": window })), fixed_data.clone()),
             "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag, { "cross": ["item", "tag", "age"], "name": "x", "vocabulary": { "min_count": 3 } }] },
             "embedding": replace_keys(embedding, fixed_rows.clone()),
             "tables": if shared { json!({ "shared": replace_keys(replace_keys(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
-            "mlp": any_mlp(mlp, &model, &train),
+            "mlp": if takes_mlp { mlp } else { json!({}) },
             "model": any_model(model, &train),
-            "optimizer": any_optimizer(optimizer, &train),
+            "optimizer": replace_keys(optimizer, decay),
             "train": any_train(train),
             "eval": replace_keys(eval, json!({ "group_by": "user", "slices": ["tag", "age"] })),
             "checkpoint": checkpoint,

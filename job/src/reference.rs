@@ -117,25 +117,3 @@ fn toml(value: &Json) -> String {
         scalar => scalar.to_string(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn defaults_are_written_as_toml() {
-        let value = json!({"kind": "adagrad", "lr": 0.02, "epsilon": 1e-8, "l2": 0.0, "on": [true, 3]});
-        assert_eq!(toml(&value), r#"{ kind = "adagrad", lr = 0.02, epsilon = 1e-8, l2 = 0.0, on = [true, 3] }"#);
-    }
-
-    #[test]
-    fn nested_choices_are_indented_under_their_key() {
-        let page = reference_page();
-        let expected = "- **`optimizer`**: a table with kind \"sgd\" or \"adagrad\" or \"row_adagrad\" or \"adam\" or \"adamw\" or \"ftrl\", default `{ kind = \"adagrad\", lr = 0.02, \
-             epsilon = 1e-8, initial_accumulator = 0.0, l2 = 0.0 }`. How rows learn.\n  \
-             - `kind = \"sgd\"`: Gradient descent: v ← momentum·v + g; w ← w − lr·v. State: none, or with momentum one value per weight.\n    - **`lr`**: a number from 1e-12 to 1000, default `0.1`. Learning rate.\n";
-        assert!(page.contains(expected), "{page}");
-    }
-}

@@ -77,26 +77,11 @@ mod tests {
 
     #[test]
     fn roles_of_one_run_have_one_fingerprint() {
-        let same = [
-            "train.threads=7",
-            "train.device=cuda",
-            "data.threads=9",
-            "cluster.server_threads=3",
-            "data.train=elsewhere",
-            "cluster.coordinator=far:1",
-            "cluster.admin='0.0.0.0:9'",
-            "cluster.worker_address='0.0.0.0:9'",
-            "cluster.timeout_seconds=5",
-            "cluster.min_workers=1",
-            "output.folder=other",
-            "cluster.memory=2GiB",
-            "cluster.cold_folder=other",
-            "cluster.durability=machine",
-            "cluster.log_folder=other",
-            "cluster.insecure=true",
-            "name=other",
-        ];
-        for set in same {
+        let same = "train.threads=7 train.device=cuda data.threads=9 cluster.server_threads=3 data.train=elsewhere \
+            cluster.coordinator=far:1 cluster.admin='0.0.0.0:9' cluster.worker_address='0.0.0.0:9' cluster.timeout_seconds=5 \
+            cluster.min_workers=1 output.folder=other cluster.memory=2GiB cluster.cold_folder=other cluster.durability=machine \
+            cluster.log_folder=other cluster.insecure=true name=other";
+        for set in same.split(' ') {
             assert_eq!(job(&[set]).fingerprint(), job(&[]).fingerprint(), "{set}");
         }
         let mut fitted = job(&[]);
@@ -106,43 +91,16 @@ mod tests {
 
     #[test]
     fn roles_of_different_runs_do_not() {
-        let different = [
-            "train.seed=2",
-            "train.batch_size=7",
-            "train.mode=sync",
-            "train.mode=async",
-            "train.precision=bf16",
-            "embedding.dim=8",
-            "embedding.optimizer.lr=0.5",
-            "embedding.init.bound=0.5",
-            "embedding.non_finite=skip",
-            "embedding.element=bf16",
-            "embedding.schedule={kind='linear', decay=5}",
-            "embedding.admission={kind='count'}",
-            "embedding.evict={kind='lfu'}",
-            "embedding.ttl_steps=7",
-            "embedding.ttl_seconds=7",
-            "embedding.victims=drop",
-            "features.categorical=['C1']",
-            "features.numeric=['I1', 'I2']",
-            "model.top=[1]",
-            "model={kind='ffnn', hidden='persia'}",
-            "model={kind='dcnv2'}",
-            "model={kind='dcnv2', rank=7}",
-            "optimizer.lr=0.5",
-            "optimizer.kind=adagrad",
-            "train.schedule={kind='linear', decay=5}",
-            "train.clip_norm=5",
-            "train.non_finite=skip",
-            "cluster.servers=2",
-            "cluster.workers=2",
-            "cluster.max_workers=2",
-            "cluster.buckets=512",
-            "cluster.wire=bf16",
-            "cluster.collective=nccl",
-        ];
+        let different = "train.seed=2 train.batch_size=7 train.mode=sync train.mode=async train.precision=bf16 embedding.dim=8 \
+            embedding.optimizer.lr=0.5 embedding.init.bound=0.5 embedding.non_finite=skip embedding.element=bf16 \
+            embedding.schedule={kind='linear',decay=5} embedding.admission={kind='count'} embedding.evict={kind='lfu'} \
+            embedding.ttl_steps=7 embedding.ttl_seconds=7 embedding.victims=drop features.categorical=['C1'] \
+            features.numeric=['I1','I2'] model.top=[1] model={kind='ffnn',hidden='persia'} model={kind='dcnv2'} \
+            model={kind='dcnv2',rank=7} optimizer.lr=0.5 optimizer.kind=adagrad train.schedule={kind='linear',decay=5} \
+            train.clip_norm=5 train.non_finite=skip cluster.servers=2 cluster.workers=2 cluster.max_workers=2 \
+            cluster.buckets=512 cluster.wire=bf16 cluster.collective=nccl";
         let mut seen = std::collections::HashSet::from([job(&[]).fingerprint()]);
-        for set in different {
+        for set in different.split(' ') {
             assert!(seen.insert(job(&[set]).fingerprint()), "{set}");
         }
         assert!(seen.insert(job(&["embedding.victims=drop", "embedding.small_norm=0.5"]).fingerprint()));

@@ -272,32 +272,7 @@ fn bounds(schema: &Json) -> NumberBounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Calls `visit` with the path of every key of the job file.
-    fn each_field(shape: &ValueShape, path: &str, visit: &mut impl FnMut(&str, &TableField)) {
-        let mut fields = |prefix: &str, fields: &[TableField]| {
-            for field in fields {
-                let path = format!("{prefix}.{}", field.name);
-                visit(&path, field);
-                each_field(&field.shape, &path, visit);
-            }
-        };
-        match shape {
-            ValueShape::Table(all) => fields(path, all),
-            ValueShape::Tagged { variants, .. } => {
-                variants.iter().for_each(|variant| fields(&format!("{path}({})", variant.kind), &variant.fields));
-            }
-            ValueShape::Named(item) | ValueShape::List { item, .. } => each_field(item, &format!("{path}[]"), visit),
-            ValueShape::Either(shapes) => shapes.iter().for_each(|shape| each_field(shape, path, visit)),
-            _ => {}
-        }
-    }
-
-    fn fields() -> Vec<(String, TableField)> {
-        let mut fields = Vec::new();
-        each_field(&job_shape(), "job", &mut |path, field| fields.push((path.to_owned(), field.clone())));
-        fields
-    }
+    use crate::fixture::job_fields as fields;
 
     #[test]
     fn every_key_is_found_and_understood() {
@@ -337,27 +312,10 @@ mod tests {
     fn choices_are_documented() {
         for (path, field) in fields() {
             if let ValueShape::Words(choices) = field.shape {
-                assert!(
-                    choices.len() > 1 && choices.iter().all(|choice| choice.doc.ends_with('.')),
-                    "{path}: {choices:?}"
-                );
+                let are_documented = choices.iter().all(|choice| choice.doc.ends_with('.'));
+                assert!(choices.len() > 1 && are_documented, "{path}: {choices:?}");
             }
         }
-    }
-
-    #[test]
-    fn a_shape_reads_well_after_expected() {
-        let words = |path: &str| fields().iter().find(|(found, _)| found == path).unwrap().1.shape.to_string();
-        assert_eq!(words("job.train.batch_size"), "an integer from 1 to 1048576");
-        assert_eq!(words("job.train.seed"), "an integer from 0");
-        assert_eq!(words("job.train.mode"), r#"one of "hybrid" or "sync" or "async""#);
-        assert_eq!(words("job.data.train"), "text or a list, each item text");
-        assert_eq!(words("job.data.test_fraction"), "a number above 0 and below 1");
-        assert_eq!(
-            words("job.embedding.optimizer"),
-            r#"a table with kind "sgd" or "adagrad" or "row_adagrad" or "adam" or "adamw" or "ftrl""#
-        );
-        assert_eq!(words("job.embedding.optimizer(adagrad).lr"), "a number from 1e-12 to 1000");
     }
 
     #[test]

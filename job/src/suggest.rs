@@ -91,11 +91,9 @@ mod tests {
 
     #[test]
     fn a_misspelling_is_recognised() {
-        for (found, meant) in
-            [("batchsize", "batch_size"), ("Batch-Size", "batch_size"), ("epoch", "epochs"), ("stalness", "staleness")]
-        {
-            assert_eq!(help_with_key(found, &KEYS), format!("did you mean `{meant}`?"));
-        }
+        let found = ["batchsize", "Batch-Size", "epoch", "stalness"].map(|found| help_with_key(found, &KEYS));
+        let meant = ["batch_size", "batch_size", "epochs", "staleness"].map(|meant| format!("did you mean `{meant}`?"));
+        assert_eq!(found, meant);
     }
 
     #[test]
@@ -110,10 +108,8 @@ mod tests {
         assert_eq!(meant("64,32"), "[64,32]");
         assert_eq!(meant("C1, C2"), "[\"C1\", \"C2\"]");
         assert_eq!(meant("{kind=dcnv2}"), "{kind=\"dcnv2\"}");
-        assert_eq!(
-            meant("{kind = dcnv2, hidden = [64, 32], trust = true}"),
-            "{kind = \"dcnv2\", hidden = [64, 32], trust = true}"
-        );
+        let meant_table = meant("{kind = dcnv2, hidden = [64, 32], trust = true}");
+        assert_eq!(meant_table, "{kind = \"dcnv2\", hidden = [64, 32], trust = true}");
         for text in ["", "fast", "{", "[[", "a=b", "{a}", "64,32]"] {
             assert_eq!(as_toml(text), None, "{text}");
         }

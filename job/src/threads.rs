@@ -92,12 +92,8 @@ mod tests {
 
     #[test]
     fn processes_share_the_cores_of_their_machine() {
-        assert_eq!(plan(4, 1, 1), [2, 1, 1]);
-        assert_eq!(plan(4, 1, 2), [2, 1, 1]);
-        assert_eq!(plan(4, 2, 1), [1, 1, 1]);
-        assert_eq!(plan(16, 2, 2), [5, 2, 1]);
-        assert_eq!(plan(64, 4, 4), [12, 2, 2]);
-        assert_eq!(plan(1, 3, 5), [1, 1, 1]);
+        let plans = [plan(4, 1, 1), plan(4, 1, 2), plan(4, 2, 1), plan(16, 2, 2), plan(64, 4, 4), plan(1, 3, 5)];
+        assert_eq!(plans, [[2, 1, 1], [2, 1, 1], [1, 1, 1], [5, 2, 1], [12, 2, 2], [1, 1, 1]]);
     }
 
     #[test]
@@ -124,16 +120,12 @@ mod tests {
         assert_eq!(reported(4, 1, 1), "2 dense + 1 parse + 1 server of 4 cores");
         assert_eq!(reported(3, 1, 0), "1 dense + 1 parse of 3 cores");
         assert_eq!(reported(64, 4, 4), "4 workers × (12 dense + 2 parse) + 8 for 4 servers of 64 cores");
-        assert_eq!(
-            reported(4, 2, 2),
-            "2 workers × (1 dense + 1 parse) + 1 for 2 servers of 4 cores; 5 threads share them, which slows each down"
-        );
+        let slowed =
+            "2 workers × (1 dense + 1 parse) + 1 for 2 servers of 4 cores; 5 threads share them, which slows each down";
+        assert_eq!(reported(4, 2, 2), slowed);
         let asked = ThreadPlan { torch: 9, parse: 1, server: 1 };
-        let machine = Machine { cores: 4, workers: 1, servers: 0 };
-        assert!(
-            machine
-                .describe_plan(&asked)
-                .ends_with("9 dense + 1 parse of 4 cores; 10 threads share them, which slows each down")
-        );
+        let described = Machine { cores: 4, workers: 1, servers: 0 }.describe_plan(&asked);
+        let end = "9 dense + 1 parse of 4 cores; 10 threads share them, which slows each down";
+        assert!(described.ends_with(end), "{described}");
     }
 }

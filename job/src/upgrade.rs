@@ -188,15 +188,9 @@ mod tests {
         let text = text.replace("0.25", "0.5").replace("0.009999999776482582", "0.001");
         let found = notes(&text);
         let keys: Vec<&str> = found.iter().filter_map(|note| note.split('`').nth(1)).collect();
-        let expected = [
-            "train.lookahead",
-            "features.categorical[0].pool_at",
-            "eval.group_samples",
-            "output.tensorboard",
-            "embedding.evict.half_life",
-            "tables.a.admission.failure",
-        ];
-        assert_eq!(keys, expected, "{found:?}");
+        let expected = "train.lookahead features.categorical[0].pool_at eval.group_samples output.tensorboard \
+            embedding.evict.half_life tables.a.admission.failure";
+        assert_eq!(keys.join(" "), expected, "{found:?}");
         assert_eq!(job(DELIMITED, &text), job(DELIMITED, WITHOUT));
     }
 
@@ -204,8 +198,7 @@ mod tests {
     #[test]
     fn a_bound_over_all_workers_becomes_that_of_each() {
         let staleness = |train: &str, cluster: &str| {
-            let job = job(CRITEO, &format!("[train]\n{train}\n[cluster]\n{cluster}\n"));
-            job.train.staleness
+            job(CRITEO, &format!("[train]\n{train}\n[cluster]\n{cluster}\n")).train.staleness
         };
         for (total, expected) in [(2, 0), (4, 0), (5, 1), (8, 2), (100, 7)] {
             let train = format!("staleness = 7\nstaleness_total = {total}");

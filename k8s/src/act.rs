@@ -6,32 +6,28 @@ use futures::future::join_all;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
-use tracing::{debug, info, warn};
+use tracing::debug;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::build::{BuildPlan, BuildStage, ObjectManifest, SharedObject, build};
 use crate::cache::JobObjects;
-use crate::cluster::FINALIZER;
-use crate::conditions::{READY, RECONCILED, StatusConditions};
+use crate::conditions::{RECONCILED, StatusConditions};
 use crate::context::{JobReconciliation, recorded_status};
 use crate::crd::{CleanPodPolicy, HybridJob, HybridJobStatus, RunPhase};
 use crate::decide::{EventNote, JobDecision, OperatorWork};
 use crate::error::Error;
-use crate::judge::elapsed_time;
 use crate::memory::KnownRequest;
 use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
-use crate::removal::{RemovalScope, RemovalStep};
+use crate::removal::{is_held, take_step};
+use crate::removal_order::{RemovalScope, RemovalStep};
 use crate::reporting::{publish_event, record_status, refusal_message};
 use crate::rollout::ServerFacts;
 use crate::scale::answer::ask_for_numbers;
 use crate::validate::ValidJob;
 
-/// How soon a removal is looked at again, if no watch reports a change before.
-pub(crate) const SOON: Duration = Duration::from_secs(5);
-
-/// How long a deleted job waits for the end of its workers to be requested, whatever keeps Kubernetes from it.
-const LATE: Duration = Duration::from_secs(300);
+/// The hash of a request that applies no manifest.
+const ABSENT: u64 = 0;
 
 pub(crate) struct DecisionInput<'a> {
     pub(crate) attempt: &'a RunAttempt,
@@ -81,10 +77,11 @@ pub(crate) async fn carry_out_decision(
                 RemovalScope::Only(number)
             };
             let is_tidy = removal == RemovalStep::Done && policy != CleanPodPolicy::None;
-            carry_out(look, job, removal, scope).await?;
+            take_step(look, job, removal, scope).await?;
             // The model is saved. After a failure the claims stay as long as the HybridJob.
             if is_tidy && recorded_status(job).phase == Some(RunPhase::Succeeded) {
-                once(look, job, "claims", look.cluster.remove_claims(RemovalScope::All)).await?;
+                let claims = async { look.cluster.remove_claims(RemovalScope::All).await.map(|()| None) };
+                once(look, job, ("claims", ABSENT), |_| true, claims).await?;
             }
             // A run that is over must not keep a node from being drained.
             for budget in SharedObject::BUDGETS {
@@ -139,9 +136,9 @@ async fn run(
         let secret = async {
             let access = look.cluster.run_secret(job).await?;
             look.with_memory(job, |memory| memory.access = Some(access));
-            Ok(())
+            Ok(None)
         };
-        once(look, job, "Secret of the run", secret).await?;
+        once(look, job, ("Secret of the run", ABSENT), |_| true, secret).await?;
     }
     let objects = look.context.caches.objects_of_job(&look.key);
     // Objects that pods mount or are found by come before the objects that make pods.
@@ -160,49 +157,43 @@ async fn apply(
     manifest: &ObjectManifest,
     objects: &JobObjects,
 ) -> Result<(), Error> {
-    let (title, now) = (manifest.title(), look.now());
+    let title = manifest.title();
     let hash = xxh3_64(serde_json::to_string(&manifest.object).unwrap_or_default().as_bytes());
-    match look.with_memory(job, |memory| memory.known_request(&title, hash, now)) {
-        KnownRequest::Refused(error) => return Err(error),
-        KnownRequest::Applied { generation } if !has_drifted(manifest, generation, objects) => return Ok(()),
-        KnownRequest::Applied { .. } | KnownRequest::Nothing => {}
-    }
-    let applied = look.cluster.apply(manifest).await;
-    debug!(object = title, is_applied = applied.is_ok(), "applied");
-    look.with_memory(job, |memory| match &applied {
-        Ok(generation) => memory.note_applied(&title, hash, *generation, now),
-        Err(error) if error.needs_a_person() => memory.note_refused(&title, hash, error, now),
-        Err(_) => {}
-    });
-    applied.map(|_| ())
+    let request = async {
+        let applied = look.cluster.apply(manifest).await;
+        debug!(object = title, is_applied = applied.is_ok(), "applied");
+        applied
+    };
+    once(look, job, (&title, hash), |generation| !has_drifted(manifest, generation, objects), request).await
 }
 
 async fn withdraw(look: &JobReconciliation<'_>, job: &HybridJob, shared: SharedObject) -> Result<(), Error> {
     let title = format!("{} {}", shared.api_resource().kind, shared.object_name(&look.key.name));
-    once(look, job, &title, look.cluster.delete_shared(shared)).await
+    let request = async { look.cluster.delete_shared(shared).await.map(|()| None) };
+    once(look, job, (&title, ABSENT), |_| true, request).await
 }
 
-/// Makes a request, unless that was done a short time ago.
+/// Makes a request, unless that was done a short time ago and what it made is still there.
 async fn once(
     look: &JobReconciliation<'_>,
     job: &HybridJob,
-    title: &str,
-    request: impl Future<Output = Result<(), Error>>,
+    (title, hash): (&str, u64),
+    is_there: impl Fn(Option<i64>) -> bool,
+    request: impl Future<Output = Result<Option<i64>, Error>>,
 ) -> Result<(), Error> {
-    const ABSENT: u64 = 0;
     let now = look.now();
-    match look.with_memory(job, |memory| memory.known_request(title, ABSENT, now)) {
+    match look.with_memory(job, |memory| memory.known_request(title, hash, now)) {
         KnownRequest::Refused(error) => return Err(error),
-        KnownRequest::Applied { .. } => return Ok(()),
-        KnownRequest::Nothing => {}
+        KnownRequest::Applied { generation } if is_there(generation) => return Ok(()),
+        KnownRequest::Applied { .. } | KnownRequest::Nothing => {}
     }
     let done = request.await;
     look.with_memory(job, |memory| match &done {
-        Ok(()) => memory.note_applied(title, ABSENT, None, now),
-        Err(error) if error.needs_a_person() => memory.note_refused(title, ABSENT, error, now),
+        Ok(generation) => memory.note_applied(title, hash, *generation, now),
+        Err(error) if error.needs_a_person() => memory.note_refused(title, hash, error, now),
         Err(_) => {}
     });
-    done
+    done.map(|_| ())
 }
 
 /// Whether a watched object is gone, or was changed after the operator applied it.
@@ -249,41 +240,7 @@ async fn remove(
     observed: &ObservedObjects,
     scope: RemovalScope,
 ) -> Result<(), Error> {
-    carry_out(look, job, observed.removal_step(scope, look.now()), scope).await
-}
-
-/// Takes one step of a removal. A step that was refused is not repeated at once.
-pub(crate) async fn carry_out(
-    look: &JobReconciliation<'_>,
-    job: &HybridJob,
-    removal: RemovalStep,
-    scope: RemovalScope,
-) -> Result<(), Error> {
-    if matches!(removal, RemovalStep::Wait(_) | RemovalStep::Done) {
-        return Ok(());
-    }
-    let (title, now) = (format!("removal {removal:?}"), look.now());
-    if let KnownRequest::Refused(error) = look.with_memory(job, |memory| memory.known_request(&title, 0, now)) {
-        return Err(error);
-    }
-    let removed = remove_step(look, &removal, scope).await;
-    look.with_memory(job, |memory| match &removed {
-        Ok(()) => memory.note_removed(&title, scope == RemovalScope::All),
-        Err(error) if error.needs_a_person() => memory.note_refused(&title, 0, error, now),
-        Err(_) => {}
-    });
-    removed
-}
-
-async fn remove_step(look: &JobReconciliation<'_>, removal: &RemovalStep, scope: RemovalScope) -> Result<(), Error> {
-    match removal {
-        RemovalStep::Workers(targets) => look.cluster.end_pods(targets).await,
-        // The cache may not know a new worker, and servers must not end before their workers.
-        RemovalStep::Members(_) if look.cluster.has_workers(scope, look.now()).await? => Ok(()),
-        RemovalStep::Members(targets) => look.cluster.end_pods(targets).await,
-        RemovalStep::Services => look.cluster.remove_services(scope).await,
-        RemovalStep::Wait(_) | RemovalStep::Done => Ok(()),
-    }
+    take_step(look, job, observed.removal_step(scope, look.now()), scope).await
 }
 
 async fn give_up(look: &JobReconciliation<'_>, job: &HybridJob, attempt: i32, pods: &[String]) -> Result<(), Error> {
@@ -296,102 +253,4 @@ async fn give_up(look: &JobReconciliation<'_>, job: &HybridJob, attempt: i32, po
         publish_event(look, job, attempt, &EventNote { is_warning: true, reason: "WorkerGivenUp", note }).await;
     }
     Ok(())
-}
-
-fn is_held(job: &HybridJob) -> bool {
-    job.finalizers().iter().any(|one| one == FINALIZER)
-}
-
-/// Removes the finalizer of a job that has no workers and gets none: nothing has to end in order.
-pub(crate) async fn release_finalizer(
-    look: &JobReconciliation<'_>,
-    job: &mut HybridJob,
-    observed: &ObservedObjects,
-) -> Result<(), Error> {
-    let has_workers = observed.has_active_workers(RemovalScope::All)
-        || observed.awaited_worker(RemovalScope::All, look.now()).is_some();
-    let will_have = recorded_status(job).phase.is_some_and(RunPhase::makes_pods);
-    if !has_workers && !will_have && is_held(job) {
-        *job = look.cluster.set_finalizer(job, false).await?;
-    }
-    Ok(())
-}
-
-/// Workers end first and write a checkpoint; then everything else is deleted. The finalizer holds the job until then
-/// and no longer: a right that the operator lost, or a pod that never ends, does not hold it.
-pub(crate) async fn end_deleted_job(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<Action, Error> {
-    if !is_held(job) {
-        return Ok(Action::await_change());
-    }
-    match end_workers(look, job).await {
-        Ok(true) => {
-            info!(job = look.key.name, "job is deleted; its workers have ended");
-            match remove_rest(look, job).await {
-                Err(error) if !error.needs_a_person() => return Err(error),
-                Err(error) => warn!(job = look.key.name, %error, "objects of a deleted job are left to Kubernetes"),
-                Ok(()) => {}
-            }
-        }
-        Ok(false) => {
-            tell_wait(look, job).await;
-            return Ok(Action::requeue(SOON));
-        }
-        Err(error) if error.needs_a_person() => {
-            warn!(job = look.key.name, %error, "job is deleted; its pods end in any order");
-        }
-        Err(error) => return Err(error),
-    }
-    match look.cluster.set_finalizer(job, false).await {
-        Err(error) if !error.is_missing() => Err(error),
-        _ => {
-            look.context.memory.forget_job(&look.key);
-            Ok(Action::await_change())
-        }
-    }
-}
-
-/// Says in the status which worker a deleted job waits for. Its end does not depend on that.
-async fn tell_wait(look: &JobReconciliation<'_>, job: &HybridJob) {
-    let mut next = recorded_status(job);
-    let observed = ObservedObjects::new(next.attempt, &look.context.caches.objects_of_job(&look.key));
-    let Some(pod) = observed.awaited_worker(RemovalScope::All, look.now()) else { return };
-    let message = format!("is deleted once its workers have ended; {} has not ended yet", pod.name);
-    next.message = Some(message.clone());
-    StatusConditions::new(&mut next, job.meta().generation, look.now()).set(READY, false, "Deleting", message);
-    if let Err(error) = record_status(look, job, next).await {
-        debug!(job = look.key.name, %error, "the status of a deleted job was not recorded");
-    }
-}
-
-/// Deletes also objects without an owner: a job deleted with `--cascade=orphan` leaves nothing but its Secret.
-async fn remove_rest(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<(), Error> {
-    let observed = ObservedObjects::new(recorded_status(job).attempt, &look.context.caches.objects_of_job(&look.key));
-    look.cluster.end_pods(&observed.member_targets(RemovalScope::All)).await?;
-    look.cluster.remove_services(RemovalScope::All).await?;
-    for shared in SharedObject::ALL {
-        look.cluster.delete_shared(shared).await?;
-    }
-    Ok(())
-}
-
-/// A worker that was asked to end gets its time. One that could not be asked for long is not waited for.
-async fn end_workers(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<bool, Error> {
-    let now = look.now();
-    let deleted = job.meta().deletion_timestamp.as_ref().map(|time| time.0);
-    let is_late = deleted.is_some_and(|deleted| elapsed_time(deleted, now) >= LATE);
-    if let Err(error) = look.context.caches.wait_until_listed().await {
-        return if is_late { Ok(true) } else { Err(error) };
-    }
-    let observed = ObservedObjects::new(recorded_status(job).attempt, &look.context.caches.objects_of_job(&look.key));
-    let removal = observed.workers_removal(RemovalScope::All, now);
-    let is_reported = observed.awaited_worker(RemovalScope::All, now).is_some_and(|pod| pod.until.is_some());
-    match removal {
-        RemovalStep::Done => Ok(!look.cluster.has_workers(RemovalScope::All, now).await?),
-        RemovalStep::Wait(_) if is_reported => Ok(false),
-        _ if is_late => {
-            warn!(job = look.key.name, "job is deleted; its workers were not asked to end in time");
-            Ok(true)
-        }
-        step => carry_out(look, job, step, RemovalScope::All).await.map(|()| false),
-    }
 }

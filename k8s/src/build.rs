@@ -99,10 +99,7 @@ impl BuildPlan<'_> {
                 fields.remove(key);
             }
         }
-        let mut object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
-        object.types =
-            Some(kube::core::TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
-        ObjectManifest { resource, object }
+        self.dynamic((resource, metadata, data))
     }
 
     fn dynamic(&self, (resource, metadata, data): (ApiResource, ObjectMeta, serde_json::Value)) -> ObjectManifest {

@@ -305,14 +305,8 @@ mod tests {
         refuse(403);
         assert!(cache.wait_until_listed().await.unwrap_err().needs_a_person());
         refuse(500);
-        assert!(
-            cache
-                .wait_until_listed()
-                .await
-                .unwrap_err()
-                .to_string()
-                .starts_with("the services of the cluster are not listed")
-        );
+        let unlisted = cache.wait_until_listed().await.unwrap_err().to_string();
+        assert!(unlisted.starts_with("the services of the cluster are not listed"), "{unlisted}");
         cache.state().take(Event::InitDone);
         assert!(cache.wait_until_listed().await.is_ok());
         refuse(500);

@@ -23,7 +23,7 @@ use crate::crd::{GangScheduler, HybridJob};
 use crate::error::Error;
 use crate::names::{ATTEMPT_LABEL, JOB_LABEL, MANAGER, RETAIN_LABEL, job_labels};
 use crate::observe::{ObservedObjects, OwnedKind};
-use crate::removal::{RemovalMethod, RemovalScope, RemovalTarget};
+use crate::removal_order::{RemovalMethod, RemovalScope, RemovalTarget};
 
 /// The finalizer that keeps a job until its workers have ended.
 pub const FINALIZER: &str = "zagros.dev/pods";
@@ -108,22 +108,16 @@ impl JobClient {
 
     /// Takes over fields that others changed. Returns the object's generation, if its kind has one.
     pub async fn apply(&self, manifest: &ObjectManifest) -> Result<Option<i64>, Error> {
-        let api = self.untyped_api(&manifest.resource);
-        let parameters = PatchParams::apply(MANAGER).force();
-        let applied = api.patch(&manifest.object.name_any(), &parameters, &Patch::Apply(&manifest.object)).await;
-        match applied.map_err(Error::failed_to(format!("apply {}", manifest.title()))) {
-            // The template of a Job and most of a StatefulSet never change. An object that an older operator made stays.
-            Err(error) if error.is_refused() && self.exists(&api, manifest).await? => {
-                warn!(object = manifest.title(), %error, "object stays as it was made");
-                Ok(None)
-            }
-            applied => applied.map(|object| object.metadata.generation),
-        }
-    }
-
-    async fn exists(&self, api: &Api<DynamicObject>, manifest: &ObjectManifest) -> Result<bool, Error> {
-        let found = api.get_metadata(&manifest.object.name_any()).await;
-        Ok(if_there(found, format!("read {}", manifest.title()))?.is_some())
+        let (api, name, title) = (self.untyped_api(&manifest.resource), manifest.object.name_any(), manifest.title());
+        let applied = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&manifest.object)).await;
+        let error = match applied.map_err(Error::failed_to(format!("apply {title}"))) {
+            Err(error) if error.is_refused() => error,
+            applied => return applied.map(|object| object.metadata.generation),
+        };
+        // The template of a Job and most of a StatefulSet never change. An object that an older operator made stays.
+        if_there(api.get_metadata(&name).await, format!("read {title}"))?.ok_or_else(|| error.clone())?;
+        warn!(object = title, %error, "object stays as it was made");
+        Ok(None)
     }
 
     /// An object of the same name without the job's labels stays.

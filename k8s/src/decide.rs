@@ -19,7 +19,7 @@ use crate::judge::{AttemptVerdict, elapsed_time, judge_attempt};
 use crate::names::{PodRole, RunAttempt, label_selector};
 use crate::observe::{ObservedObjects, PodState};
 use crate::readiness;
-use crate::removal::{RemovalScope, RemovalStep, is_overdue};
+use crate::removal_order::{RemovalScope, RemovalStep, is_overdue};
 use crate::scale::ScaleStep;
 use crate::spec_hash::SpecHash;
 pub use decision::{DecisionFacts, EventNote, JobDecision, OperatorWork};

@@ -121,9 +121,8 @@ mod tests {
         let denied = error(403, "services is forbidden: User \"op\" cannot patch resource \"services\"");
         assert_eq!(denied.remedy(), ErrorRemedy::Report("Forbidden"));
         let text = denied.to_string();
-        assert!(
-            text.starts_with("cannot apply Service ctr-1-server: services is forbidden") && text.contains("rbac.yaml")
-        );
+        assert!(text.starts_with("cannot apply Service ctr-1-server: services is forbidden"));
+        assert!(text.contains("rbac.yaml"));
         assert_eq!(error(403, "exceeded quota: ads").remedy(), ErrorRemedy::Report("QuotaExceeded"));
         assert_eq!(error(409, "").remedy(), ErrorRemedy::Again);
         assert_eq!(error(422, "").remedy(), ErrorRemedy::Report("Refused"));

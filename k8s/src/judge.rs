@@ -197,31 +197,24 @@ mod tests {
         assert_eq!(verdict(&ObservedObjects::default(), 0), AttemptVerdict::Going);
     }
 
-    /// The worker stopped because of its data. The coordinator only says that a worker failed.
+    /// The pod that stopped for a reason of its own is the cause, and not those that only say that another has failed.
     #[test]
     fn the_cause_is_named_and_not_its_consequence() {
-        let pods = vec![
-            pod("c", PodRole::Coordinator, 4, 10),
-            pod("w1", PodRole::Worker, 4, 11),
-            pod("w0", PodRole::Worker, 3, 12),
-        ];
-        let seen = objects(job(broken(10)), job(broken(12)), pods);
-        let (message, retryable) = blamed(verdict(&seen, 13));
-        assert_eq!(message, "w0 ended with 3 (data is missing or malformed): why");
-        assert!(!retryable);
-    }
-
-    #[test]
-    fn a_killed_server_is_named_and_the_group_may_restart() {
-        let mut server = pod("s2", PodRole::Server, 137, 9);
-        server.exit.as_mut().unwrap().reason = "OOMKilled".to_owned();
-        let pods = vec![pod("c", PodRole::Coordinator, 4, 8), server, pod("w0", PodRole::Worker, 143, 7)];
-        let seen = objects(job(broken(10)), job(broken(12)), pods);
-        let (message, retryable) = blamed(verdict(&seen, 13));
-        assert_eq!(
-            (message.as_str(), retryable),
-            ("s2 ended with 137 (it used more memory than its limit): why", true)
-        );
+        let coordinator = |seconds| pod("c", PodRole::Coordinator, 4, seconds);
+        let mut killed = pod("s2", PodRole::Server, 137, 9);
+        killed.exit.as_mut().unwrap().reason = "OOMKilled".to_owned();
+        let data = [pod("w1", PodRole::Worker, 4, 11), pod("w0", PodRole::Worker, 3, 12)];
+        for (pods, cause, may_restart) in [
+            ([&[coordinator(10)][..], &data].concat(), "w0 ended with 3 (data is missing or malformed): why", false),
+            (
+                vec![coordinator(8), killed, pod("w0", PodRole::Worker, 143, 7)],
+                "s2 ended with 137 (it used more memory than its limit): why",
+                true,
+            ),
+        ] {
+            let seen = objects(job(broken(10)), job(broken(12)), pods);
+            assert_eq!(blamed(verdict(&seen, 13)), (cause.to_owned(), may_restart));
+        }
     }
 
     #[test]
@@ -297,15 +290,5 @@ mod tests {
         seen.pods = vec![pod("c", PodRole::Coordinator, 137, 49), pod("w0", PodRole::Worker, 4, 50)];
         seen.coordinator = job(broken(49));
         assert!(blamed(verdict(&seen, 70)).0.starts_with("c ended with 137"));
-    }
-
-    #[test]
-    fn the_policy_says_which_codes_are_tried_again() {
-        let seen = objects(job(broken(1)), None, vec![pod("w", PodRole::Worker, 5, 1)]);
-        let policy = ExitCodes { retryable: vec![5] };
-        let AttemptVerdict::Failed { retryable, .. } = judge_attempt(1, &seen, &policy, timestamp(60)) else {
-            panic!("failed")
-        };
-        assert!(retryable);
     }
 }

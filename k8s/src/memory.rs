@@ -222,32 +222,28 @@ mod tests {
     #[test]
     fn an_object_is_applied_again_when_it_changes_and_after_a_while() {
         let mut memory = JobMemory::default();
-        assert!(matches!(memory.known_request("Service a", 1, timestamp(0)), KnownRequest::Nothing));
+        let is_known = |memory: &JobMemory, hash, now| {
+            let known = memory.known_request("Service a", hash, timestamp(now));
+            matches!(known, KnownRequest::Applied { generation: Some(7) })
+        };
+        assert!(!is_known(&memory, 1, 0));
         memory.note_applied("Service a", 1, Some(7), timestamp(0));
-        assert!(matches!(
-            memory.known_request("Service a", 1, timestamp(299)),
-            KnownRequest::Applied { generation: Some(7) }
-        ));
-        assert!(matches!(memory.known_request("Service a", 2, timestamp(1)), KnownRequest::Nothing));
-        assert!(matches!(memory.known_request("Service a", 1, timestamp(300)), KnownRequest::Nothing));
+        assert!(is_known(&memory, 1, 299) && !is_known(&memory, 2, 1) && !is_known(&memory, 1, 300));
     }
 
     #[test]
     fn a_refused_request_waits_longer_each_time_unless_it_changes() {
         let mut memory = JobMemory::default();
-        let mut now = 0;
-        let mut waits = Vec::new();
+        let is_refused = |memory: &JobMemory, hash, now| {
+            matches!(memory.known_request("Service a", hash, timestamp(now)), KnownRequest::Refused(Error::Unnamed))
+        };
+        let (mut now, mut waits) = (0, Vec::new());
         for _ in 0..8 {
             memory.note_refused("Service a", 1, &Error::Unnamed, timestamp(now));
-            assert!(matches!(
-                memory.known_request("Service a", 1, timestamp(now)),
-                KnownRequest::Refused(Error::Unnamed)
-            ));
-            assert!(matches!(memory.known_request("Service a", 2, timestamp(now)), KnownRequest::Nothing));
-            let wait = memory.next_retry(timestamp(now)).unwrap().as_secs();
-            waits.push(wait);
-            now += i64::try_from(wait).unwrap();
-            assert!(matches!(memory.known_request("Service a", 1, timestamp(now)), KnownRequest::Nothing));
+            assert!(is_refused(&memory, 1, now) && !is_refused(&memory, 2, now));
+            waits.push(memory.next_retry(timestamp(now)).unwrap().as_secs());
+            now += i64::try_from(waits[waits.len() - 1]).unwrap();
+            assert!(!is_refused(&memory, 1, now));
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
         memory.note_refused("Service a", 2, &Error::Unnamed, timestamp(now));
@@ -259,12 +255,10 @@ mod tests {
     #[test]
     fn a_coordinator_is_asked_every_fifteen_seconds_and_a_new_one_at_once() {
         let mut memory = JobMemory::default();
-        assert!(
-            memory.take_turn_to_ask(1, timestamp(0))
-                && !memory.take_turn_to_ask(1, timestamp(14))
-                && memory.take_turn_to_ask(1, timestamp(15))
-                && memory.take_turn_to_ask(2, timestamp(16))
-        );
+        assert!(memory.take_turn_to_ask(1, timestamp(0)));
+        assert!(!memory.take_turn_to_ask(1, timestamp(14)));
+        assert!(memory.take_turn_to_ask(1, timestamp(15)));
+        assert!(memory.take_turn_to_ask(2, timestamp(16)));
         assert_eq!(memory.next_ask(timestamp(20)).as_secs(), 11);
         memory.ask_again();
         assert_eq!(memory.next_ask(timestamp(20)), FIRST_PAUSE);

@@ -225,15 +225,4 @@ mod tests {
             assert!(attempt.workload_name(role).len() + "-0123456789".len() <= 63, "{}", attempt.workload_name(role));
         }
     }
-
-    #[test]
-    fn attempts_share_no_name_and_no_address() {
-        let attempt = |number| RunAttempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number };
-        assert_eq!(attempt(1).coordinator_address(), "ctr-1-coordinator.ads.svc:7700");
-        assert_ne!(attempt(1).coordinator_address(), attempt(2).coordinator_address());
-        assert_ne!(attempt(1).object_labels(), attempt(2).object_labels());
-        assert!(label_selector(&attempt(2).object_labels()).contains("zagros.dev/attempt=2,zagros.dev/job=ctr"));
-        assert_eq!(PodRole::from_short_name("server"), Some(PodRole::Server));
-        assert_eq!(PodRole::from_short_name("gateway"), None);
-    }
 }

@@ -227,8 +227,11 @@ async fn asked_to_end_before_it_began(stop: &Shutdown, known: &Store<Guarded>) {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
-    use crate::fixture::hybrid_job;
+    use crate::crd::HybridJobStatus;
+    use crate::fixture::{hybrid_job, timestamp};
 
     #[test]
     fn an_edit_and_a_deletion_are_seen_and_a_status_is_not() {
@@ -239,15 +242,8 @@ mod tests {
         };
         let earlier = seen(|_| ());
         assert!(earlier.is_some());
-        assert_eq!(
-            seen(|job| job.status = Some(crate::crd::HybridJobStatus { attempt: 7, ..Default::default() })),
-            earlier
-        );
+        assert_eq!(seen(|job| job.status = Some(HybridJobStatus { attempt: 7, ..Default::default() })), earlier);
         assert_ne!(seen(|job| job.metadata.generation = Some(2)), earlier);
-        assert_ne!(
-            seen(|job| job.metadata.deletion_timestamp =
-                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH))),
-            earlier
-        );
+        assert_ne!(seen(|job| job.metadata.deletion_timestamp = Some(Time(timestamp(0)))), earlier);
     }
 }

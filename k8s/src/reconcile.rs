@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
-use tracing::{info, warn};
+use tracing::warn;
 
-use crate::act::{DecisionInput, SOON, carry_out, carry_out_decision, end_deleted_job, release_finalizer};
+use crate::act::{DecisionInput, carry_out_decision};
 use crate::build::JOB_KEY;
 use crate::cache::JobKey;
 use crate::cluster::JobClient;
@@ -22,7 +22,8 @@ use crate::host_access::refuse_host_access;
 use crate::memory::{CheckedSpec, JobMemory};
 use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
-use crate::removal::RemovalScope;
+use crate::removal::{end_deleted_job, release_finalizer, take_step, vacate_namespace};
+use crate::removal_order::RemovalScope;
 use crate::reporting::{USER_INTERVAL, publish_event, record_status, report_error, report_unreadable};
 use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
@@ -100,7 +101,7 @@ async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Optio
     let attempt = attempt(job)?;
     let observed = ObservedObjects::new(attempt.number, &look.context.caches.objects_of_job(&look.key));
     if observed.has_leaving_workers() && look.cluster.is_namespace_deleted().await? {
-        return vacate(look, job, &observed).await.map(Some);
+        return vacate_namespace(look, job, &observed).await.map(Some);
     }
     let valid = match text(look, job, &attempt).await? {
         Some(text) => checked(look, job, text, &attempt),
@@ -139,14 +140,6 @@ async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Optio
         release_finalizer(look, job, &observed).await?;
     }
     Ok(action)
-}
-
-/// Kubernetes deletes pods first. The workers' Job keeps an ended pod until it has made another, which it may not make
-/// in a namespace that is being deleted: so the Job goes.
-async fn vacate(look: &JobReconciliation<'_>, job: &HybridJob, observed: &ObservedObjects) -> Result<Action, Error> {
-    info!(job = look.key.name, namespace = look.key.namespace, "the namespace is being deleted; the workers' Job goes");
-    carry_out(look, job, observed.workers_removal(RemovalScope::All, look.now()), RemovalScope::All).await?;
-    Ok(Action::requeue(SOON))
 }
 
 /// Checks a spec. One generation has the same problems with the same job file at each look, so it is checked once.
@@ -256,7 +249,7 @@ async fn refuse_spec(
     *job = record_status(look, job, next).await?;
     if observed.coordinator.is_none() {
         let scope = RemovalScope::Others(number);
-        carry_out(look, job, observed.removal_step(scope, look.now()), scope).await?;
+        take_step(look, job, observed.removal_step(scope, look.now()), scope).await?;
     }
     if is_news {
         publish_event(look, job, number, &EventNote { is_warning: true, reason: "InvalidSpec", note: message }).await;

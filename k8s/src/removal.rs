@@ -1,254 +1,170 @@
-//! The order in which a run is removed.
-//!
-//! Workers go first: when they are asked to end, they write a checkpoint of what they have trained, and that needs the
-//! servers and the coordinator. Those go once no worker is left. The objects by which pods find each other go last:
-//!
-//! ```text
-//!  Workers ──► Wait (a worker's pod) ──► Members ──► Wait (another pod) ──► Services ──► Done
-//! ```
-//!
-//! Each look derives the next step from what exists. An operator that takes over therefore continues at the same step.
+//! The removal of what a job has, one step at each look: after an attempt, with a deleted job, in a namespace that is being
+//! deleted. `removal_order.rs` says which step is next.
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
 
-use crate::crd::CleanPodPolicy;
-use crate::names::PodRole;
-use crate::observe::{ObservedObjects, OwnedKind, OwnedObject, PodState, RemainingPod};
+use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
+use tracing::{debug, info, warn};
 
-/// How long a pod may outlive its deadline before its node counts as lost.
-pub const LINGER: SignedDuration = SignedDuration::from_secs(30);
+use crate::build::SharedObject;
+use crate::cluster::FINALIZER;
+use crate::conditions::{READY, StatusConditions};
+use crate::context::{JobReconciliation, recorded_status};
+use crate::crd::{HybridJob, RunPhase};
+use crate::error::Error;
+use crate::judge::elapsed_time;
+use crate::memory::KnownRequest;
+use crate::observe::ObservedObjects;
+use crate::removal_order::{RemovalScope, RemovalStep, RemovalTarget};
+use crate::reporting::record_status;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemovalScope {
-    All,
-    Others(i32),
-    Only(i32),
+/// How soon a removal is looked at again, if no watch reports a change before.
+const SOON: Duration = Duration::from_secs(5);
+
+/// How long a deleted job waits for the end of its workers to be requested, whatever keeps Kubernetes from it.
+const LATE: Duration = Duration::from_secs(300);
+
+/// Takes one step of a removal. A step that was refused is not repeated at once.
+pub(crate) async fn take_step(
+    look: &JobReconciliation<'_>,
+    job: &HybridJob,
+    removal: RemovalStep,
+    scope: RemovalScope,
+) -> Result<(), Error> {
+    let (title, now) = (format!("removal {removal:?}"), look.now());
+    if let KnownRequest::Refused(error) = look.with_memory(job, |memory| memory.known_request(&title, 0, now)) {
+        return Err(error);
+    }
+    let removed = match &removal {
+        RemovalStep::Workers(targets) => look.cluster.end_pods(targets).await,
+        RemovalStep::Members(targets) => end_members(look, targets, scope).await,
+        RemovalStep::Services => look.cluster.remove_services(scope).await,
+        RemovalStep::Wait(_) | RemovalStep::Done => return Ok(()),
+    };
+    look.with_memory(job, |memory| match &removed {
+        Ok(()) => memory.note_removed(&title, scope == RemovalScope::All),
+        Err(error) if error.needs_a_person() => memory.note_refused(&title, 0, error, now),
+        Err(_) => {}
+    });
+    removed
 }
 
-impl RemovalScope {
-    /// Whether an object of this attempt is removed. If its attempt cannot be read, it belongs to no attempt that is kept.
-    #[must_use]
-    pub fn includes(self, attempt: Option<i32>) -> bool {
-        match self {
-            Self::All => true,
-            Self::Others(kept) => attempt != Some(kept),
-            Self::Only(removed) => attempt == Some(removed),
-        }
-    }
+/// The cache may not know a new worker, and servers must not end before their workers.
+async fn end_members(
+    look: &JobReconciliation<'_>,
+    targets: &[RemovalTarget],
+    scope: RemovalScope,
+) -> Result<(), Error> {
+    if look.cluster.has_workers(scope, look.now()).await? { Ok(()) } else { look.cluster.end_pods(targets).await }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RemovalStep {
-    Workers(Vec<RemovalTarget>),
-    /// A pod has not ended yet.
-    Wait(String),
-    Members(Vec<RemovalTarget>),
-    /// The objects by which pods find each other go: Services, the job file, groups.
-    Services,
-    Done,
+/// Kubernetes deletes pods first. The workers' Job keeps an ended pod until it has made another, which it may not make
+/// in a namespace that is being deleted: so the Job goes.
+pub(crate) async fn vacate_namespace(
+    look: &JobReconciliation<'_>,
+    job: &HybridJob,
+    observed: &ObservedObjects,
+) -> Result<Action, Error> {
+    info!(job = look.key.name, namespace = look.key.namespace, "the namespace is being deleted; the workers' Job goes");
+    take_step(look, job, observed.workers_removal(RemovalScope::All, look.now()), RemovalScope::All).await?;
+    Ok(Action::requeue(SOON))
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemovalTarget {
-    pub kind: OwnedKind,
-    pub name: String,
-    pub how: RemovalMethod,
+pub(crate) fn is_held(job: &HybridJob) -> bool {
+    job.finalizers().iter().any(|one| one == FINALIZER)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemovalMethod {
-    Delete,
-    /// The Job is suspended: pods that run end, and those that have ended stay with their logs.
-    Suspend,
+/// Removes the finalizer of a job that has no workers and gets none: nothing has to end in order.
+pub(crate) async fn release_finalizer(
+    look: &JobReconciliation<'_>,
+    job: &mut HybridJob,
+    observed: &ObservedObjects,
+) -> Result<(), Error> {
+    let has_workers = observed.has_active_workers(RemovalScope::All)
+        || observed.awaited_worker(RemovalScope::All, look.now()).is_some();
+    let will_have = recorded_status(job).phase.is_some_and(RunPhase::makes_pods);
+    if !has_workers && !will_have && is_held(job) {
+        *job = look.cluster.set_finalizer(job, false).await?;
+    }
+    Ok(())
 }
 
-impl ObservedObjects {
-    #[must_use]
-    pub fn removal_step(&self, scope: RemovalScope, now: Timestamp) -> RemovalStep {
-        match self.workers_removal(scope, now) {
-            RemovalStep::Done => {}
-            step => return step,
-        }
-        let members = self.member_targets(scope);
-        if !members.is_empty() {
-            return RemovalStep::Members(members);
-        }
-        let of_member = |pod: &&RemainingPod| pod.role != PodRole::Worker;
-        if let Some(pod) = self.awaited(scope, now).find(of_member) {
-            return RemovalStep::Wait(pod.name.clone());
-        }
-        let has_services = self.owned.iter().any(|one| one.kind == OwnedKind::Service && scope.includes(one.attempt));
-        if has_services { RemovalStep::Services } else { RemovalStep::Done }
+/// Workers end first and write a checkpoint; then everything else is deleted. The finalizer holds the job until then
+/// and no longer: a right that the operator lost, or a pod that never ends, does not hold it.
+pub(crate) async fn end_deleted_job(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<Action, Error> {
+    if !is_held(job) {
+        return Ok(Action::await_change());
     }
-
-    #[must_use]
-    pub fn member_targets(&self, scope: RemovalScope) -> Vec<RemovalTarget> {
-        self.targets(scope, |one| one.kind.is_member().then_some(RemovalMethod::Delete))
-    }
-
-    /// The part of the removal that concerns workers.
-    #[must_use]
-    pub fn workers_removal(&self, scope: RemovalScope, now: Timestamp) -> RemovalStep {
-        let workers = self.targets(scope, |one| (one.kind == OwnedKind::Workers).then_some(RemovalMethod::Delete));
-        if !workers.is_empty() {
-            return RemovalStep::Workers(workers);
-        }
-        self.awaited_worker(scope, now).map_or(RemovalStep::Done, |pod| RemovalStep::Wait(pod.name.clone()))
-    }
-
-    #[must_use]
-    pub fn has_active_workers(&self, scope: RemovalScope) -> bool {
-        self.owned.iter().any(|one| {
-            one.kind == OwnedKind::Workers && one.is_active && !one.is_deleting && scope.includes(one.attempt)
-        })
-    }
-
-    /// Whether a worker's pod is being deleted while its Job is there and may make another in its place.
-    #[must_use]
-    pub fn has_leaving_workers(&self) -> bool {
-        let is_leaving = |pod: &PodState| pod.role == PodRole::Worker && pod.until.is_some();
-        self.pods.iter().any(is_leaving) && self.has_active_workers(RemovalScope::All)
-    }
-
-    #[must_use]
-    pub fn awaited_worker(&self, scope: RemovalScope, now: Timestamp) -> Option<&RemainingPod> {
-        self.awaited(scope, now).find(|pod| pod.role == PodRole::Worker)
-    }
-
-    /// The next step of cleaning up after an attempt that is over: what still runs ends, in the same order.
-    #[must_use]
-    pub fn tidying_step(&self, attempt: i32, policy: CleanPodPolicy, now: Timestamp) -> RemovalStep {
-        let others = self.removal_step(RemovalScope::Others(attempt), now);
-        if others != RemovalStep::Done {
-            return others;
-        }
-        let scope = RemovalScope::Only(attempt);
-        let how = |one: &OwnedObject| match (policy, one.kind) {
-            (CleanPodPolicy::None, _) | (_, OwnedKind::Service) => None,
-            (CleanPodPolicy::All, _) | (_, OwnedKind::Servers | OwnedKind::Coordinator) => Some(RemovalMethod::Delete),
-            (CleanPodPolicy::Running, OwnedKind::Workers) => one.is_active.then_some(RemovalMethod::Suspend),
-        };
-        let workers = self.targets(scope, |one| how(one).filter(|_| one.kind == OwnedKind::Workers));
-        if !workers.is_empty() {
-            return RemovalStep::Workers(workers);
-        }
-        let members = self.targets(scope, |one| how(one).filter(|_| one.kind.is_member()));
-        match self.awaited_worker(scope, now) {
-            Some(pod) if !members.is_empty() => RemovalStep::Wait(pod.name.clone()),
-            _ if members.is_empty() => RemovalStep::Done,
-            _ => RemovalStep::Members(members),
-        }
-    }
-
-    fn targets(&self, scope: RemovalScope, how: impl Fn(&OwnedObject) -> Option<RemovalMethod>) -> Vec<RemovalTarget> {
-        let in_scope = self.owned.iter().filter(|one| scope.includes(one.attempt) && !one.is_deleting);
-        let targets =
-            in_scope.filter_map(|one| Some(RemovalTarget { kind: one.kind, name: one.name.clone(), how: how(one)? }));
-        targets.collect()
-    }
-
-    /// A pod that is there long after its deadline is on a node that does not report. The removal does not wait for it.
-    fn awaited(&self, scope: RemovalScope, now: Timestamp) -> impl Iterator<Item = &RemainingPod> {
-        self.remaining.iter().filter(move |pod| scope.includes(pod.attempt) && !is_overdue(pod.until, LINGER, now))
-    }
-}
-
-/// Whether a pod should have gone so long ago.
-#[must_use]
-pub fn is_overdue(until: Option<Timestamp>, by: SignedDuration, now: Timestamp) -> bool {
-    until.and_then(|until| until.checked_add(by).ok()).is_some_and(|gone| gone <= now)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::{owned, timestamp};
-
-    fn pod(role: PodRole, attempt: i32, until: Option<i64>) -> RemainingPod {
-        let name = format!("ctr-{attempt}-{}-0", role.short_name());
-        RemainingPod { name, attempt: Some(attempt), role, until: until.map(timestamp) }
-    }
-
-    fn run(attempt: i32) -> ObservedObjects {
-        let kinds = [OwnedKind::Coordinator, OwnedKind::Workers, OwnedKind::Servers, OwnedKind::Service];
-        ObservedObjects {
-            owned: kinds.into_iter().map(|kind| owned(kind, attempt)).collect(),
-            remaining: PodRole::ALL.into_iter().map(|role| pod(role, attempt, None)).collect(),
-            ..ObservedObjects::default()
-        }
-    }
-
-    fn names(removal: RemovalStep) -> Vec<String> {
-        match removal {
-            RemovalStep::Workers(targets) | RemovalStep::Members(targets) => {
-                targets.into_iter().map(|one| one.name).collect()
+    match end_workers(look, job).await {
+        Ok(true) => {
+            info!(job = look.key.name, "job is deleted; its workers have ended");
+            match remove_rest(look, job).await {
+                Err(error) if !error.needs_a_person() => return Err(error),
+                Err(error) => warn!(job = look.key.name, %error, "objects of a deleted job are left to Kubernetes"),
+                Ok(()) => {}
             }
-            other => panic!("{other:?}"),
+        }
+        Ok(false) => {
+            tell_wait(look, job).await;
+            return Ok(Action::requeue(SOON));
+        }
+        Err(error) if error.needs_a_person() => {
+            warn!(job = look.key.name, %error, "job is deleted; its pods end in any order");
+        }
+        Err(error) => return Err(error),
+    }
+    match look.cluster.set_finalizer(job, false).await {
+        Err(error) if !error.is_missing() => Err(error),
+        _ => {
+            look.context.memory.forget_job(&look.key);
+            Ok(Action::await_change())
         }
     }
+}
 
-    #[test]
-    fn workers_go_first_and_services_last() {
-        let mut seen = run(1);
-        assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(0))), ["ctr-1-Workers"]);
-        seen.owned.retain(|one| one.kind != OwnedKind::Workers);
-        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
-        seen.remaining.retain(|pod| pod.role != PodRole::Worker);
-        assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(0))), ["ctr-1-Coordinator", "ctr-1-Servers"]);
-        seen.owned.retain(|one| one.kind == OwnedKind::Service);
-        assert_eq!(
-            seen.removal_step(RemovalScope::All, timestamp(0)),
-            RemovalStep::Wait("ctr-1-coordinator-0".to_owned())
-        );
-        seen.remaining.clear();
-        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Services);
-        seen.owned.clear();
-        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Done);
+/// Says in the status which worker a deleted job waits for. Its end does not depend on that.
+async fn tell_wait(look: &JobReconciliation<'_>, job: &HybridJob) {
+    let mut next = recorded_status(job);
+    let observed = ObservedObjects::new(next.attempt, &look.context.caches.objects_of_job(&look.key));
+    let Some(pod) = observed.awaited_worker(RemovalScope::All, look.now()) else { return };
+    let message = format!("is deleted once its workers have ended; {} has not ended yet", pod.name);
+    next.message = Some(message.clone());
+    StatusConditions::new(&mut next, job.meta().generation, look.now()).set(READY, false, "Deleting", message);
+    if let Err(error) = record_status(look, job, next).await {
+        debug!(job = look.key.name, %error, "the status of a deleted job was not recorded");
     }
+}
 
-    #[test]
-    fn the_attempt_that_runs_is_kept() {
-        let mut seen = run(2);
-        assert_eq!(seen.removal_step(RemovalScope::Others(2), timestamp(0)), RemovalStep::Done);
-        seen.owned.push(owned(OwnedKind::Servers, 1));
-        assert_eq!(names(seen.removal_step(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
-        // A user changed the label.
-        seen.owned.last_mut().unwrap().attempt = None;
-        assert_eq!(names(seen.removal_step(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
+/// Deletes also objects without an owner: a job deleted with `--cascade=orphan` leaves nothing but its Secret.
+async fn remove_rest(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<(), Error> {
+    let observed = ObservedObjects::new(recorded_status(job).attempt, &look.context.caches.objects_of_job(&look.key));
+    look.cluster.end_pods(&observed.member_targets(RemovalScope::All)).await?;
+    look.cluster.remove_services(RemovalScope::All).await?;
+    for shared in SharedObject::ALL {
+        look.cluster.delete_shared(shared).await?;
     }
+    Ok(())
+}
 
-    #[test]
-    fn an_object_whose_deletion_was_requested_is_not_deleted_again() {
-        let mut seen = run(1);
-        seen.owned.iter_mut().for_each(|one| one.is_deleting = true);
-        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
+/// A worker that was asked to end gets its time. One that could not be asked for long is not waited for.
+async fn end_workers(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<bool, Error> {
+    let now = look.now();
+    let deleted = job.meta().deletion_timestamp.as_ref().map(|time| time.0);
+    let is_late = deleted.is_some_and(|deleted| elapsed_time(deleted, now) >= LATE);
+    if let Err(error) = look.context.caches.wait_until_listed().await {
+        return if is_late { Ok(true) } else { Err(error) };
     }
-
-    #[test]
-    fn a_pod_on_a_lost_node_delays_nothing() {
-        let mut seen = run(1);
-        seen.owned.retain(|one| one.kind == OwnedKind::Servers);
-        seen.remaining = vec![pod(PodRole::Worker, 1, Some(60))];
-        assert_eq!(seen.removal_step(RemovalScope::All, timestamp(89)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
-        assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(90))), ["ctr-1-Servers"]);
-    }
-
-    #[test]
-    fn ended_pods_stay_with_their_logs_and_running_ones_end_in_order() {
-        let mut seen = run(1);
-        let tidying = |seen: &ObservedObjects, policy| seen.tidying_step(1, policy, timestamp(0));
-        let suspended =
-            RemovalTarget { kind: OwnedKind::Workers, name: "ctr-1-Workers".to_owned(), how: RemovalMethod::Suspend };
-        assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Workers(vec![suspended]));
-        seen.owned[1].is_active = false;
-        assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
-        seen.remaining.clear();
-        let RemovalStep::Members(targets) = tidying(&seen, CleanPodPolicy::Running) else { panic!("members") };
-        // A StatefulSet starts what has ended again, so nothing of it stays.
-        assert_eq!([targets[0].how, targets[1].how], [RemovalMethod::Delete, RemovalMethod::Delete]);
-        seen.owned.retain(|one| !one.kind.is_member());
-        assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Done);
-        assert_eq!(tidying(&seen, CleanPodPolicy::None), RemovalStep::Done);
-        assert_eq!(names(tidying(&seen, CleanPodPolicy::All)), ["ctr-1-Workers"]);
+    let observed = ObservedObjects::new(recorded_status(job).attempt, &look.context.caches.objects_of_job(&look.key));
+    let removal = observed.workers_removal(RemovalScope::All, now);
+    let is_reported = observed.awaited_worker(RemovalScope::All, now).is_some_and(|pod| pod.until.is_some());
+    match removal {
+        RemovalStep::Done => Ok(!look.cluster.has_workers(RemovalScope::All, now).await?),
+        RemovalStep::Wait(_) if is_reported => Ok(false),
+        _ if is_late => {
+            warn!(job = look.key.name, "job is deleted; its workers were not asked to end in time");
+            Ok(true)
+        }
+        step => take_step(look, job, step, RemovalScope::All).await.map(|()| false),
     }
 }

@@ -34,14 +34,6 @@ mod tests {
     use crate::fixture::hybrid_job;
 
     #[test]
-    fn the_documents_are_the_objects_that_would_be_applied() {
-        let yaml = serde_saphyr::to_string(&hybrid_job()).unwrap();
-        let rendered = render_objects(&yaml, None, false).unwrap();
-        assert_eq!(rendered.matches("---\n").count(), 10);
-        assert!(rendered.contains("kind: StatefulSet") && rendered.contains("name: ctr-1-server"));
-    }
-
-    #[test]
     fn what_is_wrong_is_reported() {
         assert!(render_objects("kind: Pod", None, false).unwrap_err().starts_with("not a HybridJob"));
         let mut job = hybrid_job();

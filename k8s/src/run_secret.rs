@@ -112,15 +112,4 @@ mod tests {
         assert!(matches!(access.credentials, Credentials::Secret(key) if key == run));
         assert_eq!(made.data.as_ref().unwrap().len(), 5);
     }
-
-    #[test]
-    fn a_job_of_the_same_name_has_another_secret_and_a_long_name_fits() {
-        let mut job = hybrid_job();
-        let first = secret_name(&job);
-        job.metadata.uid = Some("22222222-2222-3333-4444-555555555555".to_owned());
-        assert_ne!(first, secret_name(&job));
-        assert_ne!(secret(&job, &RoleKey::random()).data, secret(&job, &RoleKey::random()).data);
-        job.metadata.uid = None;
-        assert_eq!(secret_name(&job), "ctr.run");
-    }
 }

@@ -200,19 +200,4 @@ mod tests {
         // A user asked the coordinator for another number, and did not change the spec.
         assert_eq!(scale(3, Some((4, 4, 0))).next_step(Some(&report("training"))), ScaleStep::Ask);
     }
-
-    #[test]
-    fn pods_come_once_the_coordinator_admits_them_and_go_once_it_lets_them_go() {
-        let pods = |wanted, known| {
-            let scale = scale(wanted, known);
-            (scale.pod_count(), scale.staying_count())
-        };
-        assert_eq!(pods(5, None), (3, 3), "it was not asked yet");
-        assert_eq!(pods(5, Some((5, 5, 8))), (5, 5));
-        assert_eq!(pods(2, Some((5, 5, 0))), (5, 2), "the fifth still owns buckets");
-        assert_eq!(pods(2, Some((5, 2, 1))), (5, 2));
-        assert_eq!(pods(2, Some((2, 2, 0))), (2, 2));
-        assert_eq!(scale(2, Some((5, 2, 0))).next_step(None), ScaleStep::Moving("4 buckets still move".to_owned()));
-        assert_eq!(scale(2, Some((2, 2, 0))).next_step(None), ScaleStep::Settled);
-    }
 }

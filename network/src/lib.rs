@@ -18,6 +18,6 @@ pub use error::StepError;
 pub use kernel::{ProductKernel, RoundedProducts};
 pub use matrix::{AlignedValues, LINE, Matrix, View, ViewMut};
 pub use step::{
-    BatchShare, ChunkPass, FlatLayers, HeldLayer, LayerAccess, OutputLoss, SampleBlocks, Step, StepForm,
+    BatchShare, ChunkPass, FlatLayers, HeldLayer, LayerAccess, OutputLoss, SampleBlocks, Step, StepForm, Traversal,
     TraversalPurpose,
 };

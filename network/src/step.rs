@@ -269,3 +269,6 @@ impl ChunkPass<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -108,16 +108,18 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
     use super::*;
 
-    async fn get(address: std::net::SocketAddr, path: &str) -> String {
+    async fn get(address: SocketAddr, path: &str) -> String {
         get_as("localhost", address, path).await
     }
 
-    async fn get_as(host: &str, address: std::net::SocketAddr, path: &str) -> String {
+    async fn get_as(host: &str, address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -135,8 +137,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = Shutdown::new();
-        let server =
-            tokio::spawn(serve(listener, routes(registry, readiness), PageAccess::ThisMachine, shutdown.clone()));
+        let routes = routes(registry, readiness);
+        let server = tokio::spawn(serve(listener, routes, PageAccess::ThisMachine, shutdown.clone()));
 
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let unready = get(address, "/readyz").await;
@@ -152,41 +154,35 @@ mod tests {
         routes(registry, Arc::new(|| Ok(()))).route("/status", axum::routing::get(async || "{}"))
     }
 
+    async fn open(host: &str, access: impl FnOnce(SocketAddr) -> PageAccess) -> SocketAddr {
+        let listener = TcpListener::bind((host, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, listening(), access(address), Shutdown::new()));
+        (std::net::Ipv4Addr::LOCALHOST, address.port()).into()
+    }
+
+    /// A port on all addresses, as in containers, is reached by any name: those of their ports are known to the network only.
     #[tokio::test]
     async fn a_loopback_port_refuses_other_host_names() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, listening(), PageAccess::ThisMachine, Shutdown::new()));
+        let address = open("127.0.0.1", |_| PageAccess::ThisMachine).await;
         for path in ["/metrics", "/status", "/healthz"] {
             for host in ["127.0.0.1:7780", "localhost", "localhost:7780", "[::1]:7780", "a.localhost:1"] {
                 assert!(get_as(host, address, path).await.starts_with("HTTP/1.1 200"), "{host} {path}");
             }
             for host in ["evil.example:7780", "10.0.0.1", "localhost.evil.example", ""] {
                 let refused = get_as(host, address, path).await;
-                assert!(
-                    refused.starts_with("HTTP/1.1 403") && refused.contains("serves this machine only"),
-                    "{refused}"
-                );
+                let is_refused = refused.starts_with("HTTP/1.1 403") && refused.contains("serves this machine only");
+                assert!(is_refused, "{refused}");
             }
         }
-    }
-
-    /// As in containers: the names of their ports are known to the network only.
-    #[tokio::test]
-    async fn a_port_on_all_addresses_is_reached_by_any_name() {
-        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-        let address = (std::net::Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()).into();
-        tokio::spawn(serve(listener, listening(), PageAccess::Anyone, Shutdown::new()));
-        assert!(get_as("coordinator:7780", address, "/metrics").await.starts_with("HTTP/1.1 200"));
+        let anyone = open("0.0.0.0", |_| PageAccess::Anyone).await;
+        assert!(get_as("coordinator:7780", anyone, "/metrics").await.starts_with("HTTP/1.1 200"));
     }
 
     #[tokio::test]
     async fn a_port_that_other_machines_reach_answers_probes_to_all_and_the_rest_to_those_with_the_token() {
-        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-        let port = listener.local_addr().unwrap();
-        let address = (std::net::Ipv4Addr::LOCALHOST, port.port()).into();
-        let access = PageAccess::new(port, Some(PageToken::parse("0123456789abcdef").unwrap()));
-        tokio::spawn(serve(listener, listening(), access, Shutdown::new()));
+        let token = PageToken::parse("0123456789abcdef").unwrap();
+        let address = open("0.0.0.0", |port| PageAccess::new(port, Some(token))).await;
         for path in PROBES {
             assert!(get(address, path).await.starts_with("HTTP/1.1 200"), "{path}");
         }

@@ -77,6 +77,9 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::Shutdown;
+    use crate::admin::{PageAccess, routes, serve};
+    use crate::metrics::Registry;
 
     const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -89,14 +92,8 @@ mod tests {
     #[tokio::test]
     async fn an_answer_is_a_status_and_a_body() {
         let (listener, address) = listener().await;
-        let routes =
-            crate::admin::routes(crate::metrics::Registry::new(), std::sync::Arc::new(|| Err("not yet".into())));
-        tokio::spawn(crate::admin::serve(
-            listener,
-            routes,
-            crate::admin::PageAccess::ThisMachine,
-            crate::Shutdown::new(),
-        ));
+        let routes = routes(Registry::new(), std::sync::Arc::new(|| Err("not yet".into())));
+        tokio::spawn(serve(listener, routes, PageAccess::ThisMachine, Shutdown::new()));
         assert_eq!(ask_path(&address, "/healthz", TIMEOUT).await.unwrap(), (StatusCode::OK, Bytes::from("ok\n")));
         let (status, body) = ask_path(&address, "/readyz", TIMEOUT).await.unwrap();
         assert_eq!((status, &body[..]), (StatusCode::SERVICE_UNAVAILABLE, &b"not ready: not yet\n"[..]));

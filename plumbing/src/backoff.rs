@@ -106,16 +106,11 @@ mod tests {
     async fn a_retry_stops_at_the_deadline_with_the_last_error() {
         let deadline = Deadline::from_now(Duration::from_secs(10));
         let mut tries = 0;
-        let failed: Result<(), u32> = Backoff::default()
-            .retry(
-                deadline,
-                |_| true,
-                || {
-                    tries += 1;
-                    std::future::ready(Err(tries))
-                },
-            )
-            .await;
+        let attempt = || {
+            tries += 1;
+            std::future::ready(Err::<(), u32>(tries))
+        };
+        let failed = Backoff::default().retry(deadline, |_| true, attempt).await;
         assert_eq!(failed, Err(tries));
         assert!(deadline.is_past() && tries > 5, "{tries} tries");
     }
@@ -137,22 +132,13 @@ mod tests {
     async fn an_attempt_that_hangs_does_not_outlast_the_deadline() {
         let deadline = Deadline::from_now(Duration::from_secs(10));
         let (mut tries, started) = (0, Instant::now());
-        let failed: Result<(), String> = Backoff::default()
-            .retry(
-                deadline,
-                |_| true,
-                || {
-                    tries += 1;
-                    let refuses = tries < 4;
-                    let work = async move {
-                        tokio::time::sleep(if refuses { Duration::ZERO } else { Duration::from_secs(3600) }).await;
-                        Err("refused".to_owned())
-                    };
-                    async move { deadline.bound(work).await.unwrap_or_else(|_| Err("hung".to_owned())) }
-                },
-            )
-            .await;
-        assert_eq!((failed, started.elapsed()), (Err("hung".to_owned()), Duration::from_secs(10)));
+        let attempt = || {
+            tries += 1;
+            let work = tokio::time::sleep(if tries < 4 { Duration::ZERO } else { Duration::from_secs(3600) });
+            async move { Err::<(), _>(deadline.bound(work).await.map_or("hung", |()| "refused")) }
+        };
+        let failed = Backoff::default().retry(deadline, |_| true, attempt).await;
+        assert_eq!((failed, started.elapsed()), (Err("hung"), Duration::from_secs(10)));
         assert_eq!(Deadline::from_now(Duration::ZERO).bound(std::future::pending::<()>()).await, Err(Duration::ZERO));
     }
 
@@ -160,16 +146,11 @@ mod tests {
     async fn a_final_error_is_not_retried() {
         let deadline = Deadline::from_now(Duration::from_secs(10));
         let mut tries = 0;
-        let failed: Result<(), &str> = Backoff::default()
-            .retry(
-                deadline,
-                |error| *error != "final",
-                || {
-                    tries += 1;
-                    std::future::ready(Err(if tries == 3 { "final" } else { "passing" }))
-                },
-            )
-            .await;
+        let attempt = || {
+            tries += 1;
+            std::future::ready(Err::<(), _>(if tries == 3 { "final" } else { "passing" }))
+        };
+        let failed = Backoff::default().retry(deadline, |error| *error != "final", attempt).await;
         assert_eq!((failed, tries), (Err("final"), 3));
     }
 

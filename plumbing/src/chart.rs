@@ -5,6 +5,7 @@
 //! ```
 
 pub mod axis;
+mod frame;
 pub mod html;
 mod line_chart;
 mod log_chart;

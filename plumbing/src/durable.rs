@@ -88,10 +88,8 @@ mod tests {
             Err(io::Error::other("disk full"))
         });
         let reported = failed.map_err(add_path(&path)).unwrap_err().to_string();
-        assert!(
-            reported.contains("manifest.json: disk full") && reported.matches("manifest.json").count() == 1,
-            "{reported}"
-        );
+        assert!(reported.contains("manifest.json: disk full"), "{reported}");
+        assert_eq!(reported.matches("manifest.json").count(), 1, "{reported}");
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

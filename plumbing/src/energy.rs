@@ -104,12 +104,9 @@ mod tests {
     /// A folder as Linux shows it: two packages, and a part of the first.
     fn powercap() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        for (domain, name, used) in [
-            ("intel-rapl:0", "package-0", "1000"),
-            ("intel-rapl:1", "package-1", "9000"),
-            ("intel-rapl:0:0", "core", "7"),
-        ] {
-            let domain = folder.path().join(domain);
+        let domains = [("0", "package-0", "1000"), ("1", "package-1", "9000"), ("0:0", "core", "7")];
+        for (domain, name, used) in domains {
+            let domain = folder.path().join(format!("intel-rapl:{domain}"));
             fs::create_dir(&domain).unwrap();
             fs::write(domain.join("name"), format!("{name}\n")).unwrap();
             fs::write(domain.join("energy_uj"), format!("{used}\n")).unwrap();
@@ -118,23 +115,23 @@ mod tests {
         folder
     }
 
-    fn set(folder: &Path, domain: &str, microjoules: u64) {
-        fs::write(folder.join(domain).join("energy_uj"), format!("{microjoules}\n")).unwrap();
-    }
-
     #[test]
     fn packages_add_up_their_parts_do_not_and_a_counter_may_start_again() {
         let folder = powercap();
+        let set = |domain: &str, microjoules: u64| {
+            let file = folder.path().join(format!("intel-rapl:{domain}/energy_uj"));
+            fs::write(file, format!("{microjoules}\n")).unwrap();
+        };
         let mut meter = EnergyMeter::open(folder.path()).unwrap();
         assert_eq!(meter.joules_used(), Some(0.0));
-        set(folder.path(), "intel-rapl:0", 4000);
-        set(folder.path(), "intel-rapl:0:0", 5000);
+        set("0", 4000);
+        set("0:0", 5000);
         assert_eq!(meter.joules_used(), Some(0.003));
         // 1000 to its end, and 500 after it.
-        set(folder.path(), "intel-rapl:1", 500);
+        set("1", 500);
         assert_eq!(meter.joules_used(), Some(0.0045));
         // It was read a moment ago.
-        set(folder.path(), "intel-rapl:0", 9000);
+        set("0", 9000);
         meter.read_if_due();
         assert_eq!(meter.microjoules, 4500);
     }

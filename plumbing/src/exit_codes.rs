@@ -76,10 +76,8 @@ mod tests {
         let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/exit-codes.md");
         let page = std::fs::read_to_string(page).unwrap();
         let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
-        let mut listed: Vec<u8> = cells
-            .flat_map(|cell| cell.split(|c: char| !c.is_ascii_digit()))
-            .filter_map(|code| code.parse().ok())
-            .collect();
+        let numbers = cells.flat_map(|cell| cell.split(|c: char| !c.is_ascii_digit()));
+        let mut listed: Vec<u8> = numbers.filter_map(|code| code.parse().ok()).collect();
         listed.sort_unstable();
         assert_eq!(listed, EXIT_CODES.map(|known| known.code));
     }

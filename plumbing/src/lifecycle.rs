@@ -183,12 +183,4 @@ mod tests {
         let late = life.finish_tasks(Duration::from_secs(5)).await.unwrap_err();
         assert_eq!(late.to_string(), "still running 5s after shutdown was requested: sleeper");
     }
-
-    #[tokio::test]
-    async fn tasks_that_listen_end() {
-        let life = Lifecycle::new(Shutdown::new());
-        let shutdown = life.shutdown_token().clone();
-        life.spawn("listener", async move { shutdown.requested().await });
-        life.finish_tasks(Duration::from_secs(60)).await.unwrap();
-    }
 }

@@ -40,10 +40,7 @@ mod tests {
         for stream in [&client, accepted.stream()] {
             let socket = SockRef::from(stream);
             assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
-            assert_eq!(
-                (socket.tcp_keepalive_time().unwrap(), socket.tcp_keepalive_interval().unwrap()),
-                (PROBE, PROBE)
-            );
+            assert_eq!([socket.tcp_keepalive_time(), socket.tcp_keepalive_interval()].map(Result::unwrap), [PROBE; 2]);
             // A silent link: the first probe and those after it. A link with a request on it: the user timeout.
             assert_eq!(PROBE + PROBE * socket.tcp_keepalive_retries().unwrap(), GONE_AFTER);
             assert_eq!(socket.tcp_user_timeout().unwrap(), Some(GONE_AFTER));

@@ -108,18 +108,15 @@ mod tests {
         let registry = Registry::new();
         describe_process(&registry, "1.2.3");
         let reported = render_text(&registry);
-        for metric in
-            ["zagros_build_info{release=\"1.2.3\"} 1", "process_start_time_seconds", "process_resident_memory_bytes"]
-        {
-            assert!(reported.contains(metric), "{metric} is not in\n{reported}");
-        }
+        let metrics =
+            ["zagros_build_info{release=\"1.2.3\"} 1", "process_start_time_seconds", "process_resident_memory_bytes"];
+        assert!(metrics.iter().all(|metric| reported.contains(metric)), "{reported}");
     }
 
     #[test]
     fn a_folder_that_does_not_exist_has_the_space_of_the_folder_above() {
         let folder = tempfile::tempdir().unwrap();
-        let (above, below) =
-            (DiskSpace::measure(folder.path()).unwrap(), DiskSpace::measure(&folder.path().join("a/b")).unwrap());
+        let [above, below] = ["", "a/b"].map(|below| DiskSpace::measure(&folder.path().join(below)).unwrap());
         assert_eq!(above.size, below.size);
         assert!(above.size > 0 && above.free <= above.size, "{above:?}");
     }
@@ -131,9 +128,7 @@ mod tests {
         let reported = render_text(&registry);
         let size = DiskSpace::measure(folder.path()).unwrap().size as f64;
         assert!(reported.contains(&format!("zagros_test_disk_size_bytes{{server=\"3\"}} {size}")), "{reported}");
-        assert!(
-            reported.contains("# HELP zagros_test_disk_free_bytes Free bytes of the file system that holds a test."),
-            "{reported}"
-        );
+        let help = "# HELP zagros_test_disk_free_bytes Free bytes of the file system that holds a test.";
+        assert!(reported.contains(help), "{reported}");
     }
 }

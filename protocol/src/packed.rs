@@ -109,11 +109,8 @@ mod tests {
     use super::*;
 
     fn segment() -> impl Strategy<Value = Segment> {
-        (any::<u32>(), 0_u32..50, 1_u32..130).prop_map(|(table, rows, dim)| Segment {
-            table: TableId(table),
-            rows,
-            dim,
-        })
+        let parts = (any::<u32>(), 0_u32..50, 1_u32..130);
+        parts.prop_map(|(table, rows, dim)| Segment { table: TableId(table), rows, dim })
     }
 
     proptest! {

@@ -49,28 +49,20 @@ mod tests {
     #[test]
     fn a_payload_is_found_in_its_field() {
         let (ids, bags, rows) = (Bytes::from_static(b"ids"), Bytes::from_static(b"bags"), Bytes::from_static(b"rows"));
+        macro_rules! check {
+            ($message:expr, $of:ident: $($field:ident)+) => {
+                let message = $message;
+                let mut head = message.clone();
+                let payloads = head.take_payloads();
+                $(assert!(head.$field.is_empty());)+
+                assert_eq!($of::decode(&joined(&head, &payloads)[..]).unwrap(), message);
+            };
+        }
         let lookup = LookupRequest { generation: 4, ids: ids.clone(), bags: bags.clone(), ..Default::default() };
-        let mut head = lookup.clone();
-        let payloads = head.take_payloads();
-        assert!(head.ids.is_empty() && head.bags.is_empty());
-        assert_eq!(LookupRequest::decode(&joined(&head, &payloads)[..]).unwrap(), lookup);
-
-        let hint = HintRequest { generation: 4, ids: ids.clone(), ..Default::default() };
-        let mut head = hint.clone();
-        let payloads = head.take_payloads();
-        assert!(head.ids.is_empty());
-        assert_eq!(HintRequest::decode(&joined(&head, &payloads)[..]).unwrap(), hint);
-
+        check!(lookup, LookupRequest: ids bags);
+        check!(HintRequest { generation: 4, ids: ids.clone(), ..Default::default() }, HintRequest: ids);
         let push = PushRequest { seq: 3, ids, gradients: rows.clone(), bags, ..Default::default() };
-        let mut head = push.clone();
-        let payloads = head.take_payloads();
-        assert!(head.ids.is_empty() && head.gradients.is_empty() && head.bags.is_empty());
-        assert_eq!(PushRequest::decode(&joined(&head, &payloads)[..]).unwrap(), push);
-
-        let answer = LookupResponse { rows, encoding: 1, created: 2, late: 3 };
-        let mut head = answer.clone();
-        let payloads = head.take_payloads();
-        assert!(head.rows.is_empty());
-        assert_eq!(LookupResponse::decode(&joined(&head, &payloads)[..]).unwrap(), answer);
+        check!(push, PushRequest: ids gradients bags);
+        check!(LookupResponse { rows, encoding: 1, created: 2, late: 3 }, LookupResponse: rows);
     }
 }

@@ -69,10 +69,8 @@ mod tests {
     fn slots_and_removed_keys_are_kept_up_to_a_bound() {
         let mut changed = ChangedRows::default();
         [0, 63, 64, 1000].into_iter().for_each(|slot| changed.mark(slot));
-        assert_eq!(
-            [0, 1, 63, 64, 65, 1000, 1 << 30].map(|slot| changed.has_changed(slot)),
-            [true, false, true, true, false, true, false]
-        );
+        let marked = |slots: &[u32]| slots.iter().filter(|slot| changed.has_changed(**slot)).count();
+        assert_eq!((marked(&[0, 63, 64, 1000]), marked(&[1, 65, 1 << 30])), (4, 0));
         [5, 3, 5, 4].into_iter().for_each(|key| assert!(changed.mark_removed(key, 0)));
         changed.retain_removed(|key| key != 4);
         assert_eq!(changed.removed_keys(), [3, 5]);

@@ -198,32 +198,24 @@ mod tests {
     fn settings_out_of_range_are_refused_by_name() {
         assert_eq!(good().check_settings(3), Ok(()));
         assert_eq!(refused(TableConfig { dim: 0, ..good() }), "table 3: dim is 0; expected 1 to 65536");
-        assert!(refused(TableConfig { stripes: 48, ..good() }).contains("power of two"));
-        assert!(refused(TableConfig { stripes: 0, ..good() }).contains("power of two"));
-        let init = Initializer::Normal { deviation: f32::NAN };
-        assert!(refused(TableConfig { init, ..good() }).contains("normal deviation is NaN"));
-        let optimizer = Optimizer::Sgd { lr: f32::INFINITY, l2: 0.0 };
-        assert!(refused(TableConfig { optimizer, ..good() }).contains("lr of sgd is inf"));
+        let (init, optimizer) =
+            (Initializer::Normal { deviation: f32::NAN }, Optimizer::Sgd { lr: f32::INFINITY, l2: 0.0 });
         let limits = UpdateLimits { weight_bound: 0.0, ..UpdateLimits::default() };
-        assert!(refused(TableConfig { limits, ..good() }).contains("weight_bound is 0"));
         let admission = AdmissionPolicy::Probability { share: 1.5 };
-        assert!(refused(TableConfig { admission, ..good() }).contains("a share of 1.5"));
         let retention = EvictionPolicy { ttl: Some(Ttl::Steps(0)), ..EvictionPolicy::default() };
-        assert!(refused(TableConfig { retention, ..good() }).contains("time to live is 0"));
         let schedule = LearningRateSchedule::Step { warmup: 0, every: 0, factor: 0.5 };
-        assert!(refused(TableConfig { schedule, ..good() }).contains("every 0 steps"));
-    }
-
-    #[test]
-    fn a_slot_holds_weights_and_state() {
-        let layout = good().layout(1, 2);
-        assert_eq!((layout.dim, layout.stride), (16, 32));
-        let mut slot = [u32::MAX; 32];
-        layout.fill_slot(9, &mut slot);
-        let mut weights = [0.0; 16];
-        layout.fill_weights(9, &mut weights);
-        assert!(weights.iter().any(|weight| *weight != 0.0));
-        assert_eq!((&slot[..16], &slot[16..]), (&weights.map(f32::to_bits)[..], &[0; 16][..]));
+        for (config, reason) in [
+            (TableConfig { stripes: 48, ..good() }, "power of two"),
+            (TableConfig { stripes: 0, ..good() }, "power of two"),
+            (TableConfig { init, ..good() }, "normal deviation is NaN"),
+            (TableConfig { optimizer, ..good() }, "lr of sgd is inf"),
+            (TableConfig { limits, ..good() }, "weight_bound is 0"),
+            (TableConfig { admission, ..good() }, "a share of 1.5"),
+            (TableConfig { retention, ..good() }, "time to live is 0"),
+            (TableConfig { schedule, ..good() }, "every 0 steps"),
+        ] {
+            assert!(refused(config).contains(reason), "{reason}");
+        }
     }
 
     /// A lookup for reading returns the weights that the slot would hold.
@@ -238,8 +230,8 @@ mod tests {
             (WeightType::Int8, 300, 76, 0.0, 0.1 / 253.0),
         ] {
             let config = TableConfig { dim, element, optimizer: ftrl, ..good() };
-            let (layout, exact) =
-                (config.layout(1, 2), TableConfig { element: WeightType::F32, ..config }.layout(1, 2));
+            let [layout, exact] =
+                [element, WeightType::F32].map(|element| TableConfig { element, ..config }.layout(1, 2));
             assert_eq!(layout.stride, words + 2 * dim);
             let mut slot = vec![u32::MAX; layout.stride];
             layout.fill_slot(9, &mut slot);
@@ -251,10 +243,8 @@ mod tests {
             let z: &[f32] = bytemuck::cast_slice(&slot[layout.weights..][..dim]);
             for index in 0..dim {
                 assert!((stored[index] - unrounded[index]).abs() <= error * unrounded[index].abs() + steps);
-                assert_eq!(
-                    z[index],
-                    -(stored[index] * 10.0) - 0.5 * stored[index].signum() * f32::from(stored[index] != 0.0)
-                );
+                let threshold = 0.5 * stored[index].signum() * f32::from(stored[index] != 0.0);
+                assert_eq!(z[index], -(stored[index] * 10.0) - threshold);
             }
         }
     }

@@ -85,20 +85,18 @@ mod tests {
             expired: 8,
             cold_reads: 9,
             promoted: 10,
-            contended: 11,
-            waited_nanos: 12,
-            hinted: 13,
-            ready: 14,
-            late: 15,
-            late_gradients: 16,
+            hinted: 11,
+            ready: 12,
+            late: 13,
+            late_gradients: 14,
+            contended: 15,
+            waited_nanos: 16,
         };
         let mut twice = one;
         twice += one;
         assert_eq!([one, one].into_iter().sum::<TableCounts>(), twice);
-        assert_eq!((twice.hits, twice.waited_nanos), (2, 24));
-        assert_eq!((twice.misses, twice.created, twice.admitted, twice.refused), (4, 6, 8, 10));
-        assert_eq!((twice.evicted, twice.dropped, twice.expired), (12, 14, 16));
-        assert_eq!((twice.hinted, twice.ready, twice.late, twice.late_gradients), (26, 28, 30, 32));
-        assert_eq!((twice.cold_reads, twice.promoted, twice.contended), (18, 20, 22));
+        let shown = format!("{twice:?}");
+        let numbers = shown.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse::<u64>().ok());
+        assert!(numbers.eq((1..=16).map(|number| 2 * number)), "{shown}");
     }
 }

@@ -137,16 +137,14 @@ mod tests {
 
     #[test]
     fn settings_out_of_range_are_reported() {
-        let problem = |schedule: LearningRateSchedule| schedule.problem().unwrap();
         assert_eq!(LearningRateSchedule::Constant.problem(), None);
-        assert!(
-            problem(LearningRateSchedule::Linear { warmup: 8, decay: 0, floor: 0.0 }).contains("falls over 0 steps")
-        );
-        assert!(
-            problem(LearningRateSchedule::Cosine { warmup: 0, decay: 8, floor: 1.5 })
-                .contains("floor of the schedule is 1.5")
-        );
-        assert!(problem(LearningRateSchedule::Step { warmup: 0, every: 0, factor: 0.5 }).contains("every 0 steps"));
-        assert!(problem(LearningRateSchedule::Step { warmup: 0, every: 1, factor: f32::NAN }).contains("factor"));
+        for (schedule, problem) in [
+            (LearningRateSchedule::Linear { warmup: 8, decay: 0, floor: 0.0 }, "falls over 0 steps"),
+            (LearningRateSchedule::Cosine { warmup: 0, decay: 8, floor: 1.5 }, "floor of the schedule is 1.5"),
+            (LearningRateSchedule::Step { warmup: 0, every: 0, factor: 0.5 }, "every 0 steps"),
+            (LearningRateSchedule::Step { warmup: 0, every: 1, factor: f32::NAN }, "factor"),
+        ] {
+            assert!(schedule.problem().unwrap().contains(problem), "{schedule:?}");
+        }
     }
 }

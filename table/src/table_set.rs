@@ -292,15 +292,9 @@ mod tests {
         assert_eq!(refused(&[good, good], &[1.0; 4]), (repeated.clone(), Some(repeated)));
         let length = TableError::Length { what: "gradients", expected: 5, found: 4 };
         assert_eq!(refused(&[good, part(1, 3, &[1])], &[1.0; 4]).0, length);
-        let (nan, _) = refused(&[good, part(1, 3, &[6])], &[1.0, 1.0, 1.0, f32::NAN, 1.0]);
+        let gradients = [1.0, 1.0, 1.0, f32::NAN, 1.0];
+        let nan = tables.push(&[good, part(1, 3, &[6])], &gradients, 0, &mut RequestBuffers::new()).unwrap_err();
         assert!(matches!(nan, TableError::NotFinite { table: 1, id: 6, position: 1, .. }), "{nan}");
-    }
-
-    #[test]
-    fn a_refused_push_applies_no_part() {
-        let tables = tables();
-        let parts = [part(0, 2, &[1]), part(1, 3, &[6])];
-        assert!(tables.push(&parts, &[1.0, 1.0, 1.0, f32::NAN, 1.0], 0, &mut RequestBuffers::new()).is_err());
         assert_eq!(held(&tables), [0, 0]);
     }
 }

@@ -1,17 +1,17 @@
 //! Mode `async` and slow servers, with every role a process of its own.
 
 use rustix::process::Signal;
-use zagros_tests::signal_process;
+use zagros_tests::{assert_contains, signal_process};
 
-use super::fixture::{Fixture, read_json};
-use super::workers::RoleProcesses;
+use super::faults::pid;
+use super::fixture::{Fixture, checkpoints, read_json, with_sets};
 
 const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
 
 #[test]
 fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported() {
     let fixture = Fixture::new(20_000);
-    let auc = || fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    let auc = || fixture.auc();
     // With fewer epochs the AUC still rises fast, and the difference depends on who is how fast.
     let epochs = ["--set", "train.epochs=5"];
     fixture.zagros(["up", "job.toml", "--servers", "2"].into_iter().chain(epochs)).expect(0);
@@ -27,18 +27,7 @@ fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported()
     let scored = scored["auc"].as_f64().expect("an AUC");
     assert!((scored - asynchronous).abs() < 1e-5, "{scored} scored again, {asynchronous} then");
     // The table of the dense network is called what it is.
-    let shown = fixture.zagros(["inspect", &fixture.run_folder().display().to_string()]).expect(0);
-    assert!(shown.stdout.contains("(dense)"), "{}", shown.stdout);
-}
-
-#[test]
-fn an_asynchronous_worker_that_is_killed_is_named_by_the_other() {
-    let fixture = Fixture::new(4_000);
-    let sets = ["train.epochs=1000", "train.mode=async", "cluster.timeout_seconds=5"];
-    let (roles, [mut first, _second]) = RoleProcesses::start(&fixture, &sets);
-    first.wait_for_line("step ");
-    signal_process(roles.worker(1), Signal::KILL);
-    first.finish().expect(4).says(&["dense worker 1"]);
+    fixture.zagros(["inspect", &fixture.run_folder().display().to_string()]).expect(0).prints(&["(dense)"]);
 }
 
 /// The test of the rows that are trained on is in `dense-worker/tests/one_process/rejoin.rs`.
@@ -47,9 +36,8 @@ fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
     let fixture = Fixture::new(20_000);
     // The other one trains on meanwhile, and must not be done before the killed one is back.
     let sets = ["--set", "train.mode=async", "--set", "train.epochs=80", "--set", "checkpoint.every_steps=100"];
-    let mut run = fixture.start(TWO.into_iter().chain(sets));
-    run.wait_for_line("checkpoint after step");
-    signal_process(super::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
+    let mut run = fixture.start_to_checkpoint(1, TWO.into_iter().chain(sets));
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
     run.wait_for_line("training continues after step");
     run.finish().expect(0);
@@ -64,14 +52,11 @@ fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
 fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_sample_counts_once() {
     let fixture = Fixture::new(20_000);
     let sets = ["train.mode=async", "train.epochs=15", "cluster.min_workers=2", "cluster.lease_seconds=60"];
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--workers", "3"].into_iter().chain(sets));
-    run.wait_for_line("epoch 1/");
-    let pid = |name| super::faults::pid(&fixture, name);
-    signal_process(pid("dense-worker-1"), Signal::STOP);
-    signal_process(pid("dense-worker-2"), Signal::TERM);
+    let mut run = fixture.start_until("epoch 1/", with_sets(&["up", "job.toml", "--workers", "3"], &sets));
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::STOP);
+    signal_process(pid(&fixture, "dense-worker-2"), Signal::TERM);
     run.wait_for_line("asked to end, and the run goes on without this worker");
-    signal_process(pid("dense-worker-1"), Signal::CONT);
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::CONT);
     run.finish().expect(0).says(&["dense worker 2 left: the run goes on without it", "with dense workers 0, 1"]);
     let summary = fixture.summary();
     assert_eq!((&summary["outcome"], &summary["samples"]), (&"finished".into(), &300_000.into()));
@@ -80,9 +65,7 @@ fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_sample_counts_on
 
 /// Epoch that the newest complete checkpoint of the newest run is in.
 fn checkpointed_epoch(fixture: &Fixture) -> u64 {
-    let entries = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("there are checkpoints");
-    let folders = entries.map(|entry| entry.expect("readable").path());
-    let newest = folders.filter(|folder| folder.join("manifest.json").is_file()).max().expect("one is complete");
+    let newest = checkpoints(&fixture.run_folder()).pop().expect("one is complete");
     read_json(&newest.join("training.json"))["epoch"].as_u64().expect("an epoch")
 }
 
@@ -100,7 +83,7 @@ fn a_killed_run_of_asynchronous_workers_goes_on_with_another_number_of_them() {
     let samples = fixture.summary()["samples"].as_u64().expect("samples");
     let mut first = up("2", "10000".to_owned(), &["--set", "checkpoint.every_seconds=0.5"]);
     first.wait_for_line("checkpoint after step");
-    signal_process(super::faults::pid(&fixture, "dense-worker-1"), Signal::KILL);
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     first.finish().expect(4).says(&["dense worker 1"]);
     let epochs = checkpointed_epoch(&fixture) + 2;
     let second = up("3", epochs.to_string(), &[]).finish();
@@ -115,11 +98,10 @@ fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
     let mut run =
         fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=100", "--set", "train.staleness=2"]);
     run.wait_for_line("step ");
-    let server = super::faults::pid(&fixture, "embedding-server-1");
+    let server = pid(&fixture, "embedding-server-1");
     signal_process(server, Signal::STOP);
     let outcome = run.wait_for_line("is slow");
-    assert!(outcome.contains("embedding server 1 (127.0.0.1:"), "{outcome}");
-    assert!(outcome.contains("of 3 batches are under way"), "{outcome}");
+    assert_contains(&outcome, &["embedding server 1 (127.0.0.1:", "of 3 batches are under way"]);
     signal_process(server, Signal::CONT);
     run.wait_for_line("embedding server 1 (127.0.0.1:");
     run.finish().expect(0);

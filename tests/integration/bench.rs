@@ -1,13 +1,19 @@
 //! The quick benchmark runs and its figures make sense; no figure is judged.
 
+use serde_json::Value;
 use zagros_tests::zagros_bench;
+
+#[track_caller]
+fn assert_positive(figures: &Value, names: &[&str]) {
+    for name in names {
+        assert!(figures[*name].as_f64().is_some_and(|figure| figure > 0.0), "{name}: {figures}");
+    }
+}
 
 #[test]
 fn the_training_benchmark_prints_where_time_goes() {
     let figures = zagros_bench(["train", "--quick", "--json"]).expect(0).json();
-    for name in ["cpu_us_per_sample", "samples_per_second"] {
-        assert!(figures[name].as_f64().is_some_and(|figure| figure > 0.0), "{name}: {figures}");
-    }
+    assert_positive(&figures, &["cpu_us_per_sample", "samples_per_second"]);
     for stage in ["parse", "lookup", "dense", "push"] {
         assert!(
             figures["split_us_per_sample"][stage].as_f64().is_some_and(|figure| figure >= 0.0),
@@ -26,9 +32,7 @@ fn the_scaling_benchmark_learns_the_same_with_one_worker_and_with_two() {
     let auc = |run: usize| runs[run]["auc"].as_f64().expect("an AUC");
     assert!(auc(0) > 0.6 && (auc(0) - auc(1)).abs() < 0.05, "{figures}");
     for run in runs {
-        for figure in ["samples_per_second", "ratio", "cpu_us_per_sample"] {
-            assert!(run[figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure}: {run}");
-        }
+        assert_positive(run, &["samples_per_second", "ratio", "cpu_us_per_sample"]);
     }
 }
 
@@ -42,9 +46,7 @@ fn the_embedding_benchmark_finds_the_same_rows_in_every_process() {
     let expected = ["f32", "bf16"].map(|wire| ["embedded", "loopback"].map(|path| (Some(wire), Some(path))));
     assert_eq!(found, expected.concat());
     for case in cases {
-        for rate in ["rows_looked_up_per_second", "rows_updated_per_second"] {
-            assert!(case[rate].as_f64().is_some_and(|rate| rate > 0.0), "{rate}: {case}");
-        }
+        assert_positive(case, &["rows_looked_up_per_second", "rows_updated_per_second"]);
     }
 }
 
@@ -59,9 +61,7 @@ fn the_benchmark_of_modes_runs_each_and_writes_a_page() {
     assert_eq!(found, [("sync", 0), ("hybrid", 4), ("async", 4)].map(|(mode, most)| (Some(mode), Some(most))));
     for case in cases {
         let ran = &case["runs"][0];
-        for figure in ["samples_per_second", "cpu_us_per_sample", "auc"] {
-            assert!(ran[figure].as_f64().is_some_and(|figure| figure > 0.0), "{figure}: {case}");
-        }
+        assert_positive(ran, &["samples_per_second", "cpu_us_per_sample", "auc"]);
         assert_eq!(ran["samples"], 8_000);
         assert!(ran["staleness_max"].as_u64() <= case["staleness"].as_u64(), "{case}");
     }

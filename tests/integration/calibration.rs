@@ -3,15 +3,12 @@
 
 use serde_json::Value;
 
-use super::fixture::{Fixture, measured};
+use super::fixture::{Fixture, measured, with_sets};
 
-const VALIDATION: [&str; 2] = ["--set", "data.validation_share=0.2"];
-const ISOTONIC: [&str; 2] = ["--set", "eval.calibration=isotonic"];
-
-fn trained(command: &[&str], more: &[&str]) -> (Fixture, String) {
+fn trained(command: &[&str], sets: &[&str]) -> (Fixture, String) {
     let fixture = Fixture::new(4_000);
-    let arguments = [command, &VALIDATION, &ISOTONIC, more].concat();
-    fixture.zagros(arguments).expect(0);
+    let calibrated = with_sets(command, &["data.validation_share=0.2", "eval.calibration=isotonic"]);
+    fixture.zagros(with_sets(&calibrated, sets)).expect(0);
     let run = fixture.run_name();
     (fixture, run)
 }
@@ -34,25 +31,22 @@ fn measures_before_and_after_are_those_of_predictions_to_the_last_bit() {
     plain.as_object_mut().expect("an object").remove("calibrated");
     assert_eq!(measured(&predict(&fixture, &run, "before.csv", &["--uncalibrated"])), plain);
     assert_ne!(plain, evaluated["calibrated"]);
-    let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
-    assert!(shown.contains("after calibration"), "{shown}");
+    fixture.zagros(["eval", &run]).expect(0).prints(&["after calibration"]);
     let manifest = fixture.read(&format!("{run}/model/manifest.json"));
     assert!(manifest.contains("\"calibration.json\""), "{manifest}");
     fixture.zagros(["inspect", &run, "--verify"]).expect(0);
+    is_refused_where_it_is_damaged(&fixture, &run);
 }
 
-#[test]
-fn a_damaged_calibration_is_refused() {
-    let (fixture, run) = trained(&["train", "job.toml"], &[]);
+fn is_refused_where_it_is_damaged(fixture: &Fixture, run: &str) {
     let file = format!("{run}/model/calibration.json");
     let text = fixture.read(&file);
     fixture.write(&file, text.replacen('0', "1", 1));
     let changed = "calibration.json is not the file that was saved";
-    fixture.zagros(["eval", &run]).expect(3).says(&[changed]);
-    let verified = fixture.zagros(["inspect", &run, "--verify"]).expect(3);
-    assert!(verified.stdout.contains("calibration.json"), "{}", verified.stdout);
+    fixture.zagros(["eval", run]).expect(3).says(&[changed]);
+    fixture.zagros(["inspect", run, "--verify"]).expect(3).prints(&["calibration.json"]);
     std::fs::remove_file(fixture.path(&file)).expect("it is there");
-    let predict = ["predict", &run, "test.txt", "-o", "s.csv"];
+    let predict = ["predict", run, "test.txt", "-o", "s.csv"];
     fixture.zagros(predict).expect(3).says(&["calibration.json is missing"]);
     // What the network says can still be had.
     fixture.zagros([&predict[..], &["--uncalibrated"]].concat()).expect(0);
@@ -60,19 +54,11 @@ fn a_damaged_calibration_is_refused() {
 
 #[test]
 fn two_workers_fit_one_function_with_the_best_state() {
-    let sets = ["--workers", "2", "--set", "train.mode=sync", "--set", "cluster.servers=1", "--set"];
-    let (fixture, run) = trained(&["up", "job.toml"], &[&sets[..], &["train.early_stop={patience=1}"]].concat());
+    let sets = ["train.mode=sync", "cluster.servers=1", "train.early_stop={patience=1}"];
+    let (fixture, run) = trained(&["up", "job.toml", "--workers", "2"], &sets);
     let evaluated = fixture.evaluate();
     assert_eq!(fixture.summary()["calibrated"], evaluated["calibrated"]);
     assert_eq!(measured(&predict(&fixture, &run, "s.csv", &[])), evaluated["calibrated"]);
-}
-
-#[test]
-fn calibration_without_a_validation_part_is_refused() {
-    let fixture = Fixture::new(500);
-    let refused = fixture.zagros([&["train", "job.toml"][..], &ISOTONIC].concat());
-    refused.expect(2).says(&["calibration needs a validation part", "data.validation_share"]);
-    assert!(!fixture.path("runs").exists(), "nothing was started");
 }
 
 #[test]
@@ -88,8 +74,7 @@ fn importance_is_the_loss_of_each_feature_and_the_same_again() {
     let losses: Vec<f64> = features.iter().filter_map(|feature| feature["auc_loss"]["mean"].as_f64()).collect();
     assert!(losses.len() == 39 && losses.is_sorted_by(|one, other| one >= other), "{losses:?}");
     assert!(losses[0] > 0.0 && features[0]["logloss_rise"]["deviation"].as_f64().is_some(), "{importance}");
-    let shown = fixture.zagros(["eval", &run, "--importance"]).expect(0).stdout;
-    assert!(shown.contains("exchanged 5 times") && shown.contains("C26"), "{shown}");
+    fixture.zagros(["eval", &run, "--importance"]).expect(0).prints(&["exchanged 5 times", "C26"]);
     fixture.zagros(["eval", &run, "--importance=0"]).expect(2).says(&["--importance"]);
 }
 
@@ -98,9 +83,7 @@ fn importance_is_the_loss_of_each_feature_and_the_same_again() {
 fn importance_of_several_labels_is_a_table_for_each_by_its_own_measure() {
     let fixture = Fixture::new(4_000);
     let labels = "features.label=['label', {column='label', name='level', kind='regression'}]";
-    fixture
-        .zagros(["train", "job.toml", "--set", labels, "--set", "model={kind='shared_bottom', bottom=[16], tower=[]}"])
-        .expect(0);
+    fixture.train(&[labels, "model={kind='shared_bottom', bottom=[16], tower=[]}"]);
     let run = fixture.run_name();
     let importance = fixture.zagros(["eval", &run, "--json", "--importance=2"]).expect(0).json()["importance"].take();
     assert!(importance["features"][0]["auc_loss"]["mean"].as_f64() > Some(0.0), "{importance}");
@@ -109,6 +92,5 @@ fn importance_of_several_labels_is_a_table_for_each_by_its_own_measure() {
     let rises: Vec<f64> =
         level["features"].as_array().into_iter().flatten().filter_map(|of| of["mse_rise"]["mean"].as_f64()).collect();
     assert!(rises.len() == 39 && rises[0] > 0.0 && rises.is_sorted_by(|a, b| a >= b), "{importance}");
-    let shown = fixture.zagros(["eval", &run, "--importance"]).expect(0).stdout;
-    assert!(shown.contains("importance for level") && shown.contains("MSE rises by"), "{shown}");
+    fixture.zagros(["eval", &run, "--importance"]).expect(0).prints(&["importance for level", "MSE rises by"]);
 }

@@ -1,6 +1,6 @@
 //! `zagros-chaos`: processes, disks and links are broken by a schedule, and every row is checked.
 
-use zagros_tests::{FinishedCommand, TestProgram};
+use zagros_tests::{FinishedCommand, TestProgram, assert_contains};
 
 use super::fixture::Fixture;
 
@@ -36,8 +36,7 @@ fn schedule(said: &str) -> Vec<&str> {
 #[test]
 fn a_sync_run_that_is_killed_and_stopped_equals_an_undisturbed_one_bit_for_bit() {
     let said = chaos(&Fixture::new(10_000), "sync", "kill,stop", "3");
-    assert!(said.contains("equal those of the undisturbed run bit for bit after"), "{said}");
-    assert!(said.contains("are exactly minus the sum of"), "{said}");
+    assert_contains(&said, &["equal those of the undisturbed run bit for bit after", "are exactly minus the sum of"]);
     assert_eq!(schedule(&said).len(), 2 + 4, "{said}");
 }
 

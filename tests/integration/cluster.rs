@@ -3,31 +3,20 @@
 use std::net::TcpListener;
 
 use rustix::process::Signal;
-use zagros_tests::zagros_in;
-use zagros_zip::ZipEq;
+use zagros_tests::assert_contains;
 
 use super::fixture::{Fixture, http_get};
+use super::watch::has_logs_by_role_level_and_age;
 
-#[test]
-fn three_server_processes_give_the_loss_curve_of_the_embedded_run() {
-    let fixture = Fixture::new(8_000);
-    fixture.zagros(["train", "job.toml", "--set", "train.mode=sync"]).expect(0);
-    let embedded = fixture.losses();
-    fixture.zagros(["up", "job.toml", "--servers", "3", "--set", "train.mode=sync"]).expect(0);
-    let cluster = fixture.losses();
-    assert_eq!(embedded.len(), 32);
-    assert_eq!(embedded.len(), cluster.len());
-    for (step, (one, other)) in embedded.iter().zip_eq(&cluster).enumerate() {
-        assert!((one - other).abs() <= 1e-6, "step {step}: {one} embedded, {other} as a cluster");
-    }
-}
-
+/// Its lines are for people: no field is empty or looks like a type.
 #[test]
 fn lines_carry_the_role_and_the_model_is_saved_by_every_server() {
     let fixture = Fixture::new(4_000);
     let run = fixture.zagros(["up", "job.toml", "--servers", "2"]).expect(0);
-    for text in ["coordinator", "embedding server 0", "embedding server 1", "dense worker 0"] {
-        assert!(run.stderr.contains(text), "no {text:?} in:\n{}", run.stderr);
+    assert_contains(&run.stderr, &["coordinator", "embedding server 0", "embedding server 1", "dense worker 0"]);
+    assert_contains(&run.stderr, &["µs of CPU a sample in all processes", "reason=run finished"]);
+    for leak in ["Reported(", "address=\"\""] {
+        assert!(!run.stderr.contains(leak), "{leak} in\n{}", run.stderr);
     }
     let folder = fixture.run_folder();
     assert!(!folder.join("row-log").exists() && !folder.join("cold-rows").exists(), "servers delete their logs");
@@ -39,47 +28,10 @@ fn lines_carry_the_role_and_the_model_is_saved_by_every_server() {
     let cost = |figure: &str| summary["cost"][figure].as_f64().unwrap_or_default();
     let (own, all) = (cost("cpu_us_per_sample"), cost("cpu_us_per_sample_of_all"));
     assert!(0.0 < own && own < all, "{summary}");
-    assert!(run.stderr.contains("µs of CPU a sample in all processes"), "{}", run.stderr);
+    has_logs_by_role_level_and_age(&fixture);
 }
 
-#[test]
-fn status_reports_on_a_running_job() {
-    let fixture = Fixture::new(4_000);
-    // Enough epochs that the run is still going when it is asked.
-    let mut run = fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=1000"]);
-    run.wait_for_line("step ");
-    assert!(fixture.run_folder().join("row-log/server-1/lineage.json").exists(), "a log lies in the folder of its run");
-    let coordinator = fixture.read_run_json("roles/coordinator.json");
-    let address = coordinator["address"].as_str().expect("an address");
-    let status = zagros_in(fixture.folder(), ["status", "--coordinator", address, "--json"]).expect(0).json();
-    assert_eq!(status["state"], "training");
-    assert_eq!(status["members"].as_array().map(Vec::len), Some(3), "{status}");
-    let shown = zagros_in(fixture.folder(), ["status", "--coordinator", address]).expect(0);
-    assert!(shown.stdout.contains("embedding server 1"), "{}", shown.stdout);
-    run.signal(rustix::process::Signal::INT);
-    assert_eq!(run.finish().code(), Some(130));
-}
-
-#[test]
-fn every_role_serves_health_and_metrics() {
-    let fixture = Fixture::new(4_000);
-    let mut run = fixture.start(["up", "job.toml", "--set", "train.epochs=1000"]);
-    run.wait_for_line("step ");
-    for (role, metric) in [
-        ("coordinator", "zagros_coordinator_"),
-        ("embedding-server-0", "zagros_embedding_"),
-        ("dense-worker-0", "zagros_worker_"),
-    ] {
-        let outcome = fixture.read_run_json(&format!("roles/{role}.json"));
-        let address = outcome["admin"].as_str().expect("an address");
-        assert!(http_get(address, "/healthz").starts_with("HTTP/1.1 200"), "{role}");
-        assert!(http_get(address, "/readyz").starts_with("HTTP/1.1 200"), "{role}");
-        assert!(http_get(address, "/metrics").contains(metric), "{role}");
-    }
-    run.signal(rustix::process::Signal::TERM);
-    assert_eq!(run.finish().code(), Some(143));
-}
-
+/// Enough epochs that the run goes on for as long as it is asked.
 const LONG: [&str; 3] = ["up", "job.toml", "--set=train.epochs=1000"];
 
 /// The first of so many ports in a row that are free, below those that the system gives to others.
@@ -104,22 +56,40 @@ fn ports_that_the_job_gives_are_those_that_are_served() {
         let address = format!("127.0.0.1:{}", port + place);
         assert!(http_get(&address, "/metrics").contains(metric), "{metric} at {address}");
     }
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
+}
+
+fn is_healthy_and_has_metrics(fixture: &Fixture) {
+    for (role, metric) in [
+        ("coordinator", "zagros_coordinator_"),
+        ("embedding-server-0", "zagros_embedding_"),
+        ("dense-worker-0", "zagros_worker_"),
+    ] {
+        let outcome = fixture.read_run_json(&format!("roles/{role}.json"));
+        let address = outcome["admin"].as_str().expect("an address");
+        assert!(http_get(address, "/healthz").starts_with("HTTP/1.1 200"), "{role}");
+        assert!(http_get(address, "/readyz").starts_with("HTTP/1.1 200"), "{role}");
+        assert!(http_get(address, "/metrics").contains(metric), "{role}");
+    }
 }
 
 #[test]
-fn status_asks_the_run_of_a_folder_and_says_when_it_is_over() {
+fn a_live_run_serves_health_metrics_and_status_and_says_when_it_is_over() {
     let fixture = Fixture::new(4_000);
-    let mut run = fixture.start(LONG);
-    run.wait_for_line("dense worker 0     │ step ");
+    let run = fixture.start_until("dense worker 0     │ step ", LONG.into_iter().chain(["--servers", "2"]));
+    assert!(fixture.run_folder().join("row-log/server-1/lineage.json").exists(), "a log lies in the folder of its run");
+    is_healthy_and_has_metrics(&fixture);
     let folder = fixture.run_name();
-    for named in [&["status", "--json", &folder][..], &["status", "--json"]] {
-        let status = fixture.zagros(named.iter().copied()).expect(0).json();
+    let coordinator = fixture.read_run_json("roles/coordinator.json");
+    let address = coordinator["address"].as_str().expect("an address");
+    fixture.zagros(["status", "--coordinator", address]).expect(0).prints(&["embedding server 1"]);
+    for named in [&[folder.as_str()][..], &[], &["--coordinator", address]] {
+        let status = fixture.zagros([&["status", "--json"], named].concat()).expect(0).json();
         assert_eq!((&status["job"], &status["state"]), (&"small".into(), &"training".into()), "{named:?}");
+        assert_eq!(status["members"].as_array().map(Vec::len), Some(3), "{named:?}: {status}");
     }
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.signal(Signal::TERM);
+    run.finish().expect(143);
     fixture.zagros(["status", &folder]).expect(4).says(&["no run is live in", "zagros logs", "report.html"]);
     fixture.zagros(["status", "nowhere"]).expect(2).says(&["there is no run folder nowhere"]);
 }
@@ -128,7 +98,7 @@ fn status_asks_the_run_of_a_folder_and_says_when_it_is_over() {
 fn every_command_takes_the_job_file_in_the_same_way() {
     let fixture = Fixture::new(2_000);
     let plan = fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2", "--dry-run"]).expect(0);
-    assert!(plan.stdout.contains("2 embedding server(s), 2 dense worker(s)"), "{}", plan.stdout);
+    plan.prints(&["2 embedding server(s), 2 dense worker(s)"]);
     assert!(!fixture.path("runs").exists(), "a plan is no run");
     // Each is known by the job's own error, which comes after the command line was understood.
     for role in ["coordinator", "embedding-server", "dense-worker", "train", "up"] {

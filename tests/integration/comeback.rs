@@ -1,6 +1,7 @@
 //! Processes that are killed and come back in place, and dense workers whose place another process takes: the run goes on.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -8,7 +9,7 @@ use zagros_fakes::s3::S3Fault;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::faults::pid;
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 use super::workers::RoleProcesses;
 
 const ROWS: u32 = 20_000;
@@ -17,22 +18,28 @@ const ROLES: [&str; 5] =
     ["coordinator", "embedding-server-0", "embedding-server-1", "dense-worker-0", "dense-worker-1"];
 
 fn up(fixture: &Fixture, sets: &[&str]) -> RunningCommand {
-    let epochs = format!("train.epochs={EPOCHS}");
-    let sets = [epochs.as_str()].into_iter().chain(sets.iter().copied()).flat_map(|set| ["--set", set]);
-    fixture.start(["up", "job.toml", "--servers", "2", "--workers", "2"].into_iter().chain(sets))
+    let up = ["up", "job.toml", "--servers", "2", "--workers", "2", "--set", &format!("train.epochs={EPOCHS}")];
+    fixture.start(with_sets(&up, sets))
 }
 
 fn pids(fixture: &Fixture, except: &str) -> BTreeSet<u32> {
     ROLES.into_iter().filter(|role| *role != except).map(|role| pid(fixture, role)).collect()
 }
 
+/// Losses of an undisturbed run in mode `sync`.
+fn undisturbed() -> &'static [f64] {
+    static UNDISTURBED: OnceLock<Vec<f64>> = OnceLock::new();
+    UNDISTURBED.get_or_init(|| {
+        let fixture = Fixture::new(ROWS);
+        up(&fixture, &["train.mode=sync"]).finish().expect(0);
+        fixture.losses()
+    })
+}
+
 /// Invariant MB-3, and that a coordinator that comes back has the splits, epochs, groups and members of the one before.
 #[test]
 fn a_coordinator_that_is_killed_again_and_again_changes_no_bit_of_a_sync_run() {
     let fixture = Fixture::new(ROWS);
-    up(&fixture, &["train.mode=sync"]).finish().expect(0);
-    let undisturbed = fixture.losses();
-
     let mut run = up(&fixture, &["train.mode=sync"]);
     run.wait_for_line("epoch 0 is complete");
     let others = pids(&fixture, "coordinator");
@@ -47,10 +54,7 @@ fn a_coordinator_that_is_killed_again_and_again_changes_no_bit_of_a_sync_run() {
     assert!(!ended.stderr.contains("(incarnation 2)"), "a member joined again: {}", ended.stderr);
     let summary = fixture.summary();
     assert_eq!(summary["samples"].as_u64(), Some(EPOCHS * u64::from(ROWS)));
-    let losses = fixture.losses();
-    assert_eq!(losses.len(), undisturbed.len());
-    // Bit for bit.
-    assert_eq!(losses, undisturbed);
+    assert_eq!(fixture.losses(), undisturbed());
     assert!(!fixture.run_folder().join("journal").exists(), "the journal of a run that is over is left");
 }
 
@@ -58,11 +62,7 @@ fn a_coordinator_that_is_killed_again_and_again_changes_no_bit_of_a_sync_run() {
 #[test]
 fn servers_that_are_killed_again_and_again_change_no_bit_of_a_sync_run() {
     let fixture = Fixture::new(ROWS);
-    let sets = ["train.mode=sync", "cluster.durability=process"];
-    up(&fixture, &sets).finish().expect(0);
-    let undisturbed = fixture.losses();
-
-    let mut run = up(&fixture, &sets);
+    let mut run = up(&fixture, &["train.mode=sync", "cluster.durability=process"]);
     run.wait_for_line("epoch 0 is complete");
     for kill in 1..=4 {
         let server = kill % 2;
@@ -75,7 +75,7 @@ fn servers_that_are_killed_again_and_again_change_no_bit_of_a_sync_run() {
     }
     run.finish().expect(0);
     assert_eq!(fixture.summary()["samples"].as_u64(), Some(EPOCHS * u64::from(ROWS)));
-    assert_eq!(fixture.losses(), undisturbed);
+    assert_eq!(fixture.losses(), undisturbed());
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_hybrid_run_goes_on_while_servers_and_coordinator_are_killed_and_each_sample
     }
     let ended = run.finish().expect(0);
     assert_eq!(fixture.summary()["samples"].as_u64(), Some(EPOCHS * u64::from(ROWS)));
-    let auc = fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    let auc = fixture.auc();
     assert!(auc > 0.6, "AUC {auc}: {}", ended.stderr);
 }
 
@@ -174,7 +174,7 @@ fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
     assert!(!first.stderr.contains("going on after step"), "{}", first.stderr);
     let summary = fixture.summary();
     let samples = summary["samples"].as_u64().expect("samples");
-    let auc = summary["evaluation"]["auc"].as_f64().expect("an AUC");
+    let auc = fixture.auc();
     println!("{samples} samples of {}, AUC {auc:.4}\n{}", EPOCHS * u64::from(ROWS), second.stderr);
     // At most what one worker reads of an epoch is trained on twice, for each worker that was lost.
     assert!((EPOCHS * u64::from(ROWS)..=(EPOCHS + 2) * u64::from(ROWS)).contains(&samples), "{samples}");
@@ -186,15 +186,13 @@ fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
 fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
     let fixture = Fixture::new(ROWS);
     let arguments = ["up", "job.toml", "--workers", "2", "--set", "train.epochs=10"];
-    let mut run = fixture.start(arguments);
-    run.wait_for_line("epoch 1/");
+    let mut run = fixture.start_until("epoch 1/", arguments);
     signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
     run.finish().expect(0).says(&["dense worker 1 lost after step", "training continues after step"]);
     assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
 
-    let mut run = fixture.start(arguments.into_iter().chain(["--restarts", "0"]));
-    run.wait_for_line("epoch 1/");
+    let run = fixture.start_until("epoch 1/", arguments.into_iter().chain(["--restarts", "0"]));
     signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.finish().expect(4).says(&["dense worker 1 was killed by signal 9"]);
 }
@@ -205,9 +203,7 @@ fn a_worker_that_is_killed_is_started_again_unless_that_is_not_wanted() {
 fn a_worker_that_stood_still_for_longer_than_its_lease_ends_no_run() {
     let fixture = Fixture::new(ROWS);
     let sets = ["train.epochs=10", "cluster.lease_seconds=2", "cluster.timeout_seconds=3600"];
-    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--workers", "2"].into_iter().chain(sets));
-    run.wait_for_line("epoch 1/");
+    let mut run = fixture.start_until("epoch 1/", with_sets(&["up", "job.toml", "--workers", "2"], &sets));
     let second = pid(&fixture, "dense-worker-1");
     signal_process(second, Signal::STOP);
     run.wait_for_line("dense worker 1 lost after step");
@@ -221,8 +217,7 @@ fn a_worker_that_stood_still_for_longer_than_its_lease_ends_no_run() {
 fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
     let fixture = Fixture::new(ROWS);
     let sets = ["train.epochs=10", "cluster.min_workers=1", "cluster.lease_seconds=2", "cluster.timeout_seconds=8"];
-    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--workers", "2", "--restarts", "0"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "2", "--restarts", "0"], &sets));
     run.wait_for_line("epoch 1/");
     signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("dense worker 1 was killed by signal 9; 1 workers are left and continue without it");
@@ -247,8 +242,7 @@ fn a_first_worker_that_is_killed_while_it_saves_is_replaced_and_its_replacement_
         "train.early_stop={patience=9}",
         "checkpoint.every_steps=20",
     ];
-    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--workers", "2"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["up", "job.toml", "--workers", "2"], &sets));
     // At its start the run has tried whether it may write there.
     run.wait_for_line("checkpoint after step");
     store.inject_fault(S3Fault::Hangs, "P", usize::MAX);

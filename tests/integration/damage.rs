@@ -2,35 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::process::Signal;
 use serde_json::Value;
 use zagros_store::{ContentDigest, hex_digits};
+use zagros_zip::ZipEq;
 
-use super::fixture::{Fixture, read_json};
+use super::fixture::{Fixture, checkpoints, damaged, read_json};
 
 const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.mode=sync", "--set", "checkpoint.every_steps=20"];
 
 /// A run that was interrupted after at least two checkpoints; these, oldest first.
 fn interrupted(fixture: &Fixture) -> [PathBuf; 2] {
-    let mut run = fixture.start([&TRAIN[..], &["--set", "train.epochs=50"]].concat());
-    for _ in 0..3 {
-        run.wait_for_line("checkpoint after step");
-    }
-    run.signal(Signal::INT);
-    run.finish().expect(130);
-    let folder = fixture.run_folder().join("checkpoints");
-    let entries = std::fs::read_dir(folder).expect("checkpoints");
-    let mut found: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
-    found.sort();
-    found.try_into().expect("two are kept")
+    fixture.start_to_checkpoint(3, [&TRAIN[..], &["--set", "train.epochs=50"]].concat()).interrupt();
+    checkpoints(&fixture.run_folder()).try_into().expect("two are kept")
 }
 
 fn flip(path: &Path) -> Vec<u8> {
     let good = std::fs::read(path).expect("a file");
-    let mut bytes = good.clone();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(path, bytes).expect("it is written");
+    std::fs::write(path, damaged(&good)).expect("it is written");
     good
 }
 
@@ -42,11 +30,18 @@ fn step(checkpoint: &Path) -> String {
 const FILES: [&str; 5] =
     ["dense.safetensors", "optimizer.safetensors", "training.json", "job.toml", "rows-0-of-1.zrows"];
 
-/// Each file once flipped, and once that of the checkpoint before, which is whole.
+/// The sections leave both checkpoints as they were; the last one goes on from them.
 #[test]
-fn a_damaged_or_foreign_file_of_a_checkpoint_is_noticed_by_whoever_reads_it() {
+fn damage_to_checkpoints_is_noticed_and_a_run_goes_on_from_the_newest_intact_one() {
     let fixture = Fixture::new(20_000);
     let [older, newest] = interrupted(&fixture);
+    a_damaged_or_foreign_file_is_noticed(&fixture, [&older, &newest]);
+    where_none_is_intact_nothing_goes_on_and_nothing_is_tried_again(&fixture, [&older, &newest]);
+    the_newest_that_is_intact_is_gone_on_from(&fixture, [&older, &newest]);
+}
+
+/// Each file once flipped, and once that of the checkpoint before, which is whole.
+fn a_damaged_or_foreign_file_is_noticed(fixture: &Fixture, [older, newest]: [&Path; 2]) {
     let inspect = |arguments: &[&str], code| {
         let newest = newest.display().to_string();
         fixture.zagros([&[arguments[0], newest.as_str()], &arguments[1..]].concat()).expect(code)
@@ -78,43 +73,33 @@ fn a_damaged_or_foreign_file_of_a_checkpoint_is_noticed_by_whoever_reads_it() {
     inspect(&["inspect", "--verify"], 0);
 }
 
-#[test]
-fn a_run_goes_on_from_the_newest_checkpoint_that_is_intact() {
-    let fixture = Fixture::new(20_000);
-    let [older, newest] = interrupted(&fixture);
+fn the_newest_that_is_intact_is_gone_on_from(fixture: &Fixture, [older, newest]: [&Path; 2]) {
     // Of another step, and whole.
     std::fs::copy(older.join(FILES[4]), newest.join(FILES[4])).expect("it is copied");
     let more = [&TRAIN[..], &["--set", "train.epochs=500", "--set", "checkpoint.keep=1"]].concat();
-    let mut next = fixture.start(more.iter().copied());
-    next.wait_for_line("a checkpoint is damaged; an earlier one is taken");
-    next.wait_for_line(&format!("going on after step {}", step(&older)));
+    let mut next = fixture.start_until("a checkpoint is damaged; an earlier one is taken", more.iter().copied());
+    next.wait_for_line(&format!("going on after step {}", step(older)));
     next.wait_for_line("checkpoint after step");
     next.wait_for_line("checkpoint after step");
-    next.signal(Signal::INT);
-    next.finish().expect(130);
+    next.interrupt();
     let left: Vec<_> = std::fs::read_dir(older.parent().expect("checkpoints")).expect("them").collect();
     assert_eq!(left.len(), 1, "the damaged one took the place of a newer one: {left:?}");
-    let mut again = fixture.start(more);
-    again.wait_for_line("going on after step");
-    again.signal(Signal::INT);
-    again.finish().expect(130);
+    let again = fixture.start_until("going on after step", more);
+    again.interrupt();
 }
 
-#[test]
-fn where_no_checkpoint_is_intact_nothing_goes_on_and_nothing_is_tried_again() {
-    let fixture = Fixture::new(20_000);
-    let [older, newest] = interrupted(&fixture);
-    flip(&newest.join("optimizer.safetensors"));
-    std::fs::remove_file(older.join("dense.safetensors")).expect("it is removed");
+fn where_none_is_intact_nothing_goes_on_and_nothing_is_tried_again(fixture: &Fixture, [older, newest]: [&Path; 2]) {
+    let changed = [newest.join("optimizer.safetensors"), older.join("dense.safetensors")];
+    let good = [flip(&changed[0]), std::fs::read(&changed[1]).expect("a file")];
+    std::fs::remove_file(&changed[1]).expect("it is removed");
     for command in ["train", "up"] {
         let outcome = fixture.zagros([&[command], &TRAIN[1..]].concat()).expect(3);
-        outcome.says(&[
-            "none of the 2 checkpoint(s) here is intact",
-            "optimizer.safetensors",
-            "start over with --fresh",
-        ]);
+        let help = "start over with --fresh";
+        outcome.says(&["none of the 2 checkpoint(s) here is intact", "optimizer.safetensors", help]);
     }
     fixture.zagros([&TRAIN[..], &["--fresh"]].concat()).expect(0);
+    std::fs::remove_dir_all(fixture.run_folder()).expect("the new run is removed");
+    changed.iter().zip_eq(&good).for_each(|(file, good)| std::fs::write(file, good).expect("it is written"));
 }
 
 /// Nothing is waited for, and nothing without end is read, because a file or a manifest leads there.

@@ -29,8 +29,8 @@ fn the_teacher_of_factors_writes_data_with_a_job_and_what_is_reachable() {
     let planted = fixture.read_json("factors/planted.json");
     let number = |key: &str| planted[key].as_f64().expect("a number");
     assert!((number("best_logloss") - number("irreducible_logloss")).abs() < 0.05, "{planted}");
-    let run = fixture.zagros(["train", "factors/job.toml", "--set", "train.batch_size=100"]).expect(0);
-    assert!(run.stdout.contains("best reachable"), "{}", run.stdout);
+    let ended = fixture.zagros(["train", "factors/job.toml", "--set", "train.batch_size=100"]).expect(0);
+    ended.prints(&["best reachable"]);
     // Options of this teacher alone, and a teacher that cannot be.
     generate(&["--decay", "0.7"]).expect(2).says(&["--decay", "--teacher factors"]);
     generate(&["--teacher", "factors", "--order", "9"]).expect(2).says(&["the order 9"]);
@@ -57,27 +57,15 @@ fn the_generator_replaces_no_file_that_it_has_not_written() {
 }
 
 #[test]
-fn inspect_describes_every_column() {
+fn inspect_and_validate_describe_columns_and_rows() {
     let fixture = Fixture::new(500);
-    let run = fixture.zagros(["data", "inspect", "job.toml"]).expect(0);
-    for column in ["I1", "I13", "C1", "C26"] {
-        assert!(run.stdout.contains(column), "no {column} in:\n{}", run.stdout);
-    }
-}
-
-#[test]
-fn inspect_of_rows_that_are_all_malformed_is_an_error_with_the_first_of_them() {
-    let fixture = Fixture::new(500);
+    fixture.zagros(["data", "inspect", "job.toml"]).expect(0).prints(&["I1", "I13", "C1", "C26"]);
+    // 500 training and 100 test rows.
+    fixture.zagros(["data", "validate", "job.toml"]).expect(0).prints(&["600"]);
+    // Where all are malformed the first of them is shown.
     let labels = "features.label={column='label',positive=['yes'],negative=['no']}";
     let run = fixture.zagros(["data", "inspect", "job.toml", "--set", labels]).expect(3);
     assert!(run.stderr.contains("all 500 rows that were read are malformed"), "{}", run.stderr);
     assert!(run.stderr.contains("train.txt:1:1") && run.stderr.contains("zagros data validate"), "{}", run.stderr);
     assert!(run.stdout.is_empty(), "{}", run.stdout);
-}
-
-#[test]
-fn validate_counts_good_rows() {
-    let fixture = Fixture::new(500);
-    let run = fixture.zagros(["data", "validate", "job.toml"]).expect(0);
-    assert!(run.stdout.contains("600"), "500 training and 100 test rows:\n{}", run.stdout);
 }

@@ -1,7 +1,7 @@
 //! `zagros train --dates`: day after day, each day scored before it is learned.
 
-use rustix::process::Signal;
 use serde_json::Value;
+use zagros_tests::assert_contains;
 use zagros_zip::ZipEq;
 
 use super::fixture::Fixture;
@@ -63,42 +63,39 @@ fn days_are_scored_then_learned_and_a_killed_command_goes_on_as_if_nothing_had_h
 
     let mut stopped = fixture.start(command("--set=output.folder=stopped", "2026-11-01..04", &[]));
     stopped.wait_for_line("2026-11-02: scoring it");
-    stopped.signal(Signal::INT);
-    stopped.finish().expect(130);
+    stopped.interrupt();
     fixture.zagros(command("--set=output.folder=stopped", "2026-11-01..04", &[])).expect(0);
     let gone_on = history(&fixture, "stopped");
     assert_eq!((learned(&gone_on), dense(&fixture, &gone_on)), (learned(&all), dense(&fixture, &all)));
+    an_earlier_day_is_gone_back_to_and_old_models_are_deleted(&fixture, &all);
 }
 
-#[test]
-fn an_earlier_day_is_gone_back_to_and_old_models_are_deleted() {
-    let fixture = fixture();
-    let runs = "--set=output.folder=runs";
-    fixture.zagros(command(runs, "2026-11-01..04", &[])).expect(0);
-    let first = history(&fixture, "runs");
+/// The folder `whole` has all days.
+fn an_earlier_day_is_gone_back_to_and_old_models_are_deleted(fixture: &Fixture, first: &Value) {
+    let runs = "--set=output.folder=whole";
     let second_day = first["days"][DAYS[1]]["model"].as_str().expect("a model").to_owned();
     // The last two days once more, from the model of the second.
     fixture.zagros(command(runs, "2026-11-03..04", &["--from", &second_day])).expect(0);
-    let again = history(&fixture, "runs");
-    assert_eq!((learned(&again), dense(&fixture, &again)), (learned(&first), dense(&fixture, &first)));
+    let again = history(fixture, "whole");
+    assert_eq!((learned(&again), dense(fixture, &again)), (learned(first), dense(fixture, first)));
     let run = |history: &Value, day: usize| history["days"][DAYS[day]]["run"].clone();
-    assert_eq!(run(&again, 3), run(&first, 3), "the same from the same model is done already");
+    assert_eq!(run(&again, 3), run(first, 3), "the same from the same model is done already");
 
     fixture.zagros(command(runs, "2026-11-01..04", &["--keep-models", "2", "--fresh"])).expect(0);
-    let kept = history(&fixture, "runs");
+    let kept = history(fixture, "whole");
     let models = DAYS.map(|day| kept["days"][day]["model"].as_str().map(str::to_owned));
     assert_eq!(models.each_ref().map(Option::is_some), [false, false, true, true]);
     let model = models[2].as_deref().expect("kept");
     assert!(fixture.path(model).join("manifest.json").is_file());
     let gone = fixture.path(kept["days"][DAYS[0]]["run"].as_str().expect("a run")).join("model");
     assert!(!gone.join("manifest.json").exists(), "{}", gone.display());
-    assert_eq!(learned(&kept), learned(&first));
+    assert_eq!(learned(&kept), learned(first));
     // With two models gone all is still known to be done.
     let done = fixture.zagros(command(runs, "2026-11-01..04", &["--keep-models", "2"])).expect(0);
     assert!(done.stderr.contains("2026-11-01 to 2026-11-04 are done"), "{}", done.stderr);
     // Fewer are wanted, although nothing is to be trained.
     fixture.zagros(command(runs, "2026-11-01..04", &["--keep-models", "1"])).expect(0);
-    let kept = history(&fixture, "runs");
+    let kept = history(fixture, "whole");
     let models = DAYS.map(|day| kept["days"][day]["model"].as_str().map(str::to_owned));
     assert_eq!(models.each_ref().map(Option::is_some), [false, false, false, true]);
     assert!(!fixture.path(model).join("manifest.json").exists());
@@ -136,9 +133,8 @@ fn a_day_whose_data_changed_is_warned_of_and_the_page_shows_it() {
     assert!(health(1)["tables"][0]["created"].as_u64() > Some(0), "{}", health(1)["tables"]);
     assert_eq!(health(2)["warnings"].as_array().map(Vec::is_empty), Some(false));
     let page = fixture.read("runs/small.days.html");
-    for shown in ["<h2>Warnings", "2026-11-03: I2: 100.0 %", "<h2>Features on 2026-11-04", "<h3>AUC", "Largest drift"] {
-        assert!(page.contains(shown), "{shown}");
-    }
+    assert_contains(&page, &["<h2>Warnings", "2026-11-03: I2: 100.0 %", "<h2>Features on 2026-11-04", "<h3>AUC"]);
+    assert_contains(&page, &["Largest drift"]);
     assert!(ran.stdout.contains("small.days.html"), "{}", ran.stdout);
 }
 
@@ -154,11 +150,8 @@ fn the_next_day_goes_on_from_the_day_before_and_late_rows_are_warned_of() {
     let late = fixture.read("logs/2026-11-01.txt") + &fixture.read("logs/2026-11-02.txt");
     fixture.write("logs/2026-11-02.txt", late);
     let done = fixture.zagros(command(runs, "2026-11-01..03", &[])).expect(0).stderr;
-    for part in
-        ["2026-11-01 to 2026-11-03 are done", "2026-11-02: warning: it has", "--fresh --dates 2026-11-02..2026-11-03"]
-    {
-        assert!(done.contains(part), "no {part} in {done}");
-    }
+    assert_contains(&done, &["2026-11-01 to 2026-11-03 are done", "2026-11-02: warning: it has"]);
+    assert_contains(&done, &["--fresh --dates 2026-11-02..2026-11-03"]);
     assert!(!done.contains("2026-11-01: warning: it has") && !done.contains("2026-11-03: warning: it has"), "{done}");
 }
 
@@ -192,16 +185,13 @@ fn paths_without_a_day_and_files_that_are_not_there_are_refused() {
     let fixture = fixture();
     let every = ["train", "job.toml", "--dates", "2026-11-01..02"];
     fixture.zagros(every).expect(2).says(&["is the same for every day", "put {date} into it"]);
-    fixture
-        .zagros(["train", "job.toml", "--dates", "2026-11-02..01"])
-        .expect(2)
-        .says(&["2026-11-01 is before 2026-11-02"]);
+    let ended = fixture.zagros(["train", "job.toml", "--dates", "2026-11-02..01"]).expect(2);
+    ended.says(&["2026-11-01 is before 2026-11-02"]);
     // Times are those of column I1 here: any number will do.
     let by_time = ["--set=data.time_column=I1", "--set=data.validation_from=3"];
     let by_time = fixture.zagros(command("--set=output.folder=runs", "2026-11-01..02", &by_time));
     by_time.expect(2).says(&["one time for all days of --dates", "leave them and `data.time_column` out"]);
-    let missing = fixture.zagros(command("--set=output.folder=runs", "2026-11-04..05", &[]));
-    missing.expect(3).says(&["2026-11-05.txt"]);
+    fixture.zagros(command("--set=output.folder=runs", "2026-11-04..05", &[])).expect(3).says(&["2026-11-05.txt"]);
     assert!(history(&fixture, "runs")["days"]["2026-11-04"]["model"].is_string(), "the first day stays done");
     fixture.zagros(["train", "job.toml", "--from", "nowhere"]).expect(3).says(&["nowhere does not exist"]);
 }

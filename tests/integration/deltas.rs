@@ -2,27 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::process::Signal;
 use serde_json::Value;
 use zagros_fakes::s3::FakeS3;
 
-use super::fixture::Fixture;
-use super::resume::{end, losses};
+use super::fixture::{Fixture, with_sets};
+use super::resume::{SYNC, assert_undisturbed};
 
-const UP: [&str; 9] = [
-    "up",
-    "job.toml",
-    "--set",
-    "train.mode=sync",
-    "--set",
-    "train.epochs=3",
-    "--set",
-    "checkpoint.every_steps=20",
-    "--servers",
-];
+/// Four checkpoints of a run that is killed, whose command is this one with so many servers.
+fn killed_after_deltas<'a>(fixture: &Fixture, more: &[&'a str]) -> impl Fn(&'a str) -> Vec<&'a str> {
+    let sets = [&SYNC[..], &["checkpoint.deltas=4", "checkpoint.keep=20"], more].concat();
+    let up = move |servers| with_sets(&["up", "job.toml", "--servers", servers], &sets);
+    fixture.start_to_checkpoint(4, up("2")).kill();
+    up
+}
 
-fn up(servers: &'static str) -> Vec<&'static str> {
-    [&UP[..], &[servers, "--set", "checkpoint.deltas=4", "--set", "checkpoint.keep=20"]].concat()
+fn is_whole(fixture: &Fixture, checkpoint: &str) {
+    let verified = fixture.zagros(["inspect", checkpoint, "--verify"]).expect(0);
+    verified.prints(&["delta-1.zrows", "every checksum agrees"]);
+    fixture.zagros(["inspect", checkpoint, "--table", "C1", "--export", "c1.parquet"]).expect(0);
 }
 
 /// In a run of so few rows the deltas are soon half as large as the file that they follow, and all rows are written
@@ -47,24 +44,15 @@ fn newest_with_a_delta(run: &Path) -> (PathBuf, Vec<String>) {
 /// Invariants CK-2 and CK-6, on another number of servers too.
 #[test]
 fn a_run_that_resumes_from_deltas_is_the_same_bit_by_bit() {
-    let (whole, broken) = (Fixture::new(20_000), Fixture::new(20_000));
-    whole.zagros(up("2")).expect(0);
-    let mut first = broken.start(up("2"));
-    for _ in 0..4 {
-        first.wait_for_line("checkpoint after step");
-    }
-    first.signal(Signal::KILL);
-    first.finish();
+    let broken = Fixture::new(20_000);
+    let up = killed_after_deltas(&broken, &[]);
     let (checkpoint, files) = newest_with_a_delta(&broken.run_folder());
     assert_eq!(files[..2], ["rows-0-of-2.zrows", "rows-0-of-2.delta-1.zrows"]);
     let checkpoint = checkpoint.display().to_string();
-    let verified = broken.zagros(["inspect", &checkpoint, "--verify"]).expect(0).stdout;
-    assert!(verified.contains("delta-1.zrows") && verified.contains("every checksum agrees"), "{verified}");
-    broken.zagros(["inspect", &checkpoint, "--table", "C1", "--export", "c1.parquet"]).expect(0);
+    is_whole(&broken, &checkpoint);
     broken.zagros(["eval", &checkpoint, "--json"]).expect(0);
     broken.zagros(up("1")).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
-    assert_eq!(losses(&broken), (losses(&whole).0, 1));
-    assert_eq!(end(&broken), end(&whole));
+    assert_undisturbed(&broken, 1);
 }
 
 /// The newest checkpoint in a store that names files of earlier ones, after all younger ones are deleted.
@@ -88,23 +76,10 @@ fn newest_of_several_folders(store: &FakeS3) -> String {
 /// The same in an object store, where a checkpoint names the files of earlier ones.
 #[test]
 fn a_run_that_resumes_from_deltas_in_a_store_is_the_same_bit_by_bit() {
-    const STORED: [&str; 2] = ["--set", "checkpoint.folder=s3://models/ads"];
-    let store = FakeS3::start("models");
-    let [whole, broken] = [(); 2].map(|()| Fixture::new(20_000).with_environment(store.environment_variables()));
-    whole.zagros([&up("2")[..], &STORED].concat()).expect(0);
-    assert_eq!(store.object_keys(), Vec::<String>::new());
-    let mut first = broken.start([&up("2")[..], &STORED].concat());
-    for _ in 0..4 {
-        first.wait_for_line("checkpoint after step");
-    }
-    first.signal(Signal::KILL);
-    first.finish();
-    let checkpoint = format!("s3://models/{}", newest_of_several_folders(&store));
-    let verified = broken.zagros(["inspect", &checkpoint, "--verify"]).expect(0).stdout;
-    assert!(verified.contains("delta-1.zrows") && verified.contains("every checksum agrees"), "{verified}");
-    broken.zagros(["inspect", &checkpoint, "--table", "C1", "--export", "c1.parquet"]).expect(0);
-    broken.zagros([&up("1")[..], &STORED].concat()).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
-    assert_eq!(losses(&broken), (losses(&whole).0, 1));
-    assert_eq!(end(&broken), end(&whole));
+    let (store, broken) = Fixture::with_store(20_000);
+    let up = killed_after_deltas(&broken, &["checkpoint.folder=s3://models/ads"]);
+    is_whole(&broken, &format!("s3://models/{}", newest_of_several_folders(&store)));
+    broken.zagros(up("1")).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
+    assert_undisturbed(&broken, 1);
     assert_eq!(store.object_keys(), Vec::<String>::new(), "a run that came to its end leaves nothing");
 }

@@ -1,6 +1,7 @@
 //! Features of every description from training to predictions: measured once, saved with the model, applied to every row.
 
 use serde_json::Value;
+use zagros_tests::assert_contains;
 
 use super::fixture::Fixture;
 
@@ -32,23 +33,13 @@ fn measured_features_are_saved_and_applied_again() {
     let fixture = fixture();
     fixture.zagros(["train", "job.toml"]).expect(0).says(&["measuring"]);
     let resolved = fixture.read(&format!("{}/job.toml", fixture.run_folder().display()));
-    for known in ["quantiles = 8", "edges = [", "ids = \"", "mean = ", "min = 0.0"] {
-        assert!(resolved.contains(known), "{known} in {resolved}");
-    }
+    assert_contains(&resolved, &["quantiles = 8", "edges = [", "ids = \"", "mean = ", "min = 0.0"]);
     let found = fixture.measures("test.txt", "label");
     assert_eq!(found["samples"], 800, "{found}");
     // A run that starts from the model measures nothing.
     let run = fixture.run_name();
     let again = fixture.zagros(["train", "job.toml", "--from", &run, "--fresh"]).expect(0);
     assert!(!again.stderr.contains("measuring"), "{}", again.stderr);
-}
-
-#[test]
-fn several_workers_share_what_the_first_has_measured() {
-    let fixture = fixture();
-    fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2"]).expect(0);
-    let found = fixture.measures("test.txt", "label");
-    assert_eq!(found["samples"], 800, "{found}");
 }
 
 /// The wide part of Wide & Deep by FTRL and the deep one by Adagrad, as the paper has it. Rows of one value in two tables.
@@ -81,17 +72,4 @@ fn a_column_has_two_tables_with_dims_and_optimisers_of_their_own() {
     let mut deep = lengths("C1");
     deep.sort();
     assert_eq!(deep, expected(&[("sum_of_squares", 8), ("weights", 8)]));
-}
-
-#[test]
-fn keys_that_exclude_each_other_are_named() {
-    let fixture = fixture();
-    let refused = |feature: &str| {
-        let sets = format!("features.categorical=['C1', {feature}]");
-        fixture.zagros(["train", "job.toml", "--set", &sets]).expect(2).stderr
-    };
-    assert!(refused("{ column = 'C1' }").contains("column \"C1\" is a categorical feature twice"));
-    assert!(refused("{ cross = ['C1', 'C99'] }").contains("no feature or column is named \"C99\""));
-    let both = refused("{ column = 'C2', hash_size = 5, vocabulary = {} }");
-    assert!(both.contains("`vocabulary` and `hash_size` exclude each other"), "{both}");
 }

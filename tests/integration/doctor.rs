@@ -1,13 +1,13 @@
 //! `zagros doctor` on real processes: it names the one that the others wait for (invariant WT-2), and how a run ended.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::faults::pid;
-use super::fixture::Fixture;
+use super::fixture::{Fixture, wait_for, with_sets};
 
 /// Long enough for a slow machine. Only a test that fails waits so long.
 const TIMEOUT: Duration = Duration::from_secs(90);
@@ -22,8 +22,7 @@ const SETS: [&str; 5] = [
 ];
 
 fn up(fixture: &Fixture, servers: &str, sets: &[&str]) -> RunningCommand {
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--servers", servers, "--workers", "2"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["up", "job.toml", "--servers", servers, "--workers", "2"], sets));
     run.wait_for_line("epoch 0 is complete");
     run
 }
@@ -35,31 +34,23 @@ fn asked(fixture: &Fixture, arguments: &[&str]) -> (Value, i32) {
 }
 
 /// Asks until the doctor finds something of this kind about this subject, as what is worst.
-fn wait_for(fixture: &Fixture, arguments: &[&str], kind: &str, subject: &str) -> Value {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
+fn wait_for_finding(fixture: &Fixture, arguments: &[&str], kind: &str, subject: &str) -> Value {
+    wait_for(TIMEOUT, || {
         let (said, code) = asked(fixture, arguments);
-        let first = &said["findings"][0];
-        if first["kind"] == kind && first["subject"] == subject {
-            assert_eq!((code, &said["healthy"]), (8, &Value::Bool(false)), "{said:#}");
-            return first.clone();
+        let first = said["findings"][0].clone();
+        if first["kind"] != kind || first["subject"] != subject {
+            return Err(format!("no {kind} of {subject}: {said:#}"));
         }
-        assert!(Instant::now() < deadline, "no {kind} of {subject}: {said:#}");
-        std::thread::sleep(Duration::from_millis(300));
-    }
+        assert_eq!((code, &said["healthy"]), (8, &Value::Bool(false)), "{said:#}");
+        Ok(first)
+    })
 }
 
 fn wait_until_healthy(fixture: &Fixture) {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let (said, code) = asked(fixture, &[]);
-        if said["healthy"] == true {
-            assert_eq!(code, 0, "{said:#}");
-            return;
-        }
-        assert!(Instant::now() < deadline, "it stays ill: {said:#}");
-        std::thread::sleep(Duration::from_millis(300));
-    }
+    wait_for(TIMEOUT, || match asked(fixture, &[]) {
+        (said, 0) if said["healthy"] == true => Ok(()),
+        (said, code) => Err(format!("it stays ill, {code}: {said:#}")),
+    });
 }
 
 fn lines(finding: &Value) -> String {
@@ -78,33 +69,28 @@ fn a_stopped_process_is_named_whoever_it_is() {
         let worker = pid(&fixture, &format!("dense-worker-{stopped}"));
         let subject = format!("dense worker {stopped}");
         signal_process(worker, Signal::STOP);
-        let found = wait_for(&fixture, &[], "member_silent", &subject);
+        let found = wait_for_finding(&fixture, &[], "member_silent", &subject);
         let next = found["next"].as_str().expect("text").to_owned();
         assert_eq!(next, format!("let it go on: kill -CONT {worker}"));
         // The other worker waits for it in a call of all: the doctor names which, once it has waited for three seconds.
-        let deadline = Instant::now() + TIMEOUT;
         let waits = format!("dense worker {other} waits in ");
-        while !lines(&wait_for(&fixture, &[], "member_silent", &subject)).contains(&waits) {
-            assert!(Instant::now() < deadline, "no member waits for {subject}");
-        }
+        wait_for(TIMEOUT, || {
+            let why = lines(&wait_for_finding(&fixture, &[], "member_silent", &subject));
+            why.contains(&waits).then_some(()).ok_or(why)
+        });
         signal_process(worker, Signal::CONT);
         wait_until_healthy(&fixture);
     }
 
     let server = pid(&fixture, "embedding-server-1");
     signal_process(server, Signal::STOP);
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let found = wait_for(&fixture, &[], "member_silent", "embedding server 1");
-        let why = lines(&found);
-        // With τ = 0 the window is full as soon as one push or lookup hangs.
-        if why.contains("a full window for embedding server 1")
-            && why.contains(&format!("process {server} on this machine is stopped"))
-        {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{why}");
-    }
+    // With τ = 0 the window is full as soon as one push or lookup hangs.
+    let is_stopped = format!("process {server} on this machine is stopped");
+    wait_for(TIMEOUT, || {
+        let why = lines(&wait_for_finding(&fixture, &[], "member_silent", "embedding server 1"));
+        let says_all = why.contains("a full window for embedding server 1") && why.contains(&is_stopped);
+        says_all.then_some(()).ok_or(why)
+    });
     // The coordinator alone knows as much, but for the process. `status` shows the first finding.
     let status = fixture.zagros(["status"]).expect(0);
     assert!(status.stdout.contains("embedding server 1 shows no sign of life since"), "{}", status.stdout);
@@ -118,13 +104,12 @@ fn a_stopped_process_is_named_whoever_it_is() {
 
     let coordinator = pid(&fixture, "coordinator");
     signal_process(coordinator, Signal::STOP);
-    let found = wait_for(&fixture, &["--timeout", "2"], "coordinator_silent", "coordinator");
+    let found = wait_for_finding(&fixture, &["--timeout", "2"], "coordinator_silent", "coordinator");
     assert_eq!(found["next"], format!("let it go on: kill -CONT {coordinator}"));
     signal_process(coordinator, Signal::CONT);
     wait_until_healthy(&fixture);
 
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     let (over, code) = asked(&fixture, &[&fixture.run_name()]);
     assert_eq!((code, &over["healthy"]), (0, &Value::Bool(true)), "{over:#}");
     assert!(over["verdict"].as_str().expect("text").contains("interrupted"), "{over:#}");
@@ -133,13 +118,10 @@ fn a_stopped_process_is_named_whoever_it_is() {
 #[test]
 fn members_that_never_came_are_named_and_how_to_start_them() {
     let fixture = Fixture::new(1_000);
-    let sets = ["cluster.coordinator=127.0.0.1:0", "cluster.workers=2", "cluster.timeout_seconds=200"];
     let start = |arguments: &[&str], coordinator: &str| {
         let coordinator = format!("cluster.coordinator={coordinator}");
-        let sets = sets.iter().copied().chain([coordinator.as_str()]).flat_map(|set| ["--set", set]);
-        let all: Vec<String> =
-            arguments.iter().copied().chain(["--config", "job.toml"]).chain(sets).map(str::to_owned).collect();
-        fixture.start(all.iter().map(String::as_str))
+        let command = [arguments, &["--config", "job.toml"]].concat();
+        fixture.start(with_sets(&command, &["cluster.workers=2", "cluster.timeout_seconds=200", &coordinator]))
     };
     let mut coordinator = start(&["coordinator", "--announce", "coordinator.json"], "127.0.0.1:0");
     coordinator.wait_for_line("announced");
@@ -147,16 +129,13 @@ fn members_that_never_came_are_named_and_how_to_start_them() {
     let address = announced["address"].as_str().expect("an address");
     let server = start(&["embedding-server"], address);
     let worker = start(&["dense-worker"], address);
-    let deadline = Instant::now() + TIMEOUT;
     let expected =
         "the run waits for its members: 1 of 1 servers and 1 of 2 workers have joined; dense worker 1 is missing";
-    let found = loop {
-        let found = wait_for(&fixture, &["--coordinator", address], "member_missing", "dense worker 1");
-        if found["what"] == expected && lines(&found).contains("dense worker 0 waits") {
-            break found;
-        }
-        assert!(Instant::now() < deadline, "{found:#}");
-    };
+    let found = wait_for(TIMEOUT, || {
+        let found = wait_for_finding(&fixture, &["--coordinator", address], "member_missing", "dense worker 1");
+        let says_all = found["what"] == expected && lines(&found).contains("dense worker 0 waits");
+        if says_all { Ok(found) } else { Err(format!("{found:#}")) }
+    });
     assert!(
         found["next"].as_str().expect("text").starts_with("start it: zagros dense-worker JOB --index 1"),
         "{found:#}"

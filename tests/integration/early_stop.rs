@@ -1,9 +1,9 @@
 //! Validation, early stopping, the choice of the best state, schedules and evaluations in epochs, and the page of a run.
 
-use rustix::process::Signal;
 use serde_json::Value;
+use zagros_tests::assert_contains;
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 /// Few rows and many epochs at a high rate: the validation part gets worse soon.
 const OVERFITS: [&str; 6] = [
@@ -23,14 +23,8 @@ fn fixture() -> Fixture {
     fixture
 }
 
-fn sets<'a>(command: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
-    command.iter().copied().chain(sets.iter().flat_map(|set| ["--set", *set])).collect()
-}
-
 fn lines(fixture: &Fixture, kind: &str) -> Vec<Value> {
-    let text = std::fs::read_to_string(fixture.run_folder().join("metrics.jsonl")).expect("metrics.jsonl");
-    let all = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a JSON line"));
-    all.filter(|line| line["type"] == kind).collect()
+    fixture.metrics().into_iter().filter(|line| line["type"] == kind).collect()
 }
 
 fn aucs(fixture: &Fixture, part: &str) -> Vec<f64> {
@@ -55,14 +49,12 @@ fn is_the_best_state(fixture: &Fixture) {
 }
 
 #[test]
-fn a_run_stops_when_validation_gets_no_better_and_saves_the_best_state() {
+fn a_run_stops_when_validation_gets_no_better_saves_the_best_state_and_leaves_a_page() {
     let fixture = fixture();
-    let run = fixture.zagros(sets(&["train", "job.toml"], &OVERFITS)).expect(0);
-    for text in
-        ["stopped: validation AUC has not risen by 0.0001 for 3 evaluations", "which is what is saved", "test GAUC"]
-    {
-        assert!(run.stdout.contains(text), "no {text:?} in:\n{}", run.stdout);
-    }
+    fixture
+        .train(&OVERFITS)
+        .prints(&["stopped: validation AUC has not risen by 0.0001 for 3 evaluations", "which is what is saved"])
+        .prints(&["test GAUC", "report.html"]);
     is_the_best_state(&fixture);
     let kept = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("checkpoints").count();
     // Two best and the last, which may be one of them.
@@ -71,22 +63,28 @@ fn a_run_stops_when_validation_gets_no_better_and_saves_the_best_state() {
     let better = validation.iter().filter(|auc| **auc > last).count();
     assert_eq!(kept, if better < 2 { 2 } else { 3 }, "{validation:?}");
     assert_eq!(lines(&fixture, "epoch").len(), fixture.summary()["epochs"].as_array().map_or(0, Vec::len));
+    has_a_page_that_can_be_made_anew(&fixture);
 }
 
-#[test]
-fn servers_of_their_own_go_back_to_the_best_state_too() {
-    let fixture = fixture();
-    fixture.zagros(sets(&["up", "job.toml", "--servers", "2"], &OVERFITS)).expect(0);
-    is_the_best_state(&fixture);
+fn has_a_page_that_can_be_made_anew(fixture: &Fixture) {
+    let path = fixture.run_folder().join("report.html");
+    let first = std::fs::read_to_string(&path).expect("the page is there");
+    assert_contains(&first, &["stopped: validation AUC", "<svg", "the model</text>", "Where the time went"]);
+    assert_contains(&first, &["max_line_bytes", "summary.json"]);
+    assert!(!first.contains("http://") && !first.contains("https://"), "it loads nothing from elsewhere");
+    std::fs::remove_file(&path).expect("the page is removed");
+    fixture.zagros(["report", &fixture.run_name()]).expect(0).prints(&["report.html"]);
+    assert_eq!(std::fs::read_to_string(&path).expect("the page is there again"), first);
+    fixture.zagros(["report", "."]).expect(3).says(&["holds no run"]);
 }
 
 /// The best state is older than a row lives when it is put back, by far: three epochs of twelve steps.
 #[test]
-fn rows_that_expire_are_in_the_best_state_too() {
+fn rows_that_expire_are_in_the_best_state_too_also_on_servers_of_their_own() {
     let fixture = fixture();
     let expiring = [&OVERFITS[..], &["embedding.ttl_steps=24"]].concat();
     for command in [&["train", "job.toml"][..], &["up", "job.toml", "--servers", "2"]] {
-        fixture.zagros(sets(command, &expiring)).expect(0);
+        fixture.zagros(with_sets(command, &expiring)).expect(0);
         is_the_best_state(&fixture);
     }
 }
@@ -96,8 +94,8 @@ fn a_share_of_the_rows_can_be_kept_out_and_nothing_saved() {
     let fixture = fixture();
     let share = ["data.validation_share=0.3", "output.save_model=false", "train.epochs=3"];
     let early = ["train.early_stop={metric='logloss', patience=1}", "train.evaluate_every=4"];
-    let run = fixture.zagros(sets(&["train", "job.toml"], &[&share[..], &early[..]].concat())).expect(0);
-    assert!(run.stdout.contains("which is what is scored"), "{}", run.stdout);
+    let ended = fixture.zagros(with_sets(&["train", "job.toml"], &[&share[..], &early[..]].concat())).expect(0);
+    ended.prints(&["which is what is scored"]);
     let summary = fixture.summary();
     let kept_out = summary["validation"]["samples"].as_u64().expect("a count");
     assert!((750..1050).contains(&kept_out), "{kept_out} of 3000");
@@ -116,33 +114,11 @@ fn what_early_stopping_needs_is_asked_for() {
 }
 
 #[test]
-fn a_run_leaves_a_page_that_can_be_made_anew() {
-    let fixture = fixture();
-    let run = fixture.zagros(sets(&["train", "job.toml"], &OVERFITS)).expect(0);
-    let path = fixture.run_folder().join("report.html");
-    assert!(run.stdout.contains("report.html"), "{}", run.stdout);
-    let first = std::fs::read_to_string(&path).expect("the page is there");
-    for text in
-        ["stopped: validation AUC", "<svg", "the model</text>", "Where the time went", "max_line_bytes", "summary.json"]
-    {
-        assert!(first.contains(text), "no {text:?}");
-    }
-    assert!(!first.contains("http://") && !first.contains("https://"), "it loads nothing from elsewhere");
-    std::fs::remove_file(&path).expect("the page is removed");
-    let folder = fixture.run_name();
-    let outcome = fixture.zagros(["report", &folder]).expect(0).stdout;
-    assert!(outcome.contains("report.html"), "{outcome}");
-    let again = std::fs::read_to_string(&path).expect("the page is there again");
-    assert_eq!(again, first);
-    fixture.zagros(["report", "."]).expect(3).says(&["holds no run"]);
-}
-
-#[test]
 fn without_early_stopping_a_better_state_than_the_saved_one_is_reported_with_the_key_that_keeps_it() {
     let fixture = fixture();
     let kept: Vec<&str> =
         OVERFITS.into_iter().filter(|set| !set.contains("early_stop") && !set.contains("keep_best")).collect();
-    let run = fixture.zagros(sets(&["train", "job.toml"], &kept)).expect(0);
+    let run = fixture.zagros(with_sets(&["train", "job.toml"], &kept)).expect(0);
     let validation = aucs(&fixture, "validation");
     let best = validation.iter().copied().fold(f64::MIN, f64::max);
     let last = validation.last().expect("evaluations");
@@ -165,15 +141,12 @@ const IN_STEPS: [&str; 3] = [
 ];
 
 fn arguments<'a>(command: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
-    let fixed = ["train.epochs=2", "train.mode=sync", "data.shuffle_rows=0"];
-    command.iter().copied().chain(fixed.iter().chain(sets).flat_map(|set| ["--set", *set])).collect()
+    let command = with_sets(command, &["train.epochs=2", "train.mode=sync", "data.shuffle_rows=0"]);
+    with_sets(&command, sets)
 }
 
 fn evaluations(fixture: &Fixture) -> Vec<u64> {
-    let run = fixture.run_name();
-    let lines = fixture.read(&format!("{run}/metrics.jsonl"));
-    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    lines.filter(|line| line["type"] == "evaluation").filter_map(|line| line["step"].as_u64()).collect()
+    lines(fixture, "evaluation").iter().filter_map(|line| line["step"].as_u64()).collect()
 }
 
 fn dense(fixture: &Fixture) -> Vec<u8> {
@@ -194,10 +167,7 @@ fn epochs_are_counted_steps_of_the_same_run_and_a_resumed_one_keeps_them() {
 
     // Interrupted and resumed: those of the run, whatever the rows are now.
     let sets = [&EPOCHS[..], &["checkpoint.every_steps=10"]].concat();
-    let mut stopped = fixture.start(arguments(&["train", "job.toml", "--fresh"], &sets));
-    stopped.wait_for_line("checkpoint after step");
-    stopped.signal(Signal::INT);
-    stopped.finish().expect(130);
+    fixture.start_to_checkpoint(1, arguments(&["train", "job.toml", "--fresh"], &sets)).interrupt();
     let again = fixture.zagros(arguments(&["train", "job.toml"], &sets)).expect(0).says(&["going on after step"]);
     assert!(again.stderr.contains("an epoch is 32 steps"), "{}", again.stderr);
     assert_eq!(dense(&fixture), in_steps.0);
@@ -215,6 +185,5 @@ fn every_process_of_a_run_has_the_same_steps() {
     assert!([8, 16, 24, 32].iter().all(|step| found.contains(step)), "{found:?}");
     let alone = fixture.zagros(arguments(&["embedding-server", "job.toml"], &EPOCHS)).expect(2);
     alone.says(&["train.evaluate_every is in epochs", "set train.epoch_steps for all roles"]);
-    let planned = fixture.zagros(arguments(&["train", "job.toml", "--dry-run"], &EPOCHS)).expect(0).stdout;
-    assert!(planned.contains("32 steps an epoch"), "{planned}");
+    fixture.zagros(arguments(&["train", "job.toml", "--dry-run"], &EPOCHS)).expect(0).prints(&["32 steps an epoch"]);
 }

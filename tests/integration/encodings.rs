@@ -12,8 +12,6 @@ const HEAD: &str = r#"
 format = "delimited"
 train = "train.csv"
 test = "test.csv"
-delimiter = ","
-header = true
 threads = 1
 [embedding]
 dim = 4
@@ -28,8 +26,6 @@ every_steps = 20
 [cluster]
 timeout_seconds = 20
 lease_seconds = 2
-[output]
-folder = "runs"
 "#;
 
 /// Rows whose label follows from `city`; `user` has little to say, and is one of `users`.
@@ -117,8 +113,7 @@ fn all_kinds_of_inputs_together_die_and_go_on_bit_by_bit() {
     let (whole, broken) = (fixture(ALL, 600), fixture(ALL, 600));
     whole.zagros(["train", "job.toml"]).expect(0);
     for signal in [Signal::KILL, Signal::TERM] {
-        let mut run = broken.start(["train", "job.toml"]);
-        run.wait_for_line("checkpoint after step");
+        let run = broken.start_to_checkpoint(1, ["train", "job.toml"]);
         run.signal(signal);
         let stopped = run.finish();
         assert_ne!(stopped.code(), Some(0), "{signal:?}");
@@ -139,10 +134,7 @@ fn two_workers_with_encodings_are_killed_and_go_on_bit_by_bit() {
     let (whole, broken) = (fixture(ALL, 600), fixture(ALL, 600));
     let up = ["up", "job.toml", "--servers", "2", "--workers", "2", "--restarts", "0"];
     whole.zagros(up).expect(0);
-    let mut first = broken.start(up);
-    first.wait_for_line("checkpoint after step");
-    first.signal(Signal::INT);
-    first.finish().expect(130);
+    broken.start_to_checkpoint(1, up).interrupt();
     broken.zagros(up).expect(0).says(&["going on after step"]);
     assert_eq!(losses(&broken), (losses(&whole).0, 1));
     assert_eq!(end(&broken), end(&whole));

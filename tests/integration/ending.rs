@@ -1,30 +1,23 @@
 //! The end of a run. Until model and summary are written, its checkpoints are there to go on from. Ctrl-C and SIGTERM finish the step,
 //! write what there is, and end with 130 and 143; workers save while servers and coordinator live.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::faults::pid;
-use super::fixture::Fixture;
+use super::fixture::{Fixture, checkpoints, with_sets};
 use super::workers::RoleProcesses;
 
 const TRAIN: [&str; 6] = ["train", "job.toml", "--set", "train.epochs=3", "--set", "checkpoint.every_steps=20"];
-
-fn checkpoints(run: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(run.join("checkpoints")) else { return Vec::new() };
-    let paths = entries.map(|entry| entry.expect("readable").path());
-    paths.filter(|path| path.join("manifest.json").is_file()).collect()
-}
 
 /// Invariant CK-5. A summary that cannot be written, for something is in its place.
 #[test]
 fn a_run_that_cannot_write_its_summary_keeps_its_checkpoints() {
     let fixture = Fixture::new(20_000);
-    let mut first = fixture.start(TRAIN);
-    first.wait_for_line("checkpoint after step");
+    let first = fixture.start_to_checkpoint(1, TRAIN);
     let run = fixture.run_folder();
     std::fs::create_dir(run.join("summary.json")).expect("something is in the way");
     let failed =
@@ -41,12 +34,10 @@ fn a_run_that_cannot_write_its_summary_keeps_its_checkpoints() {
 #[test]
 fn a_run_that_is_killed_after_its_model_loses_nothing() {
     let fixture = Fixture::new(4_000);
-    let train = [&TRAIN[..4], &["--set", "checkpoint.every_steps=5", "--set", "output.keep_best=1"]].concat();
-    let train =
-        [&train[..], &["--set", "data.validation_share=0.2", "--set", "train.early_stop={patience=50}"]].concat();
+    let sets = ["checkpoint.every_steps=5", "output.keep_best=1", "data.validation_share=0.2"];
+    let train = with_sets(&[&TRAIN[..4], &["--set", "train.early_stop={patience=50}"]].concat(), &sets);
     for _ in 0..4 {
-        let mut run = fixture.start(train.iter().copied());
-        run.wait_for_line("checkpoint after step");
+        let run = fixture.start_to_checkpoint(1, train.iter().copied());
         let folder = fixture.run_folder();
         let deadline = Instant::now() + Duration::from_secs(60);
         while !folder.join("model/manifest.json").is_file() {
@@ -68,10 +59,7 @@ fn a_run_that_is_killed_after_its_model_loses_nothing() {
 fn checkpoints_of_a_run_that_is_over_are_not_gone_on_from() {
     let fixture = Fixture::new(4_000);
     let train = ["train", "job.toml", "--set", "train.epochs=50", "--set", "checkpoint.every_steps=5"];
-    let mut first = fixture.start(train);
-    first.wait_for_line("checkpoint after step");
-    first.signal(Signal::INT);
-    first.finish().expect(130);
+    fixture.start_to_checkpoint(1, train).interrupt();
     let run = fixture.run_folder();
     assert!(!checkpoints(&run).is_empty());
     let mut summary = fixture.summary();
@@ -104,8 +92,7 @@ const LONG: [&str; 7] =
 #[test]
 fn workers_that_are_stopped_save_everything_before_the_servers_end() {
     let fixture = Fixture::new(20_000);
-    let mut run = fixture.start(LONG);
-    run.wait_for_line("dense worker 0     │ step ");
+    let run = fixture.start_until("dense worker 0     │ step ", LONG);
     run.signal(Signal::INT);
     let ended = run.finish().expect(130);
     ended.says(&["stopping: the dense workers finish their step and save", "a second Ctrl-C ends everything"]);
@@ -129,8 +116,7 @@ fn a_run_that_lost_a_server_waits_for_nobody() {
     let fixture = Fixture::new(20_000);
     // A server with a log comes back.
     let sets = ["--set", "cluster.timeout_seconds=600", "--set", "cluster.durability=checkpoint"];
-    let mut run = fixture.start(LONG.into_iter().chain(sets));
-    run.wait_for_line("dense worker 0     │ step ");
+    let run = fixture.start_until("dense worker 0     │ step ", LONG.into_iter().chain(sets));
     signal_process(pid(&fixture, "embedding-server-1"), Signal::KILL);
     run.finish().expect(4).says(&["embedding server 1 was killed by signal 9"]);
 }
@@ -145,16 +131,14 @@ fn a_second_interrupt_ends_every_process_at_once() {
     signal_process(worker, Signal::STOP);
     run.signal(Signal::INT);
     run.wait_for_line("stopping: ");
-    run.signal(Signal::INT);
-    run.finish().expect(130).says(&["dense worker 1 is killed", "since the last checkpoint is lost"]);
+    run.interrupt().says(&["dense worker 1 is killed", "since the last checkpoint is lost"]);
 }
 
 #[test]
 fn an_interrupted_training_writes_what_there_is() {
     let fixture = Fixture::new(4_000);
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let mut run = fixture.start(["train", "job.toml", "--set", "train.epochs=1000"]);
-        run.wait_for_line("step ");
+        let run = fixture.start_until("step ", ["train", "job.toml", "--set", "train.epochs=1000"]);
         run.signal(signal);
         let run = run.finish().expect(code);
         assert!(run.stdout.contains("stopped after"), "{}", run.stdout);
@@ -225,7 +209,5 @@ fn when_a_server_is_asked_to_end_the_workers_save_before_it_does() {
 }
 
 fn newest_checkpoint(fixture: &Fixture) -> String {
-    let folder = fixture.run_folder().join("checkpoints");
-    let entries = std::fs::read_dir(&folder).expect("checkpoints").map(|entry| entry.expect("an entry").path());
-    entries.filter(|path| path.join("manifest.json").is_file()).max().expect("a checkpoint").display().to_string()
+    checkpoints(&fixture.run_folder()).pop().expect("a checkpoint").display().to_string()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use zagros_tests::signal_process;
 
-use super::fixture::{Fixture, read_json};
+use super::fixture::{Fixture, read_json, with_sets};
 
 pub(crate) fn pid(fixture: &Fixture, role: &str) -> u32 {
     pid_in(&fixture.run_folder(), role)
@@ -30,9 +30,8 @@ fn a_killed_role_ends_the_run_and_is_named() {
     let fixture = Fixture::new(4_000);
     // A coordinator comes back, and a server with a log: see `comeback`.
     for (role, name) in [("embedding-server-1", "embedding server 1"), ("dense-worker-0", "dense worker 0")] {
-        let sets = ["--set", "train.epochs=1000", "--set", "cluster.durability=checkpoint"];
-        let mut run = fixture.start(["up", "job.toml", "--servers", "2"].into_iter().chain(sets));
-        run.wait_for_line("step ");
+        let sets = ["train.epochs=1000", "cluster.durability=checkpoint"];
+        let run = fixture.start_until("step ", with_sets(&["up", "job.toml", "--servers", "2"], &sets));
         let pids: Vec<u32> = ["coordinator", "embedding-server-0", "embedding-server-1", "dense-worker-0"]
             .map(|role| pid(&fixture, role))
             .to_vec();
@@ -48,8 +47,7 @@ fn a_killed_role_ends_the_run_and_is_named() {
 #[test]
 fn children_end_when_the_parent_is_killed() {
     let fixture = Fixture::new(4_000);
-    let mut run = fixture.start(["up", "job.toml", "--set", "train.epochs=1000"]);
-    run.wait_for_line("step ");
+    let run = fixture.start_until("step ", ["up", "job.toml", "--set", "train.epochs=1000"]);
     let pids: Vec<u32> =
         ["coordinator", "embedding-server-0", "dense-worker-0"].map(|role| pid(&fixture, role)).to_vec();
     run.signal(Signal::KILL);
@@ -59,16 +57,6 @@ fn children_end_when_the_parent_is_killed() {
         assert!(tries < 600, "children outlived their parent by a minute");
         std::thread::sleep(Duration::from_millis(100));
     }
-}
-
-#[test]
-fn a_taken_port_is_named_with_what_to_do() {
-    let fixture = Fixture::new(100);
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = taken.local_addr().expect("an address").to_string();
-    let run =
-        fixture.zagros(["coordinator", "--config", "job.toml", "--set", &format!("cluster.coordinator={address}")]);
-    run.expect(4).says(&["coordinator", &address, "cluster.coordinator"]);
 }
 
 #[test]
@@ -86,16 +74,8 @@ fn a_role_without_a_coordinator_gives_up_and_says_whom_it_waited_for() {
 #[test]
 fn a_worker_without_servers_gives_up_and_names_them() {
     let fixture = Fixture::new(100);
-    let mut coordinator = fixture.start([
-        "coordinator",
-        "--config",
-        "job.toml",
-        "--announce",
-        "c.json",
-        "--set",
-        "cluster.coordinator=127.0.0.1:0",
-    ]);
-    coordinator.wait_for_line("announced");
+    let coordinator = ["coordinator", "--config", "job.toml", "--announce", "c.json"];
+    let _coordinator = fixture.start_until("announced", with_sets(&coordinator, &["cluster.coordinator=127.0.0.1:0"]));
     let outcome = fixture.read_json("c.json");
     let address = format!("cluster.coordinator={}", outcome["address"].as_str().expect("an address"));
     // Another job file than the coordinator's is refused before anything starts.

@@ -24,8 +24,6 @@ hidden = [16]
 mode = "sync"
 batch_size = 64
 threads = 1
-[output]
-folder = "runs"
 "#;
 
 /// Numbers that depend on a seed alone: splitmix64.

@@ -1,8 +1,9 @@
 //! A small generated data set and a job on it, in a folder of the test's own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -15,6 +16,8 @@ pub(crate) struct Fixture {
     folder: TempDir,
     /// What is added to that of the test.
     environment: Vec<(String, String)>,
+    /// A run that lives as long as the tests that look at it.
+    _shared: Option<Arc<Fixture>>,
 }
 
 const JOB: &str = r#"
@@ -37,14 +40,13 @@ threads = 1
 [cluster]
 timeout_seconds = 20
 lease_seconds = 2
-[output]
-folder = "runs"
 "#;
 
 impl Fixture {
     /// With this many training rows and a fifth of them for the test.
     pub(crate) fn new(rows: u32) -> Self {
-        let fixture = Self { folder: tempfile::tempdir().expect("a temporary folder"), environment: Vec::new() };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let fixture = Self { folder, environment: Vec::new(), _shared: None };
         for (name, content) in generated_data(rows).iter() {
             fixture.write(name, content);
         }
@@ -63,13 +65,27 @@ impl Fixture {
         (store, fixture)
     }
 
-    /// With a run in one process, whose folder is the second of the two.
+    /// With the folder of a run of [`Self::train`]. Other tests that are under way have the same run: it stays as it is.
     pub(crate) fn trained(rows: u32, sets: &[&str]) -> (Self, String) {
-        let fixture = Self::new(rows);
-        let sets = sets.iter().flat_map(|set| ["--set", *set]);
-        fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0);
-        let run = fixture.run_name();
-        (fixture, run)
+        static RUNS: Mutex<BTreeMap<String, Arc<Mutex<Weak<Fixture>>>>> = Mutex::new(BTreeMap::new());
+        let key = format!("{rows} {sets:?}");
+        let run = Arc::clone(RUNS.lock().expect("no test fails in between").entry(key).or_default());
+        // Where a training failed, the next test tries it.
+        let mut run = run.lock().unwrap_or_else(PoisonError::into_inner);
+        let trained = run.upgrade().unwrap_or_else(|| {
+            let trained = Arc::new(Self::new(rows));
+            trained.train(sets);
+            *run = Arc::downgrade(&trained);
+            trained
+        });
+        let name = trained.run_name();
+        (Self { _shared: Some(trained), ..Self::new(rows) }, name)
+    }
+
+    /// Trains in one process to the end, with these changes to the job.
+    #[track_caller]
+    pub(crate) fn train(&self, sets: &[&str]) -> FinishedCommand {
+        self.zagros(with_sets(&["train", "job.toml"], sets)).expect(0)
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -106,6 +122,24 @@ impl Fixture {
         self.start_program(TestProgram::Zagros, arguments)
     }
 
+    /// As [`Self::start`], until it prints a line with this text.
+    pub(crate) fn start_until<'a>(&self, text: &str, arguments: impl IntoIterator<Item = &'a str>) -> RunningCommand {
+        let mut run = self.start(arguments);
+        run.wait_for_line(text);
+        run
+    }
+
+    /// As [`Self::start`], until it has written so many checkpoints.
+    pub(crate) fn start_to_checkpoint<'a>(
+        &self,
+        count: usize,
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> RunningCommand {
+        let mut run = self.start(arguments);
+        (0..count).for_each(|_| _ = run.wait_for_line("checkpoint after step"));
+        run
+    }
+
     /// As [`Self::start`], any of the programs.
     pub(crate) fn start_program<'a>(
         &self,
@@ -124,6 +158,12 @@ impl Fixture {
         folders.filter(|folder| !is_log(folder)).collect()
     }
 
+    /// The newest run of a job whose runs lie in this folder.
+    pub(crate) fn newest_run(&self, folder: &str) -> PathBuf {
+        let runs = std::fs::read_dir(self.path(folder)).expect("runs").map(|run| run.expect("readable").path());
+        runs.filter(|run| run.join("job.toml").is_file()).max().expect("a run")
+    }
+
     pub(crate) fn run_folder(&self) -> PathBuf {
         self.run_folders().into_iter().max().expect("there is a run folder")
     }
@@ -136,6 +176,12 @@ impl Fixture {
     /// What `zagros eval` says of the newest run.
     pub(crate) fn evaluate(&self) -> Value {
         self.zagros(["eval", &self.run_name(), "--json"]).expect(0).json()
+    }
+
+    /// The lines of the newest run's record, but for one that a killed process left half written.
+    pub(crate) fn metrics(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.run_folder().join("metrics.jsonl")).expect("metrics.jsonl");
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// Loss at every step of the newest run, as written, without the steps that it went back on.
@@ -165,6 +211,16 @@ impl Fixture {
     pub(crate) fn summary(&self) -> Value {
         self.read_run_json("summary.json")
     }
+
+    /// That of the test part, in the summary.
+    pub(crate) fn auc(&self) -> f64 {
+        self.summary()["evaluation"]["auc"].as_f64().expect("an AUC")
+    }
+}
+
+/// A command with changes to the job.
+pub(crate) fn with_sets<'a>(command: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
+    command.iter().copied().chain(sets.iter().flat_map(|set| ["--set", *set])).collect()
 }
 
 /// The files that `zagros data generate` writes for this many training rows. The program runs once for each number.
@@ -202,6 +258,37 @@ pub(crate) fn measured(predictions: &str) -> Value {
         scores.push(label.parse().expect("a label"), logit.parse().expect("a logit"));
     }
     serde_json::to_value(scores.compute_measures()).expect("JSON")
+}
+
+/// The whole checkpoints of a run, oldest first.
+pub(crate) fn checkpoints(run: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(run.join("checkpoints")).into_iter().flatten();
+    let folders = entries.map(|folder| folder.expect("readable").path());
+    let mut whole: Vec<_> = folders.filter(|folder| folder.join("manifest.json").is_file()).collect();
+    whole.sort();
+    whole
+}
+
+/// The bytes with another bit in their middle.
+pub(crate) fn damaged(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    bytes
+}
+
+/// Looks until there is what is looked for. Fails the test after so long, with what it has seen instead.
+#[track_caller]
+pub(crate) fn wait_for<T>(most: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + most;
+    loop {
+        let seen = match look() {
+            Ok(found) => return found,
+            Err(seen) => seen,
+        };
+        assert!(Instant::now() < deadline, "not within {most:?}: {seen}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// The answer of an admin port of this machine.

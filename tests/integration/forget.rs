@@ -10,11 +10,11 @@ use serde_json::Value;
 use zagros_tests::signal_process;
 
 use super::faults::pid_in;
-use super::fixture::{Fixture, read_json};
+use super::fixture::{Fixture, checkpoints, read_json, with_sets};
 use super::resume::losses;
 
 /// Values of column C1 that training met: the first is forgotten.
-pub(crate) fn values(fixture: &Fixture) -> Vec<String> {
+fn values(fixture: &Fixture) -> Vec<String> {
     let text = fixture.read("train.txt");
     let mut values: Vec<String> = text.lines().filter_map(|line| line.split('\t').nth(14)).map(str::to_owned).collect();
     values.sort();
@@ -24,7 +24,7 @@ pub(crate) fn values(fixture: &Fixture) -> Vec<String> {
     values
 }
 
-pub(crate) fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> {
+fn row(fixture: &Fixture, model: &str, value: &str) -> Option<Value> {
     let shown = fixture.zagros(["inspect", model, "--table", "C1", "--value", value, "--json"]);
     let mut row: Value = match shown.code() {
         Some(3) => return None,
@@ -73,8 +73,8 @@ fn a_row_is_gone_from_a_model_and_every_other_row_stays() {
 
     fixture.write("gone.txt", format!("{}\nnobody\n", values[0]));
     let asked = ["forget", run.as_str(), "--table", "C1", "--values", "gone.txt"];
-    let planned = fixture.zagros([&asked[..], &["--dry-run"]].concat()).expect(0).stdout;
-    assert!(planned.contains("1 row(s) would be removed") && planned.contains("nothing has changed"), "{planned}");
+    let ended = fixture.zagros([&asked[..], &["--dry-run"]].concat()).expect(0);
+    ended.prints(&["1 row(s) would be removed", "nothing has changed"]);
     assert!(row(&fixture, &run, &values[0]).is_some() && !Path::new(&run).join("forgotten.jsonl").exists());
 
     let done = fixture.zagros(asked).expect(0).stdout;
@@ -120,8 +120,8 @@ fn an_id_is_gone_from_a_fitted_vocabulary_too() {
     let ids = listed()[0];
     assert!(ids > 3 && listed() == [ids; 2], "{ids}");
     let old_job = fs::read(&jobs[0]).expect("a job");
-    let planned = fixture.zagros(["forget", &run, "--table", "C1", "--value", &value, "--dry-run"]).expect(0).stdout;
-    assert!(planned.contains("1 row(s), 1 id(s) in a vocabulary would be removed"), "{planned}");
+    let ended = fixture.zagros(["forget", &run, "--table", "C1", "--value", &value, "--dry-run"]).expect(0);
+    ended.prints(&["1 row(s), 1 id(s) in a vocabulary would be removed"]);
     let done = forget(&fixture, &run, &value);
     assert_eq!((&done["saves"][0]["rows"], &done["saves"][0]["vocabulary"]), (&Value::from(1), &Value::from(1)));
     assert_eq!(listed(), [ids - 1; 2]);
@@ -190,35 +190,15 @@ fn a_kill_at_any_moment_leaves_a_whole_model_and_the_same_command_finishes() {
     }
 }
 
-pub(crate) fn checkpoints(run: &Path) -> Vec<PathBuf> {
-    let folders =
-        fs::read_dir(run.join("checkpoints")).expect("checkpoints").map(|folder| folder.expect("readable").path());
-    let mut folders: Vec<_> = folders.filter(|folder| folder.join("manifest.json").is_file()).collect();
-    folders.sort();
-    folders
-}
-
 /// Invariant CK-6: the deltas of a run are files of each other. The run goes on from what is left.
 #[test]
 fn a_row_is_gone_from_checkpoints_with_deltas_and_the_run_goes_on() {
     let fixture = Fixture::new(20_000);
-    let deltas = [
-        "checkpoint.every_steps=20",
-        "checkpoint.deltas=4",
-        "checkpoint.keep=20",
-        // A checkpoint that comes while the one before is written is skipped.
-        "train.epochs=15",
-        "cluster.servers=2",
-    ];
-    let train: Vec<&str> =
-        ["train", "job.toml"].into_iter().chain(deltas.iter().flat_map(|set| ["--set", *set])).collect();
+    // A checkpoint that comes while the one before is written is skipped: so there are many epochs.
+    let deltas = ["checkpoint.every_steps=20", "checkpoint.deltas=4", "checkpoint.keep=20", "train.epochs=15"];
+    let train = with_sets(&["train", "job.toml", "--set", "cluster.servers=2"], &deltas);
     let value = values(&fixture).swap_remove(0);
-    let mut first = fixture.start(train.iter().copied());
-    for _ in 0..4 {
-        first.wait_for_line("checkpoint after step");
-    }
-    first.signal(Signal::KILL);
-    first.finish();
+    fixture.start_to_checkpoint(4, train.iter().copied()).kill();
     let run = fixture.run_folder();
     let found = checkpoints(&run);
     let has_delta = |folder: &PathBuf| manifest(folder)["row_files"].to_string().contains("delta");
@@ -275,11 +255,6 @@ fn prepare(fixture: &Fixture) -> ([String; 2], Vec<String>) {
     ([gone, values[1].clone()], run.into_iter().chain(sets).collect())
 }
 
-fn live_run(fixture: &Fixture) -> PathBuf {
-    let runs = std::fs::read_dir(fixture.path("live")).expect("a run").map(|run| run.expect("readable").path());
-    runs.filter(|run| run.join("job.toml").is_file()).max().expect("a run")
-}
-
 fn newest(run: &Path) -> String {
     checkpoints(run).pop().expect("a checkpoint").display().to_string()
 }
@@ -292,15 +267,15 @@ fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_sta
     let mut training = start();
     training.wait_for_line("checkpoint after step");
     training.wait_for_line("checkpoint after step");
-    let run = live_run(&fixture);
+    let run = fixture.newest_run("live");
     let name = run.display().to_string();
     let first = checkpoints(&run).swap_remove(0);
     assert!(row(&fixture, &first.display().to_string(), &gone).is_some(), "the run has the row from its first model");
 
     let wrong = fixture.zagros(["forget", &name, "--table", "C91", "--value", &gone]).expect(2);
     wrong.says(&["there is no table `C91`", "did you mean `C9`?"]);
-    let planned = fixture.zagros(["forget", &name, "--table", "C1", "--value", &gone, "--dry-run"]).expect(0).stdout;
-    assert!(planned.contains("would remove their rows") && planned.contains("still in"), "{planned}");
+    let ended = fixture.zagros(["forget", &name, "--table", "C1", "--value", &gone, "--dry-run"]).expect(0);
+    ended.prints(&["would remove their rows", "still in"]);
     assert!(!run.join("forgotten.jsonl").exists());
     let done = forget(&fixture, &name, &gone);
     assert_eq!((&done["removed"], &done["trains"]), (&Value::from(1), &Value::from(true)), "{done}");
@@ -316,8 +291,7 @@ fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_sta
     while checkpoints(&run).len() < old_count + 2 {
         training.wait_for_line("checkpoint after step");
     }
-    training.signal(Signal::INT);
-    training.finish().expect(130);
+    training.interrupt();
     let last = newest(&run);
     assert_eq!(row(&fixture, &last, &gone), None, "{last}");
     assert!(row(&fixture, &last, &other).is_some());
@@ -328,8 +302,7 @@ fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_sta
     }
     let mut again = start();
     again.wait_for_line("checkpoint after step");
-    again.signal(Signal::INT);
-    again.finish().expect(130);
+    again.interrupt();
     let last = newest(&run);
     assert_ne!(last, first.display().to_string());
     assert_eq!(row(&fixture, &last, &gone), None, "{last}");

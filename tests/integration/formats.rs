@@ -35,8 +35,6 @@ hidden = [8]
 [train]
 batch_size = 64
 threads = 1
-[output]
-folder = "runs"
 "#;
 
 const NAMES: [&str; 8] = ["click", "n", "user", "city", "paid", "day", "rate", "tags"];

@@ -1,17 +1,12 @@
 //! `zagros init`: from a data file to a trained model, without editing anything.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::path::Path;
-use std::sync::Arc;
 
-use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::parser::parse_message_type;
 use zagros_fakes::s3::FakeS3;
-use zagros_tests::real_data;
+use zagros_tests::{assert_contains, real_data};
 
 use super::fixture::Fixture;
+use super::parquet::write_parquet;
 use super::sources::gzip;
 
 /// Rows whose label depends on all columns, sorted by it.
@@ -30,10 +25,6 @@ fn rows() -> String {
     text
 }
 
-fn test_auc(fixture: &Fixture) -> f64 {
-    fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC")
-}
-
 #[test]
 fn a_file_is_described_and_trained_without_editing() {
     let fixture = Fixture::new(100);
@@ -46,7 +37,7 @@ fn a_file_is_described_and_trained_without_editing() {
     assert!(fixture.read("mine.toml").contains("train = \"rows.csv\""));
     fixture.zagros(["init", "rows.csv", "-o", "mine.toml"]).expect(2).says(&["mine.toml exists"]);
     fixture.zagros(["train", "mine.toml", "--set", "train.threads=1"]).expect(0);
-    let auc = test_auc(&fixture);
+    let auc = fixture.auc();
     assert!(auc > 0.95, "{auc}");
     // Without a job file: it is written, and used again.
     for _ in 0..2 {
@@ -70,43 +61,6 @@ fn objects(text: &str) -> String {
     fields(text).into_iter().map(object).collect()
 }
 
-/// The rows as a Parquet file with lists, in row groups of 500.
-fn write_parquet(path: &Path, text: &str) {
-    let schema = "message rows { required int64 clicked; required int64 age; required binary city (UTF8);
-        required group tags (LIST) { repeated group list { required binary element (UTF8); } } }";
-    let schema = Arc::new(parse_message_type(schema).expect("a schema"));
-    let file = File::create(path).expect("a file");
-    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).expect("a writer");
-    for rows in fields(text).chunks(500) {
-        let mut group = writer.next_row_group().expect("a row group");
-        for column in 0..4 {
-            let mut out = group.next_column().expect("in order").expect("a column");
-            let texts = rows.iter().flat_map(|row| row[column].split('|'));
-            if column < 2 {
-                let numbers: Vec<i64> = texts.map(|text| text.parse().expect("a number")).collect();
-                out.typed::<Int64Type>().write_batch(&numbers, None, None).expect("numbers");
-            } else {
-                let texts: Vec<ByteArray> = texts.map(ByteArray::from).collect();
-                let starts = |row: &Vec<&str>| {
-                    (0..row[3].split('|').count()).map(|value| i16::from(value > 0)).collect::<Vec<_>>()
-                };
-                let repetition: Vec<i16> = rows.iter().flat_map(starts).collect();
-                let definition = vec![1; repetition.len()];
-                let levels = (column == 3).then_some((definition.as_slice(), repetition.as_slice()));
-                let written = out.typed::<ByteArrayType>().write_batch(
-                    &texts,
-                    levels.map(|(of, _)| of),
-                    levels.map(|(_, of)| of),
-                );
-                written.expect("texts");
-            }
-            out.close().expect("the column is complete");
-        }
-        group.close().expect("the row group is complete");
-    }
-    writer.close().expect("the file is complete");
-}
-
 #[test]
 fn the_same_rows_are_described_and_learned_in_every_shape() {
     let store = FakeS3::start("logs");
@@ -114,7 +68,8 @@ fn the_same_rows_are_described_and_learned_in_every_shape() {
     let text = rows();
     fixture.write("zipped.csv.gz", gzip(&text));
     fixture.write("objects.jsonl", objects(&text));
-    write_parquet(&fixture.path("columns.parquet"), &text);
+    let names = ["clicked", "age", "city", "tags"].map(str::to_owned);
+    write_parquet(&fixture.path("columns.parquet"), &names, &fields(&text));
     std::fs::create_dir(fixture.path("parts")).expect("a folder");
     let lines: Vec<&str> = text.lines().collect();
     for (part, rows) in lines[1..].chunks(700).enumerate() {
@@ -135,7 +90,7 @@ fn the_same_rows_are_described_and_learned_in_every_shape() {
         let quick = ["--set", "train.threads=1", "--set", "train.epochs=6"];
         fixture.zagros([&["train", data][..], &quick].concat()).expect(0).says(&[&format!("the job is {job}")]);
         assert!(fixture.read(job).contains(lists), "{data}: {}", fixture.read(job));
-        let auc = test_auc(&fixture);
+        let auc = fixture.auc();
         assert!(auc > 0.88, "{data}: {auc}");
     }
     // A job that an earlier command wrote for other data is not taken for this one.
@@ -156,12 +111,9 @@ fn the_newest_rows_are_the_test_part_where_a_column_says_when_a_row_was() {
     fixture.write("log.csv", format!("clicked,age,city,event_time\n{text}"));
     fixture.zagros(["train", "log.csv", "--set", "train.threads=1", "--set", "train.epochs=2"]).expect(0);
     let job = fixture.read("log.toml");
-    for line in ["time_column = \"event_time\"", "validation_from = 1700004800", "test_from = 1700005400"] {
-        assert!(job.contains(line), "no {line} in\n{job}");
-    }
+    assert_contains(&job, &["time_column = \"event_time\"", "validation_from = 1700004800", "test_from = 1700005400"]);
     assert_eq!(fixture.summary()["evaluation"]["samples"], 600);
-    let plan = fixture.zagros(["train", "log.toml", "--dry-run"]).expect(0).stdout;
-    assert!(plan.contains("event_time is 1700005400 or later"), "{plan}");
+    fixture.zagros(["train", "log.toml", "--dry-run"]).expect(0).prints(&["event_time is 1700005400 or later"]);
 }
 
 #[test]
@@ -172,10 +124,8 @@ fn data_that_says_too_little_is_refused_with_what_to_do() {
     fixture.zagros(["init", "few.csv"]).expect(3).says(&["at least 10 are needed"]);
     fixture.write("rows.csv", rows());
     fixture.zagros(["init", "rows.csv", "--label", "tags"]).expect(2).says(&["a label is one of two texts"]);
-    fixture
-        .zagros(["init", "rows.csv", "--label", "sex"])
-        .expect(2)
-        .says(&["there is no column \"sex\"", "clicked, age"]);
+    let ended = fixture.zagros(["init", "rows.csv", "--label", "sex"]).expect(2);
+    ended.says(&["there is no column \"sex\"", "clicked, age"]);
     fixture.write("numbers.csv", (0..50).map(|row| format!("{row},{}\n", row % 7)).collect::<String>());
     fixture.zagros(["init", "numbers.csv"]).expect(2).says(&["no column has exactly two values", "--label COLUMN"]);
 }
@@ -188,7 +138,7 @@ fn census_rows_are_learned_without_editing() {
     let data = adult.join("adult.data").display().to_string();
     fixture.zagros(["init", &data, "-o", "adult.toml"]).expect(0);
     fixture.zagros(["train", "adult.toml", "--set", "train.threads=1", "--set", "train.epochs=6"]).expect(0);
-    let auc = test_auc(&fixture);
+    let auc = fixture.auc();
     println!("test AUC {auc:.4}");
     assert!(auc > 0.91, "{auc}");
 }
@@ -205,9 +155,8 @@ fn a_number_of_many_values_is_learned_as_a_regression_from_rows_with_line_breaks
     fixture.zagros(["init", "rows.csv"]).expect(2).says(&["--label COLUMN", "regression", "classes"]);
     fixture.zagros(["init", "rows.csv", "--label", "price", "-o", "mine.toml"]).expect(0);
     let job = fixture.read("mine.toml");
-    for part in ["quoted_breaks = true", "kind = \"regression\"", "name = \"day_weekday\", date = \"weekday\""] {
-        assert!(job.contains(part), "no {part} in\n{job}");
-    }
+    assert_contains(&job, &["quoted_breaks = true", "kind = \"regression\""]);
+    assert_contains(&job, &["name = \"day_weekday\", date = \"weekday\""]);
     fixture.zagros(["train", "mine.toml", "--set", "train.threads=1"]).expect(0);
     let mse = fixture.summary()["evaluation"]["mse"].as_f64().expect("a squared error");
     // The variance of the label is 220.
@@ -218,10 +167,7 @@ fn a_number_of_many_values_is_learned_as_a_regression_from_rows_with_line_breaks
 fn standard_input_is_refused_with_what_to_do() {
     let fixture = Fixture::new(100);
     for command in ["init", "train"] {
-        fixture.zagros([command, "-"]).expect(2).says(&[
-            "standard input cannot be described",
-            "head -n 100000",
-            "data.train=-",
-        ]);
+        let ended = fixture.zagros([command, "-"]).expect(2);
+        ended.says(&["standard input cannot be described", "head -n 100000", "data.train=-"]);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_tests::FinishedCommand;
 
-use super::fixture::{Fixture, read_json};
+use super::fixture::{Fixture, damaged, read_json};
 
 struct TrainedModel {
     fixture: Fixture,
@@ -13,11 +13,6 @@ struct TrainedModel {
 }
 
 impl TrainedModel {
-    fn new() -> Self {
-        let (fixture, run) = Fixture::trained(500, &["cluster.servers=2"]);
-        Self { fixture, run }
-    }
-
     fn inspect<'a>(&'a self, arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
         self.fixture.zagros(["inspect", self.run.as_str()].into_iter().chain(arguments))
     }
@@ -35,7 +30,9 @@ impl TrainedModel {
 
 #[test]
 fn a_saved_model_is_listed_looked_up_verified_and_exported() {
-    let trained = TrainedModel::new();
+    let fixture = Fixture::new(500);
+    fixture.train(&["cluster.servers=2"]);
+    let trained = TrainedModel { run: fixture.run_name(), fixture };
     let manifest = read_json(&Path::new(&trained.run).join("model/manifest.json"));
 
     let tables = trained.json([]);
@@ -52,8 +49,7 @@ fn a_saved_model_is_listed_looked_up_verified_and_exported() {
     assert_eq!(row["parts"]["weights"].as_array().map(Vec::len), Some(4));
     let id = row["id"].as_str().expect("an id is text");
     assert_eq!(trained.json(["--table", "C1", "--id", id]), row);
-    let shown = trained.inspect(["--table", "C1", "--id", id]).expect(0).stdout;
-    assert!(shown.contains("weights (f32)") && shown.contains("sum_of_squares"), "{shown}");
+    trained.inspect(["--table", "C1", "--id", id]).expect(0).prints(&["weights (f32)", "sum_of_squares"]);
 
     assert!(trained.inspect(["--verify"]).expect(0).stdout.contains("every checksum agrees"));
     for name in ["c1.parquet", "c1.safetensors"] {
@@ -64,16 +60,13 @@ fn a_saved_model_is_listed_looked_up_verified_and_exported() {
             done["bytes"].as_u64()
         );
     }
+    what_cannot_be_inspected_is_an_error(&trained);
 }
 
-#[test]
-fn what_cannot_be_inspected_is_an_error() {
-    let trained = TrainedModel::new();
+fn what_cannot_be_inspected_is_an_error(trained: &TrainedModel) {
     trained.inspect(["--table", "C91"]).expect(2).says(&["there is no table `C91`", "did you mean `C9`?"]);
-    trained
-        .inspect(["--table", "C1", "--id", "5"])
-        .expect(3)
-        .says(&["no row of id 5: it would be in rows-", "--value TEXT"]);
+    let ended = trained.inspect(["--table", "C1", "--id", "5"]).expect(3);
+    ended.says(&["no row of id 5: it would be in rows-", "--value TEXT"]);
     trained.inspect(["--id", "5"]).expect(2).says(&["--table"]);
     trained.inspect(["--table", "C1", "--export", "c1.csv"]).expect(2).says(&[".parquet or .safetensors"]);
     trained.fixture.write("c1.parquet", "mine");
@@ -84,10 +77,7 @@ fn what_cannot_be_inspected_is_an_error() {
 
     let file = Path::new(&trained.run).join("model/rows-1-of-2.zrows");
     let good = std::fs::read(&file).expect("a file of rows");
-    let mut bytes = good.clone();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&file, bytes).expect("it is written");
+    std::fs::write(&file, damaged(&good)).expect("it is written");
     let run = trained.inspect(["--verify"]).expect(3).says(&["1 of 5 file(s) cannot be used"]);
     assert!(run.stdout.contains("should have CRC-32") && run.stdout.contains("rows-1-of-2.zrows"), "{}", run.stdout);
     // A whole file, but of another save.

@@ -1,11 +1,14 @@
 //! Several labels of all kinds, with sample weights, through training, evaluation and prediction.
 
 use std::fmt::Write as _;
+use std::num::ParseFloatError;
+use std::str::FromStr;
 
 use serde_json::Value;
+use zagros_tests::assert_contains;
 use zagros_zip::ZipEq;
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 /// The best AUC of the first label would end the run while the others have more to learn: so patience is as long as the
 /// run, and no best state is kept. `click` and `price` follow from `a`; `buy` only comes with a click; `level` follows
@@ -17,8 +20,6 @@ format = "delimited"
 train = "train.csv"
 validation = "test.csv"
 test = "test.csv"
-delimiter = ","
-header = true
 threads = 1
 [features]
 label = [
@@ -51,7 +52,6 @@ early_stop = { patience = 8 }
 timeout_seconds = 20
 lease_seconds = 2
 [output]
-folder = "runs"
 keep_best = 0
 "#;
 
@@ -79,9 +79,13 @@ fn fixture() -> Fixture {
     fixture
 }
 
-fn measure(measures: &Value, label: &str, name: &str) -> f64 {
+fn target<'a>(measures: &'a Value, label: &str) -> &'a Value {
     let targets = measures["targets"].as_array().expect("measures of several labels");
-    let target = targets.iter().find(|target| target["target"] == label).expect("the label is measured");
+    targets.iter().find(|target| target["target"] == label).expect("the label is measured")
+}
+
+fn measure(measures: &Value, label: &str, name: &str) -> f64 {
+    let target = target(measures, label);
     target[name].as_f64().unwrap_or_else(|| panic!("no {name} of {label}: {target}"))
 }
 
@@ -105,8 +109,7 @@ fn all_labels_are_learned_measured_and_predicted() {
     assert_eq!(measures["auc"], measures["targets"][0]["auc"], "the first label is the main one");
     let summary = fixture.summary();
     assert_eq!(summary["targets"], measures["targets"], "the model is what was scored last");
-    let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
-    assert!(shown.contains("  level         accuracy "), "{shown}");
+    fixture.zagros(["eval", &run]).expect(0).prints(&["  level         accuracy "]);
     // Rows to predict need neither labels nor weights.
     let unlabelled = rows(700).lines().map(unlabelled).collect::<Vec<_>>().join("\n");
     fixture.write("new.csv", unlabelled);
@@ -135,7 +138,7 @@ fn unlabelled(line: &str) -> String {
     [&fields[..1], &fields[7..]].concat().join(",")
 }
 
-fn numbers(line: &str) -> Vec<f64> {
+fn numbers<T: FromStr<Err = ParseFloatError>>(line: &str) -> Vec<T> {
     line.split(',').map(|field| field.parse().expect("a number")).collect()
 }
 
@@ -143,18 +146,13 @@ fn numbers(line: &str) -> Vec<f64> {
 #[test]
 fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
     let fixture = fixture();
-    let sets = ["--set", "eval.calibration=isotonic", "--set", "data.validation_share=0.2"];
-    fixture.write(
-        "job.toml",
-        JOB.replace("validation = \"test.csv\"\n", "").replace("early_stop = { patience = 8 }\n", ""),
-    );
-    fixture.zagros([&["up", "job.toml", "--servers", "1", "--workers", "2"][..], &sets].concat()).expect(0);
+    let job = JOB.replace("validation = \"test.csv\"\n", "").replace("early_stop = { patience = 8 }\n", "");
+    fixture.write("job.toml", job);
+    let up = ["up", "job.toml", "--servers", "1", "--workers", "2"];
+    fixture.zagros(with_sets(&up, &["eval.calibration=isotonic", "data.validation_share=0.2"])).expect(0);
     let run = fixture.run_name();
     let measures = fixture.evaluate();
-    let calibrated_measures = |label: &str| {
-        let targets = measures["targets"].as_array().expect("measures of several labels");
-        targets.iter().find(|target| target["target"] == label).expect("the label is measured")["calibrated"].clone()
-    };
+    let calibrated_measures = |label: &str| target(&measures, label)["calibrated"].clone();
     assert!(calibrated_measures("rating").is_null() && calibrated_measures("count").is_null(), "{measures}");
     assert_eq!(measures["calibrated"], calibrated_measures("click"));
     let file = fixture.read_json(&format!("{run}/model/calibration.json"));
@@ -171,7 +169,7 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
     let mut scores = [zagros_eval::ClickScores::new(), zagros_eval::ClickScores::new()];
     let (plain, calibrated): (Vec<&str>, Vec<&str>) = (plain.lines().collect(), calibrated.lines().collect());
     for (before, after) in plain.into_iter().zip_eq(calibrated).skip(1) {
-        let (before, after): (Vec<f32>, Vec<f32>) = (single(before), single(after));
+        let (before, after): (Vec<f32>, Vec<f32>) = (numbers(before), numbers(after));
         for (index, scores) in scores.iter_mut().enumerate() {
             scores.push(after[index], after[2 + index]);
         }
@@ -191,27 +189,14 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
     assert_eq!(shown.matches("after calibration").count(), 4, "{shown}");
 }
 
-fn single(line: &str) -> Vec<f32> {
-    line.split(',').map(|field| field.parse().expect("a number")).collect()
-}
-
 #[test]
 fn classes_alone_have_a_temperature_and_a_number_has_none() {
     let fixture = fixture();
     let train = |label: &str, kind: &str| {
         let label = format!("features.label={label}");
         let kind = format!("eval.calibration={kind}");
-        let sets = [
-            "--set",
-            &label,
-            "--set",
-            "model={kind='ffnn', hidden=[16]}",
-            "--set",
-            "train.early_stop={patience=4}",
-            "--set",
-            &kind,
-        ];
-        fixture.zagros([&["train", "job.toml"][..], &sets].concat())
+        let sets = [label.as_str(), "model={kind='ffnn', hidden=[16]}", "train.early_stop={patience=4}", &kind];
+        fixture.zagros(with_sets(&["train", "job.toml"], &sets))
     };
     let level = "{column='level', kind='classes', classes=['low', 'middle', 'high']}";
     train(level, "isotonic")
@@ -220,8 +205,7 @@ fn classes_alone_have_a_temperature_and_a_number_has_none() {
     train("{column='rating', kind='regression', missing='skip'}", "temperature")
         .expect(2)
         .says(&["\"rating\" is a number"]);
-    let shown = train(level, "temperature").expect(0).stdout;
-    assert!(shown.contains("calibrated") && shown.contains("accuracy"), "{shown}");
+    train(level, "temperature").expect(0).prints(&["calibrated", "accuracy"]);
     let measures = fixture.evaluate();
     let loss = |of: &Value| of["logloss"].as_f64().expect("a loss");
     assert!(loss(&measures["calibrated"]) <= loss(&measures) + 1e-6, "{measures}");
@@ -243,12 +227,8 @@ fn purchases_without_a_click_are_warned_of_with_their_share() {
     });
     fixture.write("train.csv", contradictory);
     let warned = fixture.zagros(["train", "job.toml", "--set", "train.epochs=1"]).expect(0).stderr;
-    for part in [
-        "40 of 4000 rows (1.000 %) have \"buy\" without \"click\", which it is given",
-        "01, or soon after: they are trained on as they are",
-    ] {
-        assert!(warned.contains(part), "no {part} in {warned}");
-    }
+    assert_contains(&warned, &["40 of 4000 rows (1.000 %) have \"buy\" without \"click\", which it is given"]);
+    assert_contains(&warned, &["01, or soon after: they are trained on as they are"]);
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::fixture::Fixture;
+use zagros_tests::assert_contains;
+
+use super::fixture::{Fixture, with_sets};
 
 const JOB: &str = r#"
 [data]
@@ -32,8 +34,6 @@ threads = 1
 [cluster]
 timeout_seconds = 20
 lease_seconds = 2
-[output]
-folder = "runs"
 "#;
 
 /// Rows whose click depends on the words by their weights, and on the second number of the vector.
@@ -79,12 +79,9 @@ fn weights_and_vectors_are_learned_saved_and_scored() {
     let found = fixture.measures("test.csv", "click");
     assert!(found["auc"].as_f64() > Some(0.72), "{found}");
     let resolved = fixture.read(&format!("{}/job.toml", fixture.run_folder().display()));
-    for known in ["weights = \"tfidf\"", "width = 3", "mean = [", "missing_indicator = true"] {
-        assert!(resolved.contains(known), "{known} in {resolved}");
-    }
+    assert_contains(&resolved, &["weights = \"tfidf\"", "width = 3", "mean = [", "missing_indicator = true"]);
     let run = fixture.run_name();
-    let importance = fixture.zagros(["eval", &run, "--importance"]).expect(0).stdout;
-    assert!(importance.contains("image") && importance.contains("words"), "{importance}");
+    fixture.zagros(["eval", &run, "--importance"]).expect(0).prints(&["image", "words"]);
     // Without the weights, the same words say less.
     let plain = JOB.replace(", weights = \"tfidf\"", "");
     fixture.write("plain.toml", plain);
@@ -97,24 +94,15 @@ fn weights_and_vectors_are_learned_saved_and_scored() {
 #[test]
 fn numbers_become_learned_vectors() {
     let fixture = fixture();
-    let set = ["--set", "features.numeric_embedding={ dim = 4 }"];
-    fixture.zagros([&["train", "job.toml", "--set", "train.epochs=2"][..], &set].concat()).expect(0);
+    let vectors = "features.numeric_embedding={ dim = 4 }";
+    fixture.train(&[vectors, "train.epochs=2"]);
     let found = fixture.measures("test.csv", "click");
     assert!(found["auc"].as_f64() > Some(0.72), "{found}");
     assert_eq!(fixture.summary()["evaluation"]["auc"], found["auc"]);
-    let refused = fixture.zagros(["train", "job.toml", "--set", "features.numeric_embedding={ dims = 4 }"]).expect(2);
-    assert!(refused.stderr.contains("dim"), "{}", refused.stderr);
-    fixture.zagros([&["up", "job.toml", "--servers", "2", "--workers", "2"][..], &set].concat()).expect(0);
+    let refused = ["train", "job.toml", "--set", "features.numeric_embedding={ dims = 4 }"];
+    fixture.zagros(refused).expect(2).says(&["dim"]);
+    fixture.zagros(with_sets(&["up", "job.toml", "--servers", "2", "--workers", "2"], &[vectors])).expect(0);
     assert!(fixture.measures("test.csv", "click")["auc"].as_f64() > Some(0.7));
-}
-
-#[test]
-fn several_workers_and_servers_learn_them_too() {
-    let fixture = fixture();
-    // Two workers make half as many steps of an epoch.
-    fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2", "--set", "train.epochs=3"]).expect(0);
-    let found = fixture.measures("test.csv", "click");
-    assert!(found["auc"].as_f64() > Some(0.72), "{found}");
 }
 
 #[test]
@@ -122,13 +110,7 @@ fn rows_whose_lists_do_not_fit_are_described() {
     let fixture = fixture();
     let bad = "1,u1,a|b|c,1|2,1 2 3,5\n1,u1,a,-1,1 2 3,5\n0,u2,a,1,1 2,5\n";
     fixture.write("bad.csv", format!("click,user,words,tfidf,image,age\n{bad}"));
-    let set = ["--set", "data.train=bad.csv"];
-    let said = fixture.zagros([&["data", "validate", "job.toml"][..], &set].concat()).expect(3).stdout;
-    for expected in [
-        "3 weights in column \"tfidf\", one for each value of column \"words\"",
-        "a number from 0 in column \"tfidf\"",
-        "3 numbers in column \"image\"",
-    ] {
-        assert!(said.contains(expected), "{expected} in {said}");
-    }
+    let said = fixture.zagros(["data", "validate", "job.toml", "--set", "data.train=bad.csv"]).expect(3).stdout;
+    assert_contains(&said, &["3 weights in column \"tfidf\", one for each value of column \"words\""]);
+    assert_contains(&said, &["a number from 0 in column \"tfidf\"", "3 numbers in column \"image\""]);
 }

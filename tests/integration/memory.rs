@@ -1,13 +1,13 @@
 //! `cluster.memory`: what leaves memory loses nothing, and memory is kept to. It does not grow with the file.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use zagros_tests::{RunningCommand, TestProgram};
 
-use super::fixture::{Fixture, http_get};
-use super::workers::pid;
+use super::fixture::{Fixture, http_get, wait_for, with_sets};
+use super::workers::{address, pid, start_role};
 
 /// All features in one table of far more rows than the memory below holds.
 const SHARED: &str = "[features]\ncategorical = [";
@@ -30,17 +30,16 @@ pub(crate) fn limit() -> String {
     format!("cluster.memory={} B", MEMORY)
 }
 
-/// Invariant TI-1: eviction to the cold tier changes no weight, in one process and with two servers.
+/// Invariants TI-1 and DP-7: neither eviction to the cold tier nor hints change a weight, in one process and with two servers.
 #[test]
 fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
     let fixture = fixture();
     fixture.zagros(["train", "shared.toml", "--set", "train.mode=sync"]).expect(0);
     let unlimited = fixture.losses();
     assert_eq!(unlimited.len(), 79);
-    let sync = ["--set", "train.mode=sync", "--set", &limit()].map(str::to_owned);
-    for command in [vec!["train"], vec!["up", "--servers", "2"]] {
-        let arguments = command.iter().copied().chain(["shared.toml"]).chain(sync.iter().map(String::as_str));
-        fixture.zagros(arguments).expect(0);
+    assert!(fixture.summary()["look_ahead"].is_null(), "without a limit there is nothing to hint");
+    for command in [&["train", "shared.toml"][..], &["up", "shared.toml", "--servers", "2"]] {
+        fixture.zagros(with_sets(command, &["train.mode=sync", &limit()])).expect(0);
         assert_eq!(fixture.losses(), unlimited, "{command:?}");
         let summary = fixture.summary();
         let count = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
@@ -48,39 +47,17 @@ fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
     }
 }
 
-/// Invariant DP-7. Hints are advice: each loss is that of a run that needs none, bit for bit.
-#[test]
-fn looking_ahead_changes_no_loss() {
-    let fixture = fixture();
-    let losses = |memory: &[String]| {
-        let sets = memory.iter().flat_map(|set| ["--set", set.as_str()]);
-        fixture.zagros(["train", "shared.toml", "--set", "train.staleness=0"].into_iter().chain(sets)).expect(0);
-        fixture.losses()
-    };
-    let unlimited = losses(&[]);
-    assert!(fixture.summary()["look_ahead"].is_null());
-    assert_eq!(losses(&[limit()]), unlimited);
-    let summary = fixture.summary();
-    let count = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
-    assert!(count("hinted") > 0 && count("ready") > 0, "{}", summary["look_ahead"]);
-}
-
 #[test]
 fn a_server_keeps_to_its_memory_and_reports_what_left_it() {
     let fixture = fixture();
-    let mut run = fixture.start(["up", "shared.toml", "--set", "train.epochs=1000", "--set", &limit()]);
-    run.wait_for_line("step ");
+    let run = fixture.start_until("step ", ["up", "shared.toml", "--set", "train.epochs=1000", "--set", &limit()]);
     let outcome = fixture.read_run_json("roles/embedding-server-0.json");
     let admin = outcome["admin"].as_str().expect("an address");
-    let since = Instant::now();
-    let metrics = loop {
+    let metrics = wait_for(TIMEOUT, || {
         let metrics = http_get(admin, "/metrics");
-        if metric(&metrics, r#"table_ids_total{server="0",table="shared",what="promoted"}"#) > 0 {
-            break metrics;
-        }
-        assert!(since.elapsed() < TIMEOUT, "no row came back from the cold tier in {TIMEOUT:?}:\n{metrics}");
-        std::thread::sleep(Duration::from_millis(20));
-    };
+        let promoted = metric(&metrics, r#"table_ids_total{server="0",table="shared",what="promoted"}"#);
+        if promoted > 0 { Ok(metrics) } else { Err(format!("no row came back from the cold tier:\n{metrics}")) }
+    });
     let bytes = metric(&metrics, r#"table_bytes{server="0",table="shared"}"#);
     assert!(bytes <= MEMORY * 5 / 4, "{bytes} bytes where {MEMORY} are allowed");
     assert!(metric(&metrics, r#"table_ids_total{server="0",table="shared",what="evicted"}"#) > 0);
@@ -101,22 +78,11 @@ pub(crate) fn metric(text: &str, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no {name} in\n{text}"))
 }
 
-fn role(fixture: &Fixture, program: TestProgram, name: &str, arguments: &[&str], sets: &[&str]) -> RunningCommand {
-    let announce = format!("roles/{name}.json");
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let all = arguments.iter().copied().chain(["--config", "job.toml", "--announce", &announce]).chain(sets);
-    let role = fixture.start_program(program, all);
-    let since = Instant::now();
-    while !fixture.path(&announce).exists() {
-        assert!(since.elapsed() < TIMEOUT, "{name} does not start");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn role(fixture: &Fixture, program: TestProgram, arguments: &[&str], sets: &[&str]) -> RunningCommand {
+    let role = start_role(fixture, program, arguments, sets);
+    let announced = fixture.path(&format!("roles/{}.json", arguments.join("")));
+    wait_for(TIMEOUT, || announced.exists().then_some(()).ok_or_else(|| format!("{arguments:?} does not start")));
     role
-}
-
-fn announced(fixture: &Fixture, name: &str, key: &str) -> String {
-    let outcome = fixture.read_json(&format!("roles/{name}.json"));
-    outcome[key].as_str().expect("an address").to_owned()
 }
 
 /// The most memory that a process has held so far, bytes.
@@ -148,38 +114,31 @@ fn the_process_of_a_server_keeps_to_its_budget() {
         "checkpoint.every_steps=20",
     ];
     let coordinator = [&sets[..], &["cluster.coordinator=127.0.0.1:0"]].concat();
-    let _coordinator = role(&fixture, TestProgram::Server, "coordinator", &["coordinator"], &coordinator);
-    let address = format!("cluster.coordinator={}", announced(&fixture, "coordinator", "address"));
-    let sets = [&sets[..], &[&address]].concat();
-    let _server = role(&fixture, TestProgram::Server, "server", &["embedding-server", "--index", "0"], &sets);
-    let _worker = role(&fixture, TestProgram::Zagros, "worker", &["dense-worker", "--index", "0"], &sets);
-    let (admin, server) = (announced(&fixture, "server", "admin"), pid(&fixture, "roles/server.json"));
-    let since = Instant::now();
-    loop {
+    let _coordinator = role(&fixture, TestProgram::Server, &["coordinator"], &coordinator);
+    let coordinator = format!("cluster.coordinator={}", address(&fixture, "coordinator", "address"));
+    let sets = [&sets[..], &[&coordinator]].concat();
+    let _server = role(&fixture, TestProgram::Server, &["embedding-server"], &sets);
+    let _worker = role(&fixture, TestProgram::Zagros, &["dense-worker"], &sets);
+    let (admin, server) =
+        (address(&fixture, "embedding-server", "admin"), pid(&fixture, "roles/embedding-server.json"));
+    let seen = wait_for(3 * TIMEOUT, || {
         let metrics = http_get(&admin, "/metrics");
         let rows = metric(&metrics, r#"cold_rows{server="0"}"#);
         let pushes = metric(&metrics, r#"request_seconds_count{call="push",server="0"}"#);
         let saves = metric(&metrics, r#"request_seconds_count{call="save",server="0"}"#);
         let peak = peak(server);
         assert!(peak <= BUDGET * 115 / 100 + BESIDES, "{} KiB where {BUDGET} bytes are the budget", peak >> 10);
+        let seen = format!("{} KiB at most, {rows} rows beyond memory, {pushes} pushes, {saves} saves", peak >> 10);
         // Rows of 516 bytes: twice the budget and more lies beyond memory.
-        if rows >= 33_000 && pushes >= 120 && saves >= 4 {
-            println!("{} KiB at most, {rows} rows beyond memory, {pushes} pushes, {saves} saves", peak >> 10);
-            return;
-        }
-        assert!(
-            since.elapsed() < 3 * TIMEOUT,
-            "{rows} rows, {pushes} pushes and {saves} saves in {TIMEOUT:?} and more"
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        if rows >= 33_000 && pushes >= 120 && saves >= 4 { Ok(seen) } else { Err(seen) }
+    });
+    println!("{seen}");
 }
 
 /// Peak resident memory of a run, from the kernel's own account of the process, kB.
 fn peak_of_run(fixture: &Fixture) -> f64 {
     // A shuffle window that is filled several times in the short run, too.
-    let sets = ["--set", "output.save_model=false", "--set", "data.shuffle_rows=5000"];
-    fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0);
+    fixture.train(&["output.save_model=false", "data.shuffle_rows=5000"]);
     fixture.summary()["peak_rss_bytes"].as_f64().expect("a peak")
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use zagros_tests::{RunningCommand, dashboards, signal_process};
 
 use super::faults::pid;
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 /// The run has all that has metrics. A process that stands still is not declared dead while Prometheus looks at it.
 const SETS: [&str; 11] = [
@@ -27,10 +27,8 @@ const SETS: [&str; 11] = [
 ];
 
 fn start(fixture: &Fixture) -> RunningCommand {
-    let sets = SETS.iter().flat_map(|set| ["--set", set]);
-    let mut run =
-        fixture.start(["up", "job.toml", "--prometheus-targets", "targets/local.json"].into_iter().chain(sets));
-    run.wait_for_line("checkpoint after step");
+    let mut run = fixture
+        .start_to_checkpoint(1, with_sets(&["up", "job.toml", "--prometheus-targets", "targets/local.json"], &SETS));
     run.wait_for_line("validation after step");
     run
 }

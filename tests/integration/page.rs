@@ -7,7 +7,7 @@ use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::faults::pid;
-use super::fixture::{Fixture, http_get, http_get_as};
+use super::fixture::{Fixture, http_get, http_get_as, with_sets};
 use browser::PageBrowser;
 
 /// Shows a state in which each text is markup, to a page that would take it for that; counts what became of it.
@@ -34,8 +34,7 @@ const SETS: [&str; 8] = [
 ];
 
 fn start(fixture: &Fixture) -> (RunningCommand, String) {
-    let sets = SETS.iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml"].into_iter().chain(sets));
+    let mut run = fixture.start(with_sets(&["up", "job.toml"], &SETS));
     let line = run.wait_for_line("live page: http://127.0.0.1:");
     let url = line.split("live page: ").nth(1).expect("an address").trim().to_owned();
     (run, url)
@@ -138,8 +137,7 @@ fn a_coordinator_that_is_silent_and_killed_comes_back_on_the_page() {
         "training is shown again",
         "document.getElementById('connection').innerText === '' && document.getElementById('state').innerText.includes('training')",
     );
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
 }
 
 #[test]
@@ -157,6 +155,5 @@ fn programs_get_the_status_and_other_hosts_get_nothing() {
     let page = http_get(address, "/");
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("content-security-policy: default-src 'none'"), "{page}");
     assert!(!page.contains("criteo-small"), "the job's name is in the document, where it would have to be escaped");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
 }

@@ -14,6 +14,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use serde_json::Value;
+use zagros_tests::assert_contains;
 
 use super::fixture::Fixture;
 
@@ -44,21 +45,21 @@ threads = 1
 mode = "sync"
 [cluster]
 timeout_seconds = 20
-[output]
-folder = "runs"
 "#;
 
-/// Lines of Criteo's format, in columns.
-type Rows<'a> = [Vec<&'a str>];
+/// Criteo's rows with the last categories in one column.
+fn csv_row(line: &str) -> String {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let tags: Vec<&str> = fields[LISTED].iter().copied().filter(|text| !text.is_empty()).collect();
+    format!("{},{}", fields[..LISTED.start].join(","), tags.join("|"))
+}
 
 fn write_twins(fixture: &Fixture, name: &str, parts: usize) {
-    let text = fixture.read(&format!("{name}.txt"));
-    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+    let rows: Vec<String> = fixture.read(&format!("{name}.txt")).lines().map(csv_row).collect();
     for (part, rows) in rows.chunks(rows.len().div_ceil(parts)).enumerate() {
-        let fields = |row: &Vec<&str>| format!("{},{}", row[..LISTED.start].join(","), tags(row).join("|"));
-        let lines: Vec<String> = std::iter::once(names().join(",")).chain(rows.iter().map(fields)).collect();
-        fixture.write(&format!("{name}{part}.csv"), lines.join("\n") + "\n");
-        write_parquet(&fixture.path(&format!("{name}{part}.parquet")), rows);
+        fixture.write(&format!("{name}{part}.csv"), format!("{}\n{}\n", names().join(","), rows.join("\n")));
+        let fields: Vec<Vec<&str>> = rows.iter().map(|row| row.split(',').collect()).collect();
+        write_parquet(&fixture.path(&format!("{name}{part}.parquet")), &names(), &fields);
     }
 }
 
@@ -68,56 +69,62 @@ fn names() -> Vec<String> {
     names.chain(std::iter::once("tags".into())).collect()
 }
 
-fn tags<'a>(row: &[&'a str]) -> Vec<&'a str> {
-    row[LISTED].iter().copied().filter(|text| !text.is_empty()).collect()
+fn is_number(name: &str) -> bool {
+    name.starts_with('I') || ["clicked", "age"].contains(&name)
 }
 
-/// Row groups of 700 rows, compressed, with dictionaries; an empty field is null.
-fn write_parquet(path: &Path, rows: &Rows<'_>) {
-    let field = |(index, name): (usize, &String)| match index {
-        0 => format!("required int32 {name};"),
-        1..=13 => format!("optional int64 {name};"),
-        37 => format!("optional group {name} (LIST) {{ repeated group list {{ optional binary element (UTF8); }} }}"),
+/// Row groups of 700 rows, compressed, with dictionaries. Values of the column `tags` are separated by `|`; an empty field is null.
+pub(crate) fn write_parquet(path: &Path, names: &[String], rows: &[Vec<&str>]) {
+    let field = |name: &String| match name.as_str() {
+        "label" => format!("required int32 {name};"),
+        "tags" => {
+            format!("optional group {name} (LIST) {{ repeated group list {{ optional binary element (UTF8); }} }}")
+        }
+        number if is_number(number) => format!("optional int64 {name};"),
         _ => format!("optional binary {name} (UTF8);"),
     };
-    let fields: String = names().iter().enumerate().map(field).collect();
+    let fields: String = names.iter().map(field).collect();
     let schema = Arc::new(parse_message_type(&format!("message rows {{ {fields} }}")).expect("a schema"));
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
     let file = File::create(path).expect("a file");
     let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).expect("a writer");
     for rows in rows.chunks(700) {
         let mut group = writer.next_row_group().expect("a row group");
-        (0..38).for_each(|index| write_column(&mut group, index, rows));
+        for (index, name) in names.iter().enumerate() {
+            let cells: Vec<&str> = rows.iter().map(|row| row[index]).collect();
+            write_column(&mut group, name, &cells);
+        }
         group.close().expect("the row group is complete");
     }
     writer.close().expect("the file is complete");
 }
 
-fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, index: usize, rows: &Rows<'_>) {
+fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, name: &str, cells: &[&str]) {
     let mut column = group.next_column().expect("columns are written in order").expect("there is a column");
-    let present: Vec<i16> = rows.iter().map(|row| i16::from(!row[index].is_empty())).collect();
-    let texts = || rows.iter().map(|row| row[index]).filter(|text| !text.is_empty());
-    let bytes = |texts: &mut dyn Iterator<Item = &str>| texts.map(ByteArray::from).collect::<Vec<_>>();
-    let written = match index {
-        0 => {
+    let present: Vec<i16> = cells.iter().map(|text| i16::from(!text.is_empty())).collect();
+    let texts = || cells.iter().copied().filter(|text| !text.is_empty());
+    let written = match name {
+        "label" => {
             let labels: Vec<i32> = texts().map(|text| text.parse().expect("a label")).collect();
             column.typed::<Int32Type>().write_batch(&labels, None, None)
         }
-        1..=13 => {
+        "tags" => {
+            let counts = || cells.iter().map(|text| text.split('|').filter(|tag| !tag.is_empty()).count());
+            let levels = |count: usize| (0..count.max(1)).map(|entry| i16::from(entry > 0));
+            let repetition: Vec<i16> = counts().flat_map(levels).collect();
+            let full = |count: usize| if count == 0 { vec![1] } else { vec![3; count] };
+            let definition: Vec<i16> = counts().flat_map(full).collect();
+            let values: Vec<ByteArray> = texts().flat_map(|text| text.split('|')).map(ByteArray::from).collect();
+            column.typed::<ByteArrayType>().write_batch(&values, Some(&definition), Some(&repetition))
+        }
+        number if is_number(number) => {
             let numbers: Vec<i64> = texts().map(|text| text.parse().expect("a number")).collect();
             column.typed::<Int64Type>().write_batch(&numbers, Some(&present), None)
         }
-        37 => {
-            let lists: Vec<Vec<&str>> = rows.iter().map(|row| tags(row)).collect();
-            let levels =
-                |list: &Vec<&str>| (0..list.len().max(1)).map(|entry| i16::from(entry > 0)).collect::<Vec<_>>();
-            let repetition: Vec<i16> = lists.iter().flat_map(levels).collect();
-            let full = |list: &Vec<&str>| if list.is_empty() { vec![1] } else { vec![3; list.len()] };
-            let definition: Vec<i16> = lists.iter().flat_map(full).collect();
-            let values = bytes(&mut lists.iter().flatten().copied());
-            column.typed::<ByteArrayType>().write_batch(&values, Some(&definition), Some(&repetition))
+        _ => {
+            let values: Vec<ByteArray> = texts().map(ByteArray::from).collect();
+            column.typed::<ByteArrayType>().write_batch(&values, Some(&present), None)
         }
-        _ => column.typed::<ByteArrayType>().write_batch(&bytes(&mut texts()), Some(&present), None),
     };
     written.expect("values are written");
     column.close().expect("the column is complete");
@@ -132,37 +139,6 @@ pub(crate) fn twins(rows: u32) -> Fixture {
         fixture.write(&format!("{end}.toml"), job);
     }
     fixture
-}
-
-#[test]
-fn a_run_on_parquet_files_equals_that_on_the_same_rows_as_csv() {
-    let fixture = twins(6_000);
-    let train = |job: &str| {
-        fixture.zagros(["train", job]).expect(0);
-        (fixture.losses(), fixture.summary())
-    };
-    let ((text_losses, text), (losses, columns)) = (train("csv.toml"), train("parquet.toml"));
-    assert_eq!(losses.len(), 24, "one loss per step of 256 samples");
-    assert_eq!(losses, text_losses);
-    assert_eq!(columns["samples"], Value::from(6_000));
-    for measure in ["auc", "logloss", "samples"] {
-        assert!(columns["evaluation"][measure].is_number(), "{columns}");
-        assert_eq!(columns["evaluation"][measure], text["evaluation"][measure], "{measure}");
-    }
-    // The saved model finds its files again.
-    let scored = fixture.evaluate();
-    assert_eq!(scored["auc"], columns["evaluation"]["auc"]);
-}
-
-#[test]
-fn the_commands_about_data_say_the_same_of_parquet_as_of_csv() {
-    let fixture = twins(1_000);
-    for command in ["inspect", "validate"] {
-        let [text, columns] =
-            ["csv.toml", "parquet.toml"].map(|job| fixture.zagros(["data", command, job]).expect(0).stdout);
-        assert_eq!(columns, text, "{command}");
-        assert!(columns.contains("000 ") || columns.contains("200 "), "{columns}");
-    }
 }
 
 #[test]
@@ -215,21 +191,30 @@ fn arrow_twins(rows: u32) -> Fixture {
     fixture
 }
 
+const JOBS: [&str; 3] = ["csv.toml", "parquet.toml", "arrow.toml"];
+
 #[test]
-fn every_command_does_with_arrow_files_what_it_does_with_parquet_files() {
+fn every_command_does_with_parquet_and_arrow_files_what_it_does_with_the_same_rows_as_csv() {
     let fixture = arrow_twins(6_000);
     for command in ["inspect", "validate"] {
-        let [columns, batches] =
-            ["parquet.toml", "arrow.toml"].map(|job| fixture.zagros(["data", command, job]).expect(0).stdout);
-        assert_eq!(batches, columns, "{command}");
+        let [text, columns, batches] = JOBS.map(|job| fixture.zagros(["data", command, job]).expect(0).stdout);
+        assert_eq!([&columns, &batches], [&text; 2], "{command}");
+        assert!(columns.contains("000 ") || columns.contains("200 "), "{columns}");
     }
-    let train = |job: &str| {
+    let [text, columns, batches] = JOBS.map(|job| {
         fixture.zagros(["train", job]).expect(0);
         (fixture.losses(), fixture.summary())
-    };
-    let ((expected_losses, expected), (losses, found)) = (train("parquet.toml"), train("arrow.toml"));
-    assert_eq!((losses.len(), &losses), (24, &expected_losses));
-    assert_eq!(found["evaluation"]["auc"], expected["evaluation"]["auc"]);
+    });
+    assert_eq!(text.0.len(), 24, "one loss per step of 256 samples");
+    for (format, (losses, summary)) in [("Parquet", &columns), ("Arrow", &batches)] {
+        assert_eq!((losses, &summary["samples"]), (&text.0, &Value::from(6_000)), "{format}");
+        for measure in ["auc", "logloss", "samples"] {
+            assert!(summary["evaluation"][measure].is_number(), "{format}: {summary}");
+            assert_eq!(summary["evaluation"][measure], text.1["evaluation"][measure], "{format}: {measure}");
+        }
+    }
+    // The saved model finds its files again.
+    assert_eq!(fixture.evaluate()["auc"], batches.1["evaluation"]["auc"]);
     // Two workers share the record batches.
     let arguments = ["up", "arrow.toml", "--fresh", "--set", "cluster.workers=2", "--set", "train.batch_size=128"];
     fixture.zagros(arguments).expect(0);
@@ -247,7 +232,5 @@ fn every_command_does_with_arrow_files_what_it_does_with_parquet_files() {
 fn init_recognises_an_arrow_file() {
     let fixture = arrow_twins(1_000);
     let text = fixture.zagros(["init", "train0.arrow", "--label", "label"]).expect(0).stdout;
-    for part in ["format = \"arrow\"", "column = \"tags\"", "pooling = \"mean\""] {
-        assert!(text.contains(part), "no {part} in\n{text}");
-    }
+    assert_contains(&text, &["format = \"arrow\"", "column = \"tags\"", "pooling = \"mean\""]);
 }

@@ -1,6 +1,7 @@
 //! `zagros plan` and `zagros simulate`: forecasts of a real job file, runs of described workloads, and what is refused. No forecast is compared with a run here; `zagros-bench plan` does.
 
 use serde_json::Value;
+use zagros_tests::assert_contains;
 
 use super::fixture::Fixture;
 
@@ -37,10 +38,8 @@ fn a_job_has_a_forecast_here_and_on_described_machines() {
         fixture.zagros(["plan", "job.toml", "--machines", "machines.toml", "--rows", "10000000000"]).expect(0).stderr;
     assert!(large.contains("each machine of `rows` has 64.00 GiB of memory"), "{large}");
     let shown = fixture.zagros(["plan", "job.toml", "--machines", "machines.toml"]).expect(0).stdout;
-    for text in ["bottleneck", "samples/s with 4 dense worker(s) and 1 embedding server(s)", "USD", "limits", "memory"]
-    {
-        assert!(shown.contains(text), "no {text:?} in:\n{shown}");
-    }
+    assert_contains(&shown, &["bottleneck", "samples/s with 4 dense worker(s) and 1 embedding server(s)", "USD"]);
+    assert_contains(&shown, &["limits", "memory"]);
     let dry_run = fixture.zagros(["train", "job.toml", "--dry-run"]).expect(0).stdout;
     assert!(dry_run.contains("forecast") && dry_run.contains("µs of CPU a sample; bottleneck:"), "{dry_run}");
 }
@@ -69,9 +68,7 @@ fn streamed_weights_are_planned_as_such() {
     assert!((a_sample * 256.0 / memory(&streamed, "streamed_bytes_per_step") - 1.0).abs() < 1e-6, "{streamed}");
     let shown = ["plan", "job.toml", "--set", DEEP, "--set", "train.weights=streamed"];
     let shown = fixture.zagros(shown).expect(0).stdout;
-    for text in ["two layers and their gradients", "streamed weights", "a step of a worker"] {
-        assert!(shown.contains(text), "no {text:?} in:\n{shown}");
-    }
+    assert_contains(&shown, &["two layers and their gradients", "streamed weights", "a step of a worker"]);
 }
 
 #[test]
@@ -94,15 +91,15 @@ fn a_run_says_beforehand_whether_streamed_weights_hide_if_the_machine_is_calibra
 fn descriptions_that_cannot_be_are_refused() {
     let fixture = Fixture::new(1_000);
     fixture.write("machines.toml", MACHINES.replace("servers = 1", ""));
-    let refused = fixture.zagros(["plan", "job.toml", "--machines", "machines.toml"]).expect(2).stderr;
-    assert!(refused.contains("no group of machines has servers"), "{refused}");
+    let refused = |more: [&str; 2], words: &str| {
+        fixture.zagros([&["plan", "job.toml"], &more[..]].concat()).expect(2).says(&[words]);
+    };
+    refused(["--machines", "machines.toml"], "no group of machines has servers");
     fixture.write("calibration.toml", "source = 'mine'");
-    let refused = fixture.zagros(["plan", "job.toml", "--calibration", "calibration.toml"]).expect(2).stderr;
-    assert!(refused.contains("the calibration cannot be read"), "{refused}");
-    let absent = fixture.zagros(["plan", "job.toml", "--machines", "absent.toml"]).expect(2).stderr;
-    assert!(absent.contains("cannot read absent.toml"), "{absent}");
-    let unwritable = fixture.zagros(["calibrate", "--output", "job.toml/calibration.toml"]).expect(6).stderr;
-    assert!(unwritable.contains("cannot write job.toml/calibration.toml"), "{unwritable}");
+    refused(["--calibration", "calibration.toml"], "the calibration cannot be read");
+    refused(["--machines", "absent.toml"], "cannot read absent.toml");
+    let unwritable = fixture.zagros(["calibrate", "--output", "job.toml/calibration.toml"]).expect(6);
+    unwritable.says(&["cannot write job.toml/calibration.toml"]);
 }
 
 const CLUSTER: &str = "[[group]]\nname = 'compute'\ncount = 4\ncores = 8\nmemory = '32GiB'\nworkers = 1\n\
@@ -143,20 +140,13 @@ fn a_described_workload_needs_no_job() {
     let fixture = Fixture::new(10);
     fixture.write("cluster.toml", format!("{CLUSTER}{WORKLOAD}"));
     let shown = fixture.zagros(["simulate", "--machines", "cluster.toml"]).expect(0).stdout;
-    for text in [
-        "cluster  simulated",
-        "samples/s with 4 dense worker(s) and 2 embedding server(s)",
-        "bottleneck",
-        "busy",
-        "lookups by staleness",
-    ] {
-        assert!(shown.contains(text), "no {text:?} in:\n{shown}");
-    }
+    assert_contains(&shown, &["cluster  simulated", "samples/s with 4 dense worker(s) and 2 embedding server(s)"]);
+    assert_contains(&shown, &["bottleneck", "busy", "lookups by staleness"]);
     let table = simulated(&fixture, &["--machines", "cluster.toml", "--what-if", "staleness=0,4"]);
     let rows = table["tables"][0]["rows"].as_array().expect("rows");
     assert!(rows.len() == 2 && rate(&rows[0]["run"]) < rate(&rows[1]["run"]), "{table}");
-    let failures = fixture.zagros(["simulate", "--machines", "cluster.toml", "--failures"]).expect(0).stdout;
-    assert!(failures.contains("the loss of a worker") && failures.contains("one failure in 10,000 h"), "{failures}");
+    let ended = fixture.zagros(["simulate", "--machines", "cluster.toml", "--failures"]).expect(0);
+    ended.prints(&["the loss of a worker", "one failure in 10,000 h"]);
 }
 
 #[test]

@@ -159,19 +159,13 @@ fn what_cannot_be_scored_or_written_is_refused_with_what_to_do() {
     predict("new.txt", &["-o", "s.tsv"]).expect(2).says(&["s.tsv", ".csv, .jsonl or .parquet"]);
     predict("new.txt", &["-o", "-", "--format", "parquet"]).expect(2).says(&["cannot be written to standard output"]);
     predict("new.txt", &["-o", "s.csv", "--keys", "C1,C1"]).expect(2).says(&["two columns", "\"C1\""]);
-    predict("new.txt", &["-o", "s.csv", "--keys", "C99"]).expect(3).says(&[
-        "new.txt",
-        "no column \"C99\"",
-        "did you mean",
-    ]);
+    let ended = predict("new.txt", &["-o", "s.csv", "--keys", "C99"]).expect(3);
+    ended.says(&["new.txt", "no column \"C99\"", "did you mean"]);
     // Criteo's layout has all columns always, so another one is given.
     fixture.write("other.csv", "I1,C1\n1,x\n");
     let as_csv = ["-o", "s.csv", "--set", "data.format=delimited"];
-    predict("other.csv", &as_csv).expect(3).says(&[
-        "other.csv: no column",
-        "trained with this column",
-        "its columns are: I1, C1",
-    ]);
+    let ended = predict("other.csv", &as_csv).expect(3);
+    ended.says(&["other.csv: no column", "trained with this column", "its columns are: I1, C1"]);
     predict("new.txt", &["-o", "no/s.csv"]).expect(6).says(&["no/s.csv.part", "choose another folder"]);
     predict("none.txt", &["-o", "s.csv"]).expect(3).says(&["none.txt"]);
     let short: String = fixture.read("new.txt").lines().map(|line| without_label(line) + "\n").collect();
@@ -190,10 +184,8 @@ fn scores_of_several_models_are_averaged_and_a_stopped_command_goes_on() {
         .map(|seed| {
             let (key, folder) = (format!("train.seed={seed}"), format!("seed-{seed}"));
             let output = format!("output.folder={folder}");
-            fixture.zagros(["train", "job.toml", "--set", &key, "--set", &output]).expect(0);
-            let runs = std::fs::read_dir(fixture.path(&folder)).expect("a run");
-            let run = runs.map(|run| run.expect("readable").path()).find(|run| run.join("job.toml").is_file());
-            run.expect("a run").display().to_string()
+            fixture.train(&[&key, &output]);
+            fixture.newest_run(&folder).display().to_string()
         })
         .to_vec();
     let predict = |models: &str, to: &str, more: &[&str]| {
@@ -223,10 +215,8 @@ fn scores_of_several_models_are_averaged_and_a_stopped_command_goes_on() {
 
     let stdin = fixture.zagros(["predict", &runs.join(","), "-", "-o", "s.csv"]).expect(2);
     stdin.says(&["can be read by one model only"]);
-    let other = ["--set", "features.label={column='label', kind='regression'}", "--set", "output.folder=other"];
-    fixture.zagros(["train", "job.toml"].into_iter().chain(other)).expect(0);
-    let run = std::fs::read_dir(fixture.path("other")).expect("a run").map(|run| run.expect("readable").path());
-    let run = run.filter(|run| run.join("job.toml").is_file()).max().expect("a run").display().to_string();
+    fixture.train(&["features.label={column='label', kind='regression'}", "output.folder=other"]);
+    let run = fixture.newest_run("other").display().to_string();
     let refused = fixture.zagros(["predict", &format!("{},{run}", runs[0]), "test.txt", "-o", "s.csv"]).expect(2);
     refused.says(&["predict different labels", "label (click)", "label (regression)"]);
 }

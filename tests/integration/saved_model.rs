@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use rustix::process::Signal;
 use serde_json::Value;
 use zagros_fakes::s3::{FakeS3, S3Fault};
 use zagros_tests::FinishedCommand;
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, damaged, with_sets};
+use super::resume::end;
 
 const FILES: [&str; 6] = [
     "dense.safetensors",
@@ -17,9 +17,8 @@ const FILES: [&str; 6] = [
     "rows-0-of-2.zrows",
     "rows-1-of-2.zrows",
 ];
-use super::resume::end;
 
-fn with_variable(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fixture {
+pub(crate) fn with_variable(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fixture {
     let mut environment = store.environment_variables();
     environment.retain(|(key, _)| key != name);
     environment.extend(value.map(|value| (name.to_owned(), value.to_owned())));
@@ -33,11 +32,7 @@ fn json(run: FinishedCommand) -> Value {
 /// Folder of the newest checkpoint, below the bucket, of a run that was stopped.
 fn checkpoint(store: &FakeS3, fixture: &Fixture) -> String {
     let sets = ["train.epochs=50", "checkpoint.every_steps=20", "checkpoint.folder=s3://models/ads"];
-    let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let mut run = fixture.start(["up", "job.toml", "--servers", "2"].into_iter().chain(sets));
-    run.wait_for_line("checkpoint after step");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    fixture.start_to_checkpoint(1, with_sets(&["up", "job.toml", "--servers", "2"], &sets)).interrupt();
     let manifests =
         store.object_keys().into_iter().filter_map(|key| Some(key.strip_suffix("/manifest.json")?.to_owned()));
     manifests.filter(|folder| folder.contains("/resume-")).max().expect("a checkpoint")
@@ -53,19 +48,21 @@ fn copy(store: &FakeS3, folder: &str, to: &Path) {
 
 fn damage(store: &FakeS3, key: &str) -> Vec<u8> {
     let good = store.object_content(key).expect("an object");
-    let mut bytes = good.clone();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    store.put_object(key, bytes);
+    store.put_object(key, damaged(&good));
     good
 }
 
 #[test]
-fn a_model_is_scored_and_inspected_where_it_is_as_a_copy_on_a_disk_would_be() {
+fn a_model_in_a_store_is_used_where_it_is_and_what_is_missing_or_damaged_is_named() {
     let (store, fixture) = Fixture::with_store(20_000);
     let folder = checkpoint(&store, &fixture);
+    is_scored_and_inspected_as_a_copy_on_a_disk(&store, &fixture, &folder);
+    what_is_missing_or_damaged_is_named(&store, &fixture, &folder);
+}
+
+fn is_scored_and_inspected_as_a_copy_on_a_disk(store: &FakeS3, fixture: &Fixture, folder: &str) {
     let url = format!("s3://models/{folder}");
-    copy(&store, &folder, &fixture.path("copy"));
+    copy(store, folder, &fixture.path("copy"));
     // Nothing of the run is needed.
     std::fs::remove_dir_all(fixture.path("runs")).expect("the runs are gone");
     let scored = json(fixture.zagros(["eval", &url, "--json"]));
@@ -87,10 +84,7 @@ fn a_model_is_scored_and_inspected_where_it_is_as_a_copy_on_a_disk_would_be() {
     assert_eq!(store.request_log().iter().filter(|request| request.starts_with("PUT")).count(), written);
 }
 
-#[test]
-fn what_is_missing_or_damaged_in_a_store_is_named() {
-    let (store, fixture) = Fixture::with_store(20_000);
-    let folder = checkpoint(&store, &fixture);
+fn what_is_missing_or_damaged_is_named(store: &FakeS3, fixture: &Fixture, folder: &str) {
     let url = format!("s3://models/{folder}");
     let parent = url.rsplit_once('/').expect("a run").0;
     for command in ["eval", "inspect"] {
@@ -98,19 +92,16 @@ fn what_is_missing_or_damaged_in_a_store_is_named() {
         fixture.zagros([command, "s3://models/none"]).expect(3).says(&["s3://models/none holds no model"]);
     }
     let rows = format!("{folder}/rows-0-of-2.zrows");
-    let good = damage(&store, &rows);
+    let good = damage(store, &rows);
     let outcome = format!("s3://models/{rows} is damaged");
     fixture.zagros(["eval", &url]).expect(3).says(&[&outcome, "CRC-32"]);
     fixture.zagros(["inspect", &url, "--unchecked"]).expect(3).says(&[&outcome]);
     let changed = "rows-0-of-2.zrows is not the file that was saved";
     fixture.zagros(["inspect", &url]).expect(3).says(&[&url, changed]);
-    let verified = fixture.zagros(["inspect", &url, "--verify"]).expect(3);
-    assert!(verified.stdout.contains(&format!("s3://models/{rows}")), "{}", verified.stdout);
+    fixture.zagros(["inspect", &url, "--verify"]).expect(3).prints(&[&format!("s3://models/{rows}")]);
     store.remove_object(&rows);
-    fixture
-        .zagros(["inspect", &url])
-        .expect(3)
-        .says(&[&format!("cannot read s3://models/{rows}"), "the object does not exist"]);
+    let ended = fixture.zagros(["inspect", &url]).expect(3);
+    ended.says(&[&format!("cannot read s3://models/{rows}"), "the object does not exist"]);
     fixture.zagros(["eval", &url]).expect(3).says(&[&format!("s3://models/{rows}")]);
     // Whole, and of the other server: what it has is in the manifest, and twice in the files.
     let other = store.object_content(&format!("{folder}/rows-1-of-2.zrows")).expect("rows");
@@ -182,7 +173,7 @@ fn servers_send_the_model_to_a_store_and_the_run_says_where_it_is() {
 #[test]
 fn a_model_goes_to_another_folder_and_is_found_from_anywhere() {
     let fixture = Fixture::new(500);
-    fixture.zagros(["train", "job.toml", "--set", "output.model_folder=models"]).expect(0);
+    fixture.train(&["output.model_folder=models"]);
     let run = fixture.run_folder();
     let model = fixture.path("models").join(run.file_name().expect("a name")).join("model");
     assert!(model.join("manifest.json").is_file() && !run.join("model").exists());
@@ -198,18 +189,15 @@ fn a_model_goes_to_another_folder_and_is_found_from_anywhere() {
 fn a_model_that_a_store_does_not_take_is_saved_by_the_same_command_later() {
     let (store, fixture) = Fixture::with_store(20_000);
     let sets = [TO_STORE, "train.mode=sync", "checkpoint.every_steps=20", "cluster.timeout_seconds=5"];
-    let up = |more: &'static [&'static str]| {
-        let sets = sets.iter().chain(more).flat_map(|set| ["--set", set]);
-        ["up", "job.toml", "--servers", "2"].into_iter().chain(sets).collect::<Vec<_>>()
-    };
+    let up = || with_sets(&["up", "job.toml", "--servers", "2"], &sets);
     store.inject_fault(S3Fault::Fails, "PUT /models/ads/small-", usize::MAX);
-    let failed = fixture.zagros(up(&[])).expect(4);
+    let failed = fixture.zagros(up()).expect(4);
     failed.says(&["could not save its rows", "s3://models/ads/small-", "AWS_ENDPOINT_URL is right"]);
     assert_eq!((fixture.summary()["model"].clone(), model(&store)), (Value::Null, Vec::new()));
     store.clear_faults();
-    fixture.zagros(up(&[])).expect(0).says(&["going on after step"]);
+    fixture.zagros(up()).expect(0).says(&["going on after step"]);
     let whole = Fixture::new(20_000);
-    whole.zagros(["train", "job.toml", "--set", "train.mode=sync"]).expect(0);
+    whole.train(&["train.mode=sync"]);
     assert_eq!(end(&fixture), end(&whole));
     assert_eq!(model(&store).len(), FILES.len());
     assert_eq!(store.open_uploads(), 0);

@@ -7,11 +7,14 @@ use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::faults::pid;
-use super::fixture::{Fixture, http_get};
+use super::fixture::{Fixture, http_get, wait_for};
 use super::memory;
 
 /// Mode `sync`: the losses are the same bit for bit for any number of embedding servers (invariant DP-5).
 const SYNC: [&str; 6] = ["up", "job.toml", "--set=train.mode=sync", "--set=train.epochs=1000", "--servers", "2"];
+
+/// How long a test waits for moves.
+const MOST: Duration = Duration::from_secs(60);
 
 fn scale_of(fixture: &Fixture) -> Value {
     fixture.zagros(["status", "--json"]).expect(0).json()["scale"].take()
@@ -23,22 +26,16 @@ fn scale(fixture: &Fixture, servers: u32, says: &str) {
 }
 
 fn wait_for_servers(fixture: &Fixture, servers: u32) {
-    let mut tries = 0;
-    loop {
+    wait_for(MOST, || {
         let scale = scale_of(fixture);
-        if scale["servers"] == servers && scale["buckets_left"] == 0 {
-            return;
-        }
-        tries += 1;
-        assert!(tries < 600, "{servers} servers are not reached: {scale}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        let is_reached = scale["servers"] == servers && scale["buckets_left"] == 0;
+        if is_reached { Ok(()) } else { Err(format!("{servers} servers are not reached: {scale}")) }
+    });
 }
 
 /// Stops the run. An undisturbed one of as many steps has the same losses.
 fn assert_undisturbed(fixture: &Fixture, run: RunningCommand, job: &[&str]) {
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     let mut losses = fixture.losses();
     // A run that is stopped while it reads may cut its last batch short.
     losses.pop();
@@ -51,8 +48,7 @@ fn assert_undisturbed(fixture: &Fixture, run: RunningCommand, job: &[&str]) {
 #[test]
 fn a_run_whose_servers_come_and_go_learns_what_an_undisturbed_run_learns() {
     let fixture = Fixture::new(20_000);
-    let mut run = fixture.start(SYNC);
-    run.wait_for_line("dense worker 0     │ step ");
+    let run = fixture.start_until("dense worker 0     │ step ", SYNC);
     scale(&fixture, 4, "4 embedding servers; moved");
     assert!(pid(&fixture, "embedding-server-3") > 0, "`up` has started it");
     scale(&fixture, 3, "3 embedding servers; moved");
@@ -71,22 +67,17 @@ fn rows_beyond_memory_move_and_a_killed_server_costs_a_move_and_nothing_else() {
     let limit = memory::limit();
     let job =
         ["up", "shared.toml", "--set=train.mode=sync", "--set=train.epochs=1000", "--servers", "2", "--set", &limit];
-    let mut run = fixture.start(job);
-    run.wait_for_line("dense worker 0     │ step ");
+    let mut run = fixture.start_until("dense worker 0     │ step ", job);
     fixture.zagros(["scale", "servers=3", "--no-wait"]).expect(0);
     run.wait_for_line("embedding server 2");
     signal_process(pid(&fixture, "embedding-server-1"), Signal::KILL);
     wait_for_servers(&fixture, 3);
     let outcome = fixture.read_run_json("roles/embedding-server-2.json");
     let admin = outcome["admin"].as_str().expect("an address").to_owned();
-    let is_cold = || memory::metric(&http_get(&admin, "/metrics"), r#"cold_rows{server="2"}"#) > 0;
-    for tries in 0.. {
-        if is_cold() {
-            break;
-        }
-        assert!(tries < 600, "no row of the new server lies beyond its memory");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_for(MOST, || {
+        let cold = memory::metric(&http_get(&admin, "/metrics"), r#"cold_rows{server="2"}"#);
+        if cold > 0 { Ok(()) } else { Err("no row of the new server lies beyond its memory".to_owned()) }
+    });
     fixture.zagros(["scale", "servers=2", "--no-wait"]).expect(0);
     signal_process(pid(&fixture, "embedding-server-0"), Signal::KILL);
     wait_for_servers(&fixture, 2);
@@ -101,8 +92,7 @@ fn rows_beyond_memory_move_and_a_killed_server_costs_a_move_and_nothing_else() {
 fn ids_that_are_counted_move_and_the_run_learns_what_an_undisturbed_run_learns() {
     let fixture = Fixture::new(20_000);
     let count = "--set=embedding.admission={ kind = \"count\", min_count = 40 }";
-    let mut run = fixture.start(SYNC.into_iter().chain([count]));
-    run.wait_for_line("dense worker 0     │ step ");
+    let run = fixture.start_until("dense worker 0     │ step ", SYNC.into_iter().chain([count]));
     scale(&fixture, 3, "3 embedding servers; moved");
     scale(&fixture, 2, "2 embedding servers; moved");
     assert_undisturbed(&fixture, run, &[&SYNC[..], &[count]].concat());
@@ -113,14 +103,12 @@ fn what_cannot_be_scaled_is_refused_with_the_reason() {
     let fixture = Fixture::new(4_000);
     fixture.zagros(["scale", "servers=0"]).expect(2).says(&["servers=0"]);
     fixture.zagros(["scale", "servers=2", "--run", "runs/none"]).expect(2).says(&["there is no run folder"]);
-    let mut run = fixture.start(["up", "job.toml", "--set=train.epochs=1000", "--set=cluster.buckets=64"]);
-    run.wait_for_line("step ");
+    let run = fixture.start_until("step ", ["up", "job.toml", "--set=train.epochs=1000", "--set=cluster.buckets=64"]);
     fixture.zagros(["scale", "servers=65"]).expect(2).says(&["65 servers cannot share 64 buckets"]);
     let refused = fixture.zagros(["scale", "servers=1", "workers=3"]).expect(2);
     refused.says(&["the run has 1 dense workers", "cluster.max_workers"]);
     scale(&fixture, 1, "0 buckets have to move");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
 }
 
 /// Invariant RK-5, and CK-2 with another number of workers: 1 → 3 → 2, stopped with 2, resumed with 1.
@@ -132,8 +120,7 @@ fn workers_come_and_go_while_the_run_trains_and_a_stopped_run_resumes_with_anoth
         let fixed = ["up", "job.toml", "--set=cluster.max_workers=4", "--workers", workers].map(str::to_owned);
         fixed.into_iter().chain(sets).collect::<Vec<_>>()
     };
-    let mut run = fixture.start(up(1000, "1").iter().map(String::as_str));
-    run.wait_for_line("dense worker 0     │ step ");
+    let mut run = fixture.start_until("dense worker 0     │ step ", up(1000, "1").iter().map(String::as_str));
     let both = fixture.zagros(["scale", "servers=2", "workers=3"]).expect(0);
     let says = |said: &str| assert!(both.stdout.contains(said), "{}", both.stdout);
     ["2 embedding servers and 3 dense workers are wanted", "; 3 dense workers"].into_iter().for_each(says);
@@ -178,8 +165,7 @@ fn each_sample_counts_once_while_asynchronous_workers_come_and_go() {
 fn come_and_go(mode: &str) {
     let fixture = Fixture::new(20_000);
     let sets = ["--set=train.epochs=40", "--set=cluster.max_workers=3", "--set=data.shuffle_rows=2000", mode];
-    let mut run = fixture.start(["up", "job.toml"].into_iter().chain(sets));
-    run.wait_for_line("dense worker 0     │ step ");
+    let run = fixture.start_until("dense worker 0     │ step ", ["up", "job.toml"].into_iter().chain(sets));
     fixture.zagros(["scale", "workers=3"]).expect(0);
     fixture.zagros(["scale", "workers=2"]).expect(0);
     run.finish().expect(0);

@@ -1,7 +1,7 @@
 //! `zagros scaling-law`: a family that is trained, interrupted, resumed and verified, and what is refused.
 
-use rustix::process::Signal;
 use serde_json::Value;
+use zagros_tests::assert_contains;
 
 use super::fixture::Fixture;
 
@@ -44,26 +44,26 @@ fn measured(fixture: &Fixture) -> Vec<Value> {
 }
 
 #[test]
-fn a_family_is_trained_measured_and_reported() {
-    let fixture = fixture(8_000);
-    let done = fixture.zagros(FAMILY).expect(0);
-    for text in ["log loss", "law", "forecast", "300", "8.1k", "report.html"] {
-        assert!(done.stdout.contains(text), "no {text:?} in:\n{}", done.stdout);
-    }
-    let runs = measured(&fixture);
+fn a_family_is_trained_and_reported_and_one_that_is_interrupted_comes_to_the_same() {
+    let straight = fixture(8_000);
+    straight.zagros(FAMILY).expect(0).prints(&["log loss", "law", "forecast", "300", "8.1k", "report.html"]);
+    is_measured_and_reported(&straight);
+    comes_to_the_same_after_interruptions(&fixture(8_000), &measured(&straight));
+}
+
+fn is_measured_and_reported(fixture: &Fixture) {
+    let runs = measured(fixture);
     // Four sizes with two seeds, three measurements each.
     assert_eq!(runs.len(), 24, "{runs:?}");
-    let report = json(&fixture, "scaling-law.json");
+    let report = json(fixture, "scaling-law.json");
     let samples = report["runs"][0]["samples"].as_f64().expect("samples");
     assert!([2_000.0, 4_000.0, 8_000.0].contains(&samples), "{report}");
     assert!(report["forecast"]["forecast"]["loss"].as_f64().is_some_and(|loss| (0.2..0.8).contains(&loss)), "{report}");
     let page = fixture.read("runs/factors-scaling/report.html");
-    for text in ["by size", "by samples", "by compute", "<svg", "All measurements", "Laws that were compared"] {
-        assert!(page.contains(text), "no {text:?} in the page");
-    }
-    let again = fixture.zagros(FAMILY).expect(0);
-    assert!(again.stderr.contains("going on with the family"), "{}", again.stderr);
-    assert_eq!(measured(&fixture), runs);
+    assert_contains(&page, &["by size", "by samples", "by compute", "<svg", "All measurements"]);
+    assert_contains(&page, &["Laws that were compared"]);
+    fixture.zagros(FAMILY).expect(0).says(&["going on with the family"]);
+    assert_eq!(measured(fixture), runs);
     // Another family has another folder.
     let other: Vec<&str> = FAMILY.iter().map(|word| if *word == "2" { "3" } else { word }).collect();
     fixture.zagros(other).expect(2).says(&["holds a family of other sizes", "--folder"]);
@@ -92,21 +92,13 @@ fn a_forecast_is_written_before_the_truth_is_known_and_stays() {
     }
 }
 
-#[test]
-fn a_family_that_is_interrupted_goes_on_and_comes_to_the_same() {
-    let straight = fixture(8_000);
-    straight.zagros(FAMILY).expect(0);
-    let broken = fixture(8_000);
-    let mut first = broken.start(FAMILY);
-    first.wait_for_line("log loss");
-    first.signal(Signal::KILL);
-    first.finish();
-    let mut second = broken.start(FAMILY);
-    second.wait_for_line("going on with the family");
-    second.signal(Signal::INT);
-    second.finish().expect(130).says(&["stopped; the same command goes on"]);
+fn comes_to_the_same_after_interruptions(broken: &Fixture, expected: &[Value]) {
+    let first = broken.start_until("log loss", FAMILY);
+    first.kill();
+    let second = broken.start_until("going on with the family", FAMILY);
+    second.interrupt().says(&["stopped; the same command goes on"]);
     broken.zagros(FAMILY).expect(0);
-    assert_eq!(measured(&broken), measured(&straight));
+    assert_eq!(measured(broken), expected);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Sequences from the file to the score: formats, servers, workers, interruptions, predictions.
 
-use rustix::process::Signal;
 use serde_json::Value;
 
 use super::fixture::{Fixture, measured};
@@ -72,10 +71,7 @@ fn two_workers_with_sequences_that_die_go_on_bit_by_bit() {
     let sets = ["--set", "train.epochs=3", "--set", "checkpoint.every_steps=20", "--restarts", "0"];
     let up = [&["up", "csv.toml", "--servers", "2", "--workers", "2"], &sets[..]].concat();
     whole.zagros(up.iter().copied()).expect(0);
-    let mut first = broken.start(up.iter().copied());
-    first.wait_for_line("checkpoint after step");
-    first.signal(Signal::INT);
-    first.finish().expect(130);
+    broken.start_to_checkpoint(1, up.iter().copied()).interrupt();
     broken.zagros(up.iter().copied()).expect(0).says(&["going on after step"]);
     assert_eq!(losses(&broken), (losses(&whole).0, 1));
     assert_eq!(end(&broken), end(&whole));

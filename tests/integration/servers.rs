@@ -5,23 +5,16 @@ use std::process::Command;
 
 use zagros_tests::{RunningCommand, TestProgram};
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
+use super::workers::{address, start_role};
 
 /// Batches one after the other, so that the same run gives the same losses.
 const STRICT: [&str; 2] = ["cluster.servers=2", "train.mode=sync"];
 
 fn role(fixture: &Fixture, program: TestProgram, coordinator: &str, arguments: &[&str]) -> RunningCommand {
-    let announce = format!("roles/{}.json", arguments.join(""));
     let coordinator = format!("cluster.coordinator={coordinator}");
     let addresses = ["cluster.server_addresses=[\"127.0.0.1:0\"]", "cluster.admin=127.0.0.1:0", coordinator.as_str()];
-    let sets = STRICT.iter().chain(&addresses).flat_map(|set| ["--set", set]);
-    let all = arguments.iter().copied().chain(["--config", "job.toml", "--announce", &announce]).chain(sets);
-    fixture.start_program(program, all)
-}
-
-fn outcome(fixture: &Fixture, role: &str, key: &str) -> String {
-    let outcome = fixture.read_json(&format!("roles/{role}.json"));
-    outcome[key].as_str().expect("an address").to_owned()
+    start_role(fixture, program, arguments, &[&STRICT[..], &addresses].concat())
 }
 
 /// The libraries that the system's loader would load for a program, by name, without their addresses: those may hold any letters.
@@ -54,21 +47,21 @@ fn both_programs_explain_the_same_commands_in_the_same_words() {
 #[test]
 fn a_cluster_of_both_programs_trains_as_one_of_zagros_alone() {
     let fixture = Fixture::new(4_000);
-    let sets = STRICT.iter().flat_map(|set| ["--set", set]);
-    fixture.zagros(["up", "job.toml"].into_iter().chain(sets)).expect(0);
+    fixture.zagros(with_sets(&["up", "job.toml"], &STRICT)).expect(0);
     let alone = fixture.losses();
 
     let mut coordinator = role(&fixture, TestProgram::Server, "127.0.0.1:0", &["coordinator"]);
     coordinator.wait_for_line("announced");
-    let address = outcome(&fixture, "coordinator", "address");
-    let servers =
-        ["0", "1"].map(|index| role(&fixture, TestProgram::Server, &address, &["embedding-server", "--index", index]));
-    let status = ["status", "--coordinator", &address, "--json"];
+    let coordinator_address = address(&fixture, "coordinator", "address");
+    let servers = ["0", "1"].map(|index| {
+        role(&fixture, TestProgram::Server, &coordinator_address, &["embedding-server", "--index", index])
+    });
+    let status = ["status", "--coordinator", &coordinator_address, "--json"];
     let status = fixture.start_program(TestProgram::Server, status).finish().expect(0).json();
     assert_eq!((&status["job"], &status["state"]), (&"small".into(), &"waiting".into()));
-    let admin = outcome(&fixture, "coordinator", "admin");
+    let admin = address(&fixture, "coordinator", "admin");
     fixture.start_program(TestProgram::Server, ["health", &admin]).finish().expect(0);
-    let worker = role(&fixture, TestProgram::Zagros, &address, &["dense-worker", "--fresh"]);
+    let worker = role(&fixture, TestProgram::Zagros, &coordinator_address, &["dense-worker", "--fresh"]);
     for process in servers.into_iter().chain([coordinator, worker]) {
         process.finish().expect(0);
     }
@@ -81,8 +74,9 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
     let fixture = Fixture::new(10);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("an address").to_string();
-    role(&fixture, TestProgram::Server, &address, &["coordinator"]).finish().expect(4).says(&[
-        &format!("coordinator cannot listen on {address} (cluster.coordinator)"),
-        "stop what uses that port, or choose another: --set cluster.coordinator=HOST:PORT",
-    ]);
+    let what = format!("coordinator cannot listen on {address} (cluster.coordinator)");
+    let help = "stop what uses that port, or choose another: --set cluster.coordinator=HOST:PORT";
+    for program in [TestProgram::Zagros, TestProgram::Server] {
+        role(&fixture, program, &address, &["coordinator"]).finish().expect(4).says(&[&what, help]);
+    }
 }

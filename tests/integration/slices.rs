@@ -6,18 +6,9 @@ use serde_json::Value;
 use zagros_eval::ClickScores;
 use zagros_zip::ZipEq;
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 const SLICES: &str = "eval.slices=['C14', 'I2']";
-
-fn trained(sets: &[&str]) -> (Fixture, String) {
-    let fixture = Fixture::new(4_000);
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let printed = fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(0).stdout;
-    assert!(printed.contains("slices by C14") && printed.contains("slices by I2"), "{printed}");
-    let run = fixture.run_name();
-    (fixture, run)
-}
 
 /// Samples by value, the most frequent first, of one column of the slices.
 fn counts(slices: &Value) -> Vec<(Option<String>, u64)> {
@@ -29,7 +20,9 @@ fn counts(slices: &Value) -> Vec<(Option<String>, u64)> {
 
 #[test]
 fn slices_are_the_measures_of_the_rows_with_each_value() {
-    let (fixture, run) = trained(&[SLICES, "eval.slice_values=4"]);
+    let fixture = Fixture::new(4_000);
+    fixture.train(&[SLICES, "eval.slice_values=4"]).prints(&["slices by C14", "slices by I2"]);
+    let run = fixture.run_name();
     let evaluated = fixture.evaluate();
     assert_eq!(fixture.summary()["slices"], evaluated["slices"], "at the end of training");
     let predict = ["predict", &run, "test.txt", "-o", "z.csv", "--keys", "label,C14", "--logits"];
@@ -61,26 +54,17 @@ fn slices_are_the_measures_of_the_rows_with_each_value() {
         // Logits that differ by less than 1/2048 of their value tie.
         near("auc", expected.auc, 0.01);
     }
-    let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
-    assert!(shown.contains("all others") && shown.contains("slices by I2"), "{shown}");
+    fixture.zagros(["eval", &run]).expect(0).prints(&["all others", "slices by I2"]);
 }
 
 #[test]
 fn two_workers_count_each_sample_of_a_slice_once() {
     let fixture = Fixture::new(4_000);
-    let sets = ["--set", "train.mode=hybrid", "--set", SLICES, "--set", "cluster.servers=1"];
-    let ended = fixture.zagros(["up", "job.toml", "--workers", "2"].into_iter().chain(sets));
-    ended.expect(0);
+    let up = ["up", "job.toml", "--workers", "2", "--servers", "1"];
+    fixture.zagros(with_sets(&up, &["train.mode=hybrid", SLICES])).expect(0);
     let evaluated = fixture.evaluate();
     for (summary, alone) in fixture.summary()["slices"].as_array().expect("slices").iter().zip_eq([0, 1]) {
         assert_eq!(counts(summary), counts(&evaluated["slices"][alone]));
         assert_eq!(counts(summary).iter().map(|(_, samples)| samples).sum::<u64>(), 800);
     }
-}
-
-#[test]
-fn a_column_that_does_not_exist_is_refused() {
-    let fixture = Fixture::new(1_000);
-    let refused = fixture.zagros(["train", "job.toml", "--set", "eval.slices=['C41']"]);
-    refused.expect(2).says(&["eval.slices", "no column is named \"C41\"", "did you mean"]);
 }

@@ -117,8 +117,6 @@ kind = "ffnn"
 hidden = [8]
 [cluster]
 timeout_seconds = 20
-[output]
-folder = "runs"
 "#;
 
 #[test]

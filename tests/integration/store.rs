@@ -2,20 +2,14 @@
 
 use rustix::process::Signal;
 use zagros_fakes::s3::{FakeS3, S3Fault};
+use zagros_tests::signal_process;
 
-use super::fixture::Fixture;
-use super::resume::{end, losses};
+use super::faults::pid;
+use super::fixture::{Fixture, damaged, with_sets};
+use super::resume::{SYNC, assert_ends_undisturbed, assert_undisturbed, losses};
+use super::saved_model::with_variable;
 
-const SYNC: [&str; 8] = [
-    "--set",
-    "train.mode=sync",
-    "--set",
-    "train.epochs=3",
-    "--set",
-    "checkpoint.every_steps=20",
-    "--set",
-    "checkpoint.folder=s3://models/ads",
-];
+const STORED: [&str; 2] = ["--set", "checkpoint.folder=s3://models/ads"];
 
 fn checkpoints(store: &FakeS3) -> Vec<String> {
     let folder = |key: &String| key.rsplit_once('/').map(|(folder, _)| folder.to_owned());
@@ -26,16 +20,11 @@ fn checkpoints(store: &FakeS3) -> Vec<String> {
 }
 
 fn train(more: &[&'static str]) -> Vec<&'static str> {
-    [&["train", "job.toml"], &SYNC[..], more].concat()
+    [&with_sets(&["train", "job.toml"], &SYNC)[..], &STORED, more].concat()
 }
 
 fn interrupted(fixture: &Fixture, store: &FakeS3) {
-    let mut first = fixture.start(train(&["--set", "train.epochs=50"]));
-    for _ in 0..3 {
-        first.wait_for_line("checkpoint after step");
-    }
-    first.signal(Signal::INT);
-    first.finish().expect(130);
+    fixture.start_to_checkpoint(3, train(&["--set", "train.epochs=50"])).interrupt();
     assert_eq!(checkpoints(store).len(), 2, "{:?}", store.object_keys());
 }
 
@@ -43,55 +32,33 @@ fn interrupted(fixture: &Fixture, store: &FakeS3) {
 #[test]
 fn a_run_that_dies_goes_on_bit_by_bit_from_a_store_also_on_another_machine() {
     let (store, broken) = Fixture::with_store(20_000);
-    let whole = Fixture::new(20_000).with_environment(store.environment_variables());
-    whole.zagros(train(&[])).expect(0);
-    assert_eq!(store.object_keys(), Vec::<String>::new(), "a run that came to its end leaves nothing");
-    let mut first = broken.start(train(&[]));
-    first.wait_for_line("checkpoint after step");
-    first.signal(Signal::KILL);
-    first.finish();
+    broken.start_to_checkpoint(1, train(&[])).kill();
     assert!(store.object_keys().iter().any(|key| key.ends_with("/manifest.json")), "{:?}", store.object_keys());
     assert!(!broken.run_folder().join("checkpoints").exists());
-    let mut second = broken.start(train(&[]));
-    second.wait_for_line("going on after step");
+    let mut second = broken.start_until("going on after step", train(&[]));
     second.wait_for_line("checkpoint after step");
-    second.signal(Signal::KILL);
-    second.finish();
+    second.kill();
     // Another machine has no run folder.
-    let losses_before = losses(&broken);
-    assert_eq!(losses_before.1, 1);
+    assert_eq!(losses(&broken).1, 1);
     std::fs::remove_dir_all(broken.path("runs")).expect("the runs are gone");
     broken.zagros(train(&[])).expect(0).says(&["going on after step", "s3://models/ads/small-"]);
-    let all = losses(&whole).0;
-    let later = losses(&broken).0;
-    assert!(!later.is_empty() && later.iter().all(|(step, loss)| all.get(step) == Some(loss)));
-    assert_eq!(end(&broken), end(&whole));
-    assert_eq!(store.object_keys(), Vec::<String>::new());
+    assert_ends_undisturbed(&broken);
+    assert_eq!(store.object_keys(), Vec::<String>::new(), "a run that came to its end leaves nothing");
 }
 
 #[test]
 fn servers_write_and_read_their_own_rows_on_any_number_of_them() {
     let (store, broken) = Fixture::with_store(20_000);
-    let whole = Fixture::new(20_000).with_environment(store.environment_variables());
-    let up = |servers: &'static str| [&["up", "job.toml", "--servers", servers], &SYNC[..]].concat();
-    whole.zagros(up("2")).expect(0);
-    let mut first = broken.start(up("2"));
-    first.wait_for_line("checkpoint after step");
+    let up =
+        |servers: &'static str| [&with_sets(&["up", "job.toml", "--servers", servers], &SYNC)[..], &STORED].concat();
+    let first = broken.start_to_checkpoint(1, up("2"));
     let rows = |server: &str| store.object_keys().iter().any(|key| key.ends_with(server));
     assert!(rows("rows-0-of-2.zrows") && rows("rows-1-of-2.zrows"), "{:?}", store.object_keys());
-    kill_worker(&broken);
-    first.finish().expect(4).says(&[
-        "did memory run out?",
-        "the same command goes on after step",
-        "s3://models/ads/small-",
-    ]);
+    signal_process(pid(&broken, "dense-worker-0"), Signal::KILL);
+    let ended = first.finish().expect(4);
+    ended.says(&["did memory run out?", "the same command goes on after step", "s3://models/ads/small-"]);
     broken.zagros(up("1")).expect(0).says(&["cluster.servers: 2 → 1", "going on after step"]);
-    assert_eq!(losses(&broken), (losses(&whole).0, 1));
-    assert_eq!(end(&broken), end(&whole));
-}
-
-fn kill_worker(fixture: &Fixture) {
-    zagros_tests::signal_process(super::faults::pid(fixture, "dense-worker-0"), Signal::KILL);
+    assert_undisturbed(&broken, 1);
 }
 
 #[test]
@@ -104,30 +71,23 @@ fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
     assert_eq!(checkpoints(&store), Vec::<String>::new());
     store.clear_faults();
     run.wait_for_line("checkpoint after step");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     assert!(!checkpoints(&store).is_empty());
 }
 
 #[test]
 fn wrong_credentials_no_bucket_and_no_store_are_reported_before_training() {
     let (store, fixture) = Fixture::with_store(500);
-    let with_variable = |fixture: Fixture, name: &str, value: &str| {
-        let mut environment = store.environment_variables();
-        environment.retain(|(key, _)| key != name);
-        environment.push((name.to_owned(), value.to_owned()));
-        fixture.with_environment(environment)
-    };
     let outcome = fixture.zagros(train(&["--set", "checkpoint.folder=s3://other/ads"]));
     outcome.expect(2).says(&["there is no such bucket", "make the bucket"]);
-    let fixture = with_variable(fixture, "AWS_ACCESS_KEY_ID", "someone-else");
+    let fixture = with_variable(&store, fixture, "AWS_ACCESS_KEY_ID", Some("someone-else"));
     let outcome = fixture.zagros(train(&[])).expect(2).says(&["InvalidAccessKeyId", "check AWS_ACCESS_KEY_ID"]);
     assert!(!outcome.stderr.contains("someone-else") && !outcome.stderr.contains("test-secret"), "{}", outcome.stderr);
-    fixture.zagros([&["up", "job.toml"], &SYNC[..]].concat()).expect(2).says(&["check AWS_ACCESS_KEY_ID"]);
-    let fixture = with_variable(fixture, "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
+    fixture.zagros([&["up", "job.toml"], &STORED[..]].concat()).expect(2).says(&["check AWS_ACCESS_KEY_ID"]);
+    let fixture = with_variable(&store, fixture, "AWS_ENDPOINT_URL", Some("http://127.0.0.1:1"));
     let away = fixture.zagros(train(&["--set", "cluster.timeout_seconds=2"]));
     away.expect(4).says(&["s3://models/ads", "http://127.0.0.1:1", "AWS_ENDPOINT_URL is right"]);
-    let fixture = with_variable(fixture, "AWS_ALLOW_HTTP", "false");
+    let fixture = with_variable(&store, fixture, "AWS_ALLOW_HTTP", Some("false"));
     fixture.zagros(train(&[])).expect(2).says(&["set AWS_ALLOW_HTTP=true"]);
     assert!(!fixture.path("runs").exists(), "nothing was started");
     assert_eq!(store.object_keys(), Vec::<String>::new());
@@ -145,8 +105,7 @@ fn a_checkpoint_without_a_manifest_is_none_and_goes_away() {
     for _ in 0..3 {
         second.wait_for_line("checkpoint after step");
     }
-    second.signal(Signal::INT);
-    second.finish().expect(130);
+    second.interrupt();
     let kept = checkpoints(&store);
     assert!(kept.len() == 2 && !kept.contains(&older), "{kept:?}");
     for folder in kept {
@@ -155,33 +114,19 @@ fn a_checkpoint_without_a_manifest_is_none_and_goes_away() {
 }
 
 #[test]
-fn a_damaged_part_is_named_and_a_checkpoint_is_inspected_where_it_is() {
+fn a_damaged_part_is_named_and_an_earlier_checkpoint_is_taken() {
     let (store, fixture) = Fixture::with_store(20_000);
     interrupted(&fixture, &store);
-    let newest = checkpoints(&store).pop().expect("a checkpoint");
-    let url = format!("s3://models/{newest}");
-    let shown = fixture.zagros(["inspect", &url, "--json"]).expect(0);
-    let shown = shown.json();
-    assert!(shown.to_string().contains("\"C1\""), "{shown}");
-    fixture.zagros(["inspect", &url, "--verify"]).expect(0);
-    let parent = url.rsplit_once('/').expect("a run").0;
-    fixture.zagros(["inspect", parent]).expect(3).says(&["holds no model", "resume-"]);
-    let damaged = |rows: &str| {
-        let mut bytes = store.object_content(rows).expect("rows");
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        store.put_object(rows, bytes);
+    let damage = |checkpoint: &str| {
+        let rows = format!("{checkpoint}/rows-0-of-1.zrows");
+        store.put_object(&rows, damaged(&store.object_content(&rows).expect("rows")));
     };
-    damaged(&format!("{newest}/rows-0-of-1.zrows"));
-    fixture.zagros(["inspect", &url, "--verify"]).expect(3);
+    damage(&checkpoints(&store).pop().expect("a checkpoint"));
     let mut run = fixture.start(train(&["--set", "train.epochs=500"]));
     run.wait_for_line("a checkpoint is damaged; an earlier one is taken");
     run.wait_for_line("going on after step");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
-    for checkpoint in checkpoints(&store) {
-        damaged(&format!("{checkpoint}/rows-0-of-1.zrows"));
-    }
+    run.interrupt();
+    checkpoints(&store).iter().for_each(|checkpoint| damage(checkpoint));
     let refused = fixture.zagros(train(&[])).expect(3);
     refused.says(&["is intact", "rows-0-of-1.zrows is not the file that was saved", "--fresh"]);
 }

@@ -1,12 +1,14 @@
 //! Streamed weights in processes of their own: killed servers, a worker that is killed, and what its memory holds.
 
+use std::sync::OnceLock;
+
 use rustix::process::Signal;
 use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 use zagros_zip::ZipEq;
 
 use super::faults::pid;
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 const ROWS: u32 = 20_000;
 const EPOCHS: u64 = 6;
@@ -20,22 +22,26 @@ const SETS: [&str; 6] = [
     "checkpoint.every_steps=20",
 ];
 
-fn up(fixture: &Fixture, servers: &str, sets: &[&str]) -> RunningCommand {
-    up_with(fixture, (servers, "1"), sets)
+fn up_with(fixture: &Fixture, (servers, workers): (&str, &str), sets: &[&str]) -> RunningCommand {
+    fixture.start(with_sets(&["up", "job.toml", "--servers", servers, "--workers", workers], sets))
 }
 
-fn up_with(fixture: &Fixture, (servers, workers): (&str, &str), sets: &[&str]) -> RunningCommand {
-    let sets = sets.iter().flat_map(|set| ["--set", *set]);
-    fixture.start(["up", "job.toml", "--servers", servers, "--workers", workers].into_iter().chain(sets))
+/// Losses and evaluation of an undisturbed run with [`SETS`] and two servers, by its number of workers.
+fn undisturbed(workers: usize) -> &'static (Vec<f64>, Value) {
+    static UNDISTURBED: [OnceLock<(Vec<f64>, Value)>; 2] = [OnceLock::new(), OnceLock::new()];
+    UNDISTURBED[workers - 1].get_or_init(|| {
+        let fixture = Fixture::new(ROWS);
+        up_with(&fixture, ("2", &workers.to_string()), &SETS).finish().expect(0);
+        (fixture.losses(), fixture.summary()["evaluation"].clone())
+    })
 }
 
 /// Invariants DP-3 and MB-6: a layer's gradient is applied once, and the tiles come back with the log.
 #[test]
 fn servers_that_are_killed_change_no_bit_of_streamed_weights() {
     let fixture = Fixture::new(ROWS);
-    up(&fixture, "2", &SETS).finish().expect(0);
-    let undisturbed = fixture.losses();
-    let mut run = up(&fixture, "2", &SETS);
+    let (undisturbed, _) = undisturbed(1);
+    let mut run = up_with(&fixture, ("2", "1"), &SETS);
     run.wait_for_line("epoch 0 is complete");
     for kill in 1..=4 {
         let server = kill % 2;
@@ -45,42 +51,37 @@ fn servers_that_are_killed_change_no_bit_of_streamed_weights() {
     }
     run.finish().expect(0);
     assert_eq!(fixture.summary()["samples"].as_u64(), Some(EPOCHS * u64::from(ROWS)));
-    assert_eq!(fixture.losses(), undisturbed);
+    assert_eq!(fixture.losses(), *undisturbed);
     let sets: Vec<&str> = SETS.into_iter().filter(|set| !set.contains("streamed")).collect();
-    up(&fixture, "2", &sets).finish().expect(0);
-    assert_eq!(fixture.losses(), undisturbed);
+    up_with(&fixture, ("2", "1"), &sets).finish().expect(0);
+    assert_eq!(fixture.losses(), *undisturbed);
 }
 
 /// The only worker of a run ends it. The same command goes on from the newest checkpoint, whose tiles any number of servers takes.
 #[test]
 fn a_run_whose_worker_was_killed_goes_on_from_the_tiles_of_a_checkpoint() {
     let fixture = Fixture::new(ROWS);
-    up(&fixture, "2", &SETS).finish().expect(0);
-    let whole = fixture.losses();
-    let mut run = up(&fixture, "3", &SETS);
+    let (whole, _) = undisturbed(1);
+    let mut run = up_with(&fixture, ("3", "1"), &SETS);
     run.wait_for_line("epoch 2 is complete");
     signal_process(pid(&fixture, "dense-worker-0"), Signal::KILL);
     run.finish().expect(4);
-    up(&fixture, "1", &SETS).finish().expect(0);
+    up_with(&fixture, ("1", "1"), &SETS).finish().expect(0);
     assert_eq!(fixture.losses().last(), whole.last());
     let model = fixture.run_folder().join("model").display().to_string();
-    let scored = fixture.zagros(["eval", &model, "--set", "cluster.servers=3", "--json"]).expect(0);
-    assert!(scored.stdout.contains("auc"), "{}", scored.stdout);
-    let tables = fixture.zagros(["inspect", &model]).expect(0);
-    assert!(tables.stdout.contains("(dense) layers.0.weight"), "{}", tables.stdout);
+    fixture.zagros(["eval", &model, "--set", "cluster.servers=3", "--json"]).expect(0).prints(&["auc"]);
+    fixture.zagros(["inspect", &model]).expect(0).prints(&["(dense) layers.0.weight"]);
 }
 
 /// Losses agree but for the order of sums. A checkpoint of slices goes on as one of whole layers.
 #[test]
 fn layers_in_slices_learn_the_same_and_go_on_whole() {
     let fixture = Fixture::new(ROWS);
-    up_with(&fixture, ("2", "2"), &SETS).finish().expect(0);
-    let whole = fixture.losses();
+    let (whole, _) = undisturbed(2);
     let sets: Vec<&str> = SETS.into_iter().chain(["train.memory=4MiB"]).collect();
     let mut run = up_with(&fixture, ("3", "2"), &sets);
     run.wait_for_line("epoch 2 is complete");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
+    run.interrupt();
     let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-4, "{found}, not {expected}");
     let sliced = fixture.losses();
     assert!(sliced.len() >= whole.len() / 2 - 1, "{} steps of {}", sliced.len(), whole.len());
@@ -95,12 +96,11 @@ fn layers_in_slices_learn_the_same_and_go_on_whole() {
 #[test]
 fn synchronous_workers_that_share_layers_write_the_same_losses_although_one_is_killed() {
     let fixture = Fixture::new(ROWS);
-    up_with(&fixture, ("2", "2"), &SETS).finish().expect(0);
-    let (whole, evaluation) = (fixture.losses(), fixture.summary()["evaluation"].clone());
+    let (whole, evaluation) = undisturbed(2);
     let sets: Vec<&str> = SETS.into_iter().filter(|set| !set.contains("streamed")).collect();
     up_with(&fixture, ("2", "2"), &sets).finish().expect(0);
-    assert_eq!(fixture.losses(), whole, "weights that each worker has give the same");
-    assert_same_without_a_worker(&fixture, &SETS, (&whole, &evaluation));
+    assert_eq!(fixture.losses(), *whole, "weights that each worker has give the same");
+    assert_same_without_a_worker(&fixture, &SETS, (whole, evaluation));
 }
 
 fn assert_same_without_a_worker(fixture: &Fixture, sets: &[&str], (losses, evaluation): (&[f64], &Value)) {
@@ -134,13 +134,11 @@ fn workers_that_share_the_layers_of_a_wukong_write_the_losses_of_resident_weight
     let evaluation = fixture.summary()["evaluation"].clone();
     assert_same_without_a_worker(&fixture, &streamed, (&whole, &evaluation));
     let model = fixture.run_folder().join("model").display().to_string();
-    let scored = fixture.zagros(["eval", &model, "--set", "cluster.servers=3", "--json"]).expect(0);
-    assert!(scored.stdout.contains("auc"), "{}", scored.stdout);
+    fixture.zagros(["eval", &model, "--set", "cluster.servers=3", "--json"]).expect(0).prints(&["auc"]);
     fixture.zagros(["predict", &model, "test.txt", "-o", "scores.csv"]).expect(0);
-    let scores = std::fs::read_to_string(fixture.path("scores.csv")).expect("scores");
-    assert!(scores.lines().count() > 100, "{} scores", scores.lines().count());
-    let tables = fixture.zagros(["inspect", &model]).expect(0);
-    assert!(tables.stdout.contains("(dense) fmb_projection.0.weight"), "{}", tables.stdout);
+    let scores = fixture.read("scores.csv").lines().count();
+    assert!(scores > 100, "{scores} scores");
+    fixture.zagros(["inspect", &model]).expect(0).prints(&["(dense) fmb_projection.0.weight"]);
 }
 
 /// Invariants RK-3 and DP-3, in mode `hybrid`.
@@ -158,8 +156,7 @@ fn a_worker_and_a_server_are_killed_while_the_workers_share_layers() {
     run.wait_for_line("embedding server 0 is back with its rows");
     run.finish().expect(0);
     let summary = fixture.summary();
-    let (samples, auc) =
-        (summary["samples"].as_u64().expect("samples"), summary["evaluation"]["auc"].as_f64().expect("an AUC"));
+    let (samples, auc) = (summary["samples"].as_u64().expect("samples"), fixture.auc());
     println!("{samples} samples of {}, AUC {auc:.4}", EPOCHS * u64::from(ROWS));
     // At most what one worker reads of an epoch is trained on twice.
     assert!((EPOCHS * u64::from(ROWS)..=(EPOCHS + 1) * u64::from(ROWS)).contains(&samples), "{samples}");

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::process::Signal;
 use serde_json::Value;
 
-use super::fixture::{Fixture, read_json};
+use super::fixture::{Fixture, read_json, with_sets};
 
 /// A job with a validation part, whose trials are bit for bit the same each time.
 fn fixture(rows: u32) -> Fixture {
@@ -30,7 +29,7 @@ fn report(fixture: &Fixture) -> Value {
 }
 
 /// What must be the same, however often the sweep was interrupted: all but times.
-fn outcome(fixture: &Fixture) -> Vec<Value> {
+fn outcome(fixture: &Fixture) -> Vec<Vec<Value>> {
     let trials = report(fixture)["trials"].as_array().expect("trials").clone();
     let keys = ["trial", "values", "rungs", "auc", "logloss", "steps", "failed"];
     trials.iter().map(|trial| keys.iter().map(|key| trial[*key].clone()).collect()).collect()
@@ -42,17 +41,22 @@ fn runs_of(trial: &Path) -> usize {
 }
 
 #[test]
-fn a_grid_is_trained_and_the_best_job_is_written_and_trains() {
-    let fixture = fixture(2_000);
-    let done = fixture.zagros(GRID).expect(0);
-    let report = report(&fixture);
+fn a_grid_is_trained_and_one_that_is_killed_and_stopped_goes_on_to_the_same_table() {
+    let whole = fixture(4_000);
+    let done = whole.zagros(GRID).expect(0);
+    done.prints(&["embedding.optimizer.lr", "the best job", "zagros train"]);
+    let table = outcome(&whole);
+    the_best_job_is_written_and_trains(&whole);
+    other_grids_are_refused_in_its_folder(&whole);
+    goes_on_to_the_same_table(&fixture(4_000), &table);
+}
+
+fn the_best_job_is_written_and_trains(fixture: &Fixture) {
+    let report = report(fixture);
     let trials = report["trials"].as_array().expect("trials");
     assert_eq!((trials.len(), &report["best"]), (4, &trials[0]["trial"]));
     let aucs: Vec<f64> = trials.iter().map(|trial| trial["auc"].as_f64().expect("an AUC")).collect();
     assert!(aucs.is_sorted_by(|one, other| one >= other), "{aucs:?}");
-    for text in ["embedding.optimizer.lr", "the best job", "zagros train"] {
-        assert!(done.stdout.contains(text), "no {text:?} in:\n{}", done.stdout);
-    }
     let page = fixture.read("runs/small-sweep/sweep.html");
     assert!(page.contains("<svg") && page.contains("embedding.dim"), "{page}");
     let best = fixture.read("runs/small-sweep/best.toml");
@@ -60,51 +64,39 @@ fn a_grid_is_trained_and_the_best_job_is_written_and_trains() {
     assert!(best.contains(&format!("dim = {value}")) && best.contains("# The best of 4 trials"), "{best}");
     // It is the job of that trial: training it again gives the measure by which it was chosen.
     fixture.zagros(["train", "runs/small-sweep/best.toml"]).expect(0);
-    let again =
-        fixture.run_folders().into_iter().filter(|run| run.join("summary.json").is_file()).max().expect("a run");
-    let again = read_json(&again.join("summary.json"));
+    let again = fixture.run_folders().into_iter().filter(|run| run.join("summary.json").is_file()).max();
+    let again = read_json(&again.expect("a run").join("summary.json"));
     assert_eq!(again["validation"]["auc"].as_f64(), Some(aucs[0]));
     let journal = fixture.read("runs/small-sweep/journal.jsonl");
     fixture.zagros(GRID).expect(0);
     assert_eq!(fixture.read("runs/small-sweep/journal.jsonl"), journal);
 }
 
-#[test]
-fn a_sweep_that_is_killed_and_stopped_goes_on_to_the_same_table() {
-    let (whole, broken) = (fixture(4_000), fixture(4_000));
-    whole.zagros(GRID).expect(0);
-    let mut first = broken.start(GRID);
-    first.wait_for_line("trial 0: auc");
-    first.signal(Signal::KILL);
-    first.finish();
+fn other_grids_are_refused_in_its_folder(fixture: &Fixture) {
+    let other = ["sweep", "job.toml", "--grid", "embedding.dim=2,4"];
+    fixture.zagros(other).expect(2).says(&["holds another sweep", "--folder FOLDER"]);
+    fixture.zagros(with_sets(&GRID, &["train.batch_size=128"])).expect(2).says(&["learns differently"]);
+}
+
+fn goes_on_to_the_same_table(broken: &Fixture, table: &[Vec<Value>]) {
+    let first = broken.start_until("trial 0: auc", GRID);
+    first.kill();
     let mut second = broken.start(GRID);
     // It listens to signals by then, and two trials are left.
     second.wait_for_line("trial 1: auc");
-    second.signal(Signal::INT);
-    second.finish().expect(130).says(&["stopped; the same command goes on"]);
+    second.interrupt().says(&["stopped; the same command goes on"]);
     broken.zagros(GRID).expect(0);
-    assert_eq!(outcome(&broken), outcome(&whole));
+    assert_eq!(outcome(broken), table);
     // A trial that was measured is not trained again.
-    assert_eq!(runs_of(&folder(&broken).join("trial-000")), 1);
+    assert_eq!(runs_of(&folder(broken).join("trial-000")), 1);
 }
 
 #[test]
 fn halving_trains_only_the_best_on_and_from_where_they_were() {
     let fixture = fixture(6_000);
-    let halving = [
-        "sweep",
-        "job.toml",
-        "--random",
-        "embedding.optimizer.lr=1e-4..1.0:log",
-        "--trials",
-        "4",
-        "--halving",
-        "--metric",
-        "logloss",
-        "--set",
-        "train.max_steps=18",
-    ];
-    fixture.zagros(halving).expect(0);
+    let halving = ["sweep", "job.toml", "--trials", "4", "--halving", "--metric", "logloss", "--random"];
+    let more = ["embedding.optimizer.lr=1e-4..1.0:log", "--set", "train.max_steps=18"];
+    fixture.zagros([&halving[..], &more].concat()).expect(0);
     let trials = report(&fixture)["trials"].as_array().expect("trials").clone();
     let rungs: Vec<u64> = trials.iter().map(|trial| trial["rungs"].as_u64().expect("a number")).collect();
     assert_eq!(rungs, [3, 2, 1, 1], "{trials:?}");
@@ -141,8 +133,4 @@ fn what_cannot_be_swept_is_refused() {
     refused(&["--grid", "embedding.dim=8", "--set", "data.validation_share=0"], &["validation_share"]);
     refused(&["--grid", "embeding.dim=8"], &["did you mean"]);
     refused(&["--grid", "embedding.dim=2..8"], &["is a range, and a grid needs values"]);
-    fixture.zagros(GRID).expect(0);
-    refused(&["--grid", "embedding.dim=2,4"], &["holds another sweep", "--folder FOLDER"]);
-    let changed = [&GRID[1..], &["--set", "train.batch_size=128"]].concat();
-    fixture.zagros([&["sweep"], &changed[..]].concat()).expect(2).says(&["learns differently"]);
 }

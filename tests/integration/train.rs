@@ -2,17 +2,18 @@
 
 use serde_json::Value;
 
-use zagros_tests::repository;
+use zagros_tests::{assert_contains, repository};
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 #[test]
 fn a_run_reports_measures_beside_the_best_and_leaves_a_run_folder() {
     let fixture = Fixture::new(20_000);
     let run = fixture.zagros(["train", "job.toml"]).expect(0);
-    for text in ["test AUC", "best reachable", "samples/s", "rows created", "run folder", "zagros eval"] {
-        assert!(run.stdout.contains(text), "no {text:?} in:\n{}", run.stdout);
-    }
+    assert_contains(
+        &run.stdout,
+        &["test AUC", "best reachable", "samples/s", "rows created", "run folder", "zagros eval"],
+    );
     let folder = fixture.run_folder();
     for file in ["job.toml", "metrics.jsonl", "summary.json", "model/manifest.json", "model/dense.safetensors"] {
         assert!(folder.join(file).is_file(), "no {file}");
@@ -23,51 +24,40 @@ fn a_run_reports_measures_beside_the_best_and_leaves_a_run_folder() {
     assert_eq!((&summary["samples"], &summary["cost"]["samples"]), (&Value::from(20_000), &Value::from(20_000)));
     assert!(summary["cost"]["cpu_us_per_sample"].as_f64().is_some_and(|cost| cost > 0.0), "{summary}");
     assert!(run.stdout.contains("µs of CPU a sample in this process"), "{}", run.stdout);
+    gives_the_same_measures_on_any_number_of_servers(&fixture);
 }
 
-#[test]
-fn eval_of_the_saved_model_gives_the_measures_of_the_training() {
-    let fixture = Fixture::new(10_000);
-    fixture.zagros(["train", "job.toml"]).expect(0);
-    let trained = fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
-    let folder = fixture.run_name();
+fn gives_the_same_measures_on_any_number_of_servers(fixture: &Fixture) {
     for servers in ["1", "3"] {
-        // A model saved by one server loads into any number.
-        let scored = fixture.zagros(["eval", &folder, "--json", "--set", &format!("cluster.servers={servers}")]);
-        let scored = scored.expect(0).json();
-        assert_eq!(scored["auc"].as_f64(), Some(trained), "{servers} servers");
-        assert_eq!(scored["samples"], Value::from(2_000));
+        let servers = format!("cluster.servers={servers}");
+        let scored = fixture.zagros(["eval", &fixture.run_name(), "--json", "--set", &servers]).expect(0).json();
+        assert_eq!(
+            (scored["auc"].as_f64(), scored["samples"].as_u64()),
+            (Some(fixture.auc()), Some(4_000)),
+            "{servers}"
+        );
     }
 }
 
 #[test]
-fn the_same_seed_gives_the_same_losses_and_another_seed_others() {
+fn the_resolved_job_of_a_run_trains_again_to_the_same_losses_and_another_seed_gives_others() {
     let fixture = Fixture::new(4_000);
     let mut losses = Vec::new();
-    for seed in ["train.seed=1", "train.seed=1", "train.seed=2"] {
-        fixture.zagros(["train", "job.toml", "--set", seed, "--set", "train.mode=sync"]).expect(0);
+    for seed in ["train.seed=1", "train.seed=2"] {
+        fixture.train(&[seed, "train.mode=sync"]);
         losses.push(fixture.losses());
     }
     assert_eq!(losses[0].len(), 16, "one loss per step of 256 samples");
-    assert_eq!(losses[0], losses[1]);
-    assert_ne!(losses[0], losses[2]);
-}
-
-#[test]
-fn the_resolved_job_of_a_run_trains_again_to_the_same_losses() {
-    let fixture = Fixture::new(3_000);
-    fixture.zagros(["train", "job.toml", "--set", "train.mode=sync"]).expect(0);
-    let first = fixture.losses();
-    let resolved = fixture.run_folder().join("job.toml").display().to_string();
-    fixture.zagros(["train", &resolved]).expect(0);
-    assert_eq!(fixture.losses(), first);
+    assert_ne!(losses[0], losses[1]);
+    let first = fixture.run_folders().into_iter().min().expect("a run").join("job.toml").display().to_string();
+    fixture.zagros(["train", &first]).expect(0);
+    assert_eq!(fixture.losses(), losses[0]);
 }
 
 #[test]
 fn max_steps_ends_early_and_dry_run_changes_nothing() {
     let fixture = Fixture::new(4_000);
-    let plan = fixture.zagros(["train", "job.toml", "--dry-run"]).expect(0);
-    assert!(plan.stdout.contains("memory") && plan.stdout.contains("dense weights"), "{}", plan.stdout);
+    fixture.zagros(["train", "job.toml", "--dry-run"]).expect(0).prints(&["memory", "dense weights"]);
     assert!(!fixture.path("runs").exists());
     fixture.zagros(["train", "job.toml", "--max-steps", "5"]).expect(0);
     assert_eq!(fixture.summary()["steps"], Value::from(5));
@@ -101,8 +91,8 @@ fn the_example_for_criteo_trains_on_a_file_in_its_format() {
 fn a_training_that_has_diverged_ends_with_its_own_code_and_saves_nothing() {
     let fixture = Fixture::new(20_000);
     // Without ReLU, which may die in time to save the loss.
-    let sets = ["--set", "optimizer.lr=300.0", "--set", "model={kind='ffnn', hidden=[]}"];
-    let run = fixture.zagros(["train", "job.toml"].into_iter().chain(sets)).expect(5);
+    let sets = ["optimizer.lr=300.0", "model={kind='ffnn', hidden=[]}"];
+    let run = fixture.zagros(with_sets(&["train", "job.toml"], &sets)).expect(5);
     run.says(&["training has diverged", "--fresh"]);
     assert!(!fixture.run_folder().join("model/manifest.json").exists());
 }
@@ -122,8 +112,7 @@ fn a_training_that_diverges_names_the_best_state_before_which_can_be_scored_and_
         "optimizer={kind='sgd', lr=1000.0}",
         "train.schedule={kind='linear', warmup=50000, decay=1000000}",
     ];
-    let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
-    let run = fixture.zagros(["train", "job.toml"].into_iter().chain(sets.iter().copied())).expect(5);
+    let run = fixture.zagros(with_sets(&["train", "job.toml"], &sets)).expect(5);
     let run = run.says(&["the loss is not finite", "the best state before had a validation AUC of", "`zagros eval "]);
     let summary = fixture.summary();
     assert_eq!((&summary["outcome"], &summary["complete"]), (&"diverged".into(), &false.into()));
@@ -134,8 +123,8 @@ fn a_training_that_diverges_names_the_best_state_before_which_can_be_scored_and_
     let place = words.iter().position(|word| *word == "--from").expect("the next command");
     let best = words[place + 1].trim_matches('`').to_owned();
     fixture.zagros(["eval", &best, "--json"]).expect(0);
-    let lower = ["--set", "optimizer.lr=0.001", "--set", "train.epochs=1"];
-    fixture.zagros([&["train", "job.toml", "--fresh", "--from", &best], &sets[..], &lower].concat()).expect(0);
+    let lower = [&sets[..], &["optimizer.lr=0.001", "train.epochs=1"]].concat();
+    fixture.zagros(with_sets(&["train", "job.toml", "--fresh", "--from", &best], &lower)).expect(0);
 }
 
 #[test]
@@ -154,8 +143,6 @@ fn rows_and_steps_are_shown_and_few_steps_get_a_smaller_batch() {
     let plan =
         fixture.zagros(["up", "job.toml", "--dry-run", "--set", "train.batch_size=32", "--workers", "2"]).expect(0);
     assert!(plan.stdout.contains("63 steps an epoch"), "{}", plan.stdout);
-    fixture
-        .zagros(["up", "job.toml", "--dates", "2026-11-01..02"])
-        .expect(2)
-        .says(&["names several days", "zagros train JOB --dates"]);
+    let ended = fixture.zagros(["up", "job.toml", "--dates", "2026-11-01..02"]).expect(2);
+    ended.says(&["names several days", "zagros train JOB --dates"]);
 }

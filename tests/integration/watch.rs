@@ -9,24 +9,15 @@ use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use zagros_tests::TestProgram;
+use zagros_tests::{TestProgram, assert_contains};
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, with_sets};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The codes that make a terminal show its other screen, and go back.
 const TAKE: &str = "\u{1b}[?1049h";
 const GIVE_BACK: &str = "\u{1b}[?1049l";
-const LONG: [&str; 8] = [
-    "--set",
-    "train.epochs=1000",
-    "--set",
-    "cluster.workers=2",
-    "--set",
-    "cluster.servers=2",
-    "--set",
-    "cluster.lease_seconds=20",
-];
+const LONG: [&str; 4] = ["train.epochs=1000", "cluster.workers=2", "cluster.servers=2", "cluster.lease_seconds=20"];
 
 /// A zagros on a terminal of its own.
 struct OnTerminal {
@@ -103,18 +94,15 @@ impl Drop for OnTerminal {
 #[test]
 fn a_dashboard_is_drawn_and_control_c_stops_the_run_and_gives_the_terminal_back() {
     let fixture = Fixture::new(20_000);
-    let mut run = OnTerminal::start(&fixture, &[&["up", "job.toml", "--watch"], &LONG[..]].concat());
-    for text in [TAKE, "training", "throughput:", "embedding", "measures", "splits", "log"] {
-        run.wait_for(text);
-    }
+    let mut run = OnTerminal::start(&fixture, &with_sets(&["up", "job.toml", "--watch"], &LONG));
+    [TAKE, "training", "throughput:", "embedding", "measures", "splits", "log"]
+        .iter()
+        .for_each(|text| run.wait_for(text));
     run.press("\u{3}");
     assert_eq!(run.end(), Some(130), "{}", run.shown());
     run.wait_for(GIVE_BACK);
-    let (_, after) = run
-        .shown()
-        .split_once(GIVE_BACK)
-        .map(|(before, after)| (before.to_owned(), after.to_owned()))
-        .expect("given back");
+    let shown = run.shown();
+    let (_, after) = shown.split_once(GIVE_BACK).expect("given back");
     assert!(after.contains("interrupted"), "the lines of the end are not shown:\n{after}");
 }
 
@@ -133,19 +121,17 @@ fn q_leaves_the_view_and_the_run_goes_on_with_its_lines() {
 }
 
 #[test]
-fn without_a_terminal_watch_is_refused_with_what_to_do_instead() {
-    let fixture = Fixture::new(2_000);
+fn without_a_terminal_or_a_run_there_is_nothing_to_watch() {
+    let fixture = Fixture::new(100);
+    fixture.zagros(["logs"]).expect(2).says(&["no run with logs below runs", "zagros logs RUN"]);
     for arguments in [&["up", "job.toml", "--watch"][..], &["status", "--watch"]] {
         let refused = fixture.zagros(arguments.iter().copied()).expect(2);
         refused.says(&["--watch needs a terminal", "zagros status --json"]);
     }
 }
 
-#[test]
-fn the_logs_of_a_run_are_shown_by_role_level_and_age() {
-    let fixture = Fixture::new(4_000);
-    fixture.zagros(["logs"]).expect(2).says(&["no run with logs below runs", "zagros logs RUN"]);
-    fixture.zagros(["up", "job.toml", "--set", "cluster.servers=2"]).expect(0);
+/// Of a run of the fixture's folder that has ended, with two servers.
+pub(crate) fn has_logs_by_role_level_and_age(fixture: &Fixture) {
     for name in ["coordinator", "embedding-server-0", "embedding-server-1", "dense-worker-0"] {
         let log = fixture.run_folder().join(format!("logs/{name}.log"));
         assert!(std::fs::metadata(&log).expect("a log").len() > 0, "{}", log.display());
@@ -153,9 +139,8 @@ fn the_logs_of_a_run_are_shown_by_role_level_and_age() {
     let all = fixture.zagros(["logs"]).expect(0).stdout;
     let stamps: Vec<&str> = all.lines().filter_map(|line| line.split(' ').next()).collect();
     assert!(stamps.len() > 10 && stamps.is_sorted(), "not in the order of time:\n{all}");
-    for words in ["coordinator        │ INFO training starts", "embedding server 1 │", "dense worker 0     │"] {
-        assert!(all.contains(words), "no {words:?} in\n{all}");
-    }
+    assert_contains(&all, &["coordinator        │ INFO training starts", "embedding server 1 │"]);
+    assert_contains(&all, &["dense worker 0     │"]);
     let run = fixture.run_folder();
     let run = run.to_str().expect("text");
     let server = fixture.zagros(["logs", run, "--role", "server", "--index", "1"]).expect(0).stdout;

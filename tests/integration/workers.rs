@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use rustix::process::Signal;
-use zagros_tests::{RunningCommand, signal_process};
+use zagros_tests::{RunningCommand, TestProgram, assert_contains, signal_process};
 
-use super::fixture::Fixture;
+use super::faults::pid as role_pid;
+use super::fixture::{Fixture, with_sets};
 use super::resume::losses;
 
 const COORDINATOR: [&str; 5] = ["coordinator", "--announce", "roles/coordinator.json", "--journal", "journal"];
@@ -36,8 +37,7 @@ impl<'a> RoleProcesses<'a> {
         let mut roles = Self { fixture, coordinator: "cluster.coordinator=127.0.0.1:0".to_owned(), others: Vec::new() };
         let mut coordinator = roles.role(arguments, sets);
         coordinator.wait_for_line("announced");
-        let outcome = fixture.read_json("roles/coordinator.json");
-        roles.coordinator = format!("cluster.coordinator={}", outcome["address"].as_str().expect("an address"));
+        roles.coordinator = format!("cluster.coordinator={}", address(fixture, "coordinator", "address"));
         let servers = ["0", "1"].map(|index| {
             let announce = format!("roles/server-{index}.json");
             roles.role(&["embedding-server", "--index", index, "--announce", &announce], sets)
@@ -74,6 +74,18 @@ impl<'a> RoleProcesses<'a> {
     }
 }
 
+/// Starts a role, which announces itself in `roles` by its arguments.
+pub(crate) fn start_role(fixture: &Fixture, program: TestProgram, arguments: &[&str], sets: &[&str]) -> RunningCommand {
+    let announce = format!("roles/{}.json", arguments.join(""));
+    let command = [arguments, &["--config", "job.toml", "--announce", &announce]].concat();
+    fixture.start_program(program, with_sets(&command, sets))
+}
+
+/// An address that a role has announced.
+pub(crate) fn address(fixture: &Fixture, role: &str, key: &str) -> String {
+    fixture.read_json(&format!("roles/{role}.json"))[key].as_str().expect("an address").to_owned()
+}
+
 pub(crate) fn pid(fixture: &Fixture, announced: &str) -> u32 {
     let outcome = fixture.read_json(announced);
     outcome["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
@@ -85,15 +97,14 @@ fn sums_over_nccl_are_refused_before_anything_is_trained() {
     let fixture = Fixture::new(100);
     let sets = ["--workers", "2", "--set", "cluster.collective=nccl"];
     let run = fixture.zagros(["up", "job.toml"].into_iter().chain(sets)).expect(2);
-    for outcome in ["cluster.collective = \"nccl\": ", "or use cluster.collective = \"gloo\"", "docs/nccl.md"] {
-        assert!(run.stderr.contains(outcome), "no {outcome} in {}", run.stderr);
-    }
+    assert_contains(&run.stderr, &["cluster.collective = \"nccl\": ", "or use cluster.collective = \"gloo\""]);
+    assert_contains(&run.stderr, &["docs/nccl.md"]);
 }
 
 #[test]
 fn two_workers_learn_what_one_learns_and_only_the_first_reports() {
     let fixture = Fixture::new(20_000);
-    let auc = || fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
+    let auc = || fixture.auc();
     fixture.zagros(["up", "job.toml", "--servers", "2", "--set", "train.epochs=2"]).expect(0);
     let (alone, samples) = (auc(), fixture.summary()["samples"].clone());
     // The global batch stays what it was.
@@ -131,7 +142,7 @@ fn a_worker_that_runs_dry_steps_along_and_every_row_is_trained_once() {
     // The worker with 5,000 rows makes 20 steps of 256 an epoch, the other one its 4 beside them; one with all makes 24.
     let steps = fixture.summary()["steps"].as_u64().expect("a count");
     assert!([20 + 20, 20 + 24, 24 + 24].contains(&steps), "{steps} steps; {}", run.stderr);
-    assert!(fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC") > 0.6);
+    assert!(fixture.auc() > 0.6);
 }
 
 #[test]
@@ -148,14 +159,6 @@ fn a_batch_of_one_worker_that_is_no_number_ends_all_and_names_it() {
     let run = fixture.zagros(arguments.into_iter().chain(sets)).expect(5);
     // That worker says so, and the other one names it.
     run.says(&[": loss or gradients of dense worker", ": the loss is not finite"]);
-}
-
-#[test]
-fn workers_without_a_row_among_them_say_so() {
-    let fixture = Fixture::new(100);
-    fixture.write("train.txt", "\n\n");
-    let run = fixture.zagros(["up", "job.toml", "--workers", "2"]).expect(3);
-    run.says(&["train.txt", "no rows", "data.train"]);
 }
 
 /// As on Kubernetes, when a node is drained: another process joins in its place. Worker 0 stands still meanwhile, so
@@ -182,24 +185,11 @@ fn a_worker_that_is_asked_to_end_comes_back_and_every_sample_is_trained_once() {
 }
 
 #[test]
-fn synchronous_workers_write_the_same_losses_in_every_run() {
-    let fixture = Fixture::new(8_000);
-    let losses = || {
-        fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2", "--set", "train.mode=sync"]).expect(0);
-        fixture.losses()
-    };
-    let first = losses();
-    assert!(!first.is_empty());
-    assert_eq!(first, losses());
-}
-
-#[test]
 fn a_worker_that_is_asked_to_end_leaves_and_every_sample_is_trained_once() {
     let fixture = Fixture::new(20_000);
-    let sets = ["--set", "train.epochs=10", "--set", "cluster.min_workers=2"];
-    let mut run = fixture.start(["up", "job.toml", "--workers", "3"].into_iter().chain(sets));
-    run.wait_for_line("epoch 1/");
-    signal_process(super::faults::pid(&fixture, "dense-worker-2"), Signal::TERM);
+    let sets = ["train.epochs=10", "cluster.min_workers=2"];
+    let mut run = fixture.start_until("epoch 1/", with_sets(&["up", "job.toml", "--workers", "3"], &sets));
+    signal_process(role_pid(&fixture, "dense-worker-2"), Signal::TERM);
     run.wait_for_line("training continues after step");
     run.finish().expect(0).says(&["with dense workers 0, 1"]);
     let summary = fixture.summary();
@@ -210,17 +200,15 @@ fn a_worker_that_is_asked_to_end_leaves_and_every_sample_is_trained_once() {
 fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
     let fixture = Fixture::new(8_000);
     let sets = ["train.mode=sync", "train.epochs=4", "checkpoint.every_steps=20"];
-    let up = || {
-        let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-        fixture.start(["up", "job.toml", "--servers", "2", "--workers", "2"].into_iter().chain(sets))
-    };
+    let up = || fixture.start(with_sets(&["up", "job.toml", "--servers", "2", "--workers", "2"], &sets));
     up().finish().expect(0);
     let (whole, evaluation) = (losses(&fixture).0, fixture.summary()["evaluation"].clone());
+    assert!(!whole.is_empty());
     for lost in [1, 0] {
         let mut run = up();
         run.wait_for_line("checkpoint after step");
         let process = format!("dense-worker-{lost}");
-        signal_process(super::faults::pid(&fixture, &process), Signal::KILL);
+        signal_process(role_pid(&fixture, &process), Signal::KILL);
         run.wait_for_line("the run goes back to its newest checkpoint");
         run.wait_for_line("going on after step");
         run.finish().expect(0);
@@ -232,29 +220,18 @@ fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
 #[test]
 fn a_worker_that_is_killed_or_stands_still_is_named_by_the_other() {
     let fixture = Fixture::new(4_000);
-    for (signal, lost) in [(Signal::KILL, 1), (Signal::KILL, 0), (Signal::STOP, 1)] {
-        let sets = ["train.epochs=1000", "cluster.timeout_seconds=5"];
+    let hybrid = [("hybrid", Signal::KILL, 1), ("hybrid", Signal::KILL, 0), ("hybrid", Signal::STOP, 1)];
+    for (mode, signal, lost) in hybrid.into_iter().chain([("async", Signal::KILL, 1)]) {
+        let mode = format!("train.mode={mode}");
+        let sets = [mode.as_str(), "train.epochs=1000", "cluster.timeout_seconds=5"];
         let (roles, [mut first, second]) = RoleProcesses::start(&fixture, &sets);
         first.wait_for_line("step ");
         signal_process(roles.worker(lost), signal);
         let (left, name) = if lost == 1 { (first, "dense worker 1") } else { (second, "dense worker 0") };
         let started = Instant::now();
         left.finish().expect(4).says(&[name]);
-        println!("{name} got {signal:?}: the other ended after {:.1?}", started.elapsed());
+        println!("{mode}: {name} got {signal:?}: the other ended after {:.1?}", started.elapsed());
     }
-}
-
-#[test]
-fn an_interrupted_cluster_of_workers_ends_together_with_what_there_is() {
-    let fixture = Fixture::new(4_000);
-    let arguments = ["up", "job.toml", "--servers", "2", "--workers", "2", "--set", "train.epochs=1000"];
-    let mut run = fixture.start(arguments);
-    run.wait_for_line("step ");
-    run.signal(Signal::INT);
-    run.finish().expect(130);
-    let summary = fixture.summary();
-    assert_eq!(summary["outcome"], "interrupted");
-    assert!(fixture.run_folder().join("model/manifest.json").is_file());
 }
 
 #[test]

@@ -71,6 +71,13 @@ impl FinishedCommand {
             .unwrap_or_else(|error| panic!("{error}: no JSON: {}{}", self.stdout, self.stderr))
     }
 
+    /// Fails the test unless standard output holds each text.
+    #[track_caller]
+    pub fn prints(self, texts: &[&str]) -> Self {
+        assert_contains(&self.stdout, texts);
+        self
+    }
+
     /// Fails the test unless standard error holds each text.
     #[track_caller]
     pub fn says(self, texts: &[&str]) -> Self {
@@ -80,6 +87,14 @@ impl FinishedCommand {
             assert!(flat.contains(&flatten(text)), "no {text:?} in:\n{}", self.stderr);
         }
         self
+    }
+}
+
+/// Fails the test unless a text holds each part.
+#[track_caller]
+pub fn assert_contains(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
 }
 
@@ -158,9 +173,15 @@ impl RunningCommand {
         signal_process(self.child.id(), signal);
     }
 
+    /// As Ctrl-C does. Fails the test unless the process ends with the code of that.
+    #[track_caller]
+    pub fn interrupt(self) -> FinishedCommand {
+        self.signal(Signal::INT);
+        self.finish().expect(130)
+    }
+
     /// The process may have ended by itself.
     pub fn kill(mut self) {
-        // It may be gone.
         let _ = self.child.kill();
         self.child.wait().expect("the process is waited for");
     }

@@ -3,5 +3,7 @@
 mod binary;
 mod files;
 
-pub use binary::{FinishedCommand, RunningCommand, TestProgram, signal_process, zagros, zagros_bench, zagros_in};
+pub use binary::{
+    FinishedCommand, RunningCommand, TestProgram, assert_contains, signal_process, zagros, zagros_bench, zagros_in,
+};
 pub use files::{dashboards, files_that_end_in, prometheus_tool, read, real_data, repository, short, sources};

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 use zagros_rows::cold::{LogCounts, LogStore};
-use zagros_shell::{Exit, Failure};
+use zagros_shell::{Exit, Failure, OrFailure};
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableCounts, TableSet};
 use zagros_zip::ZipEq;
 
-use super::table::{DIM, TableCase, TableFigures, table_failure, thread_failure};
+use super::table::{DIM, TableCase, TableFigures, thread_failure};
 use crate::args::IdLaw;
 
 pub(super) struct CheckedBatches<'a> {
@@ -63,7 +63,7 @@ impl CheckedBatches<'_> {
                 let mut buffers = RequestBuffers::new();
                 for ids in taken {
                     let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
-                    tables.enter().bring_in(&[part], &mut buffers).map_err(table_failure)?;
+                    tables.enter().bring_in(&[part], &mut buffers).or_exit(Exit::Storage)?;
                 }
                 Ok(())
             });
@@ -92,7 +92,7 @@ impl CheckedBatches<'_> {
             spent.beside += seconds(ClockId::ThreadCPUTime) - own;
             let started = Instant::now();
             let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids }];
-            self.tables.lookup(&parts, LookupMode::Train, &mut weights, &mut buffers).map_err(table_failure)?;
+            self.tables.lookup(&parts, LookupMode::Train, &mut weights, &mut buffers).or_exit(Exit::Storage)?;
             spent.wall += started.elapsed().as_secs_f64();
             let own = seconds(ClockId::ThreadCPUTime);
             self.ledger.check_weights(&numbers, &weights)?;
@@ -239,7 +239,7 @@ impl PushCounts {
         let gradients = vec![1.0; ids.len() * DIM];
         tables.advance_clock(step, 0);
         let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
-        tables.push(&[part], &gradients, step, buffers).map_err(table_failure)?;
+        tables.push(&[part], &gradients, step, buffers).or_exit(Exit::Storage)?;
         numbers.iter().for_each(|number| self.pushes[*number as usize] += 1);
         Ok(())
     }
@@ -263,7 +263,7 @@ impl PushCounts {
         for numbers in all.chunks(CHUNK) {
             let mut weights = vec![f32::NAN; numbers.len() * DIM];
             let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &row_ids(numbers) }];
-            tables.lookup(&parts, LookupMode::Read, &mut weights, &mut buffers).map_err(table_failure)?;
+            tables.lookup(&parts, LookupMode::Read, &mut weights, &mut buffers).or_exit(Exit::Storage)?;
             self.check_weights(numbers, &weights)?;
         }
         Ok(())

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 use zagros_shell::{Exit, Failure};
-use zagros_table::{ColdError, TableError};
 
 use crate::args::IdLaw;
 
@@ -49,14 +48,6 @@ pub(super) struct TableFigures {
     pub(super) evicted: u64,
     /// Bytes written to files for each byte of rows that left, since the table was empty. 0 if none left.
     pub(super) write_amplification: f64,
-}
-
-pub(super) fn table_failure(error: TableError) -> Failure {
-    Failure::from_error(Exit::Storage, error)
-}
-
-pub(super) fn disk_failed(error: ColdError) -> Failure {
-    Failure::from_error(Exit::Storage, error)
 }
 
 pub(super) fn thread_failure(thread: &str) -> Failure {

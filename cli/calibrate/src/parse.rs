@@ -14,7 +14,7 @@ use parquet::schema::types::Type;
 use tempfile::TempDir;
 use zagros_cost::ParseRates;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_ingest::{Batch, BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files};
+use zagros_ingest::{Batch, BatchStream, DataPart, find_files};
 use zagros_job::{Job, Overrides};
 use zagros_shell::{Exit, Failure, OrFailure};
 use zagros_zip::ZipEq;
@@ -49,14 +49,7 @@ fn rate(format: &str, file: &Path) -> Result<f64, Failure> {
     let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
     let failed = |error| Failure::from_error(Exit::Internal, error);
     let found = find_files(&job, &job.data.train).map_err(failed)?;
-    let options = StreamOptions {
-        part: DataPart::Train,
-        epoch: 0,
-        start: StreamStart::default(),
-        bad_rows: 0,
-        cancel: Default::default(),
-    };
-    let mut stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&found))).map_err(failed)?;
+    let mut stream = BatchStream::open_files(&job, DataPart::Train, &found).map_err(failed)?;
     for batch in &mut stream {
         std::hint::black_box(batch.map_err(failed)?);
     }

@@ -186,43 +186,46 @@ mod tests {
         assert!(advice(&device).starts_with("a faster device"), "{}", advice(&device));
         let slow_parser = forecast(&[], CLUSTER, |calibration, _| calibration.parse.criteo = 1e6);
         assert_eq!(slow_parser.limits.bottleneck(), Some(&RateLimit::Parsers));
-        let slow_rows = forecast(&[], CLUSTER, |calibration, _| {
-            calibration.rows.iter_mut().for_each(|row| row.server_push = 1e6);
-        });
+        let slow_rows = forecast(&[], CLUSTER, |calibration, _| slow_push(calibration, 1e6));
         assert_eq!(slow_rows.limits.bottleneck(), Some(&RateLimit::Servers));
-        let thin = CLUSTER.replace("memory = '256GiB'", "memory = '256GiB'\nnetwork_gbit = 0.01");
         let network = RateLimit::Network { group: "rows".to_owned() };
-        assert_eq!(forecast(&[], &thin, |_, _| ()).limits.bottleneck(), Some(&network));
-        let far = CLUSTER.replace("memory = '256GiB'", "memory = '256GiB'\nround_trip_us = 1000000");
-        assert_eq!(forecast(&[], &far, |_, _| ()).limits.bottleneck(), Some(&RateLimit::RoundTrips));
+        for (more, limit) in [("network_gbit = 0.01", network), ("round_trip_us = 1000000", RateLimit::RoundTrips)] {
+            assert_eq!(forecast(&[], &of_servers(more), |_, _| ()).limits.bottleneck(), Some(&limit));
+        }
     }
+
+    fn slow_push(calibration: &mut Calibration, cost: f64) {
+        calibration.rows.iter_mut().for_each(|row| row.server_push = cost);
+    }
+
+    /// The cluster, whose machines of servers have one more key.
+    fn of_servers(more: &str) -> String {
+        CLUSTER.replace("memory = '256GiB'", &format!("memory = '256GiB'\n{more}"))
+    }
+
+    const ONE: &str = "[[group]]\nname = 'here'\ncores = 2\nmemory = '8GiB'\nworkers = 1\n";
 
     #[test]
     fn sync_waits_for_the_servers_and_hybrid_does_not() {
-        let slow = CLUSTER.replace("memory = '256GiB'", "memory = '256GiB'\nround_trip_us = 20000");
+        let slow = of_servers("round_trip_us = 20000");
         let rate = |mode: &str| forecast(&[mode], &slow, |_, _| ()).samples_per_second();
         assert!(rate("train.mode=hybrid") > 1.3 * rate("train.mode=sync"));
     }
 
     #[test]
     fn one_process_has_all_roles_and_no_bytes_on_a_network() {
-        let one = "[[group]]\nname = 'here'\ncores = 2\nmemory = '8GiB'\nworkers = 1\n";
-        let plan = forecast(&[], one, |_, _| ());
+        let plan = forecast(&[], ONE, |_, _| ());
         assert_eq!((plan.stages.server_cpu(), plan.scaling.workers), (0.0, 1.0));
-        assert!(
-            !plan.limits.rates.iter().any(|(limit, _)| matches!(limit, RateLimit::Network { .. } | RateLimit::Servers))
-        );
-        let separate = forecast(&[], &one.replace("workers = 1", "workers = 1\nservers = 1"), |_, _| ());
-        assert!(
-            separate.cpu_per_sample() > plan.cpu_per_sample() && separate.stages.of_stage(PlanStage::ServerApply) > 0.0
-        );
+        let is_remote = |limit: &RateLimit| matches!(limit, RateLimit::Network { .. } | RateLimit::Servers);
+        assert!(!plan.limits.rates.iter().any(|(limit, _)| is_remote(limit)));
+        let separate = forecast(&[], &ONE.replace("workers = 1", "workers = 1\nservers = 1"), |_, _| ());
+        assert!(separate.cpu_per_sample() > plan.cpu_per_sample());
+        assert!(separate.stages.of_stage(PlanStage::ServerApply) > 0.0);
     }
 
     #[test]
     fn workers_stop_paying_where_the_servers_are_full() {
-        let few = forecast(&[], CLUSTER, |calibration, _| {
-            calibration.rows.iter_mut().for_each(|row| row.server_push = 2000.0);
-        });
+        let few = forecast(&[], CLUSTER, |calibration, _| slow_push(calibration, 2000.0));
         let many = forecast(&[], CLUSTER, |_, _| ());
         assert!(few.scaling.workers < many.scaling.workers, "{} {}", few.scaling.workers, many.scaling.workers);
         assert!(few.scaling.workers >= 1.0);
@@ -261,8 +264,7 @@ mod tests {
         assert_eq!(streamed.stages.exposed_stream, 0.0);
         assert!(streamed.stages.server_cpu() > resident.stages.server_cpu());
         assert!(streamed.stages.dense_step < resident.stages.dense_step);
-        let one = "[[group]]\nname = 'here'\ncores = 2\nmemory = '8GiB'\nworkers = 1\n";
-        let here = forecast(&["train.weights=streamed"], one, |_, _| ());
+        let here = forecast(&["train.weights=streamed"], ONE, |_, _| ());
         assert!(here.stages.of_stage(PlanStage::Stream) > 0.0 && here.stages.server_cpu() == 0.0);
     }
 
@@ -312,12 +314,8 @@ mod tests {
         let mut job = job(&[]);
         let data = DataShape::from_job(&job);
         job.model = zagros_job::Model::TorchScript { file: "net.pt".into(), sha256: String::new(), trust: true };
-        let inputs = ForecastInputs {
-            job: &job,
-            data: &data,
-            calibration: &Calibration::default(),
-            machines: &machines(CLUSTER),
-        };
+        let (calibration, machines) = (Calibration::default(), machines(CLUSTER));
+        let inputs = ForecastInputs { job: &job, data: &data, calibration: &calibration, machines: &machines };
         assert!(matches!(Forecast::new(inputs), Err(CostError::UnknownNetwork)));
     }
 

@@ -146,7 +146,9 @@ impl StageTimes {
             cpu.push((PlanStage::ServerLookup, (rows.server_lookup + server_step) * server_core));
             cpu.push((PlanStage::ServerApply, (rows.server_push + server_step) * server_core));
         }
-        let link = worker.bytes_per_second.min(calibration_or(worker, calibration));
+        // The processor moves no more bytes than over loopback.
+        let loopback = calibration.wire.bytes_per_second * worker.core_speed * worker.cores.max(1.0);
+        let link = worker.bytes_per_second.min(loopback);
         let reduce =
             reduce_bytes / link + reduce_trips(work, workers) * (worker.round_trip + trip(calibration)) / work.batch;
         let exposed_reduce = Self::exposed_reduce(reduce, dense.wall);
@@ -234,11 +236,6 @@ fn reduce_trips(work: &SampleWork, workers: f64) -> f64 {
 
 fn trip(calibration: &Calibration) -> f64 {
     calibration.wire.round_trip_us * 1e-6
-}
-
-/// What one connection of a machine reaches: the processor moves no more bytes than over loopback.
-fn calibration_or(group: &MachineGroup, calibration: &Calibration) -> f64 {
-    calibration.wire.bytes_per_second * group.core_speed * group.cores.max(1.0)
 }
 
 fn parse_rate(format: &Format, calibration: &Calibration) -> f64 {

@@ -228,17 +228,16 @@ mod tests {
 
     #[test]
     fn advice_is_added_to_the_help() {
-        let failure =
-            Failure::with_help(Exit::Cluster, "it was killed", "did memory run out?").with_advice("start it again");
-        let help = failure.report.help().map(|help| help.to_string());
-        assert_eq!(
-            (failure.exit_status(), help.as_deref()),
-            (Exit::Cluster, Some("did memory run out?; start it again"))
-        );
-        assert_eq!(failure.report.to_string(), "it was killed");
-        let chain = Failure::from_error(Exit::Internal, Outermost(Outer { source: Inner })).with_advice("make room");
-        assert_eq!(chain.report.to_string(), "the run failed: cannot save: the disk is full");
-        assert_eq!(chain.report.help().map(|help| help.to_string()).as_deref(), Some("make room"));
+        let killed = Failure::with_help(Exit::Cluster, "it was killed", "did memory run out?");
+        let chain = Failure::from_error(Exit::Internal, Outermost(Outer { source: Inner }));
+        for (failure, advice, exit, what, help) in [
+            (killed, "start it again", Exit::Cluster, "it was killed", "did memory run out?; start it again"),
+            (chain, "make room", Exit::Internal, "the run failed: cannot save: the disk is full", "make room"),
+        ] {
+            let failure = failure.with_advice(advice);
+            assert_eq!((failure.exit_status(), failure.report.to_string()), (exit, what.to_owned()));
+            assert_eq!(failure.report.help().unwrap().to_string(), help);
+        }
     }
 
     struct Broken(ErrorKind);

@@ -49,46 +49,30 @@ mod tests {
     use super::*;
     use zagros_job::Overrides;
 
-    fn job() -> Job {
+    #[test]
+    fn folders_are_made_or_refused_before_training_where_they_are_used() {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n";
-        Job::parse(text, "job.toml".as_ref(), &Overrides::none()).unwrap()
-    }
-
-    fn warning(job: &Job) -> Option<String> {
-        check_folders(job).err().map(|failure| format!("{failure:?}"))
-    }
-
-    #[test]
-    fn an_impossible_folder_is_reported_before_training() {
-        let mut job = job();
-        job.checkpoint.folder = Some("gs://models".to_owned());
-        let scheme = warning(&job).expect("refused");
-        assert!(scheme.contains("Usage") && scheme.contains("only s3:// and file:// are supported"), "{scheme}");
-        let file = tempfile::NamedTempFile::new().unwrap();
-        job.checkpoint.folder = Some(file.path().join("below").display().to_string());
-        let below = warning(&job).expect("refused");
-        assert!(below.contains("Storage") && below.contains("`checkpoint.folder`"), "{below}");
-    }
-
-    #[test]
-    fn an_unused_folder_is_not_checked() {
-        let mut job = job();
-        assert_eq!(warning(&job), None);
-        job.checkpoint.folder = Some("gs://models".to_owned());
-        job.checkpoint.keep = 0;
-        assert_eq!(warning(&job), None);
-        job.output.model_folder = Some("gs://models".to_owned());
-        assert!(warning(&job).is_some_and(|warning| warning.contains("`output.model_folder`")));
-        job.output.save_model = false;
-        assert_eq!(warning(&job), None);
-    }
-
-    #[test]
-    fn a_missing_folder_is_made() {
-        let (mut job, folder) = (job(), tempfile::tempdir().unwrap());
-        let folder = folder.path().join("checkpoints");
-        job.checkpoint.folder = Some(folder.display().to_string());
-        assert_eq!(warning(&job), None);
-        assert!(folder.is_dir());
+        let job = Job::parse(text, "job.toml".as_ref(), &Overrides::none()).unwrap();
+        let (file, folder) = (tempfile::NamedTempFile::new().unwrap(), tempfile::tempdir().unwrap());
+        let (below, missing) = (file.path().join("below"), folder.path().join("checkpoints"));
+        let (below, missing) = (below.display().to_string(), missing.display().to_string());
+        let other = Some("gs://models");
+        for (checkpoints, keep, model, save_model, problems) in [
+            (None, 2, None, true, &[][..]),
+            (other, 2, None, true, &["Usage", "only s3:// and file:// are supported"]),
+            (other, 0, None, true, &[]),
+            (Some(below.as_str()), 2, None, true, &["Storage", "`checkpoint.folder`"]),
+            (Some(missing.as_str()), 2, None, true, &[]),
+            (None, 2, other, true, &["`output.model_folder`"]),
+            (None, 2, other, false, &[]),
+        ] {
+            let mut job = job.clone();
+            (job.checkpoint.folder, job.checkpoint.keep) = (checkpoints.map(str::to_owned), keep);
+            (job.output.model_folder, job.output.save_model) = (model.map(str::to_owned), save_model);
+            let found = check_folders(&job).err().map(|failure| format!("{failure:?}")).unwrap_or_default();
+            let has_all = problems.iter().all(|problem| found.contains(problem));
+            assert!(has_all && found.is_empty() == problems.is_empty(), "{checkpoints:?} {keep} {model:?}: {found}");
+        }
+        assert!(Path::new(&missing).is_dir());
     }
 }

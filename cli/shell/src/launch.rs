@@ -19,6 +19,8 @@ mod restart;
 mod row_folders;
 mod stop;
 mod supervise;
+#[cfg(test)]
+mod testing;
 mod wanted;
 
 pub use self::addresses::{RoleAddresses, reachable_address};

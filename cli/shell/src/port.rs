@@ -74,11 +74,8 @@ mod tests {
     #[test]
     fn a_port_that_other_machines_reach_needs_proof_or_the_wish_of_the_job() {
         for quiet in ["127.0.0.1:7700", "127.8.8.8:1", "[::1]:7700"] {
-            assert_eq!(
-                RolePort::Coordinator.exposure(quiet.parse().unwrap(), false, false),
-                PortExposure::Guarded,
-                "{quiet}"
-            );
+            let exposure = RolePort::Coordinator.exposure(quiet.parse().unwrap(), false, false);
+            assert_eq!(exposure, PortExposure::Guarded, "{quiet}");
         }
         for open in ["0.0.0.0:7700", "[::]:7700", "10.0.0.7:7700"] {
             let exposure =

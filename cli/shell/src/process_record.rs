@@ -133,19 +133,4 @@ mod tests {
         let text = std::fs::read_to_string(run.path().join(FILE)).unwrap();
         assert!(text.contains("\"event\":\"ended\",\"how\":\"was killed by signal 9\""), "{text}");
     }
-
-    #[test]
-    fn an_announcement_is_read_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("roles/coordinator.json");
-        assert_eq!(Announcement::read(&path), None);
-        let announced = Announcement {
-            role: "coordinator".into(),
-            pid: 7,
-            address: "127.0.0.1:1".into(),
-            admin: "127.0.0.1:2".into(),
-        };
-        announced.write(&path).unwrap();
-        assert_eq!(Announcement::read(&path), Some(announced));
-    }
 }

@@ -16,8 +16,9 @@ const CLUSTER: &str = "[[group]]\nname = 'compute'\ncount = 4\ncores = 32\nmemor
 const PERSIA: &str = include_str!("../../../examples/clusters/persia-100t.toml");
 const TODAY: &str = include_str!("../../../examples/clusters/today-100t.toml");
 
-/// Lian et al. 2022, read from the figure "model scalability": millions of samples a second by 10¹² parameters.
-const HYBRID: [(f64, f64); 5] = [(6.25, 1.79), (12.5, 1.86), (25.0, 1.88), (50.0, 1.82), (100.0, 1.91)];
+/// Lian et al. 2022, read from the figure "model scalability": millions of samples a second by parameters.
+const HYBRID: [(&str, f64); 5] =
+    [("6.25e12", 1.79), ("12.5e12", 1.86), ("25e12", 1.88), ("50e12", 1.82), ("1e14", 1.91)];
 /// With 100 · 10¹² parameters.
 const SYNC: f64 = 0.72;
 const ASYNC: f64 = 2.15;
@@ -30,11 +31,12 @@ fn run(text: &str) -> SimReport {
     simulate(&scenario(text)).unwrap()
 }
 
-/// Millions of samples a second.
-fn rate(scenario: &Scenario) -> f64 {
-    simulate(scenario).unwrap().samples_per_second / 1e6
+/// The run with this one value.
+fn varied(base: &Scenario, text: &str) -> SimReport {
+    simulate(&WhatIf::parse(text).unwrap().varied_scenarios(base).next().unwrap().1).unwrap()
 }
 
+#[track_caller]
 fn near(found: f64, expected: f64, part: f64) {
     assert!((found / expected - 1.0).abs() <= part, "{found} instead of {expected}");
 }
@@ -58,10 +60,8 @@ fn one_worker_without_staleness_takes_the_sum_of_its_stages() {
 
 #[test]
 fn a_thin_network_passes_exactly_its_bytes() {
-    let thin = CLUSTER.replace(
-        "count = 3\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100",
-        "cores = 32\nmemory = '64GiB'\nnetwork_gbit = 0.5",
-    );
+    let machine = "cores = 32\nmemory = '64GiB'\nnetwork_gbit =";
+    let thin = CLUSTER.replace(&format!("count = 3\n{machine} 100"), &format!("{machine} 0.5"));
     let report = run(&thin);
     let work = scenario(&thin).work;
     near(report.samples_per_second, 0.5e9 / 8.0 / work.bytes_up.max(work.bytes_down), 0.01);
@@ -71,13 +71,9 @@ fn a_thin_network_passes_exactly_its_bytes() {
 
 #[test]
 fn a_slow_machine_slows_a_group_to_its_own_speed_and_asynchronous_workers_by_its_part() {
-    let slow =
-        "[[group]]\nname = 'slow'\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100\nworkers = 1\ncore_speed = 0.5\n";
-    let one_less = CLUSTER.replace(
-        "count = 4\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100\nworkers = 2",
-        "count = 7\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100\nworkers = 1",
-    );
-    let with_slow = format!("{slow}{one_less}");
+    let machine = "cores = 32\nmemory = '64GiB'\nnetwork_gbit = 100\nworkers =";
+    let one_less = CLUSTER.replace(&format!("count = 4\n{machine} 2"), &format!("count = 7\n{machine} 1"));
+    let with_slow = format!("[[group]]\nname = 'slow'\n{machine} 1\ncore_speed = 0.5\n{one_less}");
     let all_fast = with_slow.replace("core_speed = 0.5", "core_speed = 1.0");
     let rate = |text: &str, mode: &str| {
         let text = text.replace("batch_size", &format!("mode = '{mode}'\nbatch_size"));
@@ -171,7 +167,7 @@ fn what_is_varied_is_one_value() {
     assert!(refused("zzz=1").contains("the keys are workers, servers"));
     assert!(refused("staleness=0.5").contains("--what-if staleness=0.5"));
     assert!(refused("staleness").contains("such as staleness=0,1,4"));
-    let one = |key: &str| simulate(&WhatIf::parse(key).unwrap().varied_scenarios(&base).next().unwrap().1).unwrap();
+    let one = |key: &str| varied(&base, key);
     assert!(one("network_gbit=0.2").samples_per_second < one("network_gbit=100").samples_per_second);
     assert!(one("round_trip_us=100000").samples_per_second < one("round_trip_us=10").samples_per_second);
     assert!(one("parameters=1e13").too_little_memory.is_some() && one("parameters=1e9").too_little_memory.is_none());
@@ -242,21 +238,18 @@ fn streamed_weights_hide_behind_a_long_step_and_bound_a_short_one() {
 fn persias_capacity_test_is_simulated_within_a_fifth() {
     let persia = scenario(PERSIA);
     assert_eq!((persia.worker_count(), persia.server_count()), (64, 30));
-    let sweep = WhatIf::parse("parameters=6.25e12,12.5e12,25e12,50e12,1e14").unwrap();
-    let rates: Vec<f64> = sweep.varied_scenarios(&persia).map(|(_, scenario)| rate(&scenario)).collect();
-    assert_eq!(rates.len(), HYBRID.len());
-    for (number, (_, published)) in HYBRID.iter().enumerate() {
-        near(rates[number], *published, 0.2);
-    }
+    let rates = HYBRID.map(|(parameters, published)| {
+        let rate = varied(&persia, &format!("parameters={parameters}")).samples_per_second / 1e6;
+        near(rate, published, 0.2);
+        rate
+    });
     // Flat: a row is as far away in a large table as in a small one.
-    let (least, most) =
-        rates.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(*rate), most.max(*rate)));
-    near(most, least, 0.03);
+    near(rates.into_iter().fold(0.0, f64::max), rates.into_iter().fold(f64::INFINITY, f64::min), 0.03);
     let hybrid = rates[4];
-    let sync = rate(&WhatIf::parse("staleness=0").unwrap().varied_scenarios(&persia).next().unwrap().1);
+    let sync = varied(&persia, "staleness=0").samples_per_second / 1e6;
     near(hybrid / sync, HYBRID[4].1 / SYNC, 0.2);
     near(hybrid / sync, 2.6, 0.2);
-    let asynchronous = rate(&scenario(&PERSIA.replace("mode = \"hybrid\"", "mode = \"async\"")));
+    let asynchronous = run(&PERSIA.replace("mode = \"hybrid\"", "mode = \"async\"")).samples_per_second / 1e6;
     near(asynchronous, ASYNC, 0.2);
     near(asynchronous / hybrid, ASYNC / HYBRID[4].1, 0.1);
 }

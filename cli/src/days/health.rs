@@ -179,13 +179,8 @@ mod tests {
 
     fn feature(missing: f64, distinct: u64, drift: f64) -> FeatureProfile {
         let distribution = ValueDistribution { bins: ColumnBins::Values(vec![]), shares: vec![missing, 1.0 - missing] };
-        FeatureProfile {
-            column: "city".to_owned(),
-            missing,
-            distinct: Some(distinct),
-            drift: Some(drift),
-            distribution,
-        }
+        let (column, distinct, drift) = ("city".to_owned(), Some(distinct), Some(drift));
+        FeatureProfile { column, missing, distinct, drift, distribution }
     }
 
     fn profile(rows: u64, positive_rate: f64, feature: FeatureProfile) -> DataProfile {

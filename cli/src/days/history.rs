@@ -220,9 +220,8 @@ mod tests {
         let profile = DataProfile { rows: 1, whole: true, positive_rate: 0.5, bad_rows: 0, features: vec![] };
         let health = DayHealth { profile, tables: vec![], reference: None, warnings: vec![] };
         for day in 1..=9 {
-            history
-                .record_day(&format!("2026-11-{day:02}"), DayRecord { health: Some(health.clone()), ..record("a") })
-                .unwrap();
+            let record = DayRecord { health: Some(health.clone()), ..record("a") };
+            history.record_day(&format!("2026-11-{day:02}"), record).unwrap();
         }
         let reference = |day: &str| history.reference_day(day).map(|(day, _)| day.clone());
         assert_eq!((reference("2026-11-01"), reference("2026-11-02")), (None, None));
@@ -271,33 +270,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut history = DayHistory::load(&job(folder.path())).unwrap();
         let days: Vec<String> = (1..=5).map(|day| format!("2026-11-{day:02}")).collect();
-        records
-            .iter()
-            .zip_eq(&days[..records.len()])
-            .for_each(|(record, day)| history.record_day(day, record.clone()).unwrap());
+        for (record, day) in records.iter().zip_eq(&days[..records.len()]) {
+            history.record_day(day, record.clone()).unwrap();
+        }
         done_count(&days, &history, |_, _, model| was_so(model))
     }
 
     #[test]
     fn days_are_done_up_to_the_first_that_is_not() {
-        let chain = [linked(None, Some("a"), 9), linked(Some("a"), Some("b"), 9), linked(Some("b"), Some("c"), 9)];
-        assert_eq!(days_done(&chain, |_| true), 3);
-        assert_eq!(days_done(&chain, |model| model != "b"), 1, "a later day was trained from the old one");
-        assert_eq!(days_done(&chain, |model| model != "a"), 0);
-    }
-
-    #[test]
-    fn a_day_from_another_model_or_without_samples_is_not_done() {
-        let broken = [linked(None, Some("a"), 9), linked(Some("a"), Some("b"), 9), linked(None, Some("c"), 9)];
-        assert_eq!(days_done(&broken, |_| true), 2);
-        let empty = [linked(None, Some("a"), 9), linked(Some("a"), Some("b"), 0)];
-        assert_eq!(days_done(&empty, |_| true), 1);
-    }
-
-    #[test]
-    fn deleted_models_are_done_if_a_later_one_is_there() {
-        let kept = [linked(None, None, 9), linked(Some("a"), None, 9), linked(Some("b"), Some("c"), 9)];
-        assert_eq!(days_done(&kept, |_| true), 3);
-        assert_eq!(days_done(&kept[..2], |_| true), 0);
+        let [none, a, b, c] = [None, Some("a"), Some("b"), Some("c")];
+        for (days, gone, done, why) in [
+            (&[(none, a, 9), (a, b, 9), (b, c, 9)][..], none, 3, "a chain"),
+            (&[(none, a, 9), (a, b, 9), (b, c, 9)], b, 1, "a later day was trained from the old one"),
+            (&[(none, a, 9), (a, b, 9), (b, c, 9)], a, 0, "the first one is gone"),
+            (&[(none, a, 9), (a, b, 9), (none, c, 9)], none, 2, "from another model"),
+            (&[(none, a, 9), (a, b, 0)], none, 1, "without samples"),
+            (&[(none, none, 9), (a, none, 9), (b, c, 9)], none, 3, "deleted models are done if a later one is there"),
+            (&[(none, none, 9), (a, none, 9)], none, 0, "and are not if none is"),
+        ] {
+            let records: Vec<_> = days.iter().map(|(from, model, samples)| linked(*from, *model, *samples)).collect();
+            assert_eq!(days_done(&records, |model| Some(model) != gone), done, "{why}");
+        }
     }
 }

@@ -164,25 +164,14 @@ mod tests {
 
     fn record(drift: Option<f64>, auc: Option<f64>) -> DayRecord {
         let distribution = ValueDistribution { bins: ColumnBins::Below(vec![]), shares: vec![0.25, 0.75] };
-        let feature =
-            FeatureProfile { column: "<price>".to_owned(), missing: 0.25, distinct: None, drift, distribution };
-        let features = vec![feature];
+        let column = "<price>".to_owned();
+        let features = vec![FeatureProfile { column, missing: 0.25, distinct: None, drift, distribution }];
         let profile = DataProfile { rows: 10, whole: true, positive_rate: 0.5, bad_rows: 0, features };
         let tables = vec![TableHealth { table: "user".to_owned(), new_ids: Some(0.125), created: 7, admitted: None }];
         let warnings = drift.map(|_| "<price>: drifts".to_owned()).into_iter().collect();
-        let evaluation = auc.map(|auc| Evaluation { auc: Some(auc), ..Evaluation::default() });
-        let health = Some(DayHealth { profile, tables, reference: None, warnings });
-        DayRecord {
-            from: None,
-            before: evaluation,
-            samples: 10,
-            steps: 1,
-            rows: 3,
-            health,
-            data: None,
-            run: "runs/a".into(),
-            model: None,
-        }
+        let before = auc.map(|auc| Evaluation { auc: Some(auc), ..Evaluation::default() });
+        let (health, run) = (Some(DayHealth { profile, tables, reference: None, warnings }), "runs/a".into());
+        DayRecord { from: None, before, samples: 10, steps: 1, rows: 3, health, data: None, run, model: None }
     }
 
     #[test]

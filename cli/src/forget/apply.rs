@@ -154,11 +154,7 @@ struct AuditLine<'a> {
 }
 
 fn note(named: &Folder, wanted: &WantedIds, saves: &[(&SavePlan, Manifest)]) -> Result<(), Failure> {
-    let earlier = match named.read(AUDIT) {
-        Err(error) if error.is_missing() => Vec::new(),
-        earlier => earlier.map_err(refused)?,
-    };
-    let earlier = String::from_utf8_lossy(&earlier).into_owned();
+    let earlier = String::from_utf8_lossy(&earlier_lines(named)?).into_owned();
     let mut text = earlier.clone();
     for (save, after) in saves {
         // Lines are written together, so either all of this change are there or none.
@@ -167,6 +163,13 @@ fn note(named: &Folder, wanted: &WantedIds, saves: &[(&SavePlan, Manifest)]) -> 
         }
     }
     if text == earlier { Ok(()) } else { named.write(AUDIT, text.as_bytes()).map_err(refused) }
+}
+
+fn earlier_lines(named: &Folder) -> Result<Vec<u8>, Failure> {
+    match named.read(AUDIT) {
+        Err(error) if error.is_missing() => Ok(Vec::new()),
+        earlier => earlier.map_err(refused),
+    }
 }
 
 #[derive(Serialize)]
@@ -181,10 +184,7 @@ struct LiveLine<'a> {
 
 /// Adds a line for each id that the servers of a run that trains were asked to remove. `removed` had a row.
 pub(super) fn note_live(named: &Folder, wanted: &WantedIds, removed: &BTreeSet<u64>) -> Result<(), Failure> {
-    let mut text = match named.read(AUDIT) {
-        Err(error) if error.is_missing() => Vec::new(),
-        before => before.map_err(refused)?,
-    };
+    let mut text = earlier_lines(named)?;
     let time = jiff::Timestamp::now().to_string();
     for id in removed {
         let (table, row) = (wanted.table.as_str(), true);

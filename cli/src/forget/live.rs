@@ -29,6 +29,7 @@ use super::apply::note_live;
 use super::places::is_state;
 use super::{ForgetPlace, ForgetPlan, WantedIds};
 use crate::resume::failed;
+use crate::saved::table_help;
 
 /// Time within which a checkpoint that is being written is complete, unless its process has ended.
 const SOON: Duration = Duration::from_secs(10);
@@ -96,11 +97,7 @@ fn check_table(run: &Path, table: &str) -> Result<(), Failure> {
     if names.contains(&table) {
         return Ok(());
     }
-    let help = match zagros_job::nearest_name(table, &names) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("the tables are {}", names.join(", ")),
-    };
-    Err(Failure::usage(format!("there is no table `{table}`"), help))
+    Err(Failure::usage(format!("there is no table `{table}`"), table_help(table, &names, "the")))
 }
 
 /// Asks servers, and pushes nothing: it is no writer.

@@ -228,23 +228,19 @@ mod tests {
 
     #[test]
     fn the_separator_is_the_one_that_divides_all_lines_alike() {
-        assert_eq!(infer("a,g\n1,x|y\n2,z\n").unwrap().separator, ',');
-        assert_eq!(infer("a;g\n1,5;x\n2,5;z\n").unwrap().separator, ';');
-        assert_eq!(infer("1\tx, y\n2\tz\n").unwrap().separator, '\t');
+        for (text, separator) in [("a,g\n1,x|y\n2,z\n", ','), ("a;g\n1,5;x\n2,5;z\n", ';'), ("1\tx, y\n2\tz\n", '\t')] {
+            assert_eq!(infer(text).unwrap().separator, separator, "{text}");
+        }
+        let blanks = infer("1, f\n2, m\n").unwrap();
+        assert_eq!((blanks.trim, blanks.fields), (true, 2));
+        assert_eq!(divide(r#"1,"a,""b""",c"#, ',').0, ["1", r#"a,"b""#, "c"]);
     }
 
     #[test]
     fn a_first_line_of_values_is_no_header() {
-        assert!(infer("age,sex\n1,f\n2,m\n").unwrap().header);
-        assert!(!infer("1,f\n2,m\n").unwrap().header);
-        assert!(!infer("f,u\nf,v\nm,u\n").unwrap().header, "`f` is a value");
-    }
-
-    #[test]
-    fn blanks_after_the_separator_are_trimmed() {
-        let dialect = infer("1, f\n2, m\n").unwrap();
-        assert!(dialect.trim);
-        assert_eq!(dialect.fields, 2);
+        for (text, header) in [("age,sex\n1,f\n2,m\n", true), ("1,f\n2,m\n", false), ("f,u\nf,v\nm,u\n", false)] {
+            assert_eq!(infer(text).unwrap().header, header, "{text}");
+        }
     }
 
     #[test]
@@ -260,17 +256,18 @@ mod tests {
         let rows = |text: &str| -> Vec<Vec<String>> {
             text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
         };
-        assert!(has_header(&rows("label,device,os\n1,phone,os\n0,tv,ios\n")), "a value is like a name");
-        assert!(has_header(&rows(",y,city\n0,1,Rome\n1,0,Oslo\n")), "an index has no name");
-        assert!(has_header(&rows("device,os\nphone,ios\ntv,web\n")));
-        for none in ["1,phone,os\n0,tv,ios\n", "phone,ios\nphone,web\n", "y,y\n1,2\n", ",os\na,ios\n"] {
-            assert!(!has_header(&rows(none)), "{none}");
+        for (text, expected) in [
+            // A value is like a name, and an index has no name.
+            ("label,device,os\n1,phone,os\n0,tv,ios\n", true),
+            (",y,city\n0,1,Rome\n1,0,Oslo\n", true),
+            ("device,os\nphone,ios\ntv,web\n", true),
+            ("1,phone,os\n0,tv,ios\n", false),
+            ("phone,ios\nphone,web\n", false),
+            ("y,y\n1,2\n", false),
+            (",os\na,ios\n", false),
+        ] {
+            assert_eq!(has_header(&rows(text)), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn quoted_separators_divide_nothing() {
-        assert_eq!(divide(r#"1,"a,""b""",c"#, ',').0, ["1", r#"a,"b""#, "c"]);
     }
 
     #[test]

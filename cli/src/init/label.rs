@@ -161,12 +161,9 @@ mod tests {
 
     #[test]
     fn a_known_name_wins_and_others_that_are_written_as_labels_are_named() {
-        let columns = columns(&[
-            ("sex", &["0", "1", "1"]),
-            ("clicked", &["1", "0", "0"]),
-            ("z", &["a", "b", "a"]),
-            ("outcome", &["x", "y", "x"]),
-        ]);
+        let numbers: [(&str, &[&str]); 2] = [("sex", &["0", "1", "1"]), ("clicked", &["1", "0", "0"])];
+        let texts: [(&str, &[&str]); 2] = [("z", &["a", "b", "a"]), ("outcome", &["x", "y", "x"])];
+        let columns = columns(&[numbers, texts].concat());
         let label = LabelColumn::choose(&columns, None).unwrap();
         assert_eq!((label.column, positive(&label)), (1, ("1", 1, false)));
         assert_eq!(label.other_candidates, ["outcome", "sex"]);
@@ -207,14 +204,15 @@ mod tests {
             ("at", &["2026-11-23", "2026-11-24", "2026-11-25"]),
         ]);
         let kind = |name| LabelColumn::choose(&columns, Some(name)).map(|label| label.kind);
-        let classes = |texts: [&str; 3], are_numbers| LabelForm::Classes {
-            classes: texts.map(String::from).to_vec(),
-            are_numbers,
-        };
-        assert_eq!(kind("stars").unwrap(), classes(["5", "1", "3"], true));
-        assert_eq!(kind("class").unwrap(), classes(["a", "b", "c"], false));
-        assert_eq!(kind("price").unwrap(), LabelForm::Regression { are_counts: false });
-        assert_eq!(kind("views").unwrap(), LabelForm::Regression { are_counts: true });
+        let classes = |texts: [&str; 3]| texts.map(String::from).to_vec();
+        for (name, expected) in [
+            ("stars", LabelForm::Classes { classes: classes(["5", "1", "3"]), are_numbers: true }),
+            ("class", LabelForm::Classes { classes: classes(["a", "b", "c"]), are_numbers: false }),
+            ("price", LabelForm::Regression { are_counts: false }),
+            ("views", LabelForm::Regression { are_counts: true }),
+        ] {
+            assert_eq!(kind(name).unwrap(), expected, "{name}");
+        }
         let error = kind("at").unwrap_err().to_string();
         assert!(error.contains("column \"at\"") && error.contains("a number or one of up to 50"), "{error}");
     }

@@ -137,52 +137,33 @@ mod tests {
 
     #[test]
     fn a_column_that_tells_the_label_is_found() {
-        assert_eq!(
-            found(|i| u8::from(i.is_multiple_of(3)).to_string()),
-            ["x each row of the sample"],
-            "the label itself"
-        );
-        assert_eq!(
-            found(|i| u8::from(!i.is_multiple_of(3)).to_string()),
-            ["x each row of the sample"],
-            "its complement"
-        );
-        assert_eq!(
-            found(|i| ["paid", "open", "lost"][i % 3].to_owned()),
-            ["x each row of the sample"],
-            "one of its values is the positive one"
-        );
-        assert_eq!(
-            found(|i| if i.is_multiple_of(3) { 100 + i } else { i % 100 }.to_string()),
-            ["x each row of the sample"],
-            "larger in positive rows"
-        );
-    }
-
-    #[test]
-    fn columns_that_say_something_or_name_rows_are_none() {
-        assert!(found(|i| u8::from(i.is_multiple_of(3) && i != 30).to_string()).is_empty(), "one row differs");
-        assert!(found(|i| format!("row-{i}")).is_empty(), "a name of the row");
-        assert!(found(|i| (i % 20).to_string()).is_empty());
-    }
-
-    #[test]
-    fn a_column_that_only_rows_of_one_label_fill_tells_it() {
         let is_positive = |i: usize| i.is_multiple_of(3);
         let if_true = |is_there: bool, text: String| if is_there { text } else { String::new() };
         let order = |i: usize| format!("order-{i}");
-        let each = ["x each row of the sample"];
-        assert_eq!(found(|i| if_true(is_positive(i), order(i))), each, "names of rows");
-        assert_eq!(found(|i| if_true(is_positive(i), i.to_string())), each, "numbers");
-        assert_eq!(found(|i| if is_positive(i) { "\\N".into() } else { order(i) }), each, "its complement");
-        assert_eq!(
-            found(|i| if_true(i.is_multiple_of(6), order(i))),
-            ["x 17.00 % of the sample's rows"],
-            "some of them"
-        );
-        let threshold =
-            |i: usize| if_true(!i.is_multiple_of(7), (if is_positive(i) { 100 + i } else { i % 100 }).to_string());
-        assert_eq!(found(threshold), ["x 85.50 % of the sample's rows"], "larger in positive rows, where it is known");
+        let larger = |i: usize| (if is_positive(i) { 100 + i } else { i % 100 }).to_string();
+        let each = "x each row of the sample";
+        type Cell<'a> = &'a dyn Fn(usize) -> String;
+        let columns: [(Cell<'_>, &[&str], &str); 12] = [
+            (&|i| u8::from(is_positive(i)).to_string(), &[each], "the label itself"),
+            (&|i| u8::from(!is_positive(i)).to_string(), &[each], "its complement"),
+            (&|i| ["paid", "open", "lost"][i % 3].to_owned(), &[each], "one of its values is the positive one"),
+            (&larger, &[each], "larger in positive rows"),
+            (&|i| u8::from(is_positive(i) && i != 30).to_string(), &[], "one row differs"),
+            (&|i| format!("row-{i}"), &[], "a name of the row"),
+            (&|i| (i % 20).to_string(), &[], "something else"),
+            (&|i| if_true(is_positive(i), order(i)), &[each], "names of rows, only in positive ones"),
+            (&|i| if_true(is_positive(i), i.to_string()), &[each], "numbers, only in positive rows"),
+            (&|i| if is_positive(i) { "\\N".into() } else { order(i) }, &[each], "names of rows, only in others"),
+            (&|i| if_true(i.is_multiple_of(6), order(i)), &["x 17.00 % of the sample's rows"], "some of them"),
+            (
+                &|i| if_true(!i.is_multiple_of(7), larger(i)),
+                &["x 85.50 % of the sample's rows"],
+                "larger in positive rows, where it is known",
+            ),
+        ];
+        for (column, expected, what) in columns {
+            assert_eq!(found(column), expected, "{what}");
+        }
     }
 
     #[test]

@@ -188,11 +188,8 @@ mod tests {
         assert_eq!(newest_parts(&[("birth_date", days.clone())]), None);
         let parts = newest_parts(&[("when", days), ("ts", seconds())]).unwrap();
         assert_eq!((parts.column, parts.others.as_slice(), parts.is_guess), (1, &["when".to_owned()][..], false));
-        assert!(
-            newest_parts(&[("when", (0..100).map(|row| format!("2026-11-{:02}", row % 30 + 1)).collect())])
-                .unwrap()
-                .is_guess
-        );
+        let days = (0..100).map(|row| format!("2026-11-{:02}", row % 30 + 1)).collect();
+        assert!(newest_parts(&[("when", days)]).unwrap().is_guess);
     }
 
     #[test]

@@ -105,17 +105,21 @@ fn is_date_hour(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn time_form(name: &str, values: &[&str]) -> Option<TimeForm> {
-        TimeForm::infer(name, values.iter().copied())
-    }
-
     #[test]
-    fn each_form_is_recognised() {
-        assert_eq!(time_form("timestamp", &["964982224", "1537109082"]), Some(TimeForm::EpochSeconds));
-        assert_eq!(time_form("event_time", &["1537109082123"]), Some(TimeForm::EpochMillis));
-        assert_eq!(time_form("x", &["2026-11-23", "2026-11-23T01:02:03Z"]), Some(TimeForm::Iso));
-        assert_eq!(time_form("hour", &["14102100", "14103023"]), Some(TimeForm::DateHour));
-        assert_eq!(time_form("hour", &["2014102100"]), Some(TimeForm::DateHour));
+    fn each_form_is_recognised_and_numbers_in_other_columns_are_no_times() {
+        for (name, values, form) in [
+            ("timestamp", &["964982224", "1537109082"][..], Some(TimeForm::EpochSeconds)),
+            ("event_time", &["1537109082123"], Some(TimeForm::EpochMillis)),
+            ("x", &["2026-11-23", "2026-11-23T01:02:03Z"], Some(TimeForm::Iso)),
+            ("hour", &["14102100", "14103023"], Some(TimeForm::DateHour)),
+            ("hour", &["2014102100"], Some(TimeForm::DateHour)),
+            ("price", &["964982224"], None),
+            ("hours_per_week", &["40", "13"], None),
+            // Month 13.
+            ("hour", &["14132100"], None),
+        ] {
+            assert_eq!(TimeForm::infer(name, values.iter().copied()), form, "{name} {values:?}");
+        }
     }
 
     #[test]
@@ -134,12 +138,5 @@ mod tests {
         assert_eq!(TimeForm::EpochSeconds.date_parts(&seconds), ["hour", "weekday"]);
         assert_eq!(TimeForm::DateHour.date_parts(&["14102100"]), [""; 0]);
         assert_eq!(TimeForm::DateHour.date_parts(&["14102100", "14102123"]), ["hour"]);
-    }
-
-    #[test]
-    fn numbers_in_other_columns_are_no_times() {
-        assert_eq!(time_form("price", &["964982224"]), None);
-        assert_eq!(time_form("hours_per_week", &["40", "13"]), None);
-        assert_eq!(time_form("hour", &["14132100"]), None, "month 13");
     }
 }

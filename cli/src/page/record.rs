@@ -154,16 +154,11 @@ mod tests {
     #[test]
     fn steps_after_the_one_that_a_run_went_back_to_are_void() {
         let mut record = RunRecord::default();
-        let step = |step: u64| {
-            format!(
-                r#"{{"type":"step","step":{step},"samples_per_second":5.0,"loss_smoothed":0.6,"auc_so_far":null,"staleness":2}}"#
-            )
-        };
-        for line in
-            [step(1), step(2), step(3), r#"{"type":"resumed","time":1.0,"step":2}"#.to_owned(), step(3), step(4)]
-        {
-            record.add(&line);
-        }
+        let measured = r#""samples_per_second":5.0,"loss_smoothed":0.6,"auc_so_far":null,"staleness":2"#;
+        let step = |step: u64| format!(r#"{{"type":"step","step":{step},{measured}}}"#);
+        let resumed = r#"{"type":"resumed","time":1.0,"step":2}"#.to_owned();
+        let lines = [step(1), step(2), step(3), resumed, step(3), step(4)];
+        lines.iter().for_each(|line| record.add(line));
         assert_eq!(record.steps.iter().map(|step| step.step).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 

@@ -115,11 +115,4 @@ mod tests {
         );
         assert!(small.in_words().contains("waits for weights") && small.in_words().contains("raise train.batch_size"));
     }
-
-    #[test]
-    fn only_streamed_weights_are_announced() {
-        assert_eq!(streaming_notice(&job(&[]), &MACHINE), None);
-        let said = streaming_notice(&job(&["train.weights=streamed"]), &MACHINE).unwrap();
-        assert!(said.starts_with("streamed weights"), "{said}");
-    }
 }

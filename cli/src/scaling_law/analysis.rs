@@ -77,17 +77,14 @@ impl FamilyAnalysis {
             let forecast = LossForecast::from_measurements(&measured, &plan)?;
             Ok((measured, forecast))
         });
+        let empty = Self { points, measured: None, shares, forecast: None, problem: None, verification: None };
         match made {
             Ok((measured, forecast)) => {
                 let (last_value, line) = (last_value(&measured), line_in_log_compute(&measured, target));
                 let forecast = KeptForecast { size, forecast, last_value, line_in_log_compute: line };
-                let (measured, forecast) = (Some(measured), Some(forecast));
-                Self { points, measured, shares, forecast, problem: None, verification: None }
+                Self { measured: Some(measured), forecast: Some(forecast), ..empty }
             }
-            Err(error) => {
-                let problem = Some(error.to_string());
-                Self { points, measured: None, shares, forecast: None, problem, verification: None }
-            }
+            Err(error) => Self { problem: Some(error.to_string()), ..empty },
         }
     }
 

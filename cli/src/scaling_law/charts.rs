@@ -52,13 +52,8 @@ impl FamilyCharts<'_> {
         };
         let line = |parameters: f64| (parameters, self.above_floor(self.law.loss(parameters, most)));
         let mut series = vec![
-            LogSeries {
-                name: "law, most samples".to_owned(),
-                colour: 0,
-                mark: LogMark::Line,
-                points: curve(&self.sizes(), line),
-            },
-            LogSeries { name: "each run".to_owned(), colour: 0, mark: LogMark::Dots, points: points_at(most) },
+            new_series("law, most samples", 0, LogMark::Line, curve(&self.sizes(), line)),
+            new_series("each run", 0, LogMark::Dots, points_at(most)),
         ];
         series.extend(self.forecast_series(|parameters, _| parameters));
         self.chart("size", "dense parameters N", series)
@@ -69,18 +64,13 @@ impl FamilyCharts<'_> {
         let Some(kept) = &self.analysis.forecast else { return Vec::new() };
         let (target, forecast) = (kept.forecast.target, &kept.forecast);
         let x = place(target.parameters, target.samples);
-        let dots = |name: &str, colour, values: Vec<f64>| LogSeries {
-            name: name.to_owned(),
-            colour,
-            mark: LogMark::Dots,
-            points: values.into_iter().map(|loss| (x, self.above_floor(loss))).collect(),
-        };
-        let interval = [forecast.low, forecast.high].map(|loss| (x, self.above_floor(loss))).to_vec();
+        let point = |loss: f64| (x, self.above_floor(loss));
         let mut series = vec![
-            LogSeries { name: "interval".to_owned(), colour: 1, mark: LogMark::Line, points: interval },
-            dots("forecast", 1, vec![forecast.loss]),
+            new_series("interval", 1, LogMark::Line, [forecast.low, forecast.high].map(point).to_vec()),
+            new_series("forecast", 1, LogMark::Dots, vec![point(forecast.loss)]),
         ];
-        series.extend(self.analysis.verification.as_ref().map(|truth| dots("truth", 2, vec![truth.loss])));
+        let truth = self.analysis.verification.as_ref();
+        series.extend(truth.map(|truth| new_series("truth", 2, LogMark::Dots, vec![point(truth.loss)])));
         series
     }
 
@@ -107,12 +97,7 @@ impl FamilyCharts<'_> {
         let computes: Vec<f64> = self.cells().map(|cell| cell.training_flop()).collect();
         let best = |compute: f64| self.law.optimum(compute).map(|best| (compute, self.above_floor(best.loss)));
         let best: Vec<(f64, f64)> = spaced(&computes).into_iter().filter_map(best).collect();
-        series.push(LogSeries {
-            name: "best for the compute".to_owned(),
-            colour: 0,
-            mark: LogMark::Dashes,
-            points: best,
-        });
+        series.push(new_series("best for the compute", 0, LogMark::Dashes, best));
         series.extend(self.forecast_series(|parameters, samples| 6.0 * parameters * samples));
         self.chart("compute", "training compute C = 6·N·D, FLOP", series)
     }
@@ -142,14 +127,9 @@ impl FamilyCharts<'_> {
         if best.is_empty() {
             return None;
         }
-        series.push(LogSeries {
-            name: "best for the compute".to_owned(),
-            colour: 6,
-            mark: LogMark::Dashes,
-            points: best,
-        });
+        series.push(new_series("best for the compute", 6, LogMark::Dashes, best));
         let runs = self.cells().map(|cell| (cell.parameters, cell.samples)).collect();
-        series.push(LogSeries { name: "measured".to_owned(), colour: 7, mark: LogMark::Dots, points: runs });
+        series.push(new_series("measured", 7, LogMark::Dots, runs));
         Some(LogChart {
             title: "Lines of equal log loss".to_owned(),
             subtitle: "samples D that a size needs for a log loss, by the law".to_owned(),
@@ -166,6 +146,10 @@ impl FamilyCharts<'_> {
     fn cells(&self) -> impl Iterator<Item = LawCell> {
         self.measured.cells().into_iter()
     }
+}
+
+fn new_series(name: &str, colour: usize, mark: LogMark, points: Vec<(f64, f64)>) -> LogSeries {
+    LogSeries { name: name.to_owned(), colour, mark, points }
 }
 
 fn curve(places: &[f64], point: impl Fn(f64) -> (f64, f64)) -> Vec<(f64, f64)> {

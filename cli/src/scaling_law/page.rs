@@ -161,13 +161,8 @@ mod tests {
                 let noise = if seed == 1 { 1e-5 } else { -1e-5 };
                 let loss = floor + 3.0 * parameters.powf(-0.4) + 20.0 * samples.powf(-0.5) + noise;
                 let measured = Measurement { parameters, samples, seed, loss };
-                points.push(MemberPoint {
-                    size: size.size.to_string(),
-                    share: *share,
-                    measured,
-                    auc: None,
-                    seconds: 2.0,
-                });
+                let size = size.size.to_string();
+                points.push(MemberPoint { size, share: *share, measured, auc: None, seconds: 2.0 });
             }
         }
         let plan =
@@ -185,14 +180,8 @@ mod tests {
         analysis.verification = Some(ForecastVerification::new(&kept, &truth));
         let text = page(&setup, &plan, &analysis);
         assert_eq!(text.matches("<figure>").count(), 4, "{text}");
-        for part in [
-            "Law and forecast",
-            "E + A/N^α + B/D^β",
-            "Lines of equal log loss",
-            "inside the interval",
-            "all 24 rows",
-            "640k",
-        ] {
+        let law = ["Law and forecast", "E + A/N^α + B/D^β", "Lines of equal log loss"];
+        for part in law.into_iter().chain(["inside the interval", "all 24 rows", "640k"]) {
             assert!(text.contains(part), "no {part:?} in the page");
         }
         assert_eq!(analysis.optima().len(), 5);
@@ -207,22 +196,5 @@ mod tests {
         let text = page(&setup, &plan, &none);
         assert!(text.contains("No law: ") && !text.contains("<figure>"), "{text}");
         assert!(none.problem.is_some_and(|problem| problem.contains("needs 3 measurements")));
-    }
-
-    /// What was forecast before the next size was started stays, whatever is measured later.
-    #[test]
-    fn a_forecast_stays_once_the_next_size_is_started() {
-        let (setup, plan, mut first, folder) = family(0.45);
-        first.keep_forecast(&setup).unwrap();
-        let (.., mut other, _other) = family(0.5);
-        other.keep_forecast(&setup).unwrap();
-        assert_ne!(first.forecast, other.forecast, "nothing was started");
-        std::fs::create_dir(folder.path().join("size-2.56m-seed-1")).unwrap();
-        first.keep_forecast(&setup).unwrap();
-        assert_eq!(first.forecast, other.forecast);
-        // The plan is read again, but not by another family.
-        assert_eq!(FamilyPlan::read(&setup).unwrap(), Some(plan));
-        let changed = FamilySetup { seeds: 3, ..setup };
-        assert!(format!("{:?}", FamilyPlan::read(&changed).unwrap_err()).contains("--folder FOLDER"));
     }
 }

@@ -119,17 +119,6 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_refused_connection_names_the_coordinator_and_may_be_retried() {
-        // Bound and dropped: no process listens there.
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let plane =
-            GrpcControlPlane::connect(&address.to_string(), Duration::from_secs(5), &Credentials::Open).unwrap();
-        let refusal = plane.status(StatusRequest {}).await.unwrap_err();
-        assert!(refusal.kind.is_retryable(), "{refusal:?}");
-        assert!(refusal.message.starts_with(&format!("coordinator ({address}): ")), "{refusal}");
-    }
-
-    #[tokio::test]
     async fn a_silent_coordinator_is_named_with_the_time_waited() {
         // Accepts connections into its backlog and never answers.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -189,12 +189,4 @@ mod tests {
             assert_eq!(content(before, &now), expected, "{now:?}");
         }
     }
-
-    #[test]
-    fn before_training_nothing_can_be_lost() {
-        let lost = ServerContent::Lost { known: Lineage(7), brought: None };
-        assert_eq!(lost.before_training(&request(2, 8, true)), ServerContent::Foreign);
-        assert_eq!(lost.before_training(&request(2, 8, false)), ServerContent::Empty);
-        assert_eq!(ServerContent::Kept.before_training(&request(2, 7, true)), ServerContent::Kept);
-    }
 }

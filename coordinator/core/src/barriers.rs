@@ -72,11 +72,4 @@ mod tests {
         barriers.request_barrier(time(5), 1, LEASE);
         assert_eq!(barriers.newest_barrier(time(5)), (1, 600));
     }
-
-    #[test]
-    fn a_long_lease_does_not_delay_a_barrier() {
-        let mut barriers = BarrierSchedule::default();
-        barriers.request_barrier(time(0), 1, Duration::from_secs(3600));
-        assert_eq!(barriers.newest_barrier(time(0)), (1, 2000));
-    }
 }

@@ -10,8 +10,8 @@ use zagros_protocol::{Refusal, RefusalKind};
 use zagros_zip::ZipEq;
 
 use crate::config::CoreConfig;
-use crate::ledger::{SplitLedger, SplitShares};
-use crate::splits::{plan_splits, uneven_shares};
+use crate::split_assignment::{SplitLedger, SplitShares};
+use crate::split_plan::{plan_splits, uneven_shares};
 use crate::{MemberSlot, Role};
 
 const MOST_FILES: usize = 1 << 18;

@@ -151,21 +151,6 @@ mod tests {
         assert_eq!(history.points(), [point]);
     }
 
-    #[test]
-    fn a_full_history_merges_neighbours_and_points_come_half_as_often() {
-        let mut history = TrainingHistory::with_capacity(4);
-        for second in 0_u32..=5 {
-            history.add(time(f64::from(second)), moment(second.into(), f64::from(second)));
-        }
-        let times = |history: &TrainingHistory| history.points().iter().map(|point| point.at_ms).collect::<Vec<_>>();
-        assert_eq!(times(&history), [2000, 4000, 5000]);
-        assert_eq!(history.points()[1].samples_per_second, 3.5);
-        history.add(time(6.0), moment(6, 0.0));
-        assert_eq!(times(&history).len(), 3);
-        history.add(time(7.0), moment(7, 0.0));
-        assert_eq!(times(&history), [2000, 4000, 5000, 7000]);
-    }
-
     proptest! {
         #[test]
         fn a_history_is_bounded_and_covers_the_whole_time_in_order(

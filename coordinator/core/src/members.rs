@@ -248,16 +248,12 @@ impl Members {
     }
 
     pub(crate) fn note_leave(&mut self, slot: MemberSlot, finished: bool) {
-        if let Some(member) = self.by_slot.get_mut(&slot) {
-            member.state = MemberState::Left { finished };
-        }
+        self.change(slot, |member| member.state = MemberState::Left { finished });
     }
 
     /// Notes that a worker was asked to end, and that the run goes on without it.
     pub(crate) fn let_go(&mut self, slot: MemberSlot) {
-        if let Some(member) = self.by_slot.get_mut(&slot) {
-            member.departure = member.departure.max(Departure::Leaves);
-        }
+        self.change(slot, |member| member.departure = member.departure.max(Departure::Leaves));
     }
 
     pub(crate) fn is_leaving(&self, slot: MemberSlot) -> bool {
@@ -304,15 +300,19 @@ impl Members {
 
     /// The buckets of an embedding server were handed over. A process that takes the slot later need not have its rows.
     pub(crate) fn release_server(&mut self, slot: MemberSlot) {
-        if let Some(member) = self.by_slot.get_mut(&slot) {
+        self.change(slot, |member| {
             member.lineage = None;
             member.state = if member.state.may_be_heard() { MemberState::Released } else { member.state };
-        }
+        });
     }
 
     pub(crate) fn give_up(&mut self, slot: MemberSlot) {
+        self.change(slot, |member| member.state = MemberState::GivenUp);
+    }
+
+    fn change(&mut self, slot: MemberSlot, change: impl FnOnce(&mut MemberRecord)) {
         if let Some(member) = self.by_slot.get_mut(&slot) {
-            member.state = MemberState::GivenUp;
+            change(member);
         }
     }
 
@@ -436,44 +436,17 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_missed_its_answer_may_join_again() {
-        let mut members = Members::new(LEASE);
-        assert_eq!(join(&mut members, 0, SLOT, 1), Ok(1));
-        assert_eq!(join(&mut members, 1, SLOT, 1), Ok(2));
-        assert!(
-            members
-                .check_known(SLOT.member_id(), 1)
-                .unwrap_err()
-                .message
-                .contains("taken by a newer process (incarnation 2")
-        );
-        assert_eq!(members.check_known(SLOT.member_id(), 2), Ok(SLOT));
-    }
-
-    #[test]
-    fn a_silent_member_returns_unless_its_work_was_given_away() {
-        let mut members = Members::new(LEASE);
-        let server = MemberSlot::server(0);
-        join(&mut members, 0, server, 1).unwrap();
-        join(&mut members, 0, SLOT, 2).unwrap();
-        assert_eq!(members.expire_leases(time(30)).len(), 2);
-        assert_eq!(members.renew_lease(time(31), server.member_id(), 1, |_| true), Ok((server, true)));
-        assert_eq!(members.renew_lease(time(32), server.member_id(), 1, |_| false), Ok((server, false)));
-        assert_eq!(members.check_active(SLOT.member_id(), 1).unwrap_err().kind, RefusalKind::Unavailable);
-        let fenced = members.renew_lease(time(31), SLOT.member_id(), 1, |_| false).unwrap_err();
-        assert_eq!(fenced.kind, RefusalKind::Fenced);
-        assert!(fenced.message.contains("silent for longer than its lease"), "{fenced}");
-        assert_eq!(members.renew_lease(time(32), SLOT.member_id(), 1, |_| true).unwrap_err().kind, RefusalKind::Fenced);
-    }
-
-    #[test]
     fn an_unknown_member_is_fenced() {
         let mut members = Members::new(LEASE);
         join(&mut members, 0, SLOT, 1).unwrap();
         for (member, incarnation) in [(SLOT.member_id(), 9), (MemberSlot::worker(0).member_id(), 1), (3, 1)] {
             assert_eq!(members.check_known(member, incarnation).unwrap_err().kind, RefusalKind::Fenced);
         }
+        // Its answer was lost, and it joined again.
+        assert_eq!(join(&mut members, 1, SLOT, 1), Ok(2));
+        let newer = members.check_known(SLOT.member_id(), 1).unwrap_err().message;
+        assert!(newer.contains("taken by a newer process (incarnation 2"), "{newer}");
         members.note_leave(SLOT, true);
-        assert!(members.check_active(SLOT.member_id(), 1).unwrap_err().message.contains("has left the run"));
+        assert!(members.check_active(SLOT.member_id(), 2).unwrap_err().message.contains("has left the run"));
     }
 }

@@ -146,15 +146,6 @@ mod tests {
         assert_eq!(placement.set_address(0, address(9, 11)), Some(Generation(3)));
     }
 
-    #[test]
-    fn a_server_that_comes_back_with_its_rows_keeps_the_generation() {
-        let mut placement = ServerPlacement::new(1, 64);
-        placement.set_address(0, address(0, 10));
-        placement.keep_rows_at(0, address(9, 11));
-        assert_eq!(placement.generation(), Generation(1));
-        assert_eq!(placement.server_addresses().next(), Some((0, &address(9, 11))));
-    }
-
     proptest! {
         #[test]
         fn generations_only_rise_and_owners_never_move(

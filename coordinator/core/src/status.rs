@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use zagros_protocol::ServerIndex;
 use zagros_protocol::control::{MemberStatus, ScaleStatus, StatusResponse};
 
 use crate::config::CoreConfig;
@@ -153,29 +152,8 @@ impl StatusView<'_> {
     }
 
     fn buckets(self, slot: MemberSlot) -> u32 {
-        let Some(map) = self.placement.bucket_map() else { return 0 };
-        buckets_of(
-            slot,
-            (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket)).map(|ServerIndex(owner)| owner),
-        )
-    }
-}
-
-fn buckets_of(slot: MemberSlot, owners: impl Iterator<Item = u32>) -> u32 {
-    match slot.role {
-        Role::EmbeddingServer => owners.filter(|owner| *owner == slot.index).count() as u32,
-        Role::DenseWorker => 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_servers_buckets_are_those_that_the_map_gives_it() {
-        let owners = || [0, 1, 1, 0, 1].into_iter();
-        assert_eq!([0, 1, 2].map(|index| buckets_of(MemberSlot::server(index), owners())), [2, 3, 0]);
-        assert_eq!(buckets_of(MemberSlot::worker(1), owners()), 0);
+        let Some(map) = self.placement.bucket_map().filter(|_| slot.role == Role::EmbeddingServer) else { return 0 };
+        let owners = (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket));
+        owners.filter(|owner| owner.0 == slot.index).count() as u32
     }
 }

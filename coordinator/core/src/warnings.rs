@@ -255,13 +255,6 @@ mod tests {
         assert!(late(120_000, Some(300), HOUR).is_empty() && late(0, None, HOUR).is_empty());
     }
 
-    #[test]
-    fn a_run_that_is_over_needs_no_attention() {
-        let lost = MemberStatus { state: "lost".to_owned(), ..member(MemberSlot::worker(0)) };
-        let status = StatusResponse { state: "failed".to_owned(), members: vec![lost], ..StatusResponse::default() };
-        assert!(status_warnings(&status, HOUR).is_empty());
-    }
-
     proptest! {
         #[test]
         fn a_wait_is_reported_from_three_seconds_on_and_in_whole_words(millis in 0_u64..10_000_000) {

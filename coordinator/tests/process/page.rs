@@ -93,10 +93,8 @@ async fn a_token_opens_the_page_once_and_a_cookie_from_then_on() {
     assert!(served.get("/events", "").await.starts_with("HTTP/1.1 401"));
     let page = served.get(&format!("/?token={TOKEN}"), "").await;
     let cookie = format!("zagros_page_{}={TOKEN}", served.address.port());
-    assert!(
-        page.starts_with("HTTP/1.1 200") && page.contains(&format!("set-cookie: {cookie}; Path=/; HttpOnly")),
-        "{page}"
-    );
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    assert!(page.contains(&format!("set-cookie: {cookie}; Path=/; HttpOnly")), "{page}");
     for header in
         ["content-security-policy: default-src 'none'", "referrer-policy: no-referrer", "cache-control: no-store"]
     {

@@ -28,7 +28,7 @@ impl GroupInterrupt {
 }
 
 /// How long one wait lasts. After each wait the call checks whether it was interrupted.
-const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// Runs `work` on a thread of its own; `None` if it has not ended in time (invariant WT-1). The thread then continues until
 /// its wait ends, so `work` must own everything that it uses.

@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use zagros_zip::ZipEq;
 
+use crate::guard::SLICE;
 use crate::{
     CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, PendingSum, ProcessGroupConfig, Rendezvous, SumState,
     check_bounds,
 };
-
-/// How long one wait lasts. After each wait the call checks whether it was interrupted.
-const SLICE: Duration = Duration::from_millis(50);
 
 /// By generation and lane.
 type ExchangeTables = BTreeMap<(u64, GroupLane), Arc<ExchangeTable>>;
@@ -97,12 +95,9 @@ impl InProcessRank {
                 let reason = "left the group".to_owned();
                 return Err(CollectiveError::Missing { ranks: gone, call, waited, reason });
             }
-            if waited >= self.timeout {
-                let reason = "not here in time".to_owned();
-                return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
-            }
-            if self.interrupt.is_set() {
-                let reason = GroupInterrupt::REASON.to_owned();
+            if waited >= self.timeout || self.interrupt.is_set() {
+                let reason =
+                    if waited >= self.timeout { "not here in time" } else { GroupInterrupt::REASON }.to_owned();
                 return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
             }
             self.table.changed.wait_until(&mut state, (started + self.timeout).min(Instant::now() + SLICE));

@@ -72,11 +72,8 @@ impl ProcessRank {
     }
 
     fn failed_before(&self) -> CollectiveError {
-        let unknown = || CollectiveError::Broken {
-            call: "an earlier call",
-            waited: Duration::ZERO,
-            reason: "it did not say why".to_owned(),
-        };
+        let (call, waited, reason) = ("an earlier call", Duration::ZERO, "it did not say why".to_owned());
+        let unknown = || CollectiveError::Broken { call, waited, reason };
         CollectiveError::Failed { first: Box::new(self.first.clone().unwrap_or_else(unknown)) }
     }
 

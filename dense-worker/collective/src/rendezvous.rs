@@ -69,11 +69,9 @@ impl StoreRendezvous {
         let (host, port) = split_address(&place.store)?;
         let opened = run_within_unless(&place.interrupt, left, move || RendezvousStore::open(&host, port, None, left));
         let opened = opened.unwrap_or_else(|| Err("it does not answer".to_owned()));
-        opened.map(Arc::new).map_err(|reason| CollectiveError::Missing {
-            ranks: vec![0],
-            call: "forming the group",
-            waited: started.elapsed(),
-            reason: format!("{} ({reason})", place.store),
+        opened.map(Arc::new).map_err(|reason| {
+            let (waited, reason) = (started.elapsed(), format!("{} ({reason})", place.store));
+            CollectiveError::Missing { ranks: vec![0], call: "forming the group", waited, reason }
         })
     }
 }

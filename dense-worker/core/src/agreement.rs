@@ -33,14 +33,12 @@ pub struct StepAgreement {
 impl StepAgreement {
     /// The agreement with one more rank in it, which brings so many samples.
     #[must_use]
-    pub fn with_vote(self, vote: StepVote, samples: u64) -> Self {
-        let StepVote { stop, checkpoint, regroup } = vote;
-        Self {
-            samples: self.samples + samples,
-            stop: self.stop | stop,
-            checkpoint: self.checkpoint | checkpoint,
-            regroup: self.regroup | regroup,
-        }
+    pub fn with_vote(mut self, vote: StepVote, samples: u64) -> Self {
+        self.samples += samples;
+        self.stop |= vote.stop;
+        self.checkpoint |= vote.checkpoint;
+        self.regroup |= vote.regroup;
+        self
     }
 }
 

@@ -191,9 +191,7 @@ mod tests {
         fn other_bytes_are_refused_or_harmless(bytes: Vec<u8>) {
             let _ = ClickScores::from_bytes(&bytes);
         }
-    }
 
-    proptest! {
         #[test]
         fn slices_from_bytes_are_the_same(
             samples in prop::collection::vec((0_u64..9, any::<bool>(), -9_f32..9.0), 0..40), removed in 1_usize..200,

@@ -49,14 +49,9 @@ impl ClassLogits {
     }
 
     fn halve(&mut self) {
-        let kept: Vec<usize> = (0..self.labels.len()).step_by(2).collect();
-        self.labels = kept.iter().map(|sample| self.labels[*sample]).collect();
-        self.outputs = kept.iter().flat_map(|sample| self.sample_outputs(*sample)).copied().collect();
+        self.labels = self.labels.iter().step_by(2).copied().collect();
+        self.outputs = self.outputs.chunks_exact(self.classes).step_by(2).flatten().copied().collect();
         self.stride *= 2;
-    }
-
-    fn sample_outputs(&self, sample: usize) -> &[f32] {
-        &self.outputs[sample * self.classes..][..self.classes]
     }
 
     pub(crate) fn samples(&self) -> impl Iterator<Item = (usize, &[f32])> {

@@ -196,10 +196,8 @@ mod tests {
         scores.add_plain(&[1.0], &[0.0]);
         scores.add_permuted(0, 0, &[1.0], &[0.0]);
         let report = scores.rank_features(&["a".to_owned()]);
-        assert_eq!(
-            (report[0].auc_loss, report[0].logloss_rise),
-            (None, Some(RepeatSpread { mean: 0.0, deviation: None }))
-        );
+        let spread = RepeatSpread { mean: 0.0, deviation: None };
+        assert_eq!((report[0].auc_loss, report[0].logloss_rise), (None, Some(spread)));
         assert_eq!(PermutedScores::new(TargetForm::Click, 1, 1).rank_features(&["a".to_owned()])[0].logloss_rise, None);
     }
 

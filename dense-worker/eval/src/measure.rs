@@ -136,41 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn auc_of_a_worked_example() {
+    fn worked_examples() {
         // Pairs: 0.8 beats both, 0.4 beats 0.1 and ties 0.4: 3.5 of 4.
         assert_eq!(auc(&[0.4, 0.8], &[0.1, 0.4]), Some(0.875));
-    }
-
-    #[test]
-    fn auc_needs_both_classes_and_numbers() {
-        assert_eq!(auc(&[], &[1.0]), None);
-        assert_eq!(auc(&[1.0], &[]), None);
-        assert_eq!(auc(&[1.0, f32::NAN], &[1.0]), None);
-        assert_eq!(auc(&[1.0], &[-f32::NAN, 1.0]), None);
-    }
-
-    #[test]
-    fn logloss_of_a_certain_mistake_is_finite() {
+        // A certain mistake has a finite loss.
         assert_eq!(logloss(&[-100.0], &[]), Some(100.0));
-        assert_eq!(logloss(&[], &[]), None);
-    }
-
-    #[test]
-    fn entropy_of_a_fair_coin_is_ln_2() {
+        // The entropy of a fair coin.
         assert!((base_entropy(5, 5).unwrap() - 2.0_f64.ln()).abs() < 1e-15);
-        assert_eq!(base_entropy(0, 5), None);
-    }
-
-    #[test]
-    fn calibration_compares_predicted_clicks_with_real_ones() {
         // Two samples with a prediction of one half each, and one click.
         assert_eq!(calibration_ratio(&[0.0], &[0.0]), Some(1.0));
         assert_eq!(calibration_ratio(&[0.0], &[0.0, 0.0, 0.0]), Some(2.0));
-        assert_eq!(calibration_ratio(&[], &[0.0]), None);
-    }
-
-    #[test]
-    fn a_worked_example() {
+        assert_eq!(calibration_error(&[], &[0.0]), Some(0.5));
         // Two bins: a prediction of one half with one click of four, and one of 0.9 with nine of ten.
         let certain = (0.9_f32 / 0.1).ln();
         let (positives, negatives) = ([vec![0.0], vec![certain; 9]].concat(), [vec![0.0; 3], vec![certain]].concat());
@@ -179,20 +155,31 @@ mod tests {
     }
 
     #[test]
+    fn measures_without_their_samples_or_of_no_numbers_are_none() {
+        let nan = f32::NAN;
+        for (what, found) in [
+            ("AUC without positives", auc(&[], &[1.0])),
+            ("AUC without negatives", auc(&[1.0], &[])),
+            ("AUC of a positive that is no number", auc(&[1.0, nan], &[1.0])),
+            ("AUC of a negative that is no number", auc(&[1.0], &[-nan, 1.0])),
+            ("logloss without samples", logloss(&[], &[])),
+            ("entropy of one class", base_entropy(0, 5)),
+            ("calibration without clicks", calibration_ratio(&[], &[0.0])),
+            ("error without samples", calibration_error(&[], &[])),
+            ("error of a positive that is no number", calibration_error(&[nan], &[0.0])),
+            ("error of a negative that is no number", calibration_error(&[0.0], &[-nan, 0.0])),
+        ] {
+            assert_eq!(found, None, "{what}");
+        }
+    }
+
+    #[test]
     fn errors_of_low_and_high_scores_do_not_cancel() {
         // Half of the samples have a prediction of 0.1 and no click, the others one of 0.9 and clicks only.
         let high = 9.0_f32.ln();
         let (positives, negatives) = (vec![high; 50], vec![-high; 50]);
-        assert!((crate::measure::calibration_ratio(&positives, &negatives).unwrap() - 1.0).abs() < 1e-6);
+        assert!((calibration_ratio(&positives, &negatives).unwrap() - 1.0).abs() < 1e-6);
         assert!((calibration_error(&positives, &negatives).unwrap() - 0.1).abs() < 1e-6);
-    }
-
-    #[test]
-    fn it_needs_samples_and_numbers() {
-        assert_eq!(calibration_error(&[], &[]), None);
-        assert_eq!(calibration_error(&[f32::NAN], &[0.0]), None);
-        assert_eq!(calibration_error(&[0.0], &[-f32::NAN, 0.0]), None);
-        assert_eq!(calibration_error(&[], &[0.0]), Some(0.5));
     }
 
     proptest! {

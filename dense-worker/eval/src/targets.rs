@@ -156,10 +156,8 @@ impl TargetScores {
             Self::Click(scores) => return scores.extend_grouped(labels, outputs, groups),
             Self::Errors(sums) => labels.iter().zip_eq(outputs).for_each(|(label, output)| sums.push(*label, *output)),
             Self::Classes(scores) => {
-                labels
-                    .iter()
-                    .zip_eq(outputs.chunks_exact(each))
-                    .for_each(|(label, outputs)| scores.push(*label, outputs));
+                let samples = labels.iter().zip_eq(outputs.chunks_exact(each));
+                samples.for_each(|(label, outputs)| scores.push(*label, outputs));
             }
         }
         Ok(())
@@ -193,14 +191,12 @@ impl TargetScores {
                 put_word(&mut bytes, u64::from(sums.is_counts));
                 put_word(&mut bytes, sums.samples);
                 let ErrorSums { labels, predicted, squared, absolute, deviance, .. } = *sums;
-                [labels, predicted, squared, absolute, deviance]
-                    .into_iter()
-                    .for_each(|sum| put_word(&mut bytes, sum.to_bits()));
+                let sums = [labels, predicted, squared, absolute, deviance];
+                sums.into_iter().for_each(|sum| put_word(&mut bytes, sum.to_bits()));
             }
             Self::Classes(scores) => {
-                [scores.samples, scores.hits, scores.loss.to_bits()]
-                    .into_iter()
-                    .for_each(|count| put_word(&mut bytes, count));
+                let counts = [scores.samples, scores.hits, scores.loss.to_bits()];
+                counts.into_iter().for_each(|count| put_word(&mut bytes, count));
                 scores.curves.iter().for_each(|curve| put_scores(&mut bytes, curve));
                 scores.logits.iter().for_each(|logits| logits.put_bytes(&mut bytes));
             }
@@ -391,18 +387,14 @@ mod tests {
         let samples = [(0.0, vec![2.0, 1.0, 0.0]), (1.0, vec![0.0, 3.0, 1.0]), (2.0, vec![0.0, 1.0, 0.5])];
         let mut scores = target_scores(TargetForm::Classes(3), &samples);
         let calibrator = scores.fit_calibrator(CalibrationMethod::Isotonic).unwrap();
-        let divided = |(label, outputs): &(f32, Vec<f32>)| {
-            (*label, outputs.iter().map(|output| calibrator.apply(*output)).collect())
-        };
-        let divided: Vec<_> = samples.iter().map(divided).collect();
+        let divide = |outputs: &[f32]| outputs.iter().map(|output| calibrator.apply(*output)).collect();
+        let divided = samples.each_ref().map(|(label, outputs)| (*label, divide(outputs)));
         let (before, after) = (scores.compute_measures(), scores.measure_calibrated(&calibrator).unwrap());
         assert_eq!(after, target_scores(TargetForm::Classes(3), &divided).compute_measures());
         assert!(after.logloss < before.logloss && after.accuracy == before.accuracy, "{before:?} {after:?}");
         // Numbers have none, and neither have classes whose outputs are not kept.
-        assert_eq!(
-            target_scores(TargetForm::Regression, &[(1.0, vec![0.5])]).fit_calibrator(CalibrationMethod::Isotonic),
-            None
-        );
+        let mut numbers = target_scores(TargetForm::Regression, &[(1.0, vec![0.5])]);
+        assert_eq!(numbers.fit_calibrator(CalibrationMethod::Isotonic), None);
         assert_eq!(TargetScores::new(TargetForm::Classes(3)).fit_calibrator(CalibrationMethod::Temperature), None);
     }
 
@@ -426,10 +418,8 @@ mod tests {
             cut in 0_usize..40, kind in 0_usize..4,
         ) {
             let form = [TargetForm::Click, TargetForm::Regression, TargetForm::Counts, TargetForm::Classes(3)][kind];
-            let samples: Vec<(f32, Vec<f32>)> = samples
-                .into_iter()
-                .map(|(label, outputs)| (f32::from(label), outputs[..form.output_count()].to_vec()))
-                .collect();
+            let sample = |(label, outputs): (u8, [f32; 3])| (f32::from(label), outputs[..form.output_count()].to_vec());
+            let samples: Vec<(f32, Vec<f32>)> = samples.into_iter().map(sample).collect();
             let (first, second) = samples.split_at(cut.min(samples.len()));
             let through = |part: &[(f32, Vec<f32>)]| {
                 TargetScores::to_calibrate(form).fill_from_bytes(&target_scores(form, part).to_bytes()).unwrap()

@@ -30,7 +30,7 @@ use parquet::schema::parser::parse_message_type;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use tempfile::TempDir;
-use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, criteo_columns, find_files};
+use zagros_ingest::{BatchStream, DataPart, criteo_columns, find_files};
 use zagros_job::{Job, Overrides};
 
 /// Rows of generated files, and of a row group.
@@ -86,9 +86,7 @@ fn zagros(path: &Path) -> (u64, f64) {
     let infos = find_files(&job, &job.data.train).expect("the file is good");
     let mut best = (0, 0.0);
     for _ in 0..READINGS {
-        let (part, start) = (DataPart::All, StreamStart::default());
-        let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel: Arc::default() };
-        let mut stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).expect("threads start");
+        let mut stream = BatchStream::open_files(&job, DataPart::All, &infos).expect("threads start");
         stream.by_ref().for_each(|batch| drop(batch.expect("the rows are good")));
         let stats = stream.stats();
         let rate = stats.rows as f64 / stats.cpu_seconds;
@@ -125,16 +123,8 @@ fn pyarrow(python: &Path, path: &Path) -> f64 {
 
 /// Rows whose numbers and categories are skewed as in logs of clicks.
 fn generate(folder: &Path) -> Vec<PathBuf> {
-    let names = [
-        "rows.csv",
-        "rows.tsv",
-        "rows.quoted.csv",
-        "rows.jsonl",
-        "rows.snappy.parquet",
-        "rows.arrow",
-        "rows.lz4.arrow",
-    ];
-    let paths = names.map(|name| folder.join(name));
+    let ends = ["csv", "tsv", "quoted.csv", "jsonl", "snappy.parquet", "arrow", "lz4.arrow"];
+    let paths = ends.map(|end| folder.join(format!("rows.{end}")));
     let [csv, tsv, quoted, objects, columns, plain, lz4] = &paths;
     let mut random = Pcg64::seed_from_u64(1);
     let mut skewed = |most: f64| (most.powf(random.random::<f64>().powi(2)) as u64).saturating_sub(1);
@@ -153,10 +143,10 @@ fn generate(folder: &Path) -> Vec<PathBuf> {
         _ => text(column, value),
     };
     let lines = lines_of(&rows, &text);
-    fs::write(tsv, lines.replace(',', "\t")).expect("room for the rows");
-    fs::write(csv, lines).expect("room for the rows");
-    fs::write(quoted, lines_of(&rows, &with_quotes)).expect("room for the rows");
-    fs::write(objects, objects_of(&rows, &text)).expect("room for the rows");
+    let [tabs, quoted_lines] = [lines.replace(',', "\t"), lines_of(&rows, &with_quotes)];
+    for (path, text) in [(tsv, tabs), (csv, lines), (quoted, quoted_lines), (objects, objects_of(&rows, &text))] {
+        fs::write(path, text).expect("room for the rows");
+    }
     write_columns(columns, &rows, &text);
     write_batches(plain, None, &rows, &text);
     write_batches(lz4, Some(CompressionType::LZ4_FRAME), &rows, &text);

@@ -210,23 +210,20 @@ mod tests {
     }
 
     #[test]
-    fn a_split_that_ends_with_a_full_batch_completes_with_it() {
+    fn a_split_completes_with_its_last_row_or_in_a_batch_without_samples() {
         let batches = assemble(&[4, 4, 0], 4, None);
         assert_eq!(batches.iter().map(completed).collect::<Vec<_>>(), [vec![0], vec![1, 2]]);
-    }
-
-    #[test]
-    fn splits_without_rows_are_in_a_batch_without_samples() {
         let batches = assemble(&[0, 0], 4, None);
         assert_eq!((batches.len(), batches[0].size, completed(&batches[0])), (1, 0, vec![0, 1]));
     }
 
     #[test]
     fn windows_are_permuted_differently_in_each_epoch() {
-        assert_ne!(permutation(50, 1, 0, 1), permutation(50, 1, 1, 1));
-        assert_ne!(permutation(50, 1, 0, 1), permutation(50, 2, 0, 1));
-        assert_ne!(permutation(50, 1, 0, 1), permutation(50, 1, 0, 2));
-        assert_eq!(permutation(50, 1, 0, 1), permutation(50, 1, 0, 1));
+        let first = permutation(50, 1, 0, 1);
+        assert_eq!(first, permutation(50, 1, 0, 1));
+        for (seed, epoch, window) in [(1, 1, 1), (2, 0, 1), (1, 0, 2)] {
+            assert_ne!(first, permutation(50, seed, epoch, window), "{seed} {epoch} {window}");
+        }
     }
 
     #[test]

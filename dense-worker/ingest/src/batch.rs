@@ -260,14 +260,6 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_finds_its_values() {
-        let batch = numbered(0..5);
-        assert_eq!(batch.categorical[0].sample_ids(3), [3]);
-        assert_eq!(batch.categorical[1].sample_ids(3), [300, 301, 302]);
-        assert!(batch.categorical[1].sample_ids(4).is_empty());
-    }
-
-    #[test]
     fn samples_count_once_unless_they_have_weights() {
         assert_eq!(numbered(0..3).total_weight(), 6.0);
         assert_eq!(Batch { weights: Vec::new(), ..numbered(0..3) }.total_weight(), 3.0);

@@ -168,7 +168,6 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::fixture;
 
     #[test]
     fn the_first_bytes_say_what_a_file_holds() {
@@ -207,16 +206,5 @@ mod tests {
         }
         let start = file_start(&[folder.path().join("*.csv")]).unwrap();
         assert_eq!((start.content, start.lines), (DataContent::Lines, vec!["y,a".to_owned(), "1,2".to_owned()]));
-    }
-
-    #[test]
-    fn a_job_fits_if_it_reads_the_first_rows() {
-        let (_folder, path) = fixture::file("click;age;city;tags\n1;2;x;y\n");
-        assert!(!can_read_file(&fixture::delimited(|_| ()), &path));
-        let mut other = fixture::delimited(|format| format.delimiter = b';');
-        assert!(can_read_file(&other, &path));
-        other.data.max_bad_rows = 9;
-        let (_folder, bad) = fixture::file("click;age;city;tags\n1;many;x;y\n");
-        assert!(!can_read_file(&other, &bad));
     }
 }

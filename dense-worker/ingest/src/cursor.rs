@@ -69,29 +69,17 @@ impl StreamCursor {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
-    use std::sync::Arc;
 
     use proptest::prelude::*;
     use zagros_job::Job;
 
     use super::*;
-    use crate::fixture::{self, DealtSplits};
-    use crate::{BatchStream, DataPart, SplitTask, StreamOptions};
+    use crate::fixture;
+    use crate::{DataPart, SplitTask, StreamOptions};
 
     fn stream(job: &Job, start: StreamStart, tasks: Vec<SplitTask>) -> Vec<Batch> {
-        let options = StreamOptions { part: DataPart::Train, epoch: 3, start, bad_rows: 0, cancel: Arc::default() };
-        BatchStream::open(job, options, DealtSplits::new(tasks)).unwrap().collect::<Result<_, _>>().unwrap()
-    }
-
-    fn split(path: &Path, borders: &[u64]) -> Vec<SplitTask> {
-        let task = |(id, pair): (usize, &[u64])| SplitTask {
-            id: id as u64,
-            path: PathBuf::from(path),
-            start: pair[0],
-            end: pair[1],
-        };
-        borders.windows(2).enumerate().map(task).collect()
+        let options = StreamOptions { epoch: 3, start, ..StreamOptions::new(DataPart::Train) };
+        fixture::stream(job, options, tasks).collect::<Result<_, _>>().unwrap()
     }
 
     /// Batches without the fields that depend on where reading started.
@@ -103,23 +91,16 @@ mod tests {
     #[test]
     fn a_split_that_was_delivered_whole_is_not_read_again() {
         let mut cursor = StreamCursor::new(StreamStart::default(), 0);
-        let batch = |size, completes: &[(u64, u64)]| Batch {
-            size,
-            completes: completes
-                .iter()
-                .map(|(split, rows)| SplitEnd { split: *split, rows: *rows, bad_rows: 0, content: 0 })
-                .collect(),
-            ..Batch::default()
+        let all = StreamRemainder { splits: vec![4, 5, 6], start: StreamStart::default() };
+        assert_eq!(cursor.remainder(&[4, 5, 6]), all);
+        let mut deliver = |split, rows| {
+            let completes = vec![SplitEnd { split, rows, bad_rows: 0, content: 0 }];
+            cursor.record_delivery(&Batch { size: 8, completes, ..Batch::default() });
+            cursor.remainder(&[4, 5, 6])
         };
-        assert_eq!(
-            cursor.remainder(&[4, 5, 6]),
-            StreamRemainder { splits: vec![4, 5, 6], start: StreamStart::default() }
-        );
-        cursor.record_delivery(&batch(8, &[(4, 7)]));
         let start = StreamStart { drop: 1, windows: 0, skip: 0 };
-        assert_eq!(cursor.remainder(&[4, 5, 6]), StreamRemainder { splits: vec![5, 6], start });
-        cursor.record_delivery(&batch(8, &[(5, 16)]));
-        assert_eq!(cursor.remainder(&[4, 5, 6]), StreamRemainder { splits: vec![6], start: StreamStart::default() });
+        assert_eq!(deliver(4, 7), StreamRemainder { splits: vec![5, 6], start });
+        assert_eq!(deliver(5, 16), StreamRemainder { splits: vec![6], start: StreamStart::default() });
     }
 
     proptest! {
@@ -129,18 +110,14 @@ mod tests {
         #[test]
         fn delivered_batches_and_the_remainder_are_the_whole_stream(
             rows in 1_u64..120,
-            mut borders in prop::collection::vec(1_u64..12_000, 0..5),
+            borders in prop::collection::vec(1_u64..12_000, 0..5),
             shuffle_rows in prop_oneof![Just(0_usize), 1_usize..50],
             leave in prop::collection::vec(0_usize..8, 1..4),
         ) {
-            let text: String = (0..rows).map(|row| fixture::criteo_line(row) + "\n").collect();
-            let (_folder, path) = fixture::file(text);
+            let (_folder, path) = fixture::file(fixture::criteo_text(rows));
             let mut job = fixture::criteo();
             job.data.shuffle_rows = shuffle_rows;
-            borders.extend([0, u64::MAX]);
-            borders.sort_unstable();
-            borders.dedup();
-            let tasks = split(&path, &borders);
+            let tasks = fixture::cut(&path, borders);
             let expected = samples(&stream(&job, StreamStart::default(), tasks.clone()));
             let mut remainder = StreamRemainder { splits: tasks.iter().map(|task| task.id).collect(), start: StreamStart::default() };
             let mut found = Vec::new();

@@ -251,11 +251,6 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_row_reads_like_a_compiler_message() {
-        assert_eq!(bad_row().to_string(), "train.txt:17:3: expected a number in column \"I2\", found \"abc\"");
-    }
-
-    #[test]
     fn too_many_bad_rows_lists_the_first() {
         let error = IngestError::TooManyBadRows { count: 1, limit: 0, share: 0.0, rows: 9, first: vec![bad_row()] };
         assert_eq!(
@@ -278,19 +273,5 @@ mod tests {
         let message = |rows| IngestError::NoRows { files: "a.txt".into(), rows, part: "train" }.to_string();
         assert!(message(0).starts_with("a.txt: no rows (only empty lines"), "{}", message(0));
         assert!(message(7).starts_with("a.txt: 7 rows read, none in the train part; check"), "{}", message(7));
-    }
-
-    #[test]
-    fn a_missing_column_suggests_the_nearest() {
-        let error = IngestError::MissingColumn {
-            path: "a.csv".into(),
-            column: "movieid".into(),
-            similar: Some("movie_id".into()),
-            found: vec!["clicked".into(), "movie_id".into()],
-        };
-        assert_eq!(
-            error.to_string(),
-            "a.csv: no column \"movieid\", did you mean \"movie_id\"?; its columns are: clicked, movie_id"
-        );
     }
 }

@@ -180,34 +180,17 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_stands_for_all_files_below_it() {
-        let folder = folder(&["b/part-1", "b/part-0", "b/_SUCCESS", "b/_temporary/x", ".hidden", "a/x/part-2", "c"]);
-        assert_eq!(found(&folder, &["."]).unwrap(), ["a/x/part-2", "b/part-1", "c"]);
-        assert_eq!(found(&folder, &["c", "b", "c"]).unwrap(), ["c", "b/part-1", "c"]);
-    }
-
-    #[test]
-    fn a_pattern_stands_for_what_matches_it() {
-        let folder = folder(&["d-2/x", "d-1/y", "d-1/_z", "part-1.csv", "part-2.csv", "part-2.csv.bak", "part-.csv0"]);
-        assert_eq!(found(&folder, &["part-*.csv"]).unwrap(), ["part-1.csv", "part-2.csv"]);
-        assert_eq!(found(&folder, &["part-[2-9].csv", "d-?"]).unwrap(), ["part-2.csv", "d-1/y", "d-2/x"]);
-        assert_eq!(found(&folder, &["**/y"]).unwrap(), ["d-1/y"]);
-    }
-
-    #[test]
-    fn a_file_whose_name_has_wildcards_is_that_file() {
-        let folder = folder(&["a[1].csv", "a1.csv"]);
-        assert_eq!(found(&folder, &["a[1].csv"]).unwrap(), ["a[1].csv"]);
-    }
-
-    #[test]
     fn a_folder_or_pattern_without_files_is_refused() {
         let folder = folder(&["empty/_SUCCESS", "none/part-0"]);
-        let refused = |name: &str| found(&folder, &[name]).unwrap_err();
-        assert!(refused("empty").contains("empty is a folder without data files"), "{}", refused("empty"));
-        assert!(refused("none").contains("none is a folder without data files"), "{}", refused("none"));
-        assert!(refused("*.csv").contains("*.csv matches no data file"), "{}", refused("*.csv"));
-        assert!(refused("a[").contains("a[ is not a pattern: invalid range pattern"), "{}", refused("a["));
+        for (name, reason) in [
+            ("empty", "is a folder without data files"),
+            ("none", "is a folder without data files"),
+            ("*.csv", "matches no data file"),
+            ("a[", "is not a pattern: invalid range pattern"),
+        ] {
+            let error = found(&folder, &[name]).unwrap_err();
+            assert!(error.contains(&format!("{name} {reason}")), "{error}");
+        }
     }
 
     #[test]
@@ -219,7 +202,20 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_exist_is_left_to_be_opened() {
-        assert_eq!(found(&folder(&[]), &["missing.csv"]).unwrap(), ["missing.csv"]);
+    fn paths_and_patterns_stand_for_the_files_below_them() {
+        let below = ["b/part-1", "b/part-0", "b/_SUCCESS", "b/_temporary/x", ".hidden", "a/x/part-2", "c"];
+        let matching = ["d-2/x", "d-1/y", "d-1/_z", "part-1.csv", "part-2.csv", "part-2.csv.bak", "part-.csv0"];
+        for (files, paths, expected) in [
+            (&below[..], &["."][..], &["a/x/part-2", "b/part-1", "c"][..]),
+            (&below, &["c", "b", "c"], &["c", "b/part-1", "c"]),
+            (&matching, &["part-*.csv"], &["part-1.csv", "part-2.csv"]),
+            (&matching, &["part-[2-9].csv", "d-?"], &["part-2.csv", "d-1/y", "d-2/x"]),
+            (&matching, &["**/y"], &["d-1/y"]),
+            // A name with wildcards is that file, and a file that does not exist is left to be opened.
+            (&["a[1].csv", "a1.csv"], &["a[1].csv"], &["a[1].csv"]),
+            (&[], &["missing.csv"], &["missing.csv"]),
+        ] {
+            assert_eq!(found(&folder(files), paths).unwrap(), expected, "{paths:?}");
+        }
     }
 }

@@ -1,19 +1,23 @@
 //! Jobs and files for the tests of this crate.
 
 use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use tempfile::TempDir;
+
 use zagros_job::{
-    Categorical, ClusterSettings, DataOrder, DataSettings, DelimitedFormat, DenseOptimizer, DenseUpdates, EvalSettings,
-    Features, Format, Initializer, Job, Mode, Model, Numeric, OutputSettings, PoolAt, Pooling, StartChanged,
-    StartSteps, Table, TableOptimizer, TableSettings, TestPart, TrainSettings, ValidationPart, Values, WireFormat,
+    Categorical, DataOrder, DataSettings, DelimitedFormat, DenseOptimizer, Features, Format, Initializer, Job, Mode,
+    Model, Numeric, PoolAt, Pooling, Table, TableOptimizer, TableSettings, TestPart, TrainSettings, ValidationPart,
+    Values,
 };
 
-use crate::SplitTask;
+use crate::read::layout::ColumnPositions;
 use crate::read::records::RecordSyntax;
 use crate::split::SplitSource;
+use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, find_files};
 
 /// A job over Criteo's format: logarithms, no standardisation, a table a feature.
 pub(crate) fn criteo() -> Job {
@@ -70,7 +74,7 @@ pub(crate) fn quoted_records() -> RecordSyntax {
     RecordSyntax::from_format(&format).unwrap()
 }
 
-pub(crate) struct DealtSplits(pub(crate) std::vec::IntoIter<SplitTask>);
+pub(crate) struct DealtSplits(std::vec::IntoIter<SplitTask>);
 
 impl DealtSplits {
     pub(crate) fn new(tasks: Vec<SplitTask>) -> Box<Self> {
@@ -82,6 +86,71 @@ impl SplitSource for DealtSplits {
     fn next(&mut self) -> Result<Option<SplitTask>, String> {
         Ok(self.0.next())
     }
+}
+
+/// The splits of a file that its start, these places and its end bound.
+pub(crate) fn cut(path: &Path, mut borders: Vec<u64>) -> Vec<SplitTask> {
+    borders.extend([0, u64::MAX]);
+    borders.sort_unstable();
+    borders.dedup();
+    let task =
+        |(id, pair): (usize, &[u64])| SplitTask { id: id as u64, path: path.into(), start: pair[0], end: pair[1] };
+    borders.windows(2).enumerate().map(task).collect()
+}
+
+/// One split with the whole file.
+pub(crate) fn whole(path: &Path) -> Vec<SplitTask> {
+    cut(path, Vec::new())
+}
+
+/// The stream of splits that are dealt in this order.
+pub(crate) fn stream(job: &Job, options: StreamOptions, tasks: Vec<SplitTask>) -> BatchStream {
+    BatchStream::open(job, options, DealtSplits::new(tasks)).unwrap()
+}
+
+/// All rows of a file, or of an object, in three splits.
+pub(crate) fn read_thirds(job: &Job, path: &str) -> Result<Vec<Batch>, IngestError> {
+    let path = PathBuf::from(path);
+    let bytes = find_files(job, std::slice::from_ref(&path))?[0].bytes;
+    stream(job, StreamOptions::new(DataPart::All), cut(&path, vec![bytes / 3, bytes * 2 / 3])).collect()
+}
+
+/// All samples in one batch, without the fields that depend on how they were assembled.
+pub(crate) fn samples(batches: &[Batch]) -> Batch {
+    let mut all = batches.first().map(Batch::empty_like).unwrap_or_default();
+    batches.iter().for_each(|batch| all.append_samples(batch, 0..batch.size));
+    all
+}
+
+/// Where columns are in lines that have the label, the numbers and then the categories.
+pub(crate) fn positions(job: &Job) -> ColumnPositions {
+    let fields = if job.data.format == Format::Criteo { 40 } else { 4 };
+    let numeric = job.features.numeric.len();
+    ColumnPositions {
+        fields,
+        labels: vec![0],
+        weight: None,
+        numeric: (1..=numeric).collect(),
+        categorical: (1 + numeric..fields).collect(),
+        group: Some(fields - 1),
+        keys: vec![],
+        time: job.data.time_column().map(|_| 1),
+    }
+}
+
+/// Text with little repetition, so that its compressed form is long.
+pub(crate) fn long_text() -> Vec<u8> {
+    (0..60_000_u32).flat_map(|n| format!("{}\n", n.wrapping_mul(2_654_435_761)).into_bytes()).collect()
+}
+
+pub(crate) fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+pub(crate) fn criteo_text(rows: u64) -> String {
+    (0..rows).map(|n| criteo_line(n) + "\n").collect()
 }
 
 /// A file in a folder that lives as long as the first value.
@@ -129,56 +198,10 @@ fn job(format: Format, features: Features) -> Job {
         parametrization: zagros_job::Parametrization::Standard,
         mlp: zagros_job::MlpSettings::default(),
         dense_optimizer: DenseOptimizer::Adam { lr: 1e-3, weight_decay: 0.0 },
-        train: train(),
-        eval: EvalSettings::default(),
-        cluster: cluster(),
-        checkpoint: zagros_job::CheckpointSettings { every: None, every_steps: None, folder: None, keep: 0, deltas: 0 },
-        output: OutputSettings { folder: "runs".into(), save_model: false, keep_best: 0, model_folder: None },
-    }
-}
-
-fn train() -> TrainSettings {
-    TrainSettings {
-        batch_size: 8,
-        epochs: 1,
-        mode: Mode::Sync,
-        staleness: 0,
-        seed: 1,
-        threads: 1,
-        precision: zagros_job::Precision::F32,
-        device: zagros_job::Device::Cpu,
-        start_from: None,
-        start_steps: StartSteps::Restart,
-        start_changed: StartChanged::Anew,
-        max_steps: None,
-        evaluate_every: None,
-        epoch_steps: None,
-        early_stop: None,
-        updates: DenseUpdates::default(),
-        ..TrainSettings::default()
-    }
-}
-
-fn cluster() -> ClusterSettings {
-    ClusterSettings {
-        server_threads: 1,
-        servers: 1,
-        workers: 1,
-        min_workers: None,
-        max_workers: None,
-        buckets: 16,
-        coordinator: "127.0.0.1:0".into(),
-        server_addresses: vec!["127.0.0.1:0".into()],
-        worker_address: "127.0.0.1:0".into(),
-        collective: zagros_job::CollectiveKind::Gloo,
-        admin: "127.0.0.1:0".into(),
-        timeout: Duration::from_secs(5),
-        lease: Duration::from_secs(5),
-        wire: WireFormat::F32,
-        memory: None,
-        cold_folder: None,
-        durability: zagros_job::DurabilityLevel::Checkpoint,
-        log_folder: None,
-        insecure: false,
+        train: TrainSettings { batch_size: 8, mode: Mode::Sync, staleness: 0, threads: 1, ..TrainSettings::default() },
+        eval: zagros_job::EvalSettings::default(),
+        cluster: zagros_job::ClusterSettings::default(),
+        checkpoint: zagros_job::CheckpointSettings::default(),
+        output: zagros_job::OutputSettings::default(),
     }
 }

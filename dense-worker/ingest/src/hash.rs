@@ -68,28 +68,24 @@ mod tests {
     #[test]
     fn ids_are_pinned() {
         assert_eq!(hash_value(b""), 0x2d06_8005_38d3_94c2);
-        assert_eq!(hash_value(b"68fd1e64"), PINNED_HEX);
-        assert_eq!(hash_value("Zürich".as_bytes()), PINNED_TEXT);
-    }
-    const PINNED_HEX: u64 = 0x00b0_4310_5806_0b4d;
-    const PINNED_TEXT: u64 = 0x0ba4_4fcc_12cc_a74e;
-
-    #[test]
-    fn a_fraction_holds_out_about_its_share() {
-        let split = HashSplit::new(0.1, 0.2);
-        let count =
-            |part| (0..20_000).filter(|line: &u32| split.row_part(line.to_string().as_bytes(), 7) == part).count();
-        let (test, validation, train) = (count(DataPart::Test), count(DataPart::Validation), count(DataPart::Train));
-        assert!((1_800..2_200).contains(&test) && (3_700..4_300).contains(&validation), "{test} {validation}");
-        assert_eq!(test + validation + train, 20_000);
+        assert_eq!(hash_value(b"68fd1e64"), 0x00b0_4310_5806_0b4d);
+        assert_eq!(hash_value("Zürich".as_bytes()), 0x0ba4_4fcc_12cc_a74e);
     }
 
     #[test]
-    fn lines_of_the_same_text_are_spread_over_the_parts() {
+    fn a_fraction_holds_out_about_its_share_of_any_lines_and_of_equal_ones() {
         let split = HashSplit::new(0.1, 0.2);
-        let count = |part| (0..20_000_u64).filter(|at| split.row_part(b"1,a,b", at * 6) == part).count();
-        let (test, validation) = (count(DataPart::Test), count(DataPart::Validation));
-        assert!((1_800..2_200).contains(&test) && (3_700..4_300).contains(&validation), "{test} {validation}");
+        let by_text = |line: u32| split.row_part(line.to_string().as_bytes(), 7);
+        let by_place = |line: u32| split.row_part(b"1,a,b", u64::from(line) * 6);
+        for (name, row_part) in [("text", &by_text as &dyn Fn(u32) -> DataPart), ("place", &by_place)] {
+            let count = |part| (0..20_000).filter(|line| row_part(*line) == part).count();
+            let [test, validation, train] = [DataPart::Test, DataPart::Validation, DataPart::Train].map(count);
+            assert!(
+                (1_800..2_200).contains(&test) && (3_700..4_300).contains(&validation),
+                "{name}: {test} {validation}"
+            );
+            assert_eq!(test + validation + train, 20_000, "{name}");
+        }
     }
 
     #[test]

@@ -163,8 +163,8 @@ mod tests {
     use zagros_job::{Job, PredictRows};
 
     use super::*;
-    use crate::fixture::{self, DealtSplits};
-    use crate::{Batch, BatchStream, DataPart, SplitTask, StreamOptions, StreamStart};
+    use crate::fixture;
+    use crate::{Batch, DataPart, StreamOptions, StreamStart};
 
     fn predicting(mut job: Job, keys: &[&str], keep_bad: bool) -> Job {
         let keys = keys.iter().map(|key| (*key).to_owned()).collect();
@@ -175,10 +175,9 @@ mod tests {
 
     fn read(job: &Job, text: &str, drop: u64) -> Vec<Batch> {
         let (_folder, path) = fixture::file(text);
-        let task = SplitTask { id: 0, path, start: 0, end: u64::MAX };
         let start = StreamStart { drop, ..StreamStart::default() };
-        let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel: Default::default() };
-        BatchStream::open(job, options, DealtSplits::new(vec![task])).unwrap().collect::<Result<_, _>>().unwrap()
+        let options = StreamOptions { start, ..StreamOptions::new(DataPart::All) };
+        fixture::stream(job, options, fixture::whole(&path)).collect::<Result<_, _>>().unwrap()
     }
 
     /// Whether each row is a sample, and its keys.
@@ -202,33 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_header_may_have_a_field_less() {
-        let labelled: String = (0..20).map(|n| fixture::criteo_line(n) + "\n").collect();
-        let unlabelled: String =
-            labelled.lines().map(|line| line.split_once('\t').unwrap().1.to_owned() + "\n").collect();
-        let job = predicting(fixture::criteo(), &["C1"], true);
-        let (labelled, unlabelled) = (read(&job, &labelled, 0), read(&job, &unlabelled, 0));
-        let fields = |batches: &[Batch]| {
-            batches
-                .iter()
-                .map(|batch| (batch.numeric.clone(), batch.categorical.clone(), batch.input.clone()))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(fields(&labelled), fields(&unlabelled));
-        assert_eq!(labelled.iter().map(|batch| batch.size).sum::<usize>(), 20);
-    }
-
-    #[test]
     fn a_stream_that_starts_later_has_the_same_later_batches() {
-        let good = |n: u64| format!("{n},{n},c,t\n");
-        let bad = |n: u64| format!("{n},bad,c,t\n");
-        let text: String = "id,age,city,tags\n"
-            .chars()
-            .chain((0..60).flat_map(|n| {
-                let line = if n % 5 == 3 || (30..34).contains(&n) || n > 57 { bad(n) } else { good(n) };
-                line.chars().collect::<Vec<_>>()
-            }))
-            .collect();
+        let line = |n: u64| match n {
+            30..34 | 58.. => format!("{n},bad,c,t\n"),
+            _ if n % 5 == 3 => format!("{n},bad,c,t\n"),
+            _ => format!("{n},{n},c,t\n"),
+        };
+        let text = "id,age,city,tags\n".to_owned() + &(0..60).map(line).collect::<String>();
         let job = predicting(fixture::delimited(|_| ()), &["id"], true);
         let all = read(&job, &text, 0);
         assert_eq!(shown(&all, 1).len(), 60);
@@ -248,27 +227,6 @@ mod tests {
             if *good { rows.end_sample() } else { rows.end_malformed() }
         }
         rows
-    }
-
-    #[test]
-    fn malformed_rows_keep_their_place_or_are_skipped() {
-        let fill = |keep| {
-            let mut rows = InputRows::new(2, keep);
-            rows.push_key(b"a");
-            rows.push_key(b"b");
-            rows.end_sample();
-            rows.push_key(b"c");
-            rows.end_malformed();
-            rows.push_key(b"d");
-            rows.push_key(b"");
-            rows.end_sample();
-            let shown =
-                |row: InputRow<'_>| (row.sample, [0, 1].map(|c| String::from_utf8_lossy(row.key(c)).into_owned()));
-            rows.iter().map(shown).collect::<Vec<_>>()
-        };
-        let row = |sample, keys: [&str; 2]| (sample, keys.map(str::to_owned));
-        assert_eq!(fill(true), [row(Some(0), ["a", "b"]), row(None, ["c", ""]), row(Some(1), ["d", ""])]);
-        assert_eq!(fill(false), [row(Some(0), ["a", "b"]), row(Some(1), ["d", ""])]);
     }
 
     proptest! {

@@ -2,17 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use zagros_job::{Job, Numeric, Values};
-use zagros_zip::ZipEq;
+use zagros_job::{Categorical, Job, Numeric};
 
+use crate::column_sums::{CategorySums, ColumnSum, ColumnSums};
 use crate::parse::bad_budget::{BadBudget, LISTED};
-use crate::parse::sink::{RowSink, RowValues};
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::quantiles::MomentSums;
-use crate::sketch::DistinctSketch;
-use crate::transform::features_of_numbers;
 use crate::{BadRow, DataPart, IngestError, WholeFiles, find_files};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -64,8 +60,9 @@ pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries,
         job.data.threads = 1;
     }
     let job = Arc::new(job);
-    let left = Arc::new(AtomicU64::new(limit.unwrap_or(u64::MAX)));
-    let mut total = InspectSink::new(&job, Arc::clone(&left));
+    let numeric = vec![NumberStats::NONE; job.features.numeric.len()];
+    let categorical = vec![CategorySums::default(); job.features.categorical.len()];
+    let mut total = InspectSink::new(&job, numeric, categorical, limit);
     let mut bad = BadBudget::without_limit(LISTED);
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
@@ -81,18 +78,7 @@ pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries,
     total.summarise(&job, &bad)
 }
 
-#[derive(Clone, Debug)]
-struct InspectSink {
-    row: RowValues,
-    /// The numeric feature of each number.
-    features: Arc<[usize]>,
-    numeric: Vec<NumberStats>,
-    categorical: Vec<CategoryStats>,
-    rows: u64,
-    positives: u64,
-    /// Number of rows that may still be read, over all blocks.
-    left: Arc<AtomicU64>,
-}
+type InspectSink = ColumnSums<NumberStats, CategorySums>;
 
 #[derive(Clone, Debug)]
 struct NumberStats {
@@ -102,37 +88,7 @@ struct NumberStats {
     max: f64,
 }
 
-#[derive(Clone, Debug, Default)]
-struct CategoryStats {
-    present: u64,
-    values: u64,
-    distinct: DistinctSketch,
-    /// Number of the last row with a value, from 1.
-    last_row: u64,
-}
-
 impl InspectSink {
-    fn new(job: &Job, left: Arc<AtomicU64>) -> Self {
-        Self {
-            row: RowValues::default(),
-            features: features_of_numbers(&job.features),
-            numeric: vec![NumberStats::NONE; job.features.numeric.len()],
-            categorical: vec![CategoryStats::default(); job.features.categorical.len()],
-            rows: 0,
-            positives: 0,
-            left,
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        assert_eq!(self.numeric.len(), other.numeric.len(), "sinks of one job have the same columns");
-        self.numeric.iter_mut().zip_eq(&other.numeric).for_each(|(column, from)| column.merge(from));
-        assert_eq!(self.categorical.len(), other.categorical.len(), "sinks of one job have the same columns");
-        self.categorical.iter_mut().zip_eq(&other.categorical).for_each(|(column, from)| column.merge(from));
-        self.rows += other.rows;
-        self.positives += other.positives;
-    }
-
     fn summarise(mut self, job: &Job, bad: &BadBudget) -> Result<ColumnSummaries, IngestError> {
         let rows = self.rows;
         let numeric = job.features.numeric.iter().enumerate();
@@ -144,55 +100,28 @@ impl InspectSink {
             first_bad: bad.first_rows()?,
             numeric: numeric.map(|(n, feature)| self.numeric[n].summary(feature)).collect(),
             categorical: categorical
-                .map(|(n, feature)| self.categorical[n].summary(&feature.name, &feature.values, rows))
+                .map(|(n, feature)| category_summary(&mut self.categorical[n], feature, rows))
                 .collect(),
         })
-    }
-
-    fn take_one(&self) -> bool {
-        let take = |left: u64| left.checked_sub(1);
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
-    }
-}
-
-impl RowSink for InspectSink {
-    fn numeric(&mut self, _feature: usize, value: Option<f64>) {
-        self.row.numbers.push(value);
-    }
-
-    fn id(&mut self, feature: usize, id: u64) {
-        self.row.add(feature, id);
-    }
-
-    fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
-        if self.take_one() {
-            self.rows += 1;
-            self.positives += u64::from(labels[0] > 0.5);
-            for (feature, value) in self.features.iter().zip_eq(&self.row.numbers) {
-                self.numeric[*feature].add(*value);
-            }
-            for (feature, hash) in &self.row.values {
-                self.categorical[*feature].add(*hash, self.rows);
-            }
-        }
-        self.abandon();
-    }
-
-    fn abandon(&mut self) {
-        self.row.clear();
-    }
-
-    fn clear(&mut self) {
-        self.abandon();
-        self.numeric.fill(NumberStats::NONE);
-        self.categorical.iter_mut().for_each(CategoryStats::clear);
-        (self.rows, self.positives) = (0, 0);
     }
 }
 
 impl NumberStats {
     const NONE: Self = Self { missing: 0, moments: MomentSums::NONE, min: f64::INFINITY, max: f64::NEG_INFINITY };
 
+    fn summary(&self, feature: &Numeric) -> NumericColumn {
+        NumericColumn {
+            column: feature.name().into(),
+            missing: self.missing / feature.value_count() as u64,
+            min: self.min,
+            mean: self.moments.mean(),
+            deviation: self.moments.deviation(),
+            max: self.max,
+        }
+    }
+}
+
+impl ColumnSum<Option<f64>> for NumberStats {
     fn add(&mut self, value: Option<f64>) {
         match value {
             None => self.missing += 1,
@@ -209,47 +138,20 @@ impl NumberStats {
         (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
     }
 
-    fn summary(&self, feature: &Numeric) -> NumericColumn {
-        NumericColumn {
-            column: feature.name().into(),
-            missing: self.missing / feature.value_count() as u64,
-            min: self.min,
-            mean: self.moments.mean(),
-            deviation: self.moments.deviation(),
-            max: self.max,
-        }
+    fn clear(&mut self) {
+        *self = Self::NONE;
     }
 }
 
-impl CategoryStats {
-    fn add(&mut self, hash: u64, row: u64) {
-        self.values += 1;
-        self.present += u64::from(self.last_row != row);
-        self.last_row = row;
-        self.distinct.add(hash);
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.values += other.values;
-        self.present += other.present;
-        self.distinct.merge(&other.distinct);
-    }
-
-    fn clear(&mut self) {
-        (self.values, self.present, self.last_row) = (0, 0, 0);
-        self.distinct.clear();
-    }
-
-    fn summary(&mut self, column: &str, values: &Values, rows: u64) -> CategoryColumn {
-        let (distinct, is_exact) = self.distinct.estimate();
-        let is_bag = values.separator().is_some();
-        CategoryColumn {
-            column: column.into(),
-            missing: rows - self.present,
-            distinct,
-            is_exact,
-            values_per_row: is_bag.then(|| self.values as f64 / rows as f64),
-        }
+fn category_summary(sums: &mut CategorySums, feature: &Categorical, rows: u64) -> CategoryColumn {
+    let (distinct, is_exact) = sums.distinct.estimate();
+    let is_bag = feature.values.separator().is_some();
+    CategoryColumn {
+        column: feature.name.clone(),
+        missing: rows - sums.present,
+        distinct,
+        is_exact,
+        values_per_row: is_bag.then(|| sums.values as f64 / rows as f64),
     }
 }
 
@@ -320,6 +222,14 @@ mod tests {
             values_per_row,
         };
         assert_eq!(found.categorical, [category("city", 2, None), category("tags", 4, Some(1.5))]);
+        let text = found.to_string();
+        for line in [
+            "4 rows, 25.00 % positive, 1 malformed\n",
+            "age                      25.00       2.0000       4.0000",
+            "tags                     25.00            4         1.50",
+        ] {
+            assert!(text.contains(line), "no {line} in {text}");
+        }
     }
 
     #[test]
@@ -339,13 +249,5 @@ mod tests {
         assert_eq!((found.categorical[0].distinct, found.categorical[0].is_exact), (1_000, true));
         let tags = &found.categorical[1];
         assert!(!tags.is_exact && (tags.distinct as f64 / 200_000.0 - 1.0).abs() < 0.08, "{}", tags.distinct);
-    }
-
-    #[test]
-    fn the_summary_is_a_table() {
-        let text = inspected(TEXT, None).to_string();
-        assert!(text.starts_with("4 rows, 25.00 % positive, 1 malformed\n"), "{text}");
-        assert!(text.contains("age                      25.00       2.0000       4.0000"), "{text}");
-        assert!(text.contains("tags                     25.00            4         1.50"), "{text}");
     }
 }

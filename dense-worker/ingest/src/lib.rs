@@ -18,6 +18,7 @@ pub mod writing;
 
 mod assemble;
 mod category;
+mod column_sums;
 mod columnar;
 mod content;
 mod contradictions;

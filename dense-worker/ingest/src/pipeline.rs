@@ -285,20 +285,14 @@ mod tests {
         ParsePipeline::start(config, &Touchy).unwrap()
     }
 
-    fn whole(path: &std::path::Path) -> Box<DealtSplits> {
-        DealtSplits::new(vec![SplitTask { id: 0, path: path.into(), start: 0, end: u64::MAX }])
-    }
-
     #[test]
     fn a_panic_in_a_parser_names_the_file() {
         let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n1,2,boom,y\n1,2,x,y\n");
-        let mut pipeline = pipeline(whole(&path), &Arc::default());
+        let mut pipeline = pipeline(DealtSplits::new(fixture::whole(&path)), &Arc::default());
         let error = std::iter::from_fn(|| pipeline.next().transpose()).find_map(Result::err).unwrap().to_string();
-        assert!(
-            error.contains("parser thread stopped unexpectedly while reading") && error.contains("data.txt"),
-            "{error}"
-        );
-        assert!(error.contains("cannot stand this"), "{error}");
+        for part in ["parser thread stopped unexpectedly while reading", "data.txt", "cannot stand this"] {
+            assert!(error.contains(part), "no {part} in {error}");
+        }
     }
 
     #[test]
@@ -335,23 +329,21 @@ mod tests {
     }
 
     #[test]
-    fn dropping_the_pipeline_ends_its_threads() {
+    fn dropping_and_cancelling_the_pipeline_end_its_threads() {
         let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
-        let alive = Arc::new(());
-        let mut pipeline = pipeline(Box::new(Endless { path, _alive: Arc::clone(&alive) }), &Arc::default());
-        assert!(pipeline.next().unwrap().is_some());
-        drop(pipeline);
-        assert!(ends(&alive));
-    }
-
-    #[test]
-    fn cancelling_ends_the_threads_and_says_so() {
-        let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
-        let (alive, cancel) = (Arc::new(()), Arc::default());
-        let mut pipeline = pipeline(Box::new(Endless { path, _alive: Arc::clone(&alive) }), &cancel);
-        assert!(pipeline.next().unwrap().is_some());
-        cancel.store(true, Ordering::Relaxed);
-        assert!(matches!(pipeline.next(), Err(IngestError::Cancelled)));
-        assert!(ends(&alive));
+        for cancels in [false, true] {
+            let (alive, cancel) = (Arc::new(()), Arc::default());
+            let splits = Endless { path: path.clone(), _alive: Arc::clone(&alive) };
+            let mut pipeline = pipeline(Box::new(splits), &cancel);
+            assert!(pipeline.next().unwrap().is_some());
+            if cancels {
+                cancel.store(true, Ordering::Relaxed);
+                assert!(matches!(pipeline.next(), Err(IngestError::Cancelled)));
+                assert!(ends(&alive), "cancelled");
+            } else {
+                drop(pipeline);
+                assert!(ends(&alive), "dropped");
+            }
+        }
     }
 }

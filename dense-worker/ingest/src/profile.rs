@@ -19,10 +19,9 @@ use zagros_job::Job;
 use zagros_zip::ZipEq;
 
 use self::column::{CategoryCounts, NumberCounts};
+use crate::column_sums::ColumnSums;
 use crate::parse::bad_budget::{BadBudget, LISTED};
-use crate::parse::sink::{RowSink, RowValues};
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
-use crate::transform::features_of_numbers;
 use crate::{DataPart, IngestError, WholeFiles, find_files};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,7 +51,7 @@ pub fn profile_files(
     let job = Arc::new(job);
     let found = find_files(&job, paths)?;
     let quota = limit.div_ceil(found.len().max(1) as u64);
-    let mut total = ProfileSink::new(&job, before);
+    let mut total = ProfileSink::with_earlier_bins(&job, before);
     let (mut bad, mut whole, empty) = (BadBudget::without_limit(LISTED), true, total.clone());
     for file in &found {
         let (splits, before) = (Box::new(WholeFiles::new(std::slice::from_ref(file))), total.rows);
@@ -72,37 +71,14 @@ pub fn profile_files(
     Ok(total.data_profile(&job, before, whole, bad.count()))
 }
 
-#[derive(Clone, Debug)]
-struct ProfileSink {
-    row: RowValues,
-    /// The numeric feature of each number.
-    features: Arc<[usize]>,
-    numeric: Vec<NumberCounts>,
-    categorical: Vec<CategoryCounts>,
-    rows: u64,
-    positives: u64,
-}
+type ProfileSink = ColumnSums<NumberCounts, CategoryCounts>;
 
 impl ProfileSink {
-    fn new(job: &Job, before: Option<&DataProfile>) -> Self {
+    fn with_earlier_bins(job: &Job, before: Option<&DataProfile>) -> Self {
         let bins = |column: &str| earlier_distribution(before, column).map(|earlier| &earlier.bins);
-        let numeric = job.features.numeric.iter();
-        let categorical = job.features.categorical.iter();
-        Self {
-            row: RowValues::default(),
-            features: features_of_numbers(&job.features),
-            numeric: numeric.map(|feature| NumberCounts::new(bins(feature.name()))).collect(),
-            categorical: categorical.map(|feature| CategoryCounts::new(bins(&feature.name))).collect(),
-            rows: 0,
-            positives: 0,
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.numeric.iter_mut().zip_eq(&other.numeric).for_each(|(column, from)| column.merge(from));
-        self.categorical.iter_mut().zip_eq(&other.categorical).for_each(|(column, from)| column.merge(from));
-        self.rows += other.rows;
-        self.positives += other.positives;
+        let numeric = job.features.numeric.iter().map(|feature| NumberCounts::new(bins(feature.name())));
+        let categorical = job.features.categorical.iter().map(|feature| CategoryCounts::new(bins(&feature.name)));
+        Self::new(job, numeric.collect(), categorical.collect(), None)
     }
 
     fn data_profile(mut self, job: &Job, before: Option<&DataProfile>, whole: bool, bad_rows: u64) -> DataProfile {
@@ -129,39 +105,6 @@ impl ProfileSink {
 fn earlier_distribution<'a>(before: Option<&'a DataProfile>, column: &str) -> Option<&'a ValueDistribution> {
     let mut features = before.into_iter().flat_map(|before| &before.features);
     features.find(|feature| feature.column == column).map(|feature| &feature.distribution)
-}
-
-impl RowSink for ProfileSink {
-    fn numeric(&mut self, _feature: usize, value: Option<f64>) {
-        self.row.numbers.push(value);
-    }
-
-    fn id(&mut self, feature: usize, id: u64) {
-        self.row.add(feature, id);
-    }
-
-    fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
-        self.rows += 1;
-        self.positives += u64::from(labels[0] > 0.5);
-        for (feature, value) in self.features.iter().zip_eq(&self.row.numbers) {
-            self.numeric[*feature].add(*value);
-        }
-        for (feature, hash) in &self.row.values {
-            self.categorical[*feature].add(*hash, self.rows);
-        }
-        self.abandon();
-    }
-
-    fn abandon(&mut self) {
-        self.row.clear();
-    }
-
-    fn clear(&mut self) {
-        self.abandon();
-        self.numeric.iter_mut().for_each(NumberCounts::clear);
-        self.categorical.iter_mut().for_each(CategoryCounts::clear);
-        (self.rows, self.positives) = (0, 0);
-    }
 }
 
 /// Bins of a numeric column.
@@ -262,15 +205,12 @@ mod tests {
     fn values_are_counted_by_feature() {
         let found = profiled("1,2,Basel,a|b\n0,?,Bern,a\n0,6,?,?\nbad\n0,4,Basel,b|c|d\n", None, 100, 1);
         assert_eq!((found.rows, found.whole, found.positive_rate, found.bad_rows), (4, true, 0.25, 1));
-        let names: Vec<&str> = found.features.iter().map(|feature| feature.column.as_str()).collect();
-        assert_eq!(names, ["age", "city", "tags"]);
-        let missing: Vec<f64> = found.features.iter().map(|feature| feature.missing).collect();
-        assert_eq!(missing, [0.25, 0.25, 0.25]);
-        let distinct: Vec<Option<u64>> = found.features.iter().map(|feature| feature.distinct).collect();
-        assert_eq!(distinct, [None, Some(2), Some(4)]);
+        let features =
+            found.features.iter().map(|found| (found.column.as_str(), found.missing, found.distinct, found.drift));
+        let expected = [("age", 0.25, None, None), ("city", 0.25, Some(2), None), ("tags", 0.25, Some(4), None)];
+        assert_eq!(features.collect::<Vec<_>>(), expected);
         // Missing, Basel, Bern, others.
         assert_eq!(feature(&found, "city").distribution.shares, [0.25, 0.5, 0.25, 0.0]);
-        assert!(found.features.iter().all(|feature| feature.drift.is_none()));
     }
 
     #[test]
@@ -305,14 +245,6 @@ mod tests {
         let found = profiled(&text, None, 100_000, 1);
         assert!(!found.whole && found.rows >= 100_000 && found.rows < 200_000, "{}", found.rows);
         assert_eq!(profiled(&text, None, 100_000, 3), found);
-    }
-
-    /// Days are compared across processes.
-    #[test]
-    fn a_profile_is_read_as_it_was_written() {
-        let found = profiled("1,2.25,Basel,a|b\n0,0.1,Bern,a\n", None, 100, 1);
-        let text = serde_json::to_string(&found).unwrap();
-        assert_eq!(serde_json::from_str::<DataProfile>(&text).unwrap(), found);
     }
 
     #[test]

@@ -166,17 +166,19 @@ mod tests {
     }
 
     #[test]
-    fn few_values_have_exact_quantiles() {
-        assert_eq!(sketch((0..100).map(f64::from)).edges(4), [25.0, 50.0, 75.0]);
-        assert_eq!(sketch([3.0, 1.0, 2.0]).edges(3), [2.0, 3.0]);
-        assert_eq!(sketch([]).edges(4), [0.0; 0]);
-    }
-
-    #[test]
-    fn a_frequent_value_is_one_edge_and_the_least_is_none() {
-        assert_eq!(sketch([0.0; 90].into_iter().chain((1..=10).map(f64::from))).edges(10), [1.0]);
-        assert_eq!(sketch([7.0; 50]).edges(10), [0.0; 0]);
-        assert_eq!(sketch([1.0].into_iter().chain([5.0; 98]).chain([9.0])).edges(10), [5.0]);
+    fn few_values_have_exact_quantiles_and_a_frequent_one_is_one_edge() {
+        let zeros = [vec![0.0; 90], (1..=10).map(f64::from).collect()].concat();
+        let fives = [vec![1.0], vec![5.0; 98], vec![9.0]].concat();
+        for (values, parts, expected) in [
+            ((0..100).map(f64::from).collect::<Vec<_>>(), 4, &[25.0, 50.0, 75.0][..]),
+            (vec![3.0, 1.0, 2.0], 3, &[2.0, 3.0]),
+            (vec![], 4, &[]),
+            (zeros, 10, &[1.0]),
+            (vec![7.0; 50], 10, &[]),
+            (fives, 10, &[5.0]),
+        ] {
+            assert_eq!(sketch(values.iter().copied()).edges(parts), expected, "{values:?} in {parts} parts");
+        }
     }
 
     /// The share of `0..count` below each edge is that of its quantile within the promised error.
@@ -243,13 +245,9 @@ mod tests {
     }
 
     #[test]
-    fn a_large_mean_does_not_hide_the_deviation() {
+    fn a_large_mean_does_not_hide_the_deviation_and_none_is_zero() {
         let values: Vec<f64> = (0..1_000).map(|n| 1.6e12 + f64::from(n % 2)).collect();
         assert!((moments(&values).deviation() - 0.5).abs() < 1e-6);
-    }
-
-    #[test]
-    fn none_is_zero() {
         assert_eq!((moments(&[]).mean(), moments(&[]).deviation(), moments(&[]).count), (0.0, 0.0, 0));
     }
 

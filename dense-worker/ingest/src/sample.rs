@@ -148,18 +148,16 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_two_formats_is_refused() {
+    fn a_folder_without_files_or_of_two_formats_is_refused() {
         let folder = TempDir::new().unwrap();
+        let refused = || sample_rows(&[folder.path().into()], LIMITS).unwrap_err().to_string();
+        assert!(refused().contains("is a folder without data files"), "{}", refused());
         fs::write(folder.path().join("a.jsonl"), "{\"y\":1}\n").unwrap();
         fs::write(folder.path().join("b.csv"), "y,a\n1,2\n").unwrap();
-        let error = sample_rows(&[folder.path().into()], LIMITS).unwrap_err().to_string();
-        assert!(error.contains("1 JSON lines (") && error.contains("1 text with separators ("), "{error}");
-    }
-
-    #[test]
-    fn a_path_that_stands_for_nothing_is_refused() {
-        let folder = TempDir::new().unwrap();
-        let error = sample_rows(&[folder.path().into()], LIMITS).unwrap_err().to_string();
-        assert!(error.contains("is a folder without data files"), "{error}");
+        assert!(
+            refused().contains("1 JSON lines (") && refused().contains("1 text with separators ("),
+            "{}",
+            refused()
+        );
     }
 }

@@ -105,15 +105,4 @@ mod tests {
         assert_eq!(bytes(2), [(0, 6, 10), (3, 0, 1)]);
         assert_eq!(WholeFiles::rank_share(&files, 0, 1).tasks, WholeFiles::new(&files).tasks);
     }
-
-    #[test]
-    fn whole_files_are_dealt_once_in_order() {
-        let file = |path: &str, bytes| FileInfo { path: path.into(), bytes, splittable: true };
-        let mut source = WholeFiles::new(&[file("a", 5), file("b", 7)]);
-        let task = |id, path: &str, end| SplitTask { id, path: path.into(), start: 0, end };
-        assert_eq!(source.next(), Ok(Some(task(0, "a", 5))));
-        assert_eq!(source.next(), Ok(Some(task(1, "b", 7))));
-        assert_eq!(source.next(), Ok(None));
-        assert_eq!(source.next(), Ok(None));
-    }
 }

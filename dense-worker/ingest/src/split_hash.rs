@@ -59,23 +59,19 @@ fn mix(state: &mut u64, value: u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use proptest::prelude::*;
 
-    use crate::fixture::{self, DealtSplits};
-    use crate::{BatchStream, DataPart, SplitEnd, SplitTask, StreamOptions, StreamStart};
+    use crate::fixture;
+    use crate::{DataPart, SplitEnd, StreamOptions};
 
     /// Rows of a text in two splits, and the hash of each.
     fn hashes(text: &str, threads: usize, shuffle_rows: usize) -> Vec<u64> {
         let (_folder, path) = fixture::file(text);
         let mut job = fixture::criteo();
         (job.data.threads, job.data.shuffle_rows) = (threads, shuffle_rows);
-        let task = |(id, start, end)| SplitTask { id, path: path.clone(), start, end };
-        let tasks = vec![task((0, 0, 9_000)), task((1, 9_000, u64::MAX))];
-        let (part, start) = (DataPart::Train, StreamStart::default());
-        let options = StreamOptions { part, epoch: 3, start, bad_rows: 0, cancel: Arc::default() };
-        let stream = BatchStream::open(&job, options, DealtSplits::new(tasks)).unwrap();
+        let options = StreamOptions { epoch: 3, ..StreamOptions::new(DataPart::Train) };
+        let stream = fixture::stream(&job, options, fixture::cut(&path, vec![9_000]));
         let mut ends: Vec<SplitEnd> = stream.flat_map(|batch| batch.unwrap().completes).collect();
         ends.sort_by_key(|end| end.split);
         ends.iter().map(|end| end.content).collect()
@@ -107,7 +103,7 @@ mod tests {
             let sink = BatchSink::new(&job.features, DataPart::All);
             let text = lines(|_, line| line);
             let rows: Vec<&str> = text.split_inclusive('\n').take(100).collect();
-            let positions = positions();
+            let positions = fixture::positions(&job);
             let hash = |cuts: &[usize]| {
                 let (mut hash, mut from) = (SplitHash::default(), 0);
                 for to in cuts.iter().copied().chain([100]) {
@@ -122,19 +118,6 @@ mod tests {
             let mut cuts = cuts;
             cuts.sort_unstable();
             prop_assert_eq!(hash(&cuts), hash(&[]));
-        }
-    }
-
-    fn positions() -> crate::read::layout::ColumnPositions {
-        crate::read::layout::ColumnPositions {
-            fields: 40,
-            labels: vec![0],
-            weight: None,
-            numeric: (1..14).collect(),
-            categorical: (14..40).collect(),
-            group: None,
-            keys: vec![],
-            time: None,
         }
     }
 }

@@ -116,13 +116,9 @@ mod tests {
         assert_eq!(input.read_at(text.len() as u64, &mut [0]).unwrap(), 0);
         let error = input.read_at(0, &mut [0]).unwrap_err().to_string();
         assert!(error.contains("can be read only once"), "{error}");
-    }
-
-    #[test]
-    fn a_small_input_can_be_read_again() {
-        let mut input = OneInput::new(&b"a,b\n"[..]);
+        let mut small = OneInput::new(&b"a,b\n"[..]);
         for _ in 0..2 {
-            assert_eq!(read_from(&mut input, 0, usize::MAX).unwrap(), b"a,b\n");
+            assert_eq!(read_from(&mut small, 0, usize::MAX).unwrap(), b"a,b\n");
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::BatchSink;
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, ParsedBlock, PipelineConfig};
 use crate::split_hash::SplitHash;
-use crate::{Batch, DataPart, IngestError, SplitEnd, SplitSource};
+use crate::{Batch, DataPart, FileInfo, IngestError, SplitEnd, SplitSource, WholeFiles};
 
 /// The most file names in a message.
 const NAMED: usize = 3;
@@ -33,6 +33,14 @@ pub struct StreamOptions {
     pub bad_rows: u64,
     /// Anyone may set it. It ends the stream within a fraction of a second.
     pub cancel: Arc<AtomicBool>,
+}
+
+impl StreamOptions {
+    /// The first epoch of a part, from its start.
+    #[must_use]
+    pub fn new(part: DataPart) -> Self {
+        Self { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }
+    }
 }
 
 /// Counts of a stream so far.
@@ -88,6 +96,11 @@ impl BatchStream {
     /// Starts the threads.
     pub fn open(job: &Job, options: StreamOptions, splits: Box<dyn SplitSource>) -> Result<Self, IngestError> {
         Self::open_in_blocks(job, options, splits, BLOCK_BYTES)
+    }
+
+    /// The rows of whole files in their order, as in the first epoch.
+    pub fn open_files(job: &Job, part: DataPart, files: &[FileInfo]) -> Result<Self, IngestError> {
+        Self::open(job, StreamOptions::new(part), Box::new(WholeFiles::new(files)))
     }
 
     fn open_in_blocks(

@@ -4,14 +4,12 @@
 //! A model knows how its training files write them, and rows that write them otherwise are refused rather than scored as unseen.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use zagros_job::{ColumnReading, Job, PredictRows, Values, WrittenForm};
 
 use crate::parse::missing::MissingTexts;
 use crate::stdin::is_stdin;
-use crate::stream::{BatchStream, StreamOptions};
-use crate::{DataPart, FileInfo, IngestError, StreamStart, WholeFiles};
+use crate::{BatchStream, DataPart, FileInfo, IngestError};
 
 const ROWS: usize = 1_000;
 
@@ -34,12 +32,9 @@ pub fn detect_writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String,
     texts.features.numeric.clear();
     texts.features.categorical.clear();
     (texts.train.batch_size, texts.data.threads, texts.data.max_bad_rows) = (ROWS, 1, u64::MAX);
-    let (part, start, cancel) = (DataPart::All, StreamStart::default(), Arc::default());
-    let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel };
-    let files = Box::new(WholeFiles::new(std::slice::from_ref(first)));
     let mut found: BTreeMap<String, BTreeSet<WrittenForm>> = BTreeMap::new();
     let missing = MissingTexts::new(&job.data.format);
-    for batch in BatchStream::open(&texts, options, files)?.take(1) {
+    for batch in BatchStream::open_files(&texts, DataPart::All, std::slice::from_ref(first))?.take(1) {
         let input = batch?.input.unwrap_or_default();
         let rows: Vec<_> = input.iter().collect();
         for (at, column) in columns.iter().enumerate() {

@@ -12,5 +12,5 @@ mod writer;
 
 pub(crate) use folders::{CheckpointRoot, delete_all, folder_of};
 pub use point::{EarlierRun, LastRun, ResumePoint};
-pub(crate) use position::{FORMAT, FileSize, ResumeCursor, TrainingPosition};
+pub(crate) use position::{FileSize, ResumeCursor, TrainingPosition};
 pub(crate) use writer::{CapturedCheckpoint, CheckpointWriter};

@@ -146,17 +146,11 @@ impl Trainer {
     }
 
     fn failure(&self, error: &WorkerError) -> Event {
+        let (generation, stop_requested) = (self.group.generation(), self.run.stop.is_requested());
+        let lost = |about_others| Event::Lost(GroupFailure { generation, about_others, stop_requested });
         match error {
-            WorkerError::Peers(error) => Event::Lost(GroupFailure {
-                generation: self.group.generation(),
-                about_others: !matches!(error, CollectiveError::Address { .. }),
-                stop_requested: self.run.stop.is_requested(),
-            }),
-            WorkerError::BarrierMissed { .. } => Event::Lost(GroupFailure {
-                generation: self.group.generation(),
-                about_others: true,
-                stop_requested: self.run.stop.is_requested(),
-            }),
+            WorkerError::Peers(error) => lost(!matches!(error, CollectiveError::Address { .. })),
+            WorkerError::BarrierMissed { .. } => lost(true),
             error if is_interruption(error) => Event::Interrupted,
             _ => Event::Failed,
         }

@@ -72,12 +72,8 @@ impl PredictCommand {
     pub async fn run<O: ScoredRows>(self, output: O) -> Result<Result<O, O::Error>, WorkerError> {
         let job = Arc::new(self.job);
         let rows = rows_to_score(Arc::clone(&job), self.files, &self.model).await?;
-        let scoring = ScoringParts {
-            control: self.control,
-            connect: self.connect,
-            observer: self.observer,
-            shutdown: self.shutdown,
-        };
+        let (control, connect, observer, shutdown) = (self.control, self.connect, self.observer, self.shutdown);
+        let scoring = ScoringParts { control, connect, observer, shutdown };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
         let calibrators = match self.calibrate {
             true => saved.read_calibrators(&scorer.job.features.targets).await?,

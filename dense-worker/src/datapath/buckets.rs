@@ -12,7 +12,7 @@ use zagros_collective::{CollectiveError, CollectiveGroup, PendingSum};
 /// fast. It must be large enough that the fixed cost of a bucket is small.
 pub const BUCKET: usize = 1 << 18;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct GradientBuckets {
     size: usize,
     weights: usize,
@@ -29,15 +29,7 @@ pub struct GradientBuckets {
 impl GradientBuckets {
     #[must_use]
     pub fn new(size: usize) -> Self {
-        Self {
-            size: size.max(1),
-            weights: 0,
-            left: 0,
-            share: 0.0,
-            under_way: Vec::new(),
-            failed: None,
-            spare: Vec::new(),
-        }
+        Self { size: size.max(1), ..Self::default() }
     }
 
     /// Begins a step, in which each value of this worker counts `share`. Gives up what an earlier step left.

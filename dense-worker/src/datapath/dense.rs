@@ -112,16 +112,8 @@ impl DenseStage {
             None => DenseModel::new(job)?,
         };
         let server_weights = ServerWeights::from_job(job, &model)?;
-        Ok(Self {
-            model,
-            columns: InputColumns::new(job),
-            input: Vec::new(),
-            metrics,
-            process_group: None,
-            in_flight: None,
-            server_weights,
-            tiles,
-        })
+        let (columns, input, process_group, in_flight) = (InputColumns::new(job), Vec::new(), None, None);
+        Ok(Self { model, columns, input, metrics, process_group, in_flight, server_weights, tiles })
     }
 
     /// One training step; in mode `async` without the update of the weights. `rows` must fit `prepared`
@@ -195,17 +187,17 @@ fn thread_error(reason: String) -> WorkerError {
 mod tests {
     use super::*;
     use crate::datapath::prepared::BatchPreparer;
-    use crate::testing::{batch, job, pool_feature};
+    use crate::testing::{batch, ffnn, job, metrics, pool_feature, small_job};
     use zagros_job::{Model, Pooling};
 
     async fn thread(job: &Job) -> DenseThread {
-        DenseThread::start(job, WorkerMetrics::new(&prometheus::Registry::new())).await.unwrap()
+        DenseThread::start(job, metrics()).await.unwrap()
     }
 
     #[tokio::test]
     async fn the_gradient_of_a_shared_row_is_the_sum_over_its_samples() {
         // Two samples with the same id, and the same two samples with ids of their own and equal rows.
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+        let mut job = job(1, &[2], ffnn(&[3]));
         pool_feature(&mut job, 0, Pooling::Mean);
         let step = async |ids: &'static [u64], rows: Vec<f32>| {
             let mut batch = batch(2, &[ids]);
@@ -225,13 +217,13 @@ mod tests {
     #[tokio::test]
     async fn a_network_that_cannot_be_built_is_reported_at_the_start() {
         let job = job(0, &[2], Model::Dlrm { bottom: vec![], top: vec![], dropout: 0.0 });
-        let refused = DenseThread::start(&job, WorkerMetrics::new(&prometheus::Registry::new())).await.unwrap_err();
+        let refused = DenseThread::start(&job, metrics()).await.unwrap_err();
         assert!(matches!(refused, WorkerError::Model(ModelError::Shape { .. })), "{refused}");
     }
 
     #[tokio::test]
     async fn a_panic_on_the_thread_is_an_error_here() {
-        let thread = thread(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 })).await;
+        let thread = thread(&small_job()).await;
         assert!(thread.call(|_| panic!("as the test wants")).await.is_err());
         let later = thread.call(|dense| dense.model.input_shape().width()).await;
         assert!(later.unwrap_err().to_string().contains("dense thread ended"));

@@ -51,7 +51,8 @@ impl DenseStage {
         step: u64,
         ahead: &TurnAhead,
     ) -> Result<(StepResult, Option<AgreedTurns>), WorkerError> {
-        let Some(mut process_group) = self.process_group.take() else { return Err(no_group()) };
+        let no_group = || WorkerError::Thread { thread: "dense", reason: "has no group".to_owned() };
+        let mut process_group = self.process_group.take().ok_or_else(no_group)?;
         let stepped = self.step_in(&mut process_group, batch, share, step, ahead);
         self.process_group = Some(process_group);
         stepped
@@ -249,10 +250,6 @@ pub(super) fn all_gather_values<T: Serialize + DeserializeOwned>(
 /// A call that all ranks make. It has the same words on each of them, so that the doctor knows who is in it.
 const fn of_all(what: &'static str) -> Waiting {
     Waiting::new("dense thread", WaitKind::Workers, what)
-}
-
-fn no_group() -> WorkerError {
-    WorkerError::Thread { thread: "dense", reason: "has no group".to_owned() }
 }
 
 #[derive(Serialize, Deserialize)]

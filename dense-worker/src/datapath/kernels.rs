@@ -257,6 +257,7 @@ mod tests {
     use zagros_job::PadSide;
 
     use super::*;
+    use crate::testing::ffnn;
 
     /// The feature is between two others, so that a wrong offset shows.
     const OFFSET: usize = 2;
@@ -329,12 +330,8 @@ mod tests {
             prop_assert!(out[sample * width + OFFSET + dim..(sample + 1) * width].iter().all(|value| value.is_nan()));
         }
         for index in 0..naive.len() {
-            prop_assert!(
-                (scattered[index] - naive[index]).abs() < 1e-3,
-                "{} is not {}",
-                scattered[index],
-                naive[index]
-            );
+            let (found, expected) = (scattered[index], naive[index]);
+            prop_assert!((found - expected).abs() < 1e-3, "{} is not {}", found, expected);
         }
         Ok(())
     }
@@ -349,14 +346,6 @@ mod tests {
         fn single_values_equal_the_definition(case in case((0_u32..8).prop_map(|position| vec![position]))) {
             check(&case, true)?;
         }
-    }
-
-    #[test]
-    fn an_id_that_occurs_twice_gets_the_sum_of_both_gradients() {
-        let column = InputColumn { table: TableId(0), dim: 1, offset: 0, form: VectorForm::Pooled(Pooling::Sum) };
-        let mut into = [0.0; 2];
-        scatter_add(&column, 1, RowPositions::One(&[1, 0, 1]), &[1.0, 2.0, 4.0], &mut into);
-        assert_eq!(into, [2.0, 5.0]);
     }
 
     /// Values and gradients of PyTorch 2.11: `EmbeddingBag(mode="sum")` with `per_sample_weights`. It has no weighted mean, which is the
@@ -386,19 +375,8 @@ mod tests {
     }
 
     #[test]
-    fn columns_lie_side_by_side() {
-        let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
-        let mut job = crate::testing::job(1, &[4, 2, 3], model);
-        crate::testing::pool_feature(&mut job, 1, Pooling::Mean);
-        let columns = InputColumns::new(&job);
-        assert_eq!(columns.width, 9);
-        assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 4, 6]);
-        assert_eq!(columns.features[1].form, VectorForm::Pooled(Pooling::Mean));
-    }
-
-    #[test]
     fn sequences_lie_after_the_vectors_as_the_network_expects_them() {
-        let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
+        let model = ffnn(&[]);
         let mut job = crate::testing::job(1, &[4, 2, 3, 1], model);
         crate::testing::sequence(&mut job, 1, 5, PadSide::Left);
         let columns = InputColumns::new(&job);

@@ -77,21 +77,11 @@ fn permute(matrix: &mut [f32], RowPart { offset, length, width }: RowPart, order
 
 #[cfg(test)]
 mod tests {
-    use prometheus::Registry;
-    use zagros_job::Model;
     use zagros_protocol::datapath::Access;
 
     use super::*;
     use crate::datapath::prepared::BatchPreparer;
-    use crate::metrics::WorkerMetrics;
-    use crate::testing::{batch, job};
-
-    #[test]
-    fn a_part_of_each_row_moves_and_the_rest_stays() {
-        let mut matrix: Vec<f32> = (0..12_u8).map(f32::from).collect();
-        permute(&mut matrix, RowPart { offset: 1, length: 2, width: 4 }, &[2, 0, 1]);
-        assert_eq!(matrix, [0.0, 9.0, 10.0, 3.0, 4.0, 1.0, 2.0, 7.0, 8.0, 5.0, 6.0, 11.0]);
-    }
+    use crate::testing::{batch, ffnn, job, metrics};
 
     #[test]
     fn orders_are_those_of_their_seed() {
@@ -114,8 +104,8 @@ mod tests {
     #[test]
     fn permuted_logits_are_those_of_permuted_rows() {
         const SAMPLES: u64 = 40;
-        let job = job(1, &[2, 3], Model::Ffnn { hidden: vec![16], dropout: 0.0 });
-        let mut dense = DenseStage::new(&job, WorkerMetrics::new(&Registry::new())).unwrap();
+        let job = job(1, &[2, 3], ffnn(&[16]));
+        let mut dense = DenseStage::new(&job, metrics()).unwrap();
         let ids: [Vec<u64>; 2] = [(0..SAMPLES).collect(), (100..100 + SAMPLES).collect()];
         let mut plain = batch(SAMPLES as usize, &[&ids[0], &ids[1]]);
         plain.numeric = (0..SAMPLES).map(|sample| sample as f32 / 10.0).collect();

@@ -104,12 +104,12 @@ fn known(columns: &BatchColumns<'_>, features: impl Iterator<Item = usize>) -> u
 #[cfg(test)]
 mod tests {
     use zagros_embedding_client::{Deduplicator, FeatureIds};
-    use zagros_job::{Model, Pooling};
+    use zagros_job::Pooling;
     use zagros_protocol::TableId;
     use zagros_zip::ZipEq;
 
     use super::*;
-    use crate::testing::{job, pool_at};
+    use crate::testing::{ffnn, job, pool_at};
 
     const DIM: usize = 8;
 
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_free_choice_is_the_worker_if_results_must_be_exact() {
-        let mut job = job(1, &[4, 4, 4, 4], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = job(1, &[4, 4, 4, 4], ffnn(&[]));
         for (feature, at) in [PoolAt::Auto, PoolAt::Server, PoolAt::Worker].into_iter().enumerate() {
             pool_at(&mut job, feature, Pooling::Sum, at);
         }

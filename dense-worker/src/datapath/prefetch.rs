@@ -179,23 +179,18 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use zagros_embedding_client::{ClientConfig, Shard};
-    use zagros_fakes::{FakeControlPlane, FakeShard};
-    use zagros_job::Model;
-    use zagros_protocol::datapath::Encoding;
+    use zagros_fakes::FakeShard;
 
     use super::*;
     use crate::datapath::prepared::BatchPreparer;
     use crate::datapath::read::{OpenSource, ReaderThread};
-    use crate::testing::{ScriptedBatches, WorkerShard, batch, job};
+    use crate::testing::{ScriptedBatches, batch, client, metrics, small_job};
 
     /// Batches that are held in the stages and between them.
     const BETWEEN: usize = 5;
 
     /// How many batches leave an endless source before a server has answered any lookup.
     async fn read_ahead(staleness: usize) -> usize {
-        let job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
-        let metrics = WorkerMetrics::new(&prometheus::Registry::new());
         let read = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&read);
         let open: OpenSource = Box::new(move |_| {
@@ -205,20 +200,13 @@ mod tests {
             });
             Ok(Box::new(ScriptedBatches::new(batches)))
         });
-        let shard: Arc<dyn Shard> = Arc::new(WorkerShard::from(FakeShard::default().hanging()));
-        let config = ClientConfig { writer: 1, incarnation: 1, wire: Encoding::F32, timeout: Duration::from_secs(60) };
-        let connect = Arc::new(move |_: &_| Ok(Arc::clone(&shard)));
-        let client = Arc::new(EmbeddingClient::new(config, Arc::new(FakeControlPlane::default()), connect));
+        let (client, _) = client(FakeShard::default().hanging()).await;
         let window = StalenessWindow::new(staleness);
-        let (_reader, incoming) =
-            ReaderThread::start(open, BatchPreparer::new(&job, Access::Train), metrics.clone()).unwrap();
-        let lookups = LookupStage {
-            client: Arc::clone(&client),
-            access: Access::Train,
-            window: window.clone(),
-            metrics,
-            steps: None,
-        };
+        let preparer = BatchPreparer::new(&small_job(), Access::Train);
+        let (_reader, incoming) = ReaderThread::start(open, preparer, metrics()).unwrap();
+        let (access, steps) = (Access::Train, None);
+        let lookups =
+            LookupStage { client: Arc::clone(&client), access, window: window.clone(), metrics: metrics(), steps };
         let mut prefetch = RowPrefetch::start(lookups, incoming, 0, u64::MAX);
         let waits = async {
             while client.unanswered_requests().first().is_none_or(|waiting| waiting.lookups <= staleness) {

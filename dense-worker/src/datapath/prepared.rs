@@ -47,14 +47,9 @@ pub(crate) struct FetchedBatch {
 impl BatchPreparer {
     /// `access` is that of the lookups.
     pub(crate) fn new(job: &Job, access: Access) -> Self {
-        Self {
-            columns: InputColumns::new(job),
-            numeric: job.features.numeric_inputs(),
-            targets: job.features.targets.len(),
-            plan: PoolPlan::new(job, access),
-            deduplicator: Deduplicator::new(),
-            beside: None,
-        }
+        let (columns, plan, deduplicator) = (InputColumns::new(job), PoolPlan::new(job, access), Deduplicator::new());
+        let (numeric, targets) = (job.features.numeric_inputs(), job.features.targets.len());
+        Self { columns, numeric, targets, plan, deduplicator, beside: None }
     }
 
     /// Adds these rows after those of the features, in each batch with samples.
@@ -167,14 +162,14 @@ pub(crate) fn inconsistent_batch(batch: u64, reason: impl Into<String>) -> Worke
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Model, PadSide, PoolAt, Pooling};
+    use zagros_job::{PadSide, PoolAt, Pooling};
     use zagros_protocol::TableId;
 
     use super::*;
-    use crate::testing::{job, pool_at, pool_feature, sequence};
+    use crate::testing::{ffnn, job, pool_at, pool_feature, sequence};
 
     fn job_of_two() -> Job {
-        let mut job = job(1, &[4, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = job(1, &[4, 2], ffnn(&[]));
         pool_feature(&mut job, 1, Pooling::Mean);
         // Both features read the second table.
         job.features.categorical[0].table = 1;

@@ -55,8 +55,8 @@ pub(crate) struct RankShare {
 /// theirs, they agree on that step with the sum of this one, and no rank waits for another twice per step.
 pub(crate) type TurnAhead = Arc<OnceLock<RankTurn>>;
 
-/// The turns of all ranks, by rank. They are the same on all ranks.
-#[derive(Clone, Debug, PartialEq)]
+/// The turns of all ranks, by rank. They are the same on all ranks. By default no rank has a batch.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AgreedTurns(pub(super) Vec<RankTurn>);
 
 impl RankTurn {
@@ -81,11 +81,6 @@ impl RankTurn {
 }
 
 impl AgreedTurns {
-    /// The turns of a group in which no rank has a batch.
-    pub(crate) fn without_batches() -> Self {
-        Self(Vec::new())
-    }
-
     pub(super) fn read(words: &[f32]) -> Self {
         Self(words.as_chunks::<TURN>().0.iter().map(RankTurn::read).collect())
     }
@@ -175,11 +170,8 @@ impl ProcessGroup {
         let (flags, rest) = rest.split_at(world.min(rest.len()));
         let (turns, changes) = rest.split_at((world * TURN).min(rest.len()));
         model.replace_buffer_changes(changes).map_err(failed)?;
-        Ok(ReducedSums {
-            loss: *loss,
-            diverged: number_from(0, flags).filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect(),
-            next: AgreedTurns::if_all(turns),
-        })
+        let diverged = number_from(0, flags).filter(|(_, flag)| **flag > 0.0).map(|(rank, _)| rank).collect();
+        Ok(ReducedSums { loss: *loss, diverged, next: AgreedTurns::if_all(turns) })
     }
 }
 

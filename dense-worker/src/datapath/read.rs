@@ -163,16 +163,15 @@ fn warn_of_contradictions(batches: &dyn BatchSource) {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::Model;
     use zagros_protocol::datapath::Access;
 
     use super::*;
-    use crate::testing::{ScriptedBatches, batch, job};
+    use crate::testing::{ScriptedBatches, batch, metrics, small_job};
 
     fn start(source: ScriptedBatches) -> (ReaderThread, IncomingBatches) {
-        let preparer = BatchPreparer::new(&job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 }), Access::Train);
+        let preparer = BatchPreparer::new(&small_job(), Access::Train);
         let open: OpenSource = Box::new(|_| Ok(Box::new(source)));
-        ReaderThread::start(open, preparer, WorkerMetrics::new(&prometheus::Registry::new())).unwrap()
+        ReaderThread::start(open, preparer, metrics()).unwrap()
     }
 
     #[tokio::test]

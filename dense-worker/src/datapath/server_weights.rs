@@ -91,23 +91,21 @@ fn decay(optimizer: DenseOptimizer) -> f32 {
 /// A network whose weights are on the servers learns like one that holds its weights itself.
 #[cfg(test)]
 mod tests {
-    use prometheus::Registry;
-    use zagros_job::{Mode, Model, Parametrization};
+    use zagros_job::{Mode, Parametrization};
     use zagros_protocol::datapath::Access;
 
     use super::*;
     use crate::datapath::dense::DenseStage;
     use crate::datapath::prepared::{BatchPreparer, PreparedBatch};
-    use crate::metrics::WorkerMetrics;
-    use crate::testing::{batch, job};
+    use crate::testing::{batch, ffnn, job, metrics};
 
     fn dense(mode: Mode, weight_decay: f64) -> (Job, DenseStage) {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3, 3], dropout: 0.0 });
+        let mut job = job(1, &[2], ffnn(&[3, 3]));
         // Three quarters of its width: rates of 4/3 and 3/4.
         job.parametrization = Parametrization::Mup { base_width: 4 };
         job.train.mode = mode;
         job.dense_optimizer = DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay };
-        let dense = DenseStage::new(&job, WorkerMetrics::new(&Registry::new())).unwrap();
+        let dense = DenseStage::new(&job, metrics()).unwrap();
         (job, dense)
     }
 

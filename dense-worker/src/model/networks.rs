@@ -14,11 +14,5 @@ mod torchscript;
 mod wide_deep;
 mod wukong;
 
-pub(super) use dcnv2::{CrossMatrix, Dcnv2};
-pub(super) use deepfm::DeepFm;
-pub(super) use dlrm::Dlrm;
-pub(super) use finalmlp::{BilinearFusion, FinalMlp, StreamGate};
-pub(super) use network::{BuiltNetwork, DenseNetwork, Ffnn};
+pub(super) use network::{BuiltNetwork, DenseNetwork};
 pub use shape::{AttentionShape, InputShape, SequenceShape};
-pub(super) use tasks::{ExpertGate, PleLevel, SharedLayers, TasksNetwork};
-pub(super) use wide_deep::WideDeep;

@@ -254,7 +254,7 @@ pub(crate) fn checkpoint_step(name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::job;
+    use crate::testing::{assert_refused, small_job};
 
     #[test]
     fn a_folder_of_a_checkpoint_is_known_by_its_name() {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     fn job_below(parent: &Path) -> Job {
-        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = small_job();
         (job.name, job.output.folder) = ("ads".to_owned(), parent.join("runs"));
         job
     }
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn two_runs_never_share_a_folder() {
         let parent = tempfile::tempdir().unwrap();
-        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = small_job();
         job.output.folder = parent.path().join("runs");
         let (first, second) = (RunFolder::create(&job).unwrap(), RunFolder::create(&job).unwrap());
         assert_ne!(first, second);
@@ -335,8 +335,7 @@ mod tests {
 
     #[test]
     fn a_path_that_is_not_a_folder_is_named() {
-        let refused = RunFolder::open("/nowhere/run").unwrap_err().to_string();
-        assert!(refused.contains("cannot open /nowhere/run"), "{refused}");
+        assert_refused(RunFolder::open("/nowhere/run"), &["cannot open /nowhere/run"]);
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(RunFolder::open(file.path()).is_err());
     }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::rejoin::{LONG_LEASE, RejoinRun, WorkerKiller, WorkerTask, finished, job_with, join_in_time, unharmed};
+use super::rejoin::{
+    LONG_LEASE, RejoinRun, WorkerKiller, WorkerTask, finished, job_with, join_in_time, unharmed, until,
+};
 use super::*;
 
 /// A worker is given up if no replacement comes for three seconds.
@@ -72,17 +74,9 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
     let (mut second, mut lost) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
     killer.victim.set(lost.abort_handle()).expect("set once");
     assert!(join_in_time(&mut lost).await.is_err());
-    let regrouped = async {
-        while groups(&reported).is_empty() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(LATE, regrouped).await.expect("the others do not go on");
+    until(async || !groups(&reported).is_empty()).await;
     let mut back = run.start(2, Vec::new());
-    let mut summaries = Vec::new();
-    for worker in [&mut first, &mut second, &mut back] {
-        summaries.push(finished(worker).await);
-    }
+    let summaries = [finished(&mut first).await, finished(&mut second).await, finished(&mut back).await];
     assert_eq!(groups(&reported), [vec![0, 1], vec![0, 1, 2]]);
     let first = &summaries[0];
     assert!(summaries.iter().all(|summary| (summary.steps, summary.evaluation) == (first.steps, first.evaluation)));
@@ -115,19 +109,6 @@ async fn one_leaves(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_asked_to_end_leaves_and_every_row_is_trained_on_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let (own, whole) = unharmed(job(folder.path())).await;
-    let run = RejoinRun::new(job(folder.path())).await;
-    let (shutdown, reported) = (Shutdown::new(), Arc::new(RecordedEvents::default()));
-    let mut first = run.start(0, vec![reported.clone(), Arc::new(EndRequester(20, shutdown.clone()))]);
-    let (mut leaver, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
-    let [left, first, _] = one_leaves([&mut leaver, &mut first, &mut third], &run, (&own, &whole)).await;
-    assert_eq!(groups(&reported), [vec![0, 2]]);
-    assert!(left.steps < first.steps, "it left after the last step");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn with_too_few_others_a_worker_that_is_asked_to_end_drains_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let mut job = job(folder.path());
@@ -153,9 +134,7 @@ impl StepPace {
     }
 
     async fn wait_for_step(&self, step: u64) {
-        let mut made = self.made.subscribe();
-        let reached = made.wait_for(|made| *made >= step);
-        tokio::time::timeout(LATE, reached).await.expect("the run stands still").expect("a run");
+        until(async || *self.made.borrow() >= step).await;
     }
 }
 
@@ -168,38 +147,23 @@ impl Observer for StepPace {
     }
 }
 
-/// A run that begins with one worker and takes up to three.
-fn growing(folder: &Path, sets: &[&str]) -> Job {
-    let mut job = job_with(folder, 1, &[&["data.shuffle_rows=3000", "train.evaluate_every=40"], sets].concat());
-    job.cluster.max_workers = Some(3);
-    job
-}
-
-async fn groups_until(reported: &RecordedEvents, wanted: usize) {
-    let formed = async {
-        while groups(reported).len() < wanted {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(LATE, formed).await.expect("no group with the others forms");
-}
-
 /// Invariant RK-5: workers 1 → 3 → 2, and each sample counts once.
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (own, whole) = unharmed(growing(folder.path(), &[])).await;
-    let run = RejoinRun::new(growing(folder.path(), &[])).await;
+    let job = || {
+        let mut job = job_with(folder.path(), 1, &["data.shuffle_rows=3000", "train.evaluate_every=40"]);
+        job.cluster.max_workers = Some(3);
+        job
+    };
+    let (own, whole) = unharmed(job()).await;
+    let run = RejoinRun::new(job()).await;
     let (pace, reported) = (StepPace::new(Duration::from_millis(5)), Arc::new(RecordedEvents::default()));
     let mut first = run.start(0, vec![reported.clone(), pace.clone()]);
     pace.wait_for_step(20).await;
     assert_eq!(run.scale(3).await.unwrap().workers, 3);
     let (mut second, mut third) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
-    groups_until(&reported, 1).await;
-    let all = || groups(&reported).last().is_some_and(|group| group.len() == 3);
-    while !all() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(async || groups(&reported).last().is_some_and(|group| group.len() == 3)).await;
     let with_all = *pace.made.borrow();
     pace.wait_for_step(with_all + 20).await;
     run.scale(2).await.unwrap();
@@ -207,32 +171,6 @@ async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on
     assert_eq!(groups(&reported).last(), Some(&vec![0, 1]));
     assert!(left.steps < first.steps && first.steps < whole.steps, "{} of {} steps", first.steps, whole.steps);
     assert!((auc(&first) - auc(&whole)).abs() < 0.02, "{} and {}", auc(&first), auc(&whole));
-}
-
-/// Invariant RK-4 of asynchronous workers. Worker 0 makes no more steps until the coordinator lets the other go, so that all are in
-/// the first epoch by then.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_row_counts_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let job = || {
-        let mut job = job_with(folder.path(), 3, &["train.mode=async", "data.shuffle_rows=3000", LONG_LEASE]);
-        job.cluster.min_workers = Some(2);
-        job
-    };
-    let (own, whole) = unharmed(job()).await;
-    let run = RejoinRun::new(job()).await;
-    let (gate, reported) = (StepGate::new(10), Arc::new(RecordedEvents::default()));
-    let mut first = run.start(0, vec![reported.clone(), gate.clone()]);
-    let shutdown = Shutdown::new();
-    let (mut leaver, mut third) = (run.start_stoppable(1, shutdown.clone()), run.start(2, Vec::new()));
-    gate.is_reached().await;
-    shutdown.request();
-    run.is_leaving(1).await;
-    gate.open();
-    let [_, first, _] = one_leaves([&mut leaver, &mut first, &mut third], &run, (&own, &whole)).await;
-    assert_eq!(groups(&reported), [vec![0, 2]]);
-    let measured = |summary: &RunSummary| summary.epochs.iter().map(|epoch| epoch.samples).collect::<Vec<_>>();
-    assert_eq!(measured(&first), measured(&whole), "rows that the measures of the epochs are of");
 }
 
 /// Invariant RK-5 of asynchronous workers: workers 1 → 3 → 2, and each sample counts once.
@@ -274,9 +212,7 @@ impl StepGate {
     }
 
     async fn is_reached(&self) {
-        let mut reached = self.is_reached.subscribe();
-        let reached = reached.wait_for(|is_reached| *is_reached);
-        tokio::time::timeout(LATE, reached).await.expect("the run stands still").expect("a run");
+        until(async || *self.is_reached.borrow()).await;
     }
 
     fn open(&self) {

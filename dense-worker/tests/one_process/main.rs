@@ -1,13 +1,29 @@
 //! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
 
-/// Control planes of tests that change one call: each of these calls of a [`ControlPlane`] goes to `self.control`, the coordinator that
+/// Control planes of tests that change one call: these calls of a [`ControlPlane`] and the given ones go to `self.control`, the coordinator that
 /// they stand before.
 macro_rules! delegate_calls {
-    ($($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
+    (@each $($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
         fn $method(&self, request: $request) -> ControlAnswer<'_, $response> {
             self.control.$method(request)
         }
     )*};
+    ($($others:tt)*) => {
+        delegate_calls! {
+            @each
+            join(JoinRequest) -> JoinResponse,
+            heartbeat(HeartbeatRequest) -> HeartbeatResponse,
+            leave(LeaveRequest) -> LeaveResponse,
+            placement(PlacementRequest) -> PlacementResponse,
+            group(GroupRequest) -> GroupResponse,
+            position(PositionRequest) -> PositionResponse,
+            transforms(TransformsRequest) -> TransformsResponse,
+            complete(CompleteRequest) -> CompleteResponse,
+            report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
+            status(StatusRequest) -> StatusResponse,
+            $($others)*
+        }
+    };
 }
 
 mod asynchronous;
@@ -35,8 +51,8 @@ use watched::{PayloadCounter, WatchedShard};
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    EarlierRun, EvaluateCommand, Evaluation, ExitClass, Observer, ObserverList, ResumePoint, RunFolder, RunSummary,
-    SilentObserver, StepReport, TrainingOutcome, Worker, WorkerError, WorkerEvent, WorkerInput,
+    EvaluateCommand, Evaluation, ExitClass, Observer, ObserverList, ResumePoint, RunFolder, RunSummary, SilentObserver,
+    StepReport, TrainingOutcome, Worker, WorkerError, WorkerEvent, WorkerInput,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -46,6 +62,7 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{JoinRequest, Role, StatusRequest};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
 use zagros_store::Folder;
+use zagros_zip::ZipEq;
 
 /// Long enough for a busy machine; every run here takes a second or so.
 const LATE: Duration = Duration::from_secs(120);
@@ -154,6 +171,20 @@ impl WorkerCluster {
         let alone = Worker::without_peers(job, self.control.clone(), Arc::clone(&self.connect), self.registry.clone());
         Worker { observer, folder, shutdown, ..alone }
     }
+
+    /// A worker of a run that has a folder.
+    fn worker_in(&self, folder: &RunFolder, job: &Job, index: u32) -> Worker {
+        let alone = Worker::without_peers(job.clone(), self.control.clone(), self.connect.clone(), Registry::new());
+        Worker { index, folder: Some(folder.clone()), ..alone }
+    }
+}
+
+/// Both made the same steps, and no two losses differ by more.
+fn assert_near_losses(one: &RecordedEvents, other: &RecordedEvents, most: f64, what: &str) {
+    for (one, other) in one.steps().iter().zip_eq(other.steps()) {
+        let difference = (one.loss - other.loss).abs();
+        assert!(difference <= most, "{what}, step {}: {} and {}", one.step, one.loss, other.loss);
+    }
 }
 
 fn request(job: &Job, index: u32) -> JoinRequest {
@@ -169,6 +200,12 @@ fn request(job: &Job, index: u32) -> JoinRequest {
     }
 }
 
+/// Mean and deviation of the second number in the job that a run has kept.
+fn standardised(run: &RunFolder) -> (f64, f64) {
+    let job = Job::load(&run.job_file(), &Overrides::none()).unwrap();
+    let Standardise::Given { mean, deviation } = job.features.numeric[1].standardise else { panic!("not measured") };
+    (mean, deviation)
+}
 #[derive(Default)]
 struct RecordedEvents(Mutex<Vec<WorkerEvent>>);
 
@@ -273,23 +310,6 @@ async fn a_model_that_does_not_fit_the_job_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fitted_transforms_are_reported_and_kept_in_the_resolved_job() {
-    let folder = tempfile::tempdir().unwrap();
-    let (summary, recorded, run) = train(job(folder.path(), &["train.max_steps=1"])).await;
-    assert!(summary.is_ok());
-    let events = recorded.0.lock().unwrap();
-    let fitting = events.iter().position(|event| *event == WorkerEvent::Fitting).expect("nothing was measured");
-    let fitted = &events[fitting + 1];
-    assert!(matches!(fitted, WorkerEvent::Fitted { rows: 1500..1700, .. }), "{fitted:?}");
-    let resolved = Job::load(&run.job_file(), &Overrides::none()).unwrap();
-    let Standardise::Given { mean, deviation } = resolved.features.numeric[1].standardise else {
-        panic!("{:?}", resolved.features.numeric[1]);
-    };
-    // Logarithms of numbers below 100,000, most of them large.
-    assert!((9.0..11.6).contains(&mean) && (0.5..2.0).contains(&deviation), "{mean} {deviation}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.staleness=2"]);
@@ -302,32 +322,6 @@ async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
     assert!(summary.samples % 2 == 0 && (3000..3400).contains(&summary.samples), "{}", summary.samples);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_was_asked_to_be_short_is_finished_too() {
-    let folder = tempfile::tempdir().unwrap();
-    let job = job(folder.path(), &["train.max_steps=7", "train.staleness=2"]);
-    let cluster = WorkerCluster::start(&job).await;
-    let summary = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()).run().await.unwrap();
-    assert_eq!((summary.steps, summary.outcome), (7, TrainingOutcome::Finished));
-    assert!(summary.evaluation.is_some());
-    assert_eq!(cluster.control.status(StatusRequest {}).await.unwrap().state, "finished");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn batches_from_memory_train_as_well() {
-    let folder = tempfile::tempdir().unwrap();
-    let job = job(folder.path(), &["train.staleness=1"]);
-    let ids = |ids: [u64; 2]| CategoryIds { ids: ids.to_vec(), ..CategoryIds::default() };
-    let bag = |ids: [u64; 2]| CategoryIds { ids: ids.to_vec(), offsets: Some(vec![0, 0, 2]), ..CategoryIds::default() };
-    let categorical = vec![ids([1, 2]), bag([3, 4]), bag([4, 4])];
-    let batch = Batch { size: 2, labels: vec![0.0, 1.0], numeric: vec![0.5; 4], categorical, ..Batch::default() };
-    let cluster = WorkerCluster::start(&job).await;
-    let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
-    let summary = worker.run_on(WorkerInput::Preloaded(Arc::new(vec![batch; 10]))).await.unwrap();
-    // Two epochs over ten batches; ids 1 and 2 of one table, 3 and 4 of the other.
-    assert_eq!((summary.steps, summary.samples, summary.rows), (20, 40, 4));
-}
-
 struct StopAfter(u64, Shutdown);
 
 impl Observer for StopAfter {
@@ -336,40 +330,4 @@ impl Observer for StopAfter {
             self.1.request();
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_run_leaves_a_model_behind() {
-    let folder = tempfile::tempdir().unwrap();
-    let job = job(folder.path(), &["train.staleness=2"]);
-    let cluster = WorkerCluster::start(&job).await;
-    let shutdown = Shutdown::new();
-    let worker = cluster.worker(job, Arc::new(StopAfter(5, shutdown.clone())), shutdown);
-    let run = worker.folder.clone().unwrap();
-    let summary = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap();
-    assert_eq!((summary.outcome, summary.steps), (TrainingOutcome::Interrupted, 5));
-    assert!(run.model_folder().join("manifest.json").is_file() && run.summary_file().is_file());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bad_data_ends_the_run_with_its_place() {
-    let folder = tempfile::tempdir().unwrap();
-    let job = job(folder.path(), &[]);
-    let text = rows(700) + "1,old,5,c1,1,2\n" + &rows(700)["click,age,income,city,tags,liked\n".len()..];
-    std::fs::write(folder.path().join("train.csv"), text).unwrap();
-    let (ended, ..) = train(job).await;
-    let error = ended.unwrap_err();
-    assert_eq!(error.exit_class(), ExitClass::Data);
-    assert!(error.to_string().contains("train.csv:702:2"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_not_there_is_reported_before_anything_else() {
-    let folder = tempfile::tempdir().unwrap();
-    let job = job(folder.path(), &[]);
-    std::fs::remove_file(folder.path().join("train.csv")).unwrap();
-    let (ended, recorded, _) = train(job).await;
-    let error = ended.unwrap_err();
-    assert!(error.exit_class() == ExitClass::Data && error.to_string().contains("train.csv"), "{error}");
-    assert!(recorded.0.lock().unwrap().is_empty());
 }

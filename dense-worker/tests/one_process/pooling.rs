@@ -7,9 +7,8 @@ use zagros_dense_worker::{SilentObserver, WorkerInput};
 use zagros_ingest::{Batch, CategoryIds};
 use zagros_job::{Job, PoolAt, Values};
 use zagros_plumbing::Shutdown;
-use zagros_zip::ZipEq;
 
-use crate::{JOB, WorkerCluster, job_of, rows, train};
+use crate::{JOB, WorkerCluster, assert_near_losses, auc, job_of, rows, train};
 
 /// The job with every multi-valued feature pooled there.
 fn job_at(place: PoolAt, folder: &Path, sets: &[&str]) -> Job {
@@ -43,10 +42,7 @@ async fn several_servers_pool_as_the_worker_does_but_for_rounding() {
     let sets = ["train.epochs=4", "cluster.servers=3"];
     let (at_server, losses, _) = train(job_at(PoolAt::Server, folder.path(), &sets)).await;
     let (at_worker, at_server) = (at_worker.unwrap(), at_server.unwrap());
-    for (expected, found) in expected.steps().iter().zip_eq(losses.steps()) {
-        assert!((expected.loss - found.loss).abs() < 1e-3, "step {}: {} {}", found.step, expected.loss, found.loss);
-    }
-    let auc = |summary: &zagros_dense_worker::RunSummary| summary.evaluation.unwrap().auc.unwrap();
+    assert_near_losses(&expected, &losses, 1e-3, "pooled elsewhere");
     let (expected, found) = (auc(&at_worker), auc(&at_server));
     assert!(expected > 0.85 && (expected - found).abs() < 1e-3, "{expected} {found}");
     assert_eq!(at_worker.rows, at_server.rows);

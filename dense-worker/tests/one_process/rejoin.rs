@@ -9,7 +9,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use zagros_collective::{CollectiveError, CollectiveGroup, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
 
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{HeartbeatRequest, Role, ScaleRequest, ScaleResponse, StatusRequest};
+use zagros_protocol::control::{ScaleRequest, ScaleResponse, StatusRequest};
 
 use super::tally::PushTally;
 use super::*;
@@ -89,13 +89,6 @@ impl RejoinRun {
         self.cluster.control.scale(ScaleRequest { servers: 0, workers }).await
     }
 
-    /// Waits until the coordinator lets the first process of a worker go.
-    pub(super) async fn is_leaving(&self, index: u32) {
-        let member = (Role::DenseWorker as u64) << 32 | u64::from(index);
-        let beat = HeartbeatRequest { member, incarnation: 1, ..HeartbeatRequest::default() };
-        until(async || self.cluster.control.heartbeat(beat.clone()).await.is_ok_and(|answer| answer.leave)).await;
-    }
-
     /// Waits until the newest process group has so many workers. The test has asked for a number of workers before.
     pub(super) async fn has_workers(&self, workers: u32) {
         let scale = async || self.cluster.control.status(StatusRequest {}).await.ok().and_then(|status| status.scale);
@@ -124,15 +117,11 @@ impl RejoinRun {
 
     fn worker(&self, rendezvous: Arc<dyn Rendezvous>, index: u32, observers: Vec<Arc<dyn Observer>>) -> Worker {
         Worker {
-            index,
-            supersede: false,
-            waits: zagros_coordinator_client::Waits::default(),
             rendezvous: Some(rendezvous),
             connect: self.tally.watch(&self.cluster.connect),
-            registry: Registry::new(),
-            folder: Some(self.folder.clone()),
             resume: ResumePoint::find_newest(&self.job, &self.folder).unwrap(),
-            ..self.cluster.worker(self.job.clone(), Arc::new(ObserverList(observers)), Shutdown::new())
+            observer: Arc::new(ObserverList(observers)),
+            ..self.cluster.worker_in(&self.folder, &self.job, index)
         }
     }
 
@@ -182,13 +171,13 @@ impl RejoinRun {
     }
 }
 
-async fn until(is_so: impl AsyncFn() -> bool) {
+pub(super) async fn until(is_so: impl AsyncFn() -> bool) {
     let asking = async {
         while !is_so().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(LATE, asking).await.expect("the coordinator says something else");
+    tokio::time::timeout(LATE, asking).await.expect("what the test waits for does not happen");
 }
 
 pub(super) async fn join_in_time<T>(task: &mut JoinHandle<T>) -> Result<T, tokio::task::JoinError> {
@@ -218,6 +207,31 @@ pub(super) async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, RunSummary) {
     (own, summaries.swap_remove(0))
 }
 
+/// Loses a worker after a step, and starts it again. All end alike, no row is skipped, and at most so many are trained on once more.
+async fn check_loss(
+    job: Job,
+    (victim, step): (u32, u64),
+    own: &BTreeMap<u64, u32>,
+    most_repeated: u64,
+) -> (RunSummary, Vec<WorkerEvent>) {
+    let run = RejoinRun::new(job).await;
+    let (mut summaries, reported, pushes) = run.with_loss_of(victim, step).await;
+    let first = summaries.remove(0);
+    let end = |summary: &RunSummary| (summary.steps, summary.samples, summary.evaluation, summary.epochs.len());
+    for summary in &summaries {
+        assert_eq!(end(summary), end(&first), "lost {victim} after {step}");
+    }
+    assert_eq!(first.epochs.len(), 2);
+    let twice: u32 = own.keys().filter_map(|id| pushes.get(id)).map(|pushes| pushes.saturating_sub(2)).sum();
+    println!("worker {victim} lost after step {step}: {} samples, {twice} rows trained on once more", first.samples);
+    run.check_no_row_is_skipped(own);
+    assert!(u64::from(twice) <= most_repeated, "{twice} rows were trained on once more");
+    let scored = evaluate(&run.folder, &[], None).await.unwrap();
+    assert!((scored.auc.unwrap() - auc(&first)).abs() < 1e-5, "the saved model is another one");
+    let reported = reported.0.lock().unwrap().clone();
+    (first, reported)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
@@ -227,35 +241,16 @@ async fn a_lost_worker_comes_back_and_no_row_is_skipped() {
     // In the first epoch, around an evaluation, and in the second epoch.
     let a_epoch = whole.steps / 2;
     for (victim, step) in [(1, 20), (1, 30), (1, a_epoch + 5), (0, 25), (0, a_epoch + 5)] {
-        let run = RejoinRun::new(job()).await;
-        let (summaries, reported, pushes) = run.with_loss_of(victim, step).await;
-        for summary in &summaries {
-            let first = &summaries[0];
-            assert_eq!((summary.steps, summary.samples), (first.steps, first.samples), "lost {victim} after {step}");
-            assert_eq!((summary.evaluation, summary.epochs.len()), (first.evaluation, 2));
-        }
-        let twice: u32 = own.keys().filter_map(|id| pushes.get(id)).map(|pushes| pushes.saturating_sub(2)).sum();
-        println!(
-            "worker {victim} lost after step {step}: {} samples of {}, {twice} rows trained on once more, AUC {:.4} and {:.4}",
-            summaries[0].samples,
-            whole.samples,
-            auc(&summaries[0]),
-            auc(&whole)
-        );
-        run.check_no_row_is_skipped(&own);
-        assert!(summaries[0].samples >= whole.samples);
         // At most what one worker reads of an epoch.
-        assert!(u64::from(twice) <= whole.samples / 2, "{twice} rows were trained on once more");
-        assert!((auc(&summaries[0]) - auc(&whole)).abs() < 0.02);
-        let reported = reported.0.lock().unwrap().clone();
+        let (first, reported) = check_loss(job(), (victim, step), &own, whole.samples / 2).await;
+        assert!(first.samples >= whole.samples);
+        assert!((auc(&first) - auc(&whole)).abs() < 0.02, "AUC {} and {}", auc(&first), auc(&whole));
         let lost = reported.iter().find_map(|event| match event {
             WorkerEvent::WorkerLost { workers, .. } => Some(workers.clone()),
             _ => None,
         });
-        assert_eq!(lost.as_deref(), Some(format!("dense worker {victim}").as_str()));
-        assert!(reported.iter().any(|event| matches!(event, WorkerEvent::Regrouped { generation: 2, .. })));
-        let scored = evaluate(&run.folder, &[], None).await.unwrap();
-        assert!((scored.auc.unwrap() - auc(&summaries[0])).abs() < 1e-5, "the saved model is another one");
+        assert_eq!(lost, Some(format!("dense worker {victim}")));
+        assert!(reported.iter().any(|event| generation(event) == Some(2)));
     }
 }
 
@@ -289,34 +284,10 @@ async fn of_three_workers_two_go_on_with_the_third_and_the_best_state_is_kept() 
     let (summaries, _, _) = run.with_loss_of(0, 60).await;
     let first = &summaries[0];
     assert!(summaries.iter().all(|summary| (summary.steps, summary.evaluation) == (first.steps, first.evaluation)));
-    assert!(
-        first.choice.as_ref().is_some_and(|choice| choice.contains("which is what is saved")),
-        "{:?}",
-        first.choice
-    );
+    let choice = first.choice.as_deref().unwrap_or_default();
+    assert!(choice.contains("which is what is saved"), "{choice}");
     let scored = evaluate(&run.folder, &[], None).await.unwrap();
     assert!((scored.auc.unwrap() - auc(first)).abs() < 1e-5);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let modes = [
-        ("train.mode=hybrid", "train.staleness=2", "dense worker 1 is lost: silent for"),
-        ("train.mode=sync", "train.staleness=0", "dense worker 1 gone or late"),
-    ];
-    for (mode, staleness, reported) in modes {
-        let job = job_with(folder.path(), 2, &["cluster.timeout_seconds=6", mode, staleness]);
-        let run = RejoinRun::new(job).await;
-        let killer = WorkerKiller::new(20);
-        let mut first = run.start(0, vec![killer.clone()]);
-        let mut lost = run.start(1, Vec::new());
-        killer.victim.set(lost.abort_handle()).expect("set once");
-        assert!(join_in_time(&mut lost).await.is_err());
-        let error = join_in_time(&mut first).await.unwrap().unwrap_err();
-        assert_eq!(error.exit_class(), ExitClass::Cluster);
-        assert!(error.to_string().contains(reported), "{mode}: {error}");
-    }
 }
 
 /// Where the second worker does not hear the end of one call, to which all brought their part: as when a connection
@@ -413,8 +384,7 @@ async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
         assert_eq!(first.samples, whole.samples, "{call}");
         run.check_rows_count_once(&own);
         let reported = reported.0.lock().unwrap();
-        let regrouped = |event: &&WorkerEvent| matches!(event, WorkerEvent::Regrouped { generation: 2, .. });
-        assert_eq!(reported.iter().filter(regrouped).count(), 1, "{call}");
+        assert_eq!(reported.iter().filter(|event| generation(event) == Some(2)).count(), 1, "{call}");
     }
 }
 
@@ -428,22 +398,9 @@ async fn a_lost_asynchronous_worker_comes_back_and_no_row_is_skipped() {
     assert!(own.len() > 60_000, "{}", own.len());
     // The second one in the second epoch.
     for (victim, step) in [(1, 15), (2, whole.steps / 2 + 15), (0, 30)] {
-        let run = RejoinRun::new(job()).await;
-        let (summaries, reported, pushes) = run.with_loss_of(victim, step).await;
-        let first = &summaries[0];
-        for summary in &summaries {
-            let found = (summary.steps, summary.samples, summary.evaluation, summary.epochs.len());
-            assert_eq!(found, (first.steps, first.samples, first.evaluation, 2), "lost {victim} after {step}");
-        }
-        let twice: u32 = own.keys().filter_map(|id| pushes.get(id)).map(|pushes| pushes.saturating_sub(2)).sum();
-        println!("worker {victim} lost after step {step}: {} samples counted, {twice} rows once more", first.samples);
-        run.check_no_row_is_skipped(&own);
-        assert!(u64::from(twice) <= whole.samples / 3, "{twice} rows were trained on once more");
-        let reported = reported.0.lock().unwrap().clone();
+        let (_, reported) = check_loss(job(), (victim, step), &own, whole.samples / 3).await;
         let groups: Vec<u64> = reported.iter().filter_map(generation).collect();
         assert!(!groups.is_empty() && groups.is_sorted(), "{groups:?}");
-        let scored = evaluate(&run.folder, &[], None).await.unwrap();
-        assert!((scored.auc.unwrap() - auc(first)).abs() < 1e-5);
     }
 }
 

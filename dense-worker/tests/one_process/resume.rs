@@ -18,9 +18,6 @@ const SETS: [&str; 8] = [
     "train.schedule={kind='cosine', warmup=10, decay=100}",
 ];
 
-/// Which of several workers sees an id first is a matter of time.
-const ALL: &str = "embedding.admission={kind='always'}";
-
 #[derive(Clone, Copy)]
 pub(super) enum RunBreak {
     Never,
@@ -28,8 +25,6 @@ pub(super) enum RunBreak {
     Tidy(u64),
     /// Only the first worker was asked to.
     OfOne(u64),
-    /// Gone as soon as a checkpoint is complete.
-    AfterCheckpoint,
     /// Gone in the middle of what follows a step; by then a checkpoint is complete.
     Sudden(u64),
 }
@@ -54,17 +49,6 @@ impl Observer for GoneAfter {
                 self.gone.request();
             }
             _ => {}
-        }
-    }
-}
-
-/// Has everything gone at the first checkpoint.
-struct GoneAfterCheckpoint(Shutdown);
-
-impl Observer for GoneAfterCheckpoint {
-    fn observe(&self, event: &WorkerEvent) {
-        if matches!(event, WorkerEvent::Checkpoint { .. }) {
-            self.0.request();
         }
     }
 }
@@ -100,25 +84,17 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: RunBreak) -> End
         match how {
             RunBreak::Never => {}
             RunBreak::Tidy(step) | RunBreak::OfOne(step) => observers.push(Arc::new(StopAfter(step, shutdown.clone()))),
-            RunBreak::AfterCheckpoint => observers.push(Arc::new(GoneAfterCheckpoint(gone.clone()))),
             RunBreak::Sudden(step) => {
                 let (has_checkpoint, gone) = (AtomicU64::new(0), gone.clone());
                 observers.push(Arc::new(GoneAfter { step, has_checkpoint, gone }));
             }
         }
         let worker = Worker {
-            job: job.clone(),
-            control: cluster.control.clone(),
-            connect: Arc::clone(&cluster.connect),
-            index,
-            supersede: false,
-            waits: zagros_coordinator_client::Waits::default(),
             rendezvous: (job.cluster.workers > 1).then(|| rendezvous.clone() as Arc<dyn Rendezvous>),
-            registry: Registry::new(),
             observer: if leads { Arc::new(ObserverList(observers)) } else { Arc::new(SilentObserver) },
-            folder: Some(run.clone()),
             resume: resume.clone().filter(|_| leads),
             shutdown: if leads || !matches!(how, RunBreak::OfOne(_)) { shutdown.clone() } else { Shutdown::new() },
+            ..cluster.worker_in(&run, &job, index)
         };
         worker.run()
     });
@@ -161,35 +137,9 @@ async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
         let second = run(job, Some(&first.run), RunBreak::Never).await;
         assert_eq!(second.losses, whole.losses[made..], "after step {made}");
         same_end(&whole, &second);
-        assert!(
-            ResumePoint::find_newest(&job_with(folder.path(), &[]), &second.run).unwrap().is_none(),
-            "a finished run leaves checkpoints behind"
-        );
+        let left = ResumePoint::find_newest(&job_with(folder.path(), &[]), &second.run).unwrap();
+        assert!(left.is_none(), "a finished run leaves checkpoints behind");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
-    let folder = tempfile::tempdir().unwrap();
-    let cuts = ["checkpoint.every_steps=20", "checkpoint.every_seconds=0", "checkpoint.keep=2"];
-    let whole = run(job_with(folder.path(), &cuts), None, RunBreak::Never).await;
-    // One is skipped where the one before is still being written.
-    assert!((1..=whole.losses.len() / 20).contains(&whole.checkpoints), "{}", whole.checkpoints);
-    let uncut = run(job_with(folder.path(), &[]), None, RunBreak::Never).await;
-    assert_eq!(uncut.losses, whole.losses, "checkpoints change what is learned");
-
-    let first = run(job_with(folder.path(), &cuts), None, RunBreak::Sudden(35)).await;
-    assert_eq!(first.losses, whole.losses[..first.losses.len()]);
-    let point = ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
-    assert_eq!(point.step(), 20);
-    let last_run = || ResumePoint::of_last_run(&job_with(folder.path(), &cuts), false).unwrap();
-    let EarlierRun::GoOn(found) = last_run() else { panic!("the last run is not found") };
-    assert_eq!(found.point.folder().path(), point.folder().path());
-    let second = run(job_with(folder.path(), &cuts), Some(&first.run), RunBreak::Never).await;
-    assert_eq!(second.losses, whole.losses[point.step() as usize..]);
-    same_end(&whole, &second);
-    drop(found);
-    assert!(matches!(last_run(), EarlierRun::Nothing), "the last run is over");
 }
 
 /// Beyond the samples of a file's content, of which a smaller file has none.
@@ -209,42 +159,9 @@ async fn a_run_does_not_go_on_over_other_rows_of_as_many_bytes() {
     let job = job(&other);
     let cluster = WorkerCluster::start(&job).await;
     let point = ResumePoint::find_newest(&job, &first.run).unwrap();
-    let worker = Worker {
-        job: job.clone(),
-        control: cluster.control.clone(),
-        connect: Arc::clone(&cluster.connect),
-        index: 0,
-        supersede: false,
-        waits: zagros_coordinator_client::Waits::default(),
-        rendezvous: None,
-        registry: Registry::new(),
-        observer: Arc::new(SilentObserver),
-        folder: Some(first.run.clone()),
-        resume: Some(point.expect("a checkpoint")),
-        shutdown: Shutdown::new(),
-    };
+    let worker = Worker { resume: Some(point.expect("a checkpoint")), ..cluster.worker_in(&first.run, &job, 0) };
     let error = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs").unwrap_err().to_string();
     assert!(error.contains("the data has changed since: the rows at bytes") && error.contains("--fresh"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn workers_go_on_together_bit_by_bit() {
-    let folder = tempfile::tempdir().unwrap();
-    // More than one split each, so that one worker has several.
-    let rows = rows(60_000);
-    let several = ["cluster.workers=2", "train.batch_size=500", "checkpoint.every_steps=20", ALL];
-    let sets = [&SETS[..], &several].concat();
-    let job = || job_over(rows.clone(), folder.path(), &sets);
-    let whole = run(job(), None, RunBreak::Never).await;
-    for how in [RunBreak::Tidy(23), RunBreak::Sudden(35)] {
-        let first = run(job(), None, how).await;
-        let step =
-            ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint").step();
-        assert!(step >= 20, "{step}");
-        let second = run(job(), Some(&first.run), RunBreak::Never).await;
-        assert_eq!(second.losses, whole.losses[step as usize..], "after step {step}");
-        same_end(&whole, &second);
-    }
 }
 
 /// No sample is dropped or trained twice where the number of workers is another one.
@@ -263,7 +180,7 @@ async fn more_or_fewer_workers_go_on_with_what_is_left() {
             assert_eq!(first.summary.unwrap().outcome, TrainingOutcome::Interrupted);
             let second = run(job(after), Some(&first.run), RunBreak::Never).await.summary.unwrap();
             assert_eq!((second.samples, second.rows), (whole.samples, whole.rows), "{mode}: {before} → {after}");
-            let (whole, found) = (whole.evaluation.unwrap().auc.unwrap(), second.evaluation.unwrap().auc.unwrap());
+            let (whole, found) = (auc(&whole), auc(&second));
             assert!((whole - found).abs() < 0.03, "{mode}: {before} → {after}: {whole}, {found}");
         }
     }

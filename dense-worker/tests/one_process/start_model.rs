@@ -32,6 +32,7 @@ fn dense(ended: &EndedRun) -> Vec<u8> {
     std::fs::read(ended.run.model_folder().join("dense.safetensors")).unwrap()
 }
 
+/// Step and rows of the model that a run has started from, and how it differs.
 struct StartEvent {
     step: u64,
     rows: u64,
@@ -40,14 +41,17 @@ struct StartEvent {
 
 async fn started(job: Job) -> (Result<RunSummary, WorkerError>, Option<StartEvent>) {
     let (trained, recorded, _) = train(job).await;
+    (trained, start_event(&recorded))
+}
+
+fn start_event(recorded: &RecordedEvents) -> Option<StartEvent> {
     let events = recorded.0.lock().unwrap();
-    let start = events.iter().find_map(|event| match event {
+    events.iter().find_map(|event| match event {
         WorkerEvent::StartedFrom { step, rows, differences, .. } => {
             Some(StartEvent { step: *step, rows: *rows, differences: differences.clone() })
         }
         _ => None,
-    });
-    (trained, start)
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,30 +102,18 @@ async fn what_only_one_of_the_two_has_is_dropped_or_begins_anew_with_a_word() {
     let other = "features.categorical=['city', 'age']";
     let (trained, start) = started(next_job(&first, folder.path(), &[other])).await;
     assert!(trained.unwrap().evaluation.unwrap().auc.unwrap() > 0.6);
-    assert_eq!(
-        start.expect("it starts from the model").differences,
-        [
-            "table `tags` of the model is dropped: this job has none",
-            "table `age` begins empty: the model has none",
-            "layer `top.0` of the dense network begins anew",
-        ]
-    );
+    let differences = [
+        "table `tags` of the model is dropped: this job has none",
+        "table `age` begins empty: the model has none",
+        "layer `top.0` of the dense network begins anew",
+    ];
+    assert_eq!(start.expect("it starts from the model").differences, differences);
     // A model that was standardised so is trained on so, although the data is other data.
-    let Standardise::Given { mean, .. } =
-        Job::load(&first.run.job_file(), &Overrides::none()).unwrap().features.numeric[1].standardise
-    else {
-        panic!("it was not measured");
-    };
-    let text = rows(4000).replace(",9", ",");
-    let (trained, _, run) = train(job_over(
-        text,
-        folder.path(),
-        &[&SETS[..], &["train.max_steps=1", &format!("train.start_from={:?}", first.run.path())]].concat(),
-    ))
-    .await;
+    let from = format!("train.start_from={:?}", first.run.path());
+    let sets = [&SETS[..], &["train.max_steps=1", &from]].concat();
+    let (trained, _, run) = train(job_over(rows(4000).replace(",9", ","), folder.path(), &sets)).await;
     assert!(trained.is_ok(), "{trained:?}");
-    let now = Job::load(&run.job_file(), &Overrides::none()).unwrap().features.numeric[1].standardise.clone();
-    assert!(matches!(now, Standardise::Given { mean: now, .. } if now == mean), "{now:?}");
+    assert_eq!(standardised(&run).0, standardised(&first.run).0);
 }
 
 const CITY_HASHED: &str = "features.categorical=[{column='city', hash_size=5}, {column='tags', separator='|', pooling='mean'}, \
@@ -154,25 +146,11 @@ async fn numbers_that_mean_something_else_get_new_layers_and_statistics() {
     let folder = tempfile::tempdir().unwrap();
     let first = run(job_with(folder.path(), &["train.epochs=1"]), None, RunBreak::Never).await;
     let plain = "features.numeric=['age', {column='income', standardise=true}]";
-    let mean_of = |run: &RunFolder| {
-        let job = Job::load(&run.job_file(), &Overrides::none()).unwrap();
-        let Standardise::Given { mean, .. } = job.features.numeric[1].standardise else {
-            panic!("it was not measured")
-        };
-        mean
-    };
     let (trained, recorded, run) = train(next_job(&first, folder.path(), &[plain])).await;
     trained.unwrap();
-    assert!(
-        mean_of(&first.run) < 20.0 && mean_of(&run) > 10_000.0,
-        "not the mean of the logarithms: {}",
-        mean_of(&run)
-    );
-    let differences = recorded.0.lock().unwrap().iter().find_map(|event| match event {
-        WorkerEvent::StartedFrom { differences, .. } => Some(differences.clone()),
-        _ => None,
-    });
-    let lines = differences.expect("it starts from the model");
+    let (old_mean, mean) = (standardised(&first.run).0, standardised(&run).0);
+    assert!(old_mean < 20.0 && mean > 10_000.0, "not the mean of the logarithms: {mean}");
+    let lines = start_event(&recorded).expect("it starts from the model").differences;
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].starts_with("feature `income` transforms its number otherwise"), "{lines:?}");
     assert_eq!(lines[1], "layer `bottom.0` of the dense network begins anew");

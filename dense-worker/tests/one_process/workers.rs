@@ -1,15 +1,13 @@
 //! Several dense workers in one process: what they train together is what one trains alone.
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use futures::future::join_all;
-use zagros_collective::{InProcess, Rendezvous};
+use zagros_collective::InProcess;
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::ServerEntry;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::packed::{decode_values, encode_ids};
 use zagros_protocol::{Segment, Segments, TableId};
-use zagros_zip::{ZipEq, number_from};
+use zagros_zip::number_from;
 
 use super::*;
 
@@ -48,35 +46,20 @@ async fn train_parts_on(
     let recording = Arc::new(RecordedEvents::default());
     let run = RunFolder::create(&job).unwrap();
     let workers = number_from(0, parts).map(|(index, part)| {
-        let observer: Arc<dyn Observer> =
-            if index == 0 { Arc::new(BothObservers(recording.clone(), part.observer)) } else { part.observer };
+        let mut observers = vec![part.observer];
+        if index == 0 {
+            observers.push(recording.clone());
+        }
         let worker = Worker {
-            job: job.clone(),
-            control: cluster.control.clone(),
-            connect: Arc::clone(&cluster.connect),
-            index,
-            supersede: false,
-            waits: zagros_coordinator_client::Waits::default(),
-            rendezvous: Some(rendezvous.clone() as Arc<dyn Rendezvous>),
-            registry: Registry::new(),
-            observer,
-            folder: Some(run.clone()),
-            resume: None,
+            rendezvous: Some(rendezvous.clone()),
+            observer: Arc::new(ObserverList(observers)),
             shutdown: part.shutdown,
+            ..cluster.worker_in(&run, &job, index)
         };
         worker.run_on(part.input)
     });
     let ended = tokio::time::timeout(LATE, join_all(workers)).await.expect("the workers hang");
     (ended, recording, run)
-}
-
-struct BothObservers(Arc<RecordedEvents>, Arc<dyn Observer>);
-
-impl Observer for BothObservers {
-    fn observe(&self, event: &WorkerEvent) {
-        self.0.observe(event);
-        self.1.observe(event);
-    }
 }
 
 /// Trains on the job's files with so many workers; the first one's summary.
@@ -85,10 +68,8 @@ pub(super) async fn train_with(workers: u32, mut job: Job) -> (RunSummary, Arc<R
     let (ended, recorded, run) = train_parts(job, (0..workers).map(|_| WorkerPart::of_files()).collect()).await;
     let summaries: Vec<RunSummary> = ended.into_iter().map(Result::unwrap).collect();
     for other in &summaries {
-        assert_eq!((other.steps, other.samples, other.evaluation), {
-            let first = &summaries[0];
-            (first.steps, first.samples, first.evaluation)
-        });
+        let end = |summary: &RunSummary| (summary.steps, summary.samples, summary.evaluation);
+        assert_eq!(end(other), end(&summaries[0]));
     }
     (summaries.into_iter().next().unwrap(), recorded, run)
 }
@@ -121,20 +102,16 @@ async fn workers_with_parts_of_a_batch_make_the_steps_of_one_with_all_of_it() {
     let folder = tempfile::tempdir().unwrap();
     // Without staleness, and with updates that add up: what is pushed in two parts is what is pushed in one.
     let sets = ["train.mode=sync", "train.epochs=1", "embedding.optimizer={kind='sgd', lr=0.2}"];
-    let job_with = |workers: u32| {
-        let mut job = job(folder.path(), &sets);
-        job.cluster.workers = workers;
-        job
-    };
+    let job_with = |workers: &str| job(folder.path(), &[&sets[..], &[workers]].concat());
     let batches = |from: u64, size: u64| (0..STEPS).map(|step| samples(step * 8 + from, size)).collect();
-    let (alone, expected, _) = train_parts(job_with(1), vec![WorkerPart::of_batches(batches(0, 8))]).await;
+    let (alone, expected, _) =
+        train_parts(job_with("cluster.workers=1"), vec![WorkerPart::of_batches(batches(0, 8))]).await;
     let parts = vec![WorkerPart::of_batches(batches(0, 5)), WorkerPart::of_batches(batches(5, 3))];
-    let (together, found, _) = train_parts(job_with(2), parts).await;
+    let (together, found, _) = train_parts(job_with("cluster.workers=2"), parts).await;
     assert_eq!((expected.steps().len(), found.steps().len()), (STEPS as usize, STEPS as usize));
-    for (one, other) in expected.steps().iter().zip_eq(found.steps()) {
-        assert!((one.loss - other.loss).abs() < 1e-5, "step {}: {} alone, {}", one.step, one.loss, other.loss);
-        assert_eq!(one.samples, other.samples);
-    }
+    assert_near_losses(&expected, &found, 1e-5, "alone and together");
+    let counted = |recorded: &RecordedEvents| recorded.steps().iter().map(|step| step.samples).collect::<Vec<_>>();
+    assert_eq!(counted(&expected), counted(&found));
     let (first, last) = (expected.steps()[0].loss, expected.steps()[STEPS as usize - 1].loss);
     assert!((first - last).abs() > 1e-3, "nothing was learned: {first}, {last}");
     assert_eq!(alone[0].as_ref().unwrap().rows, together[0].as_ref().unwrap().rows);
@@ -181,7 +158,7 @@ async fn rows_decay_as_much_with_two_workers_as_with_one() {
             [norm(&cluster, 0, 17).await, norm(&cluster, 1, 11).await]
         };
         let half = |step: u64, part: u64| samples((2 * step + part) * HALF, HALF);
-        let whole = WorkerPart::of_batches((0..STEPS).map(|step| joined(half(step, 0), half(step, 1))).collect());
+        let whole = WorkerPart::of_batches((0..STEPS).map(|step| samples(2 * step * HALF, 2 * HALF)).collect());
         let halves = [0, 1].map(|part| WorkerPart::of_batches((0..STEPS).map(|step| half(step, part)).collect()));
         let (alone, together) = (norms(vec![whole]).await, norms(Vec::from(halves)).await);
         println!("{optimizer}: norms {alone:?} of one worker, {together:?} of two");
@@ -194,80 +171,6 @@ async fn rows_decay_as_much_with_two_workers_as_with_one() {
 /// Samples of a worker in a step: so few that many rows are in one half alone.
 const HALF: u64 = 4;
 
-/// The samples of two batches in one.
-fn joined(one: Batch, other: Batch) -> Batch {
-    let both = |(one, other): (&CategoryIds, &CategoryIds)| {
-        let members = one.ids.len() as u32;
-        let more = |(one, other): (&Vec<u32>, &Vec<u32>)| {
-            one.iter().copied().chain(other[1..].iter().map(|end| members + end)).collect()
-        };
-        CategoryIds {
-            ids: [&one.ids[..], &other.ids].concat(),
-            offsets: one.offsets.as_ref().zip(other.offsets.as_ref()).map(more),
-            weights: [&one.weights[..], &other.weights].concat(),
-        }
-    };
-    Batch {
-        size: one.size + other.size,
-        labels: [one.labels, other.labels].concat(),
-        numeric: [one.numeric, other.numeric].concat(),
-        categorical: one.categorical.iter().zip_eq(&other.categorical).map(both).collect(),
-        ..other
-    }
-}
-
-/// Many splits on two workers, in the order of turns: the same bits in every run, and each sample once.
-#[tokio::test(flavor = "multi_thread")]
-async fn synchronous_workers_are_bit_equal_from_run_to_run_and_drop_no_sample() {
-    let folder = tempfile::tempdir().unwrap();
-    let rows = rows(100_000);
-    let job = || {
-        let sets = ["train.mode=sync", "train.batch_size=1000", "cluster.servers=2", "data.shuffle_rows=5000"];
-        job_over(rows.clone(), folder.path(), &sets)
-    };
-    let (first, recorded, _) = train_with(2, job()).await;
-    let (second, again, _) = train_with(2, job()).await;
-    assert_eq!(recorded.losses(), again.losses());
-    assert_eq!((first.evaluation, first.rows, first.samples), (second.evaluation, second.rows, second.samples));
-    let (alone, ..) = train_with(1, job()).await;
-    assert_eq!((first.samples, first.rows), (alone.samples, alone.rows));
-    let auc = |summary: &RunSummary| summary.evaluation.unwrap().auc.unwrap();
-    assert!((auc(&first) - auc(&alone)).abs() < 0.02, "{} with two, {} alone", auc(&first), auc(&alone));
-}
-
-/// A compressed file cannot be split.
-fn gzip(path: &Path) {
-    let text = std::fs::read(path).unwrap();
-    let mut encoder = GzEncoder::new(std::fs::File::create(path).unwrap(), Compression::fast());
-    std::io::Write::write_all(&mut encoder, &text).unwrap();
-    encoder.finish().unwrap();
-}
-
-/// Invariant RK-2.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_gets_no_split_steps_along_and_what_is_saved_scores_as_was_reported() {
-    let folder = tempfile::tempdir().unwrap();
-    let sets = ["train.staleness=2", "train.epochs=3", "train.evaluate_every=10", "cluster.servers=2"];
-    let job = job(folder.path(), &sets);
-    // One split, so that two workers of three read nothing.
-    gzip(&job.data.train[0]);
-    let (summary, recorded, run) = train_with(3, job.clone()).await;
-    let (alone, ..) = train_with(1, job).await;
-    assert_eq!((summary.samples, summary.steps), (alone.samples, alone.steps));
-    let evaluation = summary.evaluation.unwrap();
-    assert!(evaluation.auc.unwrap() > 0.8, "{evaluation:?}");
-    assert_eq!(evaluation.samples, alone.evaluation.unwrap().samples);
-    assert!(
-        recorded.0.lock().unwrap().iter().filter(|event| matches!(event, WorkerEvent::Evaluated { .. })).count() > 3
-    );
-    // One worker scores the saved model as three that merged theirs did; batches are cut elsewhere, so a logit may be
-    // rounded otherwise.
-    let again = evaluate(&run, &[], None).await.unwrap();
-    assert_eq!((again.samples, again.positive_rate), (evaluation.samples, evaluation.positive_rate));
-    let near = |one: Option<f64>, other: Option<f64>| (one.unwrap() - other.unwrap()).abs() < 1e-6;
-    assert!(near(again.auc, evaluation.auc) && near(again.logloss, evaluation.logloss), "{again:?} {evaluation:?}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn all_workers_end_after_the_steps_asked_for_or_when_one_is_asked_to_stop() {
     let folder = tempfile::tempdir().unwrap();
@@ -275,8 +178,7 @@ async fn all_workers_end_after_the_steps_asked_for_or_when_one_is_asked_to_stop(
     assert_eq!((short.steps, short.outcome), (7, TrainingOutcome::Finished));
     let shutdown = Shutdown::new();
     let asked = WorkerPart { observer: Arc::new(StopAfter(5, shutdown.clone())), shutdown, ..WorkerPart::of_files() };
-    let mut two = job(folder.path(), &[]);
-    two.cluster.workers = 2;
+    let two = job(folder.path(), &["cluster.workers=2"]);
     let (ended, _, run) = train_parts(two, vec![WorkerPart::of_files(), asked]).await;
     for summary in ended {
         let summary = summary.unwrap();
@@ -287,28 +189,12 @@ async fn all_workers_end_after_the_steps_asked_for_or_when_one_is_asked_to_stop(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_that_is_no_number_stops_all_workers_and_names_its_own() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut two = job(folder.path(), &[]);
-    two.cluster.workers = 2;
-    let good: Vec<Batch> = (0..9).map(|step| samples(step * 8, 8)).collect();
-    let mut bad = good.clone();
-    bad[4].numeric[0] = f32::NAN;
-    let (ended, ..) = train_parts(two, vec![WorkerPart::of_batches(good), WorkerPart::of_batches(bad)]).await;
-    let errors: Vec<WorkerError> = ended.into_iter().map(Result::unwrap_err).collect();
-    assert!(errors.iter().all(|error| error.exit_class() == ExitClass::Diverged), "{errors:?}");
-    assert!(errors[0].to_string().starts_with("step 5: loss or gradients of dense worker 1"), "{}", errors[0]);
-    assert!(errors[1].to_string().starts_with("step 5: the loss is not finite"), "{}", errors[1]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_step_with_a_batch_that_is_no_number_is_skipped_by_all_where_the_job_says_so() {
     // With a step to leave out that a worker makes without a batch, too.
     for (mode, bad_step) in [("sync", 4), ("hybrid", 4), ("hybrid", 8)] {
         let folder = tempfile::tempdir().unwrap();
         let mode = format!("train.mode={mode}");
-        let mut two = job(folder.path(), &[&mode, "train.non_finite=skip", "train.epochs=1"]);
-        two.cluster.workers = 2;
+        let two = job(folder.path(), &[&mode, "train.non_finite=skip", "train.epochs=1", "cluster.workers=2"]);
         // Its last two are empty: then this worker has none.
         let good: Vec<Batch> = (0..9).map(|step| samples(step * 8, if step < 7 { 8 } else { 0 })).collect();
         let mut bad: Vec<Batch> = (0..9).map(|step| samples(step * 8, 8)).collect();
@@ -351,9 +237,8 @@ async fn bad_data_of_one_worker_is_reported_by_all() {
     let text = rows(40_000);
     let middle = text[..text.len() * 3 / 32].rfind('\n').unwrap() + 1;
     let text = format!("{}1,old,5,c1,1,2\n{}", &text[..middle], &text[middle..]);
-    let mut two =
-        job_over(text, folder.path(), &["train.mode=sync", "features.numeric=['age']", "data.shuffle_rows=0"]);
-    two.cluster.workers = 2;
+    let sets = ["train.mode=sync", "features.numeric=['age']", "data.shuffle_rows=0", "cluster.workers=2"];
+    let two = job_over(text, folder.path(), &sets);
     let (ended, ..) = train_parts(two, vec![WorkerPart::of_files(), WorkerPart::of_files()]).await;
     let errors: Vec<WorkerError> = ended.into_iter().map(Result::unwrap_err).collect();
     assert_eq!(errors[1].exit_class(), ExitClass::Data);
@@ -365,8 +250,7 @@ async fn bad_data_of_one_worker_is_reported_by_all() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_worker_alone_measures_the_columns_and_all_train_on_what_it_found() {
     let folder = tempfile::tempdir().unwrap();
-    let mut three = job(folder.path(), &["train.max_steps=2"]);
-    three.cluster.workers = 3;
+    let three = job(folder.path(), &["train.max_steps=2", "cluster.workers=3"]);
     let recordings: Vec<_> = (0..3).map(|_| Arc::new(RecordedEvents::default())).collect();
     let part = |recording: &Arc<RecordedEvents>| WorkerPart { observer: recording.clone(), ..WorkerPart::of_files() };
     let (ended, _, run) = train_parts(three, recordings.iter().map(part).collect()).await;
@@ -387,14 +271,9 @@ async fn malformed_rows_are_counted_over_all_workers_and_epochs() {
     (0..8).for_each(|bad| lines.insert(10_000 + bad * 3_500, "1,old,5,c1,1,2"));
     let text = lines.join("\n") + "\n";
     let sets = |most: u64, epochs: u64| {
-        let sets =
-            [format!("data.max_bad_rows={most}"), format!("train.epochs={epochs}"), "train.batch_size=1000".to_owned()];
-        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
-        job_over(
-            text.clone(),
-            folder.path(),
-            &[&sets[..], &["features.numeric=['age']", "data.test_fraction=0.1"]].concat(),
-        )
+        let limits = [format!("data.max_bad_rows={most}"), format!("train.epochs={epochs}")];
+        let sets = ["train.batch_size=1000", "features.numeric=['age']", "data.test_fraction=0.1"];
+        job_over(text.clone(), folder.path(), &[&[&*limits[0], &limits[1]][..], &sets].concat())
     };
     for workers in [1, 2] {
         let (enough, ..) = train_with(workers, sets(16, 2)).await;
@@ -414,8 +293,7 @@ async fn malformed_rows_are_counted_over_all_workers_and_epochs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_never_comes_is_named_and_so_is_one_that_cannot_reach_others() {
     let folder = tempfile::tempdir().unwrap();
-    let mut two = job(folder.path(), &["cluster.timeout_seconds=1"]);
-    two.cluster.workers = 2;
+    let two = job(folder.path(), &["cluster.timeout_seconds=1", "cluster.workers=2"]);
     let cluster = WorkerCluster::start(&two).await;
     let worker = cluster.worker(two.clone(), Arc::new(SilentObserver), Shutdown::new());
     let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");
@@ -424,8 +302,7 @@ async fn a_worker_that_never_comes_is_named_and_so_is_one_that_cannot_reach_othe
     let cluster = WorkerCluster::start(&two).await;
     let mut worker = cluster.worker(two, Arc::new(SilentObserver), Shutdown::new());
     worker.rendezvous = Some(Arc::new(InProcess::default()));
-    let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");
-    let error = ended.unwrap_err();
+    let error = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs").unwrap_err();
     assert_eq!(error.exit_class(), ExitClass::Cluster);
     assert!(error.to_string().contains("dense worker 1 has not joined"), "{error}");
 }

@@ -233,9 +233,7 @@ impl Server {
         let push = async { self.shard.push(request, Deadline::from_now(Duration::from_secs(600))).await };
         self.runtime.block_on(push).expect("a push");
     }
-}
 
-impl Server {
     /// Saves all rows, and answers what is needed to load them, and how long it took.
     fn save(&self, folder: &Path) -> (LoadRequest, Duration) {
         let start = Instant::now();
@@ -254,19 +252,11 @@ impl Server {
 fn push_of(seq: u64, first: u64, rows: u64) -> PushRequest {
     let ids: Vec<u64> = (first..first + rows).collect();
     let segment = Segment { table: TableId(0), rows: ids.len() as u32, dim: DIM as u32 };
-    let values = vec![0.5; ids.len() * DIM];
-    PushRequest {
-        generation: 1,
-        writer: 1,
-        incarnation: 1,
-        seq,
-        step: seq,
-        segments: Segments::new(vec![segment]).pack().into(),
-        ids: encode_ids(&ids).into(),
-        gradients: encode_values(&values, Encoding::F32 as i32).expect("f32 is known").into(),
-        encoding: Encoding::F32 as i32,
-        ..PushRequest::default()
-    }
+    let encoding = Encoding::F32 as i32;
+    let gradients = encode_values(&vec![0.5; ids.len() * DIM], encoding).expect("f32 is known").into();
+    let (segments, ids) = (Segments::new(vec![segment]).pack().into(), encode_ids(&ids).into());
+    let payload = PushRequest { segments, ids, gradients, encoding, ..PushRequest::default() };
+    PushRequest { generation: 1, writer: 1, incarnation: 1, seq, step: seq, ..payload }
 }
 
 fn fresh(folder: &Path) -> PathBuf {

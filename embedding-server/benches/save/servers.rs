@@ -46,15 +46,8 @@ impl<'a> Servers<'a> {
         for start in (0..rows).step_by(BATCH as usize) {
             let ids: Vec<u64> = (start..rows.min(start + BATCH)).collect();
             let (segments, ids) = request_of(&ids);
-            let access = Access::Train as i32;
-            let request = LookupRequest {
-                generation: 1,
-                segments,
-                ids,
-                access,
-                encoding: Encoding::F32 as i32,
-                ..LookupRequest::default()
-            };
+            let (access, encoding) = (Access::Train as i32, Encoding::F32 as i32);
+            let request = LookupRequest { generation: 1, segments, ids, access, encoding, ..LookupRequest::default() };
             self.runtime.block_on(self.shards[0].lookup(request, Deadline::from_now(TIMEOUT))).expect("rows are made");
         }
     }
@@ -67,12 +60,8 @@ impl<'a> Servers<'a> {
 
     /// Loads into every server. Returns the number of rows of all servers.
     pub(crate) fn load(&self, folder: &Path, files: &[FileDigest]) -> u64 {
-        let request = LoadRequest {
-            folder: folder.display().to_string(),
-            files: files.to_vec(),
-            replace: false,
-            ..LoadRequest::default()
-        };
+        let (folder, files) = (folder.display().to_string(), files.to_vec());
+        let request = LoadRequest { folder, files, ..LoadRequest::default() };
         let load = |shard: &LocalShard| self.runtime.block_on(shard.load(request.clone())).expect("a load").rows;
         self.shards.iter().map(load).sum()
     }

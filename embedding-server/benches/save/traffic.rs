@@ -69,21 +69,11 @@ fn push_of(seq: u64, rows: u64) -> PushRequest {
 }
 
 pub(crate) fn push_to(seq: u64, ids: &[u64]) -> PushRequest {
-    let values = vec![0.25; ids.len() * DIM as usize];
-    let gradients = encode_values(&values, Encoding::F32 as i32).expect("f32 is known").into();
-    let (segments, ids) = request_of(ids);
     let encoding = Encoding::F32 as i32;
-    PushRequest {
-        generation: 1,
-        writer: 1,
-        incarnation: 1,
-        seq,
-        segments,
-        ids,
-        gradients,
-        encoding,
-        ..PushRequest::default()
-    }
+    let gradients = encode_values(&vec![0.25; ids.len() * DIM as usize], encoding).expect("f32 is known").into();
+    let (segments, ids) = request_of(ids);
+    let payload = PushRequest { segments, ids, gradients, encoding, ..PushRequest::default() };
+    PushRequest { generation: 1, writer: 1, incarnation: 1, seq, ..payload }
 }
 
 impl Pushes {

@@ -8,6 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::HeaderMap;
 use http::uri::PathAndQuery;
+use prost::Message;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 use zagros_plumbing::Deadline;
@@ -70,23 +71,31 @@ impl GrpcShard {
         request
     }
 
-    fn headers_until(&self, deadline: Deadline) -> HeaderMap {
-        let mut headers = self.headers.clone();
-        grpc::state_timeout(&mut headers, deadline.time_left().saturating_add(OWN_FIRST));
-        headers
-    }
-
-    fn bound_call<'a, T: 'a>(
-        &'a self,
+    /// A call of the data path, whose long fields are not copied.
+    fn call_unary<'a, Q: Message + 'a, A: Message + Default + 'a>(
+        &self,
+        path: &'static str,
+        message: OutgoingMessage<Q>,
         deadline: Deadline,
-        call: impl Future<Output = Result<T, Status>> + Send + 'a,
-    ) -> BoxFuture<'a, Result<T, Refusal>> {
-        async move {
-            let answer = deadline.bound(call).await.map_err(Refusal::no_answer)?;
-            answer.map_err(refusal_of)
-        }
-        .boxed()
+    ) -> BoxFuture<'a, Result<A, Refusal>> {
+        // A clone shares the connection. A call needs `&mut self`.
+        let (mut channel, mut headers) = (self.embedding.clone(), self.headers.clone());
+        grpc::state_timeout(&mut headers, deadline.time_left().saturating_add(OWN_FIRST));
+        bound_call(deadline, async move {
+            unary::call(&mut channel, PathAndQuery::from_static(path), headers, message).await
+        })
     }
+}
+
+fn bound_call<'a, T: 'a>(
+    deadline: Deadline,
+    call: impl Future<Output = Result<T, Status>> + Send + 'a,
+) -> BoxFuture<'a, Result<T, Refusal>> {
+    async move {
+        let answer = deadline.bound(call).await.map_err(Refusal::no_answer)?;
+        answer.map_err(refusal_of)
+    }
+    .boxed()
 }
 
 impl Shard for GrpcShard {
@@ -95,57 +104,46 @@ impl Shard for GrpcShard {
     }
 
     fn lookup(&self, mut request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        // A clone shares the connection. A call needs `&mut self`.
-        let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
-        let message = OutgoingMessage::new(request, payloads);
-        self.bound_call(deadline, async move {
-            unary::call(&mut channel, PathAndQuery::from_static(LOOKUP), headers, message).await
-        })
+        self.call_unary(LOOKUP, OutgoingMessage::new(request, payloads), deadline)
     }
 
     fn push(&self, mut request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
-        let message = OutgoingMessage::new(request, payloads);
-        self.bound_call(deadline, async move {
-            unary::call(&mut channel, PathAndQuery::from_static(PUSH), headers, message).await
-        })
+        self.call_unary(PUSH, OutgoingMessage::new(request, payloads), deadline)
     }
 
     fn hint(&self, mut request: HintRequest, deadline: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>> {
-        let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
-        let message = OutgoingMessage::new(request, payloads);
-        self.bound_call(deadline, async move {
-            unary::call(&mut channel, PathAndQuery::from_static(HINT), headers, message).await
-        })
+        self.call_unary(HINT, OutgoingMessage::new(request, payloads), deadline)
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
-        self.bound_call(Deadline::from_now(self.call_timeout), async move {
+        bound_call(Deadline::from_now(self.call_timeout), async move {
             client.describe(request).await.map(Response::into_inner)
         })
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
-        self.bound_call(Deadline::from_now(STORAGE_TIMEOUT), async move {
-            client.save(request).await.map(Response::into_inner)
-        })
+        bound_call(
+            Deadline::from_now(STORAGE_TIMEOUT),
+            async move { client.save(request).await.map(Response::into_inner) },
+        )
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
-        self.bound_call(Deadline::from_now(STORAGE_TIMEOUT), async move {
-            client.load(request).await.map(Response::into_inner)
-        })
+        bound_call(
+            Deadline::from_now(STORAGE_TIMEOUT),
+            async move { client.load(request).await.map(Response::into_inner) },
+        )
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
-        self.bound_call(Deadline::from_now(self.call_timeout), async move {
+        bound_call(Deadline::from_now(self.call_timeout), async move {
             client.forget(request).await.map(Response::into_inner)
         })
     }

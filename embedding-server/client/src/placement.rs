@@ -229,6 +229,13 @@ mod tests {
         PlacementResponse { generation, owners: map.pack_owners().into(), servers, ..PlacementResponse::default() }
     }
 
+    fn assert_lost(adopted: Result<Placement, ClientError>, lost: u32) {
+        let error = adopted.err().unwrap();
+        assert!(matches!(error, ClientError::ServerRestarted { index, .. } if index == lost), "{error}");
+        assert!(error.to_string().contains(&format!("embedding server {lost} (")), "{error}");
+        assert!(error.to_string().contains("was restarted"), "{error}");
+    }
+
     fn counting_connect() -> (Connect, Arc<AtomicUsize>) {
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&calls);
@@ -260,9 +267,7 @@ mod tests {
     fn a_server_with_another_incarnation_has_lost_its_rows() {
         let known = adopt(response(1, vec![entry(0, "a:1", 11), entry(1, "b:1", 12)]), None).unwrap();
         let restarted = response(2, vec![entry(0, "a:1", 11), entry(1, "b:1", 99)]);
-        let error = adopt(restarted, Some(&known)).err().unwrap();
-        assert!(matches!(error, ClientError::ServerRestarted { index: 1, .. }), "{error}");
-        assert!(error.to_string().contains("embedding server 1 (b:1) was restarted"), "{error}");
+        assert_lost(adopt(restarted, Some(&known)), 1);
     }
 
     #[test]
@@ -276,8 +281,7 @@ mod tests {
         // At the same address, too: the connection names the process.
         assert!(!Arc::ptr_eq(now.shard(0), known.shard(0)) && calls.load(Ordering::Relaxed) == 2);
         for other in [with_lineage(99, 8), with_lineage(99, 0)] {
-            let error = adopt(placement(other), Some(&known)).err().unwrap();
-            assert!(matches!(error, ClientError::ServerRestarted { index: 0, .. }), "{error}");
+            assert_lost(adopt(placement(other), Some(&known)), 0);
         }
     }
 
@@ -306,20 +310,22 @@ mod tests {
         let moved = owned_by(3, [1, 1, 0, 0], vec![a.clone(), other.clone()]);
         assert_eq!(adopt(moved, Some(&known)).unwrap().shards().len(), 2);
         let kept = owned_by(3, [1, 1, 0, 1], vec![a, other]);
-        let error = adopt(kept, Some(&known)).err().unwrap();
-        assert!(matches!(error, ClientError::ServerRestarted { index: 1, .. }), "{error}");
+        assert_lost(adopt(kept, Some(&known)), 1);
     }
 
     #[test]
     fn a_placement_with_holes_is_refused() {
         let mut few = response(1, vec![entry(0, "a:1", 11), entry(1, "b:1", 12)]);
         few.servers.pop();
-        let error = adopt(few, None).err().unwrap().to_string();
-        assert!(error.contains("buckets belong to embedding server 1, but only 1 are named"), "{error}");
         let hole = response(1, vec![entry(0, "a:1", 11), entry(2, "b:1", 12)]);
-        let error = adopt(hole, None).err().unwrap().to_string();
-        assert!(error.contains("embedding server 1 is missing"), "{error}");
-        let error = adopt(PlacementResponse { generation: 1, ..Default::default() }, None).err().unwrap().to_string();
-        assert!(error.contains("coordinator (fake) sent a placement"), "{error}");
+        let empty = PlacementResponse { generation: 1, ..PlacementResponse::default() };
+        for (placement, expected) in [
+            (few, "buckets belong to embedding server 1, but only 1 are named"),
+            (hole, "embedding server 1 is missing"),
+            (empty, "coordinator (fake) sent a placement"),
+        ] {
+            let error = adopt(placement, None).err().unwrap().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

@@ -92,6 +92,14 @@ impl RetryingShard {
 
 type Answer<T> = BoxFuture<'static, Result<T, Refusal>>;
 
+/// A call that may be made several times, with a copy of its request each time.
+fn repeatable<Q: Clone, T>(
+    request: Q,
+    call: impl Fn(Arc<dyn Shard>, Q) -> Answer<T>,
+) -> impl Fn(Arc<dyn Shard>) -> Answer<T> {
+    move |shard| call(shard, request.clone())
+}
+
 /// No server can answer: its rows are lost, or the coordinator does not report its address.
 fn no_server(error: ClientError) -> Refusal {
     Refusal::new(RefusalKind::Internal, error)
@@ -103,19 +111,15 @@ impl Shard for RetryingShard {
     }
 
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        let call = move |shard: Arc<dyn Shard>| {
-            let request = request.clone();
+        self.call(repeatable(request, move |shard, request| {
             async move { shard.lookup(request, deadline).await }.boxed()
-        };
-        self.call(call).boxed()
+        }))
+        .boxed()
     }
 
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        let call = move |shard: Arc<dyn Shard>| {
-            let request = request.clone();
-            async move { shard.push(request, deadline).await }.boxed()
-        };
-        self.call(call).boxed()
+        self.call(repeatable(request, move |shard, request| async move { shard.push(request, deadline).await }.boxed()))
+            .boxed()
     }
 
     /// A hint that is lost is not repeated.
@@ -132,32 +136,21 @@ impl Shard for RetryingShard {
         let is_snapshot = request.stage() != SaveStage::Files;
         let generation = if is_snapshot { self.listed.map.generation() } else { Generation::NONE };
         let request = SaveRequest { attempt: rand::random(), generation: generation.0, ..request };
-        let call = move |shard: Arc<dyn Shard>| {
-            let request = request.clone();
-            async move { shard.save(request).await }.boxed()
-        };
-        self.retry(call).boxed()
+        self.retry(repeatable(request, |shard, request| async move { shard.save(request).await }.boxed())).boxed()
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         let is_repeatable = request.replace;
         let generation = self.listed.map.generation().0;
         let request = LoadRequest { attempt: rand::random(), generation, ..request };
-        let call = move |shard: Arc<dyn Shard>| {
-            let request = request.clone();
-            async move { shard.load(request).await }.boxed()
-        };
+        let call = repeatable(request, |shard, request| async move { shard.load(request).await }.boxed());
         // A load that adds rows is not repeated: it would add the same counts again.
         if is_repeatable { self.retry(call).boxed() } else { self.call(call).boxed() }
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
         let request = ForgetRequest { generation: self.listed.map.generation().0, ..request };
-        let call = move |shard: Arc<dyn Shard>| {
-            let request = request.clone();
-            async move { shard.forget(request).await }.boxed()
-        };
-        self.retry(call).boxed()
+        self.retry(repeatable(request, |shard, request| async move { shard.forget(request).await }.boxed())).boxed()
     }
 }
 
@@ -201,10 +194,10 @@ mod tests {
         shard.save(SaveRequest::default()).await.unwrap();
         let attempts = flaky.save_attempts.lock().unwrap().clone();
         assert!(matches!(attempts[..], [a, b, c, d] if a == b && b == c && c != d && a != 0), "{attempts:?}");
-        for failures in [[Unavailable; 2], [Unavailable; 2]] {
-            fail(&flaky, &failures);
+        for _ in 0..2 {
+            fail(&flaky, &[Unavailable; 2]);
             shard.describe(DescribeRequest {}).await.unwrap();
-            fail(&flaky, &failures);
+            fail(&flaky, &[Unavailable; 2]);
             shard.load(LoadRequest { replace: true, ..LoadRequest::default() }).await.unwrap();
         }
     }

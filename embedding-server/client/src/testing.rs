@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use proptest::prelude::*;
-use zagros_fakes::{FakeControlPlane, FakeShard};
+use zagros_fakes::{FakeControlPlane, FakeShard, ScriptedFault};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, PlacementResponse,
@@ -85,8 +85,8 @@ impl Cluster {
         let mut involved = BTreeSet::from([target]);
         let next = map.with_moved(buckets, ServerIndex(target));
         for (source, shard) in number_from(0, &self.shards).filter(|(source, _)| *source != target) {
-            let own = buckets.iter().copied().filter(|bucket| map.bucket_owner(*bucket) == Some(ServerIndex(source)));
-            let own: Vec<u32> = own.collect();
+            let is_own = |bucket: &u32| map.bucket_owner(*bucket) == Some(ServerIndex(source));
+            let own: Vec<u32> = buckets.iter().copied().filter(is_own).collect();
             if !own.is_empty() {
                 // Several sources are several moves that are committed at once.
                 let bucket_move = next.generation().0 * 100 + u64::from(source);
@@ -98,6 +98,10 @@ impl Cluster {
         self.announce_owners(&next);
         tokio::time::sleep(late).await;
         self.shards.iter().for_each(|shard| shard.adopt(next.clone()));
+    }
+
+    pub(crate) fn fail(&self, server: u32, faults: impl IntoIterator<Item = ScriptedFault>) {
+        self.shards[server as usize].faults.lock().unwrap().extend(faults);
     }
 
     pub(crate) fn connect(&self) -> Connect {

@@ -81,7 +81,7 @@ pub enum ExportError {
     Snapshot(#[from] SnapshotError),
     /// The file cannot be written. The message names the file.
     #[error("{0}")]
-    Write(#[source] io::Error),
+    Write(#[from] io::Error),
     #[error("the name of {} has no known ending; end the name in .parquet or .safetensors", path.display())]
     Format { path: PathBuf },
     #[error("{} exists and is kept; choose another name, or use --force to replace it", path.display())]
@@ -91,12 +91,6 @@ pub enum ExportError {
         path.display()
     )]
     Differs { path: PathBuf, table: String, problem: String },
-}
-
-impl From<io::Error> for ExportError {
-    fn from(error: io::Error) -> Self {
-        Self::Write(error)
-    }
 }
 
 impl From<::parquet::errors::ParquetError> for ExportError {

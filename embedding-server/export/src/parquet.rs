@@ -25,7 +25,9 @@ pub(crate) fn write(
     source.each_block(|block, bytes| {
         passed(bytes)?;
         rows += block.ids.len() as u64;
-        append_block(&mut group, block);
+        group.ids.extend(block.ids);
+        group.slots.extend(block.slots);
+        group.access.extend(block.access);
         if size_of_val(&group.slots[..]) >= RUN_BYTES {
             write_group(&mut writer, source, &std::mem::take(&mut group))?;
         }
@@ -36,12 +38,6 @@ pub(crate) fn write(
     }
     writer.close()?;
     Ok(ExportSummary { rows, columns: source.column_names() })
-}
-
-fn append_block(group: &mut RowBatch, block: RowBatch) {
-    group.ids.extend(block.ids);
-    group.slots.extend(block.slots);
-    group.access.extend(block.access);
 }
 
 fn schema(source: &ExportSource) -> Result<TypePtr, ExportError> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
-use ::parquet::record::{Field, RowAccessor};
+use ::parquet::record::{Field, Row, RowAccessor};
 use ::safetensors::{Dtype, SafeTensors};
 use zagros_rows::snapshot::{RowBatch, SavedFile, SnapshotError, SnapshotHeader, SnapshotWriter, TableHeader};
 
@@ -57,6 +57,19 @@ fn exported(files: &[PathBuf], to: &Path, with_state: bool) -> ExportSummary {
     export_table(&source, to, false, |_| Ok(())).unwrap()
 }
 
+fn parquet_reader(path: &Path) -> SerializedFileReader<File> {
+    SerializedFileReader::new(File::open(path).unwrap()).unwrap()
+}
+
+fn parquet_rows(path: &Path) -> Vec<Row> {
+    parquet_reader(path).get_row_iter(None).unwrap().map(|row| row.unwrap()).collect()
+}
+
+/// Each row's list in the second column.
+fn parquet_weights(path: &Path) -> Vec<Vec<f32>> {
+    parquet_rows(path).iter().map(|row| floats(row.get_column_iter().nth(1).unwrap().1)).collect()
+}
+
 fn floats(field: &Field) -> Vec<f32> {
     let Field::ListInternal(list) = field else { panic!("{field:?}") };
     let float = |field: &Field| if let Field::Float(value) = field { *value } else { panic!("{field:?}") };
@@ -72,14 +85,12 @@ fn parquet_has_ids_lists_state_and_access_metadata() {
         done,
         ExportSummary { rows: 2, columns: ["id", "weights", "sum_of_squares", "mark"].map(str::to_owned).into() }
     );
-    let reader = SerializedFileReader::new(File::open(&target).unwrap()).unwrap();
+    let reader = parquet_reader(&target);
     let reported = reader.metadata().file_metadata().key_value_metadata().unwrap();
     assert!(reported.iter().any(|pair| pair.key == "zagros.table" && pair.value.as_deref() == Some(USER)));
-    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
-    let ids: Vec<u64> = rows.iter().map(|row| row.get_ulong(0).unwrap()).collect();
-    assert_eq!(ids, [7, u64::MAX]);
-    let weights: Vec<_> = rows.iter().map(|row| floats(row.get_column_iter().nth(1).unwrap().1)).collect();
-    assert_eq!(weights, [[0.5, -1.5], [0.25, 2.0]]);
+    let rows = parquet_rows(&target);
+    assert_eq!([rows[0].get_ulong(0).unwrap(), rows[1].get_ulong(0).unwrap()], [7, u64::MAX]);
+    assert_eq!(parquet_weights(&target), [[0.5, -1.5], [0.25, 2.0]]);
     assert_eq!([rows[0].get_float(2).unwrap(), rows[1].get_float(2).unwrap()], [9.0, 8.0]);
     assert_eq!([rows[0].get_uint(3).unwrap(), rows[1].get_uint(3).unwrap()], [40, u32::MAX]);
 }
@@ -119,9 +130,7 @@ fn weights_alone_are_the_default_and_narrow_ones_stay_narrow_where_they_can() {
     assert_eq!(weights.data(), [0x80, 0x3f, 0x00, 0xc0, 0x00, 0x3f]);
     let target = folder.path().join("user.parquet");
     assert_eq!(exported(&files, &target, false).columns, ["id", "weights"]);
-    let reader = SerializedFileReader::new(File::open(&target).unwrap()).unwrap();
-    let row = reader.get_row_iter(None).unwrap().next().unwrap().unwrap();
-    assert_eq!(floats(row.get_column_iter().nth(1).unwrap().1), [1.0, -2.0, 0.5]);
+    assert_eq!(parquet_weights(&target), [[1.0, -2.0, 0.5]]);
 }
 
 #[test]
@@ -144,10 +153,7 @@ fn weights_of_a_byte_come_with_their_scales() {
     assert_eq!(tensors.tensor("sum_of_squares").unwrap().data(), [9.0_f32, 0.0].map(f32::to_le_bytes).concat());
     let target = folder.path().join("user.parquet");
     assert_eq!(exported(&files, &target, false).columns, ["id", "weights"]);
-    let reader = SerializedFileReader::new(File::open(&target).unwrap()).unwrap();
-    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
-    let weights: Vec<_> = rows.iter().map(|row| floats(row.get_column_iter().nth(1).unwrap().1)).collect();
-    assert_eq!(weights, [[-63.5, -0.5, 1.0, 63.5, 2.0], [2.0, 0.0, 0.0, 0.0, 0.0]]);
+    assert_eq!(parquet_weights(&target), [[-63.5, -0.5, 1.0, 63.5, 2.0], [2.0, 0.0, 0.0, 0.0, 0.0]]);
 }
 
 #[test]
@@ -159,8 +165,7 @@ fn a_table_without_rows_is_a_file_without_rows() {
     }
     let bytes = fs::read(folder.path().join("none.safetensors")).unwrap();
     assert_eq!(SafeTensors::deserialize(&bytes).unwrap().tensor("weights").unwrap().shape(), [0, 2]);
-    let reader = SerializedFileReader::new(File::open(folder.path().join("none.parquet")).unwrap()).unwrap();
-    assert_eq!(reader.metadata().file_metadata().num_rows(), 0);
+    assert!(parquet_rows(&folder.path().join("none.parquet")).is_empty());
 }
 
 /// Invariant CK-1.
@@ -186,15 +191,16 @@ fn no_file_is_replaced_without_force_and_no_format_is_guessed() {
     let source = ExportSource::new(&saved(&adagrad(folder.path())), USER, false).unwrap();
     let target = folder.path().join("user.parquet");
     fs::write(&target, "mine").unwrap();
-    let error = export_table(&source, &target, false, |_| Ok(())).unwrap_err().to_string();
-    assert!(error.contains("exists and is kept") && error.contains("--force"), "{error}");
+    for (name, expected) in [
+        ("user.parquet", ["exists and is kept", "--force"]),
+        ("user.csv", ["end the name in", ".parquet or .safetensors"]),
+        ("none/user.parquet", ["cannot write", "none/user.parquet"]),
+    ] {
+        let error = export_table(&source, &folder.path().join(name), false, |_| Ok(())).unwrap_err().to_string();
+        assert!(expected.iter().all(|part| error.contains(part)), "{error}");
+    }
     assert_eq!(fs::read(&target).unwrap(), b"mine");
     assert_eq!(export_table(&source, &target, true, |_| Ok(())).unwrap().rows, 2);
-    let error = export_table(&source, &folder.path().join("user.csv"), false, |_| Ok(())).unwrap_err().to_string();
-    assert!(error.contains("end the name in .parquet or .safetensors"), "{error}");
-    let error =
-        export_table(&source, &folder.path().join("none/user.parquet"), false, |_| Ok(())).unwrap_err().to_string();
-    assert!(error.contains("cannot write") && error.contains("none/user.parquet"), "{error}");
 }
 
 #[test]

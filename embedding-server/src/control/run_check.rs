@@ -39,27 +39,3 @@ impl RunCheck {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use zagros_transport::stamp_run;
-
-    use super::*;
-
-    /// Invariant MB-2.
-    #[test]
-    fn a_server_serves_the_run_that_it_joined_and_no_other() {
-        let guard = RunCheck::new(ServerIndex(3));
-        let [mut ours, mut theirs] = [HeaderMap::new(), HeaderMap::new()];
-        stamp_run(RunId(7), &mut ours);
-        stamp_run(RunId(8), &mut theirs);
-        assert!(guard.check_request(&ours).unwrap_err().kind.is_retryable());
-        guard.note_joined(RunId(7), 1);
-        assert_eq!(guard.check_request(&ours), Ok(()));
-        let refused = guard.check_request(&theirs).unwrap_err();
-        assert_eq!(refused.kind, RefusalKind::Fenced);
-        let both =
-            "embedding server 3 belongs to run 0000000000000007, but this request belongs to run 0000000000000008";
-        assert!(refused.message.starts_with(both), "{refused}");
-    }
-}

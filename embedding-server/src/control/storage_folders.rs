@@ -81,18 +81,9 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("private"), model.join("link.zrows")).unwrap();
         let (allowed, model) = (StorageFolders::new(&job, &[]).unwrap(), model.display().to_string());
         assert_eq!(allowed.check_files(&model, ["good.zrows", "not yet there"]), Ok(()));
-        for outside in ["link.zrows", "../../private"] {
-            let refused = allowed.check_files(&model, ["good.zrows", outside]);
-            let refused = match refused {
-                Err(refused) => refused.message,
-                // It is not a name at all.
-                Ok(()) => format!("{:?}", FileName::parse(outside)),
-            };
-            assert!(
-                refused.contains("link.zrows") && refused.contains("output.folder") || refused == "None",
-                "{refused}"
-            );
-        }
+        let refused = allowed.check_files(&model, ["good.zrows", "link.zrows"]).unwrap_err().message;
+        assert!(refused.contains("link.zrows") && refused.contains("output.folder"), "{refused}");
+        assert!(FileName::parse("../../private").is_none(), "it is refused where the file is opened");
         let runs = job.output.folder.display().to_string();
         assert_eq!(allowed.check_files(&model, ["../other/rows.zrows"]), Ok(()));
         assert!(allowed.check_files(&runs, ["../other/rows.zrows"]).unwrap_err().message.contains("outside"));

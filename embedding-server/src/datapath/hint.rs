@@ -36,23 +36,22 @@ mod tests {
     use prometheus::Registry;
     use zagros_embedding_client::Shard;
     use zagros_plumbing::metrics::render_text;
+    use zagros_protocol::RefusalKind;
     use zagros_protocol::datapath::Access;
-    use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
 
     use super::*;
     use crate::LocalShard;
-    use crate::testing::{BUCKETS, job_with, later, lookup, lookup_of, placed, read, rows};
+    use crate::testing::{even_map, later, limited, lookup, lookup_of, placed, read, rows};
 
     fn hint_of(ids: &[u64]) -> HintRequest {
         let (segments, ids) = rows(&[(0, ids)]);
         HintRequest { generation: 1, segments, ids }
     }
 
-    /// A server with 1 MiB of memory, of whose rows most are in the cold tier.
-    fn limited(folder: &std::path::Path, registry: &Registry) -> Arc<EmbeddingService> {
-        let cluster = format!("memory = \"1MiB\"\ncold_folder = {folder:?}");
-        let service = EmbeddingService::new(&job_with(1, &cluster), ServerIndex(0), registry).unwrap();
-        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
+    /// A server of whose rows most are in the cold tier.
+    fn overfull(folder: &std::path::Path, registry: &Registry) -> Arc<EmbeddingService> {
+        let service = limited(folder, registry).unwrap();
+        service.set_placement(even_map(1));
         for start in (0..40_000).step_by(1000) {
             let ids: Vec<u64> = (start..start + 1000).collect();
             lookup(&service, &lookup_of(&[(0, &ids)], Access::Train)).unwrap();
@@ -63,7 +62,7 @@ mod tests {
     #[tokio::test]
     async fn hinted_rows_are_looked_up_without_the_disk() {
         let (folder, registry) = (tempfile::tempdir().unwrap(), Registry::new());
-        let service = limited(folder.path(), &registry);
+        let service = overfull(folder.path(), &registry);
         let shard = LocalShard::new(Arc::clone(&service));
         // Some of them have left memory.
         let ids: Vec<u64> = (0..100).collect();
@@ -100,18 +99,17 @@ mod tests {
     #[tokio::test]
     async fn a_stale_or_malformed_hint_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let service = limited(folder.path(), &Registry::new());
+        let service = overfull(folder.path(), &Registry::new());
         let shard = LocalShard::new(Arc::clone(&service));
-        let refused = |request: HintRequest| shard.hint(request, later());
         let good = hint_of(&[1, 2]);
-        let kind = |refusal: Refusal| refusal.kind;
         let stale = HintRequest { generation: 0, ..good.clone() };
-        assert_eq!(refused(stale).await.map_err(kind), Err(RefusalKind::Moved));
-        let short = HintRequest { ids: good.ids.slice(..8), ..good.clone() };
-        assert_eq!(refused(short).await.map_err(kind), Err(RefusalKind::Invalid));
-        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 2)));
+        let short = HintRequest { ids: good.ids.slice(..8), ..good };
+        for (request, kind) in [(stale, RefusalKind::Moved), (short, RefusalKind::Invalid)] {
+            assert_eq!(shard.hint(request, later()).await.unwrap_err().kind, kind);
+        }
+        service.set_placement(even_map(2));
         let of_others = hint_of(&(0..50).collect::<Vec<_>>());
-        assert_eq!(refused(of_others).await.map_err(kind), Err(RefusalKind::Moved));
+        assert_eq!(shard.hint(of_others, later()).await.unwrap_err().kind, RefusalKind::Moved);
     }
 
     #[tokio::test]

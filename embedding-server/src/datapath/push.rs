@@ -132,18 +132,13 @@ fn tile_update(request: &PushRequest) -> Result<TileUpdate, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
     use bytes::Bytes;
-    use prometheus::Registry;
-    use zagros_plumbing::Deadline;
+    use zagros_protocol::RefusalKind;
     use zagros_protocol::datapath::Encoding;
     use zagros_protocol::packed::encode_values;
-    use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
 
     use super::*;
-    use crate::testing::{BUCKETS, DIM, HeldGate, bags, placed, push, push_of, read};
+    use crate::testing::{DIM, bags, job, placed, placed_with, push, push_of, read};
 
     /// `item` uses SGD with learning rate 1: a row is its first value minus the sum of its gradients.
     const ITEM: u32 = 1;
@@ -179,35 +174,27 @@ mod tests {
         let mut values = vec![0.25; 2 * DIM as usize];
         values[DIM as usize] = f32::NAN;
         let nan = encode_values(&values, Encoding::F32 as i32).unwrap().into();
-        let refusal = push(&service, &PushRequest { gradients: nan, ..good.clone() }).unwrap_err();
-        assert_eq!(refusal.kind, RefusalKind::Invalid);
-        assert!(refusal.message.contains("table `item`") && refusal.message.contains("id 6 is NaN"), "{refusal}");
-        let short = push(&service, &PushRequest { gradients: good.gradients.slice(4..), ..good.clone() }).unwrap_err();
-        assert!(short.message.contains("gradients: expected 32 bytes, found 28"), "{short}");
-        let narrow = PushRequest { encoding: Encoding::Bf16 as i32, ..good.clone() };
-        assert!(push(&service, &narrow).unwrap_err().message.contains("gradients: expected 16 bytes, found 32"));
+        let odd_bags = |gradients| push_of_bags(gradients, 1);
+        let cases = [
+            (PushRequest { gradients: nan, ..good.clone() }, "table `item`: table 1: the gradient of id 6 is NaN"),
+            (odd_bags([f32::NAN, 1.0]), "table `item`: table 1: the gradient of id 5 is NaN"),
+            (
+                PushRequest { gradients: good.gradients.slice(4..), ..good.clone() },
+                "gradients: expected 32 bytes, found 28",
+            ),
+            (PushRequest { encoding: Encoding::Bf16 as i32, ..good.clone() }, "gradients: expected 16 bytes, found 32"),
+            (
+                PushRequest { bags: bags(0, &[&[0], &[1], &[]]), ..odd_bags([0.5, 0.5]) },
+                "gradients: expected 48 bytes, found 32",
+            ),
+        ];
+        for (request, expected) in cases {
+            let refusal = push(&service, &request).unwrap_err();
+            assert!(refusal.kind == RefusalKind::Invalid && refusal.message.contains(expected), "{refusal}");
+        }
         assert_eq!(read(&service, &[(ITEM, &[5, 6])]), first);
         assert!(pushed(&service, &good));
         assert_eq!(read(&service, &[(ITEM, &[5, 6])]), less(&first, 0.25));
-    }
-
-    /// Invariant DP-2.
-    #[test]
-    fn a_push_whose_sender_gave_up_at_the_gate_is_refused_by_name_and_may_be_sent_again() {
-        let service = placed(1, 0);
-        let first = read(&service, &[(ITEM, &[5])]);
-        let request = push_of(&[(ITEM, &[5])], 1, 0.5);
-        let held = HeldGate::new(&service);
-        let times = RequestTimes::new(Deadline::from_now(Duration::from_millis(100)));
-        let refusal = super::push(&service, &request, times).unwrap_err();
-        drop(held);
-        assert_eq!(refusal.kind, RefusalKind::Deadline);
-        let why =
-            "embedding server 0: the request waited for a snapshot of the tables, which waits for earlier requests";
-        assert!(refusal.message.starts_with(why), "{refusal}");
-        assert_eq!(read(&service, &[(ITEM, &[5])]), first);
-        assert!(pushed(&service, &request), "what was not applied is no duplicate");
-        assert_eq!(read(&service, &[(ITEM, &[5])]), less(&first, 0.5));
     }
 
     #[test]
@@ -238,11 +225,10 @@ mod tests {
     /// Invariant DP-6. A worker that joined late counts its pushes from 0, but its steps from the step of the run.
     #[test]
     fn the_learning_rate_is_that_of_the_step_and_not_of_the_number_of_the_push() {
-        let mut job = crate::testing::job(1);
+        let mut job = job(1);
         job.tables[ITEM as usize].schedule =
             zagros_job::RateSchedule::Linear { warmup: 0.into(), decay: 100.into(), floor: 0.0 };
-        let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
+        let service = placed_with(&job);
         let first = read(&service, &[(ITEM, &[5])]);
         for (seq, step, rate) in [(9, 0, 1.0), (0, 100, 0.0), (1, 50, 0.5)] {
             let old_rows = read(&service, &[(ITEM, &[5])]);
@@ -280,23 +266,15 @@ mod tests {
         assert_eq!(service.metrics.repeated.get(), 1);
     }
 
-    /// A service whose table `item` halves its rows with each whole step. The gradient of the loss is 0.
-    fn decaying() -> std::sync::Arc<EmbeddingService> {
-        let mut job = crate::testing::job(1);
-        job.tables[1].optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.5 };
-        let service =
-            EmbeddingService::new(&job, zagros_protocol::ServerIndex(0), &prometheus::Registry::new()).unwrap();
-        let map = zagros_protocol::BucketMap::split_evenly(zagros_protocol::Generation(1), crate::testing::BUCKETS, 1);
-        service.set_placement(std::sync::Arc::new(map));
-        service
-    }
-
     #[test]
     fn a_row_decays_once_a_step_whatever_shares_its_pushes_have() {
+        // Each whole step halves the rows. The gradient of the loss is 0.
+        let mut job = job(1);
+        job.tables[1].optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.5 };
         let request = |share, seq| PushRequest { share, step: 1, ..push_of(&[(ITEM, &[5])], seq, 0.0) };
         for (share, later) in [(None, None), (Some(1.0), None), (Some(0.25), Some(0.75)), (Some(0.0), Some(1.0 / 3.0))]
         {
-            let service = decaying();
+            let service = placed_with(&job);
             let first = read(&service, &[(ITEM, &[5])]);
             assert!(pushed(&service, &request(share, 1)));
             let halved: Vec<f32> = first.iter().map(|value| value * 0.5).collect();
@@ -308,7 +286,7 @@ mod tests {
             }
         }
         for share in [f32::NAN, -0.5, 1.5, f32::INFINITY] {
-            let refusal = push(&decaying(), &request(Some(share), 1)).unwrap_err();
+            let refusal = push(&placed_with(&job), &request(Some(share), 1)).unwrap_err();
             assert_eq!(refusal.kind, RefusalKind::Invalid);
             assert!(refusal.message.contains("of its step's samples; expected 0 to 1"), "{refusal}");
         }
@@ -331,21 +309,5 @@ mod tests {
         let (five, six) = first.split_at(DIM as usize);
         assert_eq!(read(&service, &[(ITEM, &[5, 6])]), [less(five, 0.25), less(six, 2.25)].concat());
         assert_eq!((service.metrics.updated.get(), service.metrics.bags_spread.get()), (2, 2));
-    }
-
-    /// Invariant DP-2.
-    #[test]
-    fn a_refused_push_of_bags_changes_nothing_and_may_be_sent_again_whole() {
-        let service = placed(1, 0);
-        let first = read(&service, &[(ITEM, &[5, 6])]);
-        let nan = push(&service, &push_of_bags([f32::NAN, 1.0], 1)).unwrap_err();
-        assert!(nan.message.contains("table `item`") && nan.message.contains("id 5 is NaN"), "{nan}");
-        let good = push_of_bags([0.5, 0.5], 1);
-        let rows = PushRequest { bags: Bytes::new(), ..good.clone() };
-        let three = PushRequest { bags: bags(0, &[&[0], &[1], &[]]), ..good.clone() };
-        let refused = push(&service, &three).unwrap_err();
-        assert!(refused.message.contains("gradients: expected 48 bytes, found 32"), "{refused}");
-        assert_eq!(read(&service, &[(ITEM, &[5, 6])]), first);
-        assert!(pushed(&service, &good) && !pushed(&service, &rows));
     }
 }

@@ -374,13 +374,6 @@ mod tests {
         assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(6) }), Ok(true));
     }
 
-    #[test]
-    fn writers_do_not_share_numbers() {
-        let windows = SequenceWindows::default();
-        assert_eq!(apply(&windows, push(5)), Ok(true));
-        assert_eq!(apply(&windows, PushId { writer: 4, ..push(5) }), Ok(true));
-    }
-
     /// Uses the largest staleness that a job allows. All batches but the oldest are acknowledged, and one more is
     /// claimed.
     #[test]

@@ -260,36 +260,30 @@ mod tests {
         let job = job(1);
         let configs = table_configs(&job);
         let expected = describe_tables(&job, &configs);
-        let difference_with = |change: fn(&mut TableConfig)| {
+        let described = |change: &dyn Fn(&mut TableConfig)| {
             let mut configs = configs.clone();
             configs.iter_mut().for_each(change);
-            find_difference(&expected, &describe_tables(&job, &configs))
+            describe_tables(&job, &configs)
         };
-        assert_eq!(difference_with(|_| ()), None);
-        assert_eq!(
-            difference_with(|config| config.schedule = LearningRateSchedule::Step { warmup: 5, every: 7, factor: 0.5 }),
-            None
-        );
         let faster = |config: &mut TableConfig| {
             if let Optimizer::Adagrad { lr, .. } | Optimizer::Sgd { lr, .. } = &mut config.optimizer {
                 *lr *= 2.0;
             }
         };
-        assert_eq!(difference_with(faster), None);
-        assert_eq!(difference_with(|config| config.limits.clip_norm = 1.0), None);
-        let wider = difference_with(|config| config.dim = 8).unwrap();
+        let stepped = LearningRateSchedule::Step { warmup: 5, every: 7, factor: 0.5 };
+        let same: [&dyn Fn(&mut TableConfig); 4] =
+            [&|_| (), &|config| config.schedule = stepped, &faster, &|config| config.limits.clip_norm = 1.0];
+        for (number, change) in same.into_iter().enumerate() {
+            assert_eq!(find_difference(&expected, &described(change)), None, "change {number}");
+        }
+        let wider = find_difference(&expected, &described(&|config| config.dim = 8)).unwrap();
         assert_eq!(wider, "dim of table `user` is 4 there, and 8 in the job");
-        assert!(
-            difference_with(|config| config.init = Initializer::Zero)
-                .unwrap()
-                .starts_with("first weights of table `user`")
-        );
+        let zero = find_difference(&expected, &described(&|config| config.init = Initializer::Zero)).unwrap();
+        assert!(zero.starts_with("first weights of table `user`"), "{zero}");
         let ttl = |seconds| {
             let retention =
                 EvictionPolicy { order: EvictionOrder::Lru, ttl: Some(seconds), ..EvictionPolicy::default() };
-            let mut configs = configs.clone();
-            configs.iter_mut().for_each(|config| config.retention = retention);
-            describe_tables(&job, &configs)
+            described(&|config| config.retention = retention)
         };
         assert_eq!(find_difference(&ttl(Ttl::Steps(5)), &ttl(Ttl::Steps(500))), None);
         assert!(find_difference(&ttl(Ttl::Steps(5)), &ttl(Ttl::Seconds(5))).unwrap().contains("access metadata"));

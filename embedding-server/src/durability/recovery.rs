@@ -47,21 +47,12 @@ pub(super) struct RecoverySummary {
     pub(super) is_partial: bool,
 }
 
+#[derive(Debug, thiserror::Error)]
 enum RecordError {
-    Log(LogError),
-    Table(TableError),
-}
-
-impl From<LogError> for RecordError {
-    fn from(error: LogError) -> Self {
-        Self::Log(error)
-    }
-}
-
-impl From<TableError> for RecordError {
-    fn from(error: TableError) -> Self {
-        Self::Table(error)
-    }
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Table(#[from] TableError),
 }
 
 /// Puts the rows of a log into empty tables, its pushes into empty windows.
@@ -106,11 +97,8 @@ impl LogReplay<'_> {
         tail.cut_torn_end()?;
         if found.cleared.is_some() {
             // What the cold tier has of before the clear.
-            self.tables.clear().map_err(|error| LogError::Damaged {
-                path: folder.to_owned(),
-                offset: 0,
-                problem: error.to_string(),
-            })?;
+            let damaged = |problem: String| LogError::Damaged { path: folder.to_owned(), offset: 0, problem };
+            self.tables.clear().map_err(|error| damaged(error.to_string()))?;
         }
         // Rows are put in at the time at which the process ended: at an earlier one, they would seem to be of the future.
         self.tables.advance_clock(found.time.steps, found.time.seconds);

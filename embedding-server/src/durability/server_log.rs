@@ -11,7 +11,7 @@ use zagros_plumbing::metrics::{Gauge, Histogram};
 use zagros_protocol::{Lineage, Refusal, RefusalKind, ServerIndex};
 use zagros_rows::log::{
     LineageFile, LogDisk, LogError, LogFolder, LogPlace, LogReservation, LogStopped, LogWriter, SyncMode, SystemDisk,
-    WindowGroup, WriterConfig,
+    WriterConfig,
 };
 use zagros_table::{
     PushOrigin, PushReport, PushStep, RequestBuffers, RequestGuard, RequestPart, TableConfig, TableError, TableSet,
@@ -46,7 +46,7 @@ pub(crate) struct ServerLog {
     pub(super) folder: LogFolder,
     pub(super) file: Mutex<LineageFile>,
     has_recovered: AtomicBool,
-    pub(super) writer: Arc<LogWriter>,
+    pub(crate) writer: Arc<LogWriter>,
     pub(super) partial: PartialPushes,
     pub(crate) load: LoadState,
     pub(super) metrics: LogMetrics,
@@ -182,11 +182,6 @@ impl ServerLog {
         rows: std::collections::HashMap<PushOrigin, super::partial_pushes::AppliedRows>,
     ) {
         self.partial.restore_rows(rows);
-    }
-
-    /// Appends that buckets have other windows from now on.
-    pub(crate) fn window_group(&self, group: &WindowGroup) {
-        self.writer.append_window_group(group);
     }
 
     /// Whether pushes are accepted, as long as the run is not over.

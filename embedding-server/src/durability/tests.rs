@@ -1,23 +1,21 @@
 //! Servers that end at any moment, and others that go on with their logs.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use prometheus::Registry;
-use zagros_job::Job;
-use zagros_protocol::datapath::Access;
-use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
-use zagros_rows::log::{LogDisk, LogTail, RecordKind, SystemDisk};
-use zagros_table::{RowBatch, Table};
+use zagros_job::{DurabilityLevel, Job};
+use zagros_protocol::datapath::{Access, PushRequest};
+use zagros_protocol::{RefusalKind, ServerIndex};
+use zagros_rows::log::{LogTail, RecordKind};
+use zagros_table::Table;
 
 use crate::durability::{LogHost, LogSizes};
-use crate::testing::{BUCKETS, job_with, lookup, lookup_of, push, push_of, read};
+use crate::testing::{FaultyDisk, Slots, even_map, job_with, lookup, lookup_of, push, push_of, read, slots};
 use crate::{EmbeddingService, ServerError};
 
 /// `item` learns with SGD at a rate of 1: a row is its first value minus what was pushed.
@@ -29,39 +27,6 @@ mod full_disk;
 mod loads;
 mod starts;
 mod steps;
-
-#[derive(Debug, Default)]
-struct FaultyDisk(Mutex<Option<&'static str>>);
-
-impl FaultyDisk {
-    fn fail(&self, call: Option<&'static str>) {
-        *self.0.lock() = call;
-    }
-
-    fn check(&self, call: &str) -> io::Result<()> {
-        match *self.0.lock() {
-            Some(failing) if failing == call => Err(io::Error::other(format!("{call} failed"))),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl LogDisk for FaultyDisk {
-    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File> {
-        self.check("allocate")?;
-        SystemDisk.allocate(path, bytes)
-    }
-
-    fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()> {
-        self.check("write")?;
-        SystemDisk.write_at(file, bytes, place)
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        self.check("sync")?;
-        SystemDisk.sync(file)
-    }
-}
 
 /// A folder for logs, and servers that use it one after another.
 struct LogFixture {
@@ -91,7 +56,7 @@ impl LogFixture {
     fn start_with(&self, sizes: LogSizes) -> Result<Arc<EmbeddingService>, ServerError> {
         let host = LogHost { disk: Arc::clone(&self.disk) as _, sizes, boot: self.boot.map(ToOwned::to_owned) };
         let service = EmbeddingService::open_on_host(&self.job, ServerIndex(0), &Registry::new(), host)?;
-        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
+        service.set_placement(even_map(1));
         Ok(service)
     }
 
@@ -99,18 +64,25 @@ impl LogFixture {
         self.try_start().unwrap()
     }
 
+    /// Ends a server as a kill does, and starts the next one.
+    fn restart(&self, service: Arc<EmbeddingService>) -> Arc<EmbeddingService> {
+        drop(service);
+        self.start()
+    }
+
+    /// The disk works again, and the log has noticed.
+    fn repair(&self, service: &EmbeddingService) {
+        self.disk.fail(None);
+        service.log.as_ref().unwrap().writer.retry().unwrap();
+    }
+
     fn log(&self) -> PathBuf {
         self.folder.path().join("runs/log-server-0")
     }
 
-    /// The mark that says how far the log was written. A test that writes it back makes up a process that ended before the later
-    /// records were whole.
-    fn mark(&self) -> Vec<u8> {
-        fs::read(self.log().join("written")).unwrap()
-    }
-
-    fn put_mark_back(&self, mark: &[u8]) {
-        fs::write(self.log().join("written"), mark).unwrap();
+    /// The end of the log, and the mark that says how far it was written.
+    fn log_end(&self, service: &EmbeddingService) -> (u64, Vec<u8>) {
+        (service.log.as_ref().unwrap().writer.durable_lsn(), fs::read(self.log().join("written")).unwrap())
     }
 
     fn files(&self, prefix: &str) -> Vec<PathBuf> {
@@ -122,21 +94,70 @@ impl LogFixture {
     }
 }
 
-/// Slots of all rows, in memory and in the cold tier.
-fn rows(service: &EmbeddingService) -> BTreeMap<(usize, u64), Vec<u32>> {
-    let snapshot = service.tables.take_snapshot().unwrap();
-    let mut all = BTreeMap::new();
-    for (number, table) in service.tables.iter().enumerate() {
-        for stripe in 0..table.stripes() {
-            let mut batch = RowBatch::default();
-            snapshot.read_stripe(number as u32, stripe, &mut batch).unwrap();
-            for (position, id) in batch.ids.iter().enumerate() {
-                let width = table.stride();
-                all.insert((number, *id), batch.slots[position * width..][..width].to_vec());
-            }
-        }
+/// A log whose last segment is cut, as if the process had ended before the later records were whole.
+struct CutLog<'a> {
+    home: &'a LogFixture,
+    segment: PathBuf,
+    whole: Vec<u8>,
+    mark: Vec<u8>,
+    /// The records after the mark.
+    records: Vec<(u64, RecordKind)>,
+}
+
+impl<'a> CutLog<'a> {
+    fn new(home: &'a LogFixture, (end, mark): (u64, Vec<u8>)) -> Self {
+        let segment = home.files("segment-").pop().unwrap();
+        let mut whole = fs::read(&segment).unwrap();
+        whole.truncate(whole.iter().rposition(|byte| *byte != 0).unwrap() + 64);
+        let mut records = Vec::new();
+        LogTail::scan(&home.log(), 0..0, None, |head, _| {
+            records.extend((head.lsn >= end).then_some((head.lsn, head.kind)));
+            Ok(())
+        })
+        .unwrap();
+        Self { home, segment, whole, mark, records }
     }
-    all
+
+    fn cut(&self, lsn: u64) {
+        for other in self.home.files("segment-").into_iter().filter(|path| *path != self.segment) {
+            fs::remove_file(other).unwrap();
+        }
+        let mut cut = self.whole.clone();
+        cut[64 + lsn as usize..].fill(0);
+        fs::write(&self.segment, cut).unwrap();
+        fs::write(self.home.log().join("written"), &self.mark).unwrap();
+    }
+}
+
+fn rows(service: &Arc<EmbeddingService>) -> Slots {
+    slots(std::slice::from_ref(service))
+}
+
+/// An error with all its causes.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn write_base(service: &EmbeddingService) {
+    service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
+}
+
+/// A push to both tables, and whether it was a duplicate.
+fn push_both(service: &EmbeddingService, ids: &[u64], seq: u64, gradient: f32) -> bool {
+    push(service, &push_of(&[(0, ids), (ITEM, ids)], seq, gradient)).unwrap().duplicate
+}
+
+/// A push to `item`, and whether it was a duplicate.
+fn push_items(service: &EmbeddingService, ids: &[u64], seq: u64, gradient: f32) -> bool {
+    push(service, &push_of(&[(ITEM, ids)], seq, gradient)).unwrap().duplicate
+}
+
+/// Pushes to so many ids of both tables.
+fn push_many(service: &EmbeddingService, ids: u64, first_seq: u64) {
+    for first in (0..ids).step_by(2000) {
+        push_both(service, &(first..first + 2000).collect::<Vec<_>>(), first_seq + first, 1.0);
+    }
 }
 
 /// Threads that look up and push the same ids at the same time.
@@ -151,14 +172,12 @@ fn train_on(service: &Arc<EmbeddingService>, threads: u64, pushes: RangeInclusiv
             let pushes = pushes.clone();
             scope.spawn(move || {
                 for seq in pushes {
-                    let named: Vec<u64> = (0..40).map(|row| (row * 31 + seq * 17 + thread) % ids).collect();
-                    let named: Vec<u64> =
-                        named.into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+                    let named: BTreeSet<u64> = (0..40).map(|row| (row * 31 + seq * 17 + thread) % ids).collect();
+                    let named: Vec<u64> = named.into_iter().collect();
                     let parts = [(0, &named[..]), (ITEM, &named[..])];
                     lookup(service, &lookup_of(&parts, Access::Train)).unwrap();
-                    let mut request = push_of(&parts, seq, (seq % 5) as f32 - 2.0);
-                    request.writer = thread;
-                    assert!(!push(service, &request).unwrap().duplicate);
+                    let request = push_of(&parts, seq, (seq % 5) as f32 - 2.0);
+                    assert!(!push(service, &PushRequest { writer: thread, ..request }).unwrap().duplicate);
                 }
             });
         }
@@ -174,24 +193,18 @@ fn what_was_acknowledged_is_there_again_bit_for_bit_and_is_not_applied_again() {
     let lineage = service.lineage().unwrap();
     train(&service, 4, 50, 300);
     let expected = rows(&service);
-    drop(service);
-    let service = home.start();
+    let service = home.restart(service);
     assert!(service.has_recovered());
-    assert_eq!(service.lineage(), Some(lineage));
-    assert_eq!(rows(&service), expected);
-    for thread in 0..4 {
-        for seq in [1, 50] {
-            let mut request = push_of(&[(ITEM, &[1])], seq, 1.0);
-            request.writer = thread;
-            assert!(push(&service, &request).unwrap().duplicate, "push {seq} of writer {thread}");
-        }
+    assert_eq!((service.lineage(), rows(&service)), (Some(lineage), expected.clone()));
+    for (writer, seq) in (0..4).flat_map(|thread| [(thread, 1), (thread, 50)]) {
+        let request = PushRequest { writer, ..push_of(&[(ITEM, &[1])], seq, 1.0) };
+        assert!(push(&service, &request).unwrap().duplicate, "push {seq} of writer {writer}");
     }
     assert_eq!(rows(&service), expected);
     // The second process logs as well.
     push(&service, &push_of(&[(0, &[5]), (ITEM, &[5, 1000])], 1, 1.0)).unwrap();
     let expected = rows(&service);
-    drop(service);
-    assert_eq!(rows(&home.start()), expected);
+    assert_eq!(rows(&home.restart(service)), expected);
 }
 
 /// The process ends while a push is appended: at each record of it, its retry changes what is left and nothing twice.
@@ -200,39 +213,24 @@ fn a_push_that_died_half_way_is_applied_once() {
     let home = LogFixture::new("");
     let ids: Vec<u64> = (0..30).collect();
     let service = home.start();
-    push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1, 1.0)).unwrap();
-    let (before, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
-    push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 2, 3.0)).unwrap();
+    push_both(&service, &ids, 1, 1.0);
+    let end = home.log_end(&service);
+    push_both(&service, &ids, 2, 3.0);
     let expected = rows(&service);
     drop(service);
-    let segment = home.files("segment-").pop().unwrap();
-    let mut whole = fs::read(&segment).unwrap();
-    whole.truncate(whole.iter().rposition(|byte| *byte != 0).unwrap() + 64);
-    let mut places = Vec::new();
-    LogTail::scan(&home.log(), 0..0, None, |head, _| {
-        places.extend((head.lsn >= before).then_some((head.lsn, head.kind)));
-        Ok(())
-    })
-    .unwrap();
-    assert!(places.len() > 30 && places.last().unwrap().1 == RecordKind::Commit, "{places:?}");
-    for (lsn, _) in places {
-        for other in home.files("segment-").into_iter().filter(|path| *path != segment) {
-            fs::remove_file(other).unwrap();
-        }
-        let mut cut = whole.clone();
-        cut[64 + lsn as usize..].fill(0);
-        fs::write(&segment, cut).unwrap();
-        home.put_mark_back(&mark);
+    let log = CutLog::new(&home, end);
+    let records = &log.records;
+    assert!(records.len() > 30 && records.last().unwrap().1 == RecordKind::Commit, "{records:?}");
+    for (lsn, _) in records {
+        log.cut(*lsn);
         let service = home.start();
-        assert!(push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1, 1.0)).unwrap().duplicate);
-        assert!(!push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 2, 3.0)).unwrap().duplicate);
+        assert!(push_both(&service, &ids, 1, 1.0) && !push_both(&service, &ids, 2, 3.0));
         assert_eq!(rows(&service), expected, "cut at {lsn}");
-        assert!(push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 2, 3.0)).unwrap().duplicate);
+        assert!(push_both(&service, &ids, 2, 3.0));
         // The rest of the push and its commit are in the log too.
-        drop(service);
-        let service = home.start();
+        let service = home.restart(service);
         assert_eq!(rows(&service), expected, "cut at {lsn}, and recovered again");
-        assert!(push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 2, 3.0)).unwrap().duplicate);
+        assert!(push_both(&service, &ids, 2, 3.0));
     }
 }
 
@@ -242,28 +240,19 @@ fn a_base_keeps_what_is_applied_of_a_push_that_died() {
     let home = LogFixture::new("");
     let ids: Vec<u64> = (0..30).collect();
     let service = home.start();
-    push(&service, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
-    let (before, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
-    push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
+    push_items(&service, &ids, 1, 1.0);
+    let end = home.log_end(&service);
+    let middle = end.0 + 2000;
+    push_items(&service, &ids, 2, 3.0);
     let expected = rows(&service);
     drop(service);
-    let segment = home.files("segment-").pop().unwrap();
-    let mut cut = fs::read(&segment).unwrap();
-    let mut middle = 0;
-    LogTail::scan(&home.log(), before..before, None, |head, _| {
-        middle = if head.lsn < before + 2000 { head.lsn } else { middle };
-        Ok(())
-    })
-    .unwrap();
-    cut[64 + middle as usize..].fill(0);
-    fs::write(&segment, cut).unwrap();
-    home.put_mark_back(&mark);
+    let log = CutLog::new(&home, end);
+    log.cut(log.records.iter().rev().find(|record| record.0 < middle).unwrap().0);
     let service = home.start();
     assert_ne!(rows(&service), expected);
-    service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
-    drop(service);
-    let service = home.start();
-    assert!(!push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap().duplicate);
+    write_base(&service);
+    let service = home.restart(service);
+    assert!(!push_items(&service, &ids, 2, 3.0));
     assert_eq!(rows(&service), expected);
 }
 
@@ -283,7 +272,7 @@ fn a_base_is_written_while_pushes_go_on_and_the_log_before_it_is_deleted() {
             newest
         });
         while !training.is_finished() {
-            service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
+            write_base(&service);
             bases.fetch_add(1, Ordering::Release);
         }
         training.join().expect("training ends well")
@@ -293,68 +282,27 @@ fn a_base_is_written_while_pushes_go_on_and_the_log_before_it_is_deleted() {
     assert_eq!(home.files("base-").len(), 1);
     let service = home.start();
     assert_eq!(rows(&service), expected);
-    let mut retry = push_of(&[(ITEM, &[1])], newest, 1.0);
-    retry.writer = 2;
+    let retry = PushRequest { writer: 2, ..push_of(&[(ITEM, &[1])], newest, 1.0) };
     assert!(push(&service, &retry).unwrap().duplicate, "the windows are in the base");
 }
 
 #[test]
-fn a_full_disk_refuses_pushes_before_they_are_applied_and_lookups_go_on() {
-    let home = LogFixture::new("");
-    let service = home.start();
-    let first = read(&service, &[(ITEM, &[1])]);
-    home.disk.fail(Some("allocate"));
-    // Until what is preallocated is used up, nothing fails.
-    let ids: Vec<u64> = (0..200_000).collect();
-    let mut seq = 0;
-    let refusal = loop {
-        seq += 1;
-        match push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)) {
-            Ok(_) => assert!(seq < 100, "64 MiB hold no more"),
-            Err(refusal) => break refusal,
-        }
-    };
-    assert_eq!(refusal.kind, RefusalKind::Disk);
-    assert!(
-        refusal.message.contains("the log cannot be written") && refusal.message.contains("allocate failed"),
-        "{refusal}"
-    );
-    let held = read(&service, &[(ITEM, &[1])]);
-    let is_after = |row: &[f32], pushes: u64| (row[0] - first[0] + pushes as f32).abs() < 0.01;
-    assert!(is_after(&held, seq - 1), "the refused push is not applied: {held:?}");
-    assert!(service.check_ready().unwrap_err().contains("accepts no pushes"));
-    home.disk.fail(None);
-    service.log.as_ref().unwrap().writer.retry().unwrap();
-    assert_eq!(service.check_ready(), Ok(()));
-    assert!(!push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap().duplicate);
-    let expected = read(&service, &[(ITEM, &[1])]);
-    assert!(is_after(&expected, seq), "{expected:?}");
-    drop(service);
-    assert_eq!(read(&home.start(), &[(ITEM, &[1])]), expected);
-}
-
-#[test]
 fn a_push_that_could_not_be_written_is_not_acknowledged_and_its_retry_is_a_duplicate() {
-    for (durability, call) in [("process", "write"), ("machine", "sync")] {
+    for (durability, call) in [(DurabilityLevel::Process, "write"), (DurabilityLevel::Machine, "sync")] {
         let mut home = LogFixture::new("");
-        home.job.cluster.durability = match durability {
-            "machine" => zagros_job::DurabilityLevel::Machine,
-            _ => zagros_job::DurabilityLevel::Process,
-        };
+        home.job.cluster.durability = durability;
         let service = home.start();
         let first = read(&service, &[(ITEM, &[1])]);
-        push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
+        push_items(&service, &[1], 1, 1.0);
         home.disk.fail(Some(call));
         let refusal = push(&service, &push_of(&[(ITEM, &[1])], 2, 1.0)).unwrap_err();
         assert!(refusal.kind.is_retryable() && refusal.message.contains(call), "{refusal}");
         assert!(push(&service, &push_of(&[(ITEM, &[1])], 3, 1.0)).is_err(), "refused before it is applied");
-        home.disk.fail(None);
-        service.log.as_ref().unwrap().writer.retry().unwrap();
-        assert!(push(&service, &push_of(&[(ITEM, &[1])], 2, 1.0)).unwrap().duplicate);
+        home.repair(&service);
+        assert!(push_items(&service, &[1], 2, 1.0));
         let held = read(&service, &[(ITEM, &[1])]);
         assert_eq!(held[0], first[0] - 2.0);
-        drop(service);
-        assert_eq!(read(&home.start(), &[(ITEM, &[1])]), held, "{durability}");
+        assert_eq!(read(&home.restart(service), &[(ITEM, &[1])]), held, "{call} failed");
     }
 }
 
@@ -363,27 +311,20 @@ fn rows_of_the_cold_tier_are_there_again_with_the_folder_and_missed_without() {
     let home = LogFixture::new("memory = \"8MiB\"");
     let service = home.start();
     train(&service, 3, 100, 200_000);
-    for first in (0..60_000).step_by(2000) {
-        let ids: Vec<u64> = (first..first + 2000).collect();
-        push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1000 + first, 1.0)).unwrap();
-    }
+    push_many(&service, 60_000, 1000);
     let evicted: u64 = service.tables.iter().map(|table| table.event_counts().evicted).sum();
     assert!(evicted > 1000, "{evicted} rows left memory");
-    service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
-    let ids: Vec<u64> = (0..500).collect();
-    push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 90_000, 1.0)).unwrap();
+    write_base(&service);
+    push_both(&service, &(0..500).collect::<Vec<_>>(), 90_000, 1.0);
     let expected = rows(&service);
-    drop(service);
-    let service = home.start();
+    let service = home.restart(service);
     let found = rows(&service);
     // Rows that a lookup alone made, and that had not left memory, are made again when they are asked for.
     assert!(found.iter().all(|(key, slot)| expected.get(key) == Some(slot)));
-    let missing: Vec<_> = expected.keys().filter(|key| !found.contains_key(key)).collect();
-    for (table, id) in missing {
-        let named = [*id];
-        let parts = [(*table as u32, &named[..])];
-        lookup(&service, &lookup_of(&parts, Access::Train)).unwrap();
-        assert_eq!(rows(&service).get(&(*table, *id)), expected.get(&(*table, *id)), "row {id} of table {table}");
+    for key in expected.keys().filter(|key| !found.contains_key(key)) {
+        let (table, id) = *key;
+        lookup(&service, &lookup_of(&[(table, &[id])], Access::Train)).unwrap();
+        assert_eq!(rows(&service).get(key), expected.get(key), "row {id} of table {table}");
     }
     drop(service);
     fs::remove_dir_all(home.folder.path().join("runs/cold-server-0")).unwrap();
@@ -397,20 +338,16 @@ fn rows_of_another_run_are_forgotten_and_never_come_back() {
     let service = home.start();
     train(&service, 2, 20, 100);
     let lineage = service.lineage();
-    drop(service);
-    let service = home.start();
+    let service = home.restart(service);
     service.start_empty().unwrap();
     assert!(!service.has_recovered() && service.lineage() != lineage && service.lineage().is_some());
     assert_eq!(rows(&service).len(), 0);
-    let (own, lineage) = (push_of(&[(ITEM, &[7])], 1, 1.0), service.lineage());
-    assert!(!push(&service, &own).unwrap().duplicate);
-    let expected = rows(&service);
-    drop(service);
-    let service = home.start();
-    assert_eq!((rows(&service), service.lineage()), (expected, lineage));
+    assert!(!push_items(&service, &[7], 1, 1.0));
+    let expected = (rows(&service), service.lineage());
+    let service = home.restart(service);
+    assert_eq!((rows(&service), service.lineage()), expected);
     // Writer 0 pushed number 1 in the other run.
-    let mut request = push_of(&[(ITEM, &[7])], 1, 1.0);
-    request.writer = 0;
+    let request = PushRequest { writer: 0, ..push_of(&[(ITEM, &[7])], 1, 1.0) };
     assert!(!push(&service, &request).unwrap().duplicate);
 }
 
@@ -429,13 +366,12 @@ fn counts_of_ids_without_a_row_go_on() {
         }
     };
     see(&service, 1);
-    service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
+    write_base(&service);
     see(&service, 1);
     assert_eq!(rows(&service).len(), 0);
     // A lookup waits for nothing: the next push makes it durable.
     push(&service, &push_of(&[(0, &[9])], 1, 1.0)).unwrap();
-    drop(service);
-    let service = home.start();
+    let service = home.restart(service);
     assert_eq!(rows(&service).len(), 0);
     see(&service, 1);
     assert_eq!(rows(&service).len(), 2, "the third use since the start");

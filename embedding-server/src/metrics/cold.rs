@@ -9,8 +9,8 @@ use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
 use zagros_plumbing::metrics::{register, watch_disk};
 use zagros_protocol::ServerIndex;
-use zagros_rows::cold::LogStore;
-use zagros_table::ColdStore;
+use zagros_rows::cold::{LogCounts, LogStore};
+use zagros_table::{ColdSize, ColdStore};
 use zagros_zip::ZipEq;
 
 use super::ServerLabel;
@@ -40,69 +40,85 @@ impl<'a> ColdMetrics<'a> {
     }
 }
 
+/// What the store says of itself when metrics are collected.
+struct StoreFigures {
+    size: ColdSize,
+    index: usize,
+    counts: LogCounts,
+}
+
+type FigureOf = fn(&StoreFigures) -> u64;
+
+const GAUGES: [(&str, &str, FigureOf); 5] = [
+    ("cold_rows", "Number of rows in the cold tier, with void copies of rows that are in memory.", |store| {
+        store.size.rows
+    }),
+    ("cold_bytes", "Bytes of the cold tier's files.", |store| store.size.bytes),
+    ("cold_index_bytes", "Bytes in memory of the cold tier's index, a part of `cluster.memory`.", |store| {
+        store.index as u64
+    }),
+    (
+        "cold_reads_under_way",
+        "Pieces of the cold tier's files that requests have asked for and the disk has not yet answered.",
+        |store| store.counts.reads_under_way,
+    ),
+    (
+        "cold_dead_bytes",
+        "Bytes of records in the cold tier's files that are no rows any more, until compaction deletes them.",
+        |store| store.counts.dead_bytes,
+    ),
+];
+
+const COUNTERS: [(&str, &str, FigureOf); 3] = [
+    ("cold_reads_total", "Pieces of the cold tier's files that were read. One piece may have several rows.", |store| {
+        store.counts.reads
+    }),
+    (
+        "cold_assisted_bytes_total",
+        "Bytes of old records that writers to the cold tier compacted themselves, because compaction was behind.",
+        |store| store.counts.assisted_bytes,
+    ),
+    (
+        "cold_compaction_failures_total",
+        "Attempts to compact the cold tier that failed. The server's log says why.",
+        |store| store.counts.compaction_failures,
+    ),
+];
+
+const WRITTEN: [(&str, FigureOf); 3] = [
+    ("row", |store| store.counts.row_bytes),
+    ("appended", |store| store.counts.appended_bytes),
+    ("moved", |store| store.counts.moved_bytes),
+];
+
 /// Figures of the store, which are read when metrics are collected.
 #[derive(Clone)]
 struct ColdCollector {
     /// Weak, so that a registry that outlives the server does not keep the store alive.
     store: Weak<WatchedStore<LogStore>>,
-    rows: IntGauge,
-    bytes: IntGauge,
-    index: IntGauge,
-    reads: IntCounter,
-    under_way: IntGauge,
+    gauges: Vec<IntGauge>,
+    counters: Vec<IntCounter>,
     written: IntCounterVec,
-    dead: IntGauge,
-    assisted: IntCounter,
-    failures: IntCounter,
     /// Bytes by kind, in the order of [`WRITTEN`]. Locked while the counters are updated.
     kinds: Arc<Mutex<[IntCounter; 3]>>,
 }
 
-const WRITTEN: [&str; 3] = ["row", "appended", "moved"];
-
 impl ColdCollector {
     fn new(of: &ServerLabel<'_>, store: &Arc<WatchedStore<LogStore>>) -> prometheus::Result<Self> {
-        let rows = "Number of rows in the cold tier, with void copies of rows that are in memory.";
-        let index = "Bytes in memory of the cold tier's index, a part of `cluster.memory`.";
-        let reads = "Pieces of the cold tier's files that were read. One piece may have several rows.";
-        let under_way =
-            "Pieces of the cold tier's files that requests have asked for and the disk has not yet answered.";
         let written = "Bytes of rows written to the cold tier, of records appended for them, and of records that compaction moved. \
                        Appended and moved bytes for each byte of rows are the write amplification.";
         let written = IntCounterVec::new(of.options("cold_written_bytes_total", written), &["what"])?;
-        let dead =
-            "Bytes of records in the cold tier's files that are no rows any more, until compaction deletes them.";
-        let assisted =
-            "Bytes of old records that writers to the cold tier compacted themselves, because compaction was behind.";
-        let failures = "Attempts to compact the cold tier that failed. The server's log says why.";
-        let kinds = WRITTEN.map(|what| written.with_label_values(&[what]));
-        Ok(Self {
-            store: Arc::downgrade(store),
-            rows: IntGauge::with_opts(of.options("cold_rows", rows))?,
-            bytes: IntGauge::with_opts(of.options("cold_bytes", "Bytes of the cold tier's files."))?,
-            index: IntGauge::with_opts(of.options("cold_index_bytes", index))?,
-            reads: IntCounter::with_opts(of.options("cold_reads_total", reads))?,
-            under_way: IntGauge::with_opts(of.options("cold_reads_under_way", under_way))?,
-            written,
-            dead: IntGauge::with_opts(of.options("cold_dead_bytes", dead))?,
-            assisted: IntCounter::with_opts(of.options("cold_assisted_bytes_total", assisted))?,
-            failures: IntCounter::with_opts(of.options("cold_compaction_failures_total", failures))?,
-            kinds: Arc::new(Mutex::new(kinds)),
-        })
+        let kinds = WRITTEN.map(|(what, _)| written.with_label_values(&[what]));
+        let gauges = GAUGES.iter().map(|(name, help, _)| IntGauge::with_opts(of.options(name, help)));
+        let counters = COUNTERS.iter().map(|(name, help, _)| IntCounter::with_opts(of.options(name, help)));
+        let (gauges, counters) = (gauges.collect::<Result<_, _>>()?, counters.collect::<Result<_, _>>()?);
+        Ok(Self { store: Arc::downgrade(store), gauges, counters, written, kinds: Arc::new(Mutex::new(kinds)) })
     }
 
-    fn all_metrics(&self) -> [&dyn Collector; 9] {
-        [
-            &self.rows,
-            &self.bytes,
-            &self.index,
-            &self.reads,
-            &self.under_way,
-            &self.written,
-            &self.dead,
-            &self.assisted,
-            &self.failures,
-        ]
+    fn all_metrics(&self) -> Vec<&dyn Collector> {
+        let gauges = self.gauges.iter().map(|gauge| gauge as &dyn Collector);
+        let counters = self.counters.iter().map(|counter| counter as &dyn Collector);
+        gauges.chain(counters).chain([&self.written as &dyn Collector]).collect()
     }
 }
 
@@ -113,19 +129,18 @@ impl Collector for ColdCollector {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let Some(store) = self.store.upgrade() else { return Vec::new() };
-        let (size, counts) = (store.size(), store.store.io_counts());
-        self.rows.set(size.rows as i64);
-        self.bytes.set(size.bytes as i64);
-        self.index.set(store.store.memory() as i64);
+        let (size, index, counts) = (store.size(), store.store.memory(), store.store.io_counts());
+        let figures = StoreFigures { size, index, counts };
         let kinds = self.kinds.lock();
         let raise = |counter: &IntCounter, to: u64| counter.inc_by(to.saturating_sub(counter.get()));
-        raise(&self.reads, counts.reads);
-        self.dead.set(counts.dead_bytes as i64);
-        raise(&self.assisted, counts.assisted_bytes);
-        raise(&self.failures, counts.compaction_failures);
-        self.under_way.set(counts.reads_under_way as i64);
-        for (counter, to) in kinds.iter().zip_eq([counts.row_bytes, counts.appended_bytes, counts.moved_bytes]) {
-            raise(counter, to);
+        for (gauge, (_, _, figure)) in self.gauges.iter().zip_eq(GAUGES) {
+            gauge.set(figure(&figures) as i64);
+        }
+        for (counter, (_, _, figure)) in self.counters.iter().zip_eq(COUNTERS) {
+            raise(counter, figure(&figures));
+        }
+        for (counter, (_, figure)) in kinds.iter().zip_eq(WRITTEN) {
+            raise(counter, figure(&figures));
         }
         drop(kinds);
         self.all_metrics().into_iter().flat_map(Collector::collect).collect()

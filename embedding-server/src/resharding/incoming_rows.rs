@@ -123,7 +123,7 @@ pub(super) fn put_windows(
         // A base that is begun has both or neither: the record and the windows.
         let _entered = service.tables.enter();
         if let Some(log) = &service.log {
-            log.window_group(&group);
+            log.writer.append_window_group(&group);
         }
         service.windows.restore_group(&group);
     }

@@ -13,7 +13,7 @@ use super::changed_rows::ChangedRows;
 use super::outgoing_scan::TableScan;
 
 /// What a server has to do with moves.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ServerMoves {
     pub(super) activity: Mutex<MoveActivity>,
     pub(super) announced: Mutex<Option<Arc<PlannedMove>>>,
@@ -38,18 +38,6 @@ pub(super) enum MoveActivity {
 /// A load of saved rows. No move begins before it is dropped.
 #[derive(Debug)]
 pub(crate) struct LoadTurn<'a>(&'a ServerMoves);
-
-impl Default for ServerMoves {
-    fn default() -> Self {
-        Self {
-            activity: Mutex::default(),
-            announced: Mutex::default(),
-            ask: Notify::new(),
-            served: watch::Sender::new(0),
-            purging: Mutex::default(),
-        }
-    }
-}
 
 impl ServerMoves {
     /// Waits until the placement is to be fetched at once.

@@ -85,15 +85,15 @@ fn save_ended(error: &JoinError) -> Refusal {
 #[cfg(test)]
 mod tests {
     use zagros_embedding_client::Shard;
-    use zagros_protocol::control::{LoadRequest, SaveStage};
+    use zagros_protocol::control::SaveStage;
     use zagros_protocol::datapath::Access;
 
     use super::*;
     use crate::LocalShard;
-    use crate::testing::{later, lookup_of, placed, push_of};
+    use crate::testing::{later, load_request, lookup_of, placed, push_of, save_request};
 
     fn request(folder: &tempfile::TempDir, stage: SaveStage) -> SaveRequest {
-        SaveRequest { folder: folder.path().display().to_string(), stage: stage.into(), ..SaveRequest::default() }
+        SaveRequest { stage: stage.into(), ..save_request(folder.path()) }
     }
 
     #[tokio::test]
@@ -109,8 +109,7 @@ mod tests {
         let saved = shard.save(request(&folder, SaveStage::Files)).await.unwrap();
         assert_eq!((saved.files.len(), saved.rows), (1, 3));
         let again = LocalShard::new(placed(1, 0));
-        let folder = folder.path().display().to_string();
-        again.load(LoadRequest { folder, files: saved.files, replace: true, ..LoadRequest::default() }).await.unwrap();
+        again.load(load_request(folder.path(), saved.files)).await.unwrap();
         assert_eq!(again.lookup(lookup(), later()).await.unwrap().rows, old_rows);
     }
 
@@ -161,11 +160,9 @@ mod tests {
         let below = folder.path().join("file");
         std::fs::write(&below, "").unwrap();
         let shard = LocalShard::new(placed(1, 0));
-        let save = || {
-            let folder = below.display().to_string();
-            shard.save(SaveRequest { folder, attempt: 7, stage: SaveStage::Whole.into(), ..SaveRequest::default() })
-        };
-        assert!(save().await.is_err());
+        let save = || shard.save(SaveRequest { attempt: 7, ..save_request(&below) });
+        let refused = save().await.unwrap_err();
+        assert!(refused.message.contains("cannot create") && refused.message.contains("file"), "{refused}");
         std::fs::remove_file(&below).unwrap();
         assert_eq!(save().await.unwrap().rows, 0);
     }
@@ -178,7 +175,7 @@ mod tests {
         assert!(refused.message.contains("no snapshot is being written below"), "{refused}");
         let blocked = folder.path().join("file");
         std::fs::write(&blocked, "").unwrap();
-        let below = SaveRequest { folder: blocked.display().to_string(), ..request(&folder, SaveStage::Capture) };
+        let below = SaveRequest { stage: SaveStage::Capture.into(), ..save_request(&blocked) };
         let refused = shard.save(below).await.unwrap_err();
         assert!(refused.message.contains("cannot create"), "{refused}");
     }

@@ -65,8 +65,6 @@ fn feature_table(service: &EmbeddingService, name: &str) -> Result<u32, StorageE
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use zagros_protocol::datapath::Access;
 
     use super::*;
@@ -99,10 +97,8 @@ mod tests {
     fn rows_of_other_servers_are_left_alone_and_another_map_is_refused() {
         let service = placed(2, 0);
         let ids: Vec<u64> = (0..50).collect();
-        let owned: Vec<u64> = {
-            let placement = service.placement().unwrap();
-            ids.iter().copied().filter(|id| placement.owns_row(ITEM, *id)).collect()
-        };
+        let placement = service.placement().unwrap();
+        let owned: Vec<u64> = ids.iter().copied().filter(|id| placement.owns_row(ITEM, *id)).collect();
         lookup(&service, &lookup_of(&[(ITEM, &owned)], Access::Train)).unwrap();
         let late = ForgetRequest { generation: 2, ..request("item", &ids) };
         assert_eq!(forget(&service, &late).unwrap_err().kind, RefusalKind::Moved);
@@ -132,21 +128,15 @@ mod tests {
     #[test]
     fn requests_under_way_see_the_row_or_a_new_one() {
         let service = placed(1, 0);
-        let users: Vec<_> = (1..4)
-            .map(|thread: u64| {
-                let service = Arc::clone(&service);
-                std::thread::spawn(move || {
-                    for seq in 0..200 {
-                        let request = push_of(&[(ITEM, &[5, 6, 7])], 1000 * thread + seq, 0.5);
-                        push(&service, &request).unwrap();
-                    }
-                })
-            })
-            .collect();
-        for _ in 0..50 {
-            removed(&service, &[5, 6]);
-        }
-        users.into_iter().for_each(|user| user.join().unwrap());
+        let push_some = |thread: u64| {
+            for seq in 0..200 {
+                push(&service, &push_of(&[(ITEM, &[5, 6, 7])], 1000 * thread + seq, 0.5)).unwrap();
+            }
+        };
+        std::thread::scope(|threads| {
+            (1..4).for_each(|thread| _ = threads.spawn(move || push_some(thread)));
+            (0..50).for_each(|_| _ = removed(&service, &[5, 6]));
+        });
         removed(&service, &[5, 6, 7]);
         assert_eq!(service.current_load().rows, 0);
     }

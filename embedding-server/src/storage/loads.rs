@@ -39,11 +39,11 @@ impl LastLoad {
 #[cfg(test)]
 mod tests {
     use zagros_embedding_client::Shard;
-    use zagros_protocol::control::{LoadRequest, SaveRequest};
+    use zagros_protocol::control::LoadRequest;
     use zagros_protocol::datapath::Access;
 
     use crate::LocalShard;
-    use crate::testing::{job_with, later, lookup_of, placed, placed_with};
+    use crate::testing::{job_with, later, load_request, lookup_of, placed, placed_with, save_request};
     use zagros_protocol::RefusalKind;
 
     #[tokio::test]
@@ -87,12 +87,8 @@ mod tests {
         let touch = |ids: &'static [u64]| shard.lookup(lookup_of(&[(0, ids)], Access::Train), later());
         let rows = || service.tables.iter().map(zagros_table::Table::row_count).sum::<usize>();
         touch(&[1, 2, 3]).await.unwrap();
-        let place = folder.path().display().to_string();
-        let files = shard.save(SaveRequest { folder: place.clone(), ..SaveRequest::default() }).await.unwrap().files;
-        let load = |attempt| {
-            let (folder, files) = (place.clone(), files.clone());
-            shard.load(LoadRequest { folder, files, replace: true, attempt, ..LoadRequest::default() })
-        };
+        let files = shard.save(save_request(folder.path())).await.unwrap().files;
+        let load = |attempt| shard.load(LoadRequest { attempt, ..load_request(folder.path(), files.clone()) });
         let aside = folder.path().join("aside");
         let saved = folder.path().join(&files[0].name);
         std::fs::rename(&saved, &aside).unwrap();

@@ -4,7 +4,6 @@ mod converted;
 mod deltas;
 mod starts;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -13,16 +12,16 @@ use std::sync::Arc;
 use prometheus::Registry;
 use sha2::Digest;
 use zagros_job::{AdmissionPolicy, EvictionOrder, FrequencyCounter, Job, WeightType};
-use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
+use zagros_protocol::control::{FileDigest, LoadRequest};
 use zagros_protocol::datapath::Access;
-use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
-use zagros_table::{EvictionTarget, RowBatch};
+use zagros_protocol::{Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
+use zagros_table::EvictionTarget;
 
-use crate::testing::{BUCKETS, DIM, job, job_with, lookup_of, placed, push_of, read, service};
+use crate::testing::{
+    BUCKETS, Content, DIM, content, even_map, job, job_with, load_request, lookup_of, placed, placed_at, placed_with,
+    push_of, read, save_request, service, slots, unchecked,
+};
 use crate::{EmbeddingService, storage, testing};
-
-/// Slot and access metadata of each row.
-type Content = BTreeMap<(u32, u64), (Vec<u32>, Option<u32>)>;
 
 const IDS: u64 = 300;
 
@@ -30,8 +29,7 @@ const IDS: u64 = 300;
 fn trained(servers: u32) -> Vec<Arc<EmbeddingService>> {
     let all: Vec<_> = (0..servers).map(|index| placed(servers, index)).collect();
     for service in &all {
-        let own = |table| (0..IDS).filter(|id| owner(table, *id, servers) == service.index.0).collect::<Vec<_>>();
-        let (users, items) = (own(0), own(1));
+        let [users, items] = own(service, 0..IDS);
         testing::lookup(service, &lookup_of(&[(0, &users), (1, &items)], Access::Train)).unwrap();
         let half = users.len() / 2;
         testing::push(service, &push_of(&[(0, &users[..half])], 1, 0.5)).unwrap();
@@ -43,37 +41,23 @@ fn owner(table: u32, id: u64, servers: u32) -> u32 {
     bucket_of(RowKey { table: TableId(table), id }, BUCKETS) * servers / BUCKETS
 }
 
-fn content(services: &[Arc<EmbeddingService>]) -> Content {
-    let mut content = Content::new();
-    for service in services {
-        for (number, table) in service.tables.iter().enumerate() {
-            let mut rows = RowBatch::default();
-            let cut = service.tables.take_snapshot().unwrap();
-            (0..table.stripes()).for_each(|stripe| cut.read_stripe(number as u32, stripe, &mut rows).unwrap());
-            for (row, id) in rows.ids.iter().enumerate() {
-                let slot = rows.slots[row * table.stride()..][..table.stride()].to_vec();
-                let twice = content.insert((number as u32, *id), (slot, rows.access.get(row).copied()));
-                assert!(twice.is_none(), "a row is held twice");
-            }
-        }
-    }
-    content
+fn save_digests(services: &[Arc<EmbeddingService>], folder: &Path) -> Vec<FileDigest> {
+    let request = save_request(folder);
+    services.iter().flat_map(|service| storage::save(service, &request, |_| ()).unwrap().files).collect()
 }
 
 fn save(services: &[Arc<EmbeddingService>], folder: &Path) -> Vec<String> {
-    let request = SaveRequest { folder: folder.display().to_string(), ..SaveRequest::default() };
-    let saved = services.iter().flat_map(|service| storage::save(service, &request, |_| ()).unwrap().files);
-    saved.map(|file| file.name).collect()
+    save_digests(services, folder).into_iter().map(|file| file.name).collect()
 }
 
 fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u64, Refusal> {
-    request_load(service, folder, files, false)
+    let request = LoadRequest { replace: false, ..load_request(folder, unchecked(files)) };
+    storage::load(service, &request).map(|response| response.rows)
 }
 
-fn request_load(service: &EmbeddingService, folder: &Path, files: &[String], replace: bool) -> Result<u64, Refusal> {
-    let files = files.iter().map(|name| FileDigest { name: name.clone(), ..FileDigest::default() }).collect();
-    let request = LoadRequest { folder: folder.display().to_string(), files, replace, ..LoadRequest::default() };
-    storage::load(service, &request).map(|response| response.rows)
+/// Loads into all servers in the place of what they have. Returns their rows.
+fn replace_all(services: &[Arc<EmbeddingService>], request: &LoadRequest) -> Result<u64, Refusal> {
+    services.iter().map(|service| storage::load(service, request).map(|response| response.rows)).sum()
 }
 
 /// Rows created after the save are gone after the load. A load of a damaged file changes nothing.
@@ -89,13 +73,14 @@ fn a_load_that_replaces_goes_back_to_the_saved_state() {
     }
     let later = content(&servers);
     assert!(later.len() > before.len());
-    let path = folder.path().join(&files[0]);
+    let (path, request) = (folder.path().join(&files[0]), load_request(folder.path(), unchecked(&files)));
     let good = fs::read(&path).unwrap();
     fs::write(&path, &good[..good.len() / 2]).unwrap();
-    assert!(servers.iter().any(|service| request_load(service, folder.path(), &files, true).is_err()));
+    let refused = storage::load(&servers[0], &request).unwrap_err();
+    assert!(refused.message.contains(&files[0]) && content(&servers) == later, "{refused}");
     fs::write(&path, &good).unwrap();
-    let rows: u64 = servers.iter().map(|service| request_load(service, folder.path(), &files, true).unwrap()).sum();
-    assert_eq!((rows, content(&servers)), (2 * IDS, before));
+    assert_eq!(replace_all(&servers, &request), Ok(2 * IDS));
+    assert_eq!(content(&servers), before);
 }
 
 #[test]
@@ -140,7 +125,7 @@ fn a_load_waits_for_the_placement_until_the_timeout_of_the_job() {
         let load = threads.spawn(|| load(&service, folder.path(), &files));
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!load.is_finished(), "nothing says which rows are this server's");
-        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
+        service.set_placement(even_map(1));
         load.join().unwrap()
     });
     assert_eq!(loaded, Ok(4));
@@ -182,8 +167,7 @@ fn one_save_or_load_runs_at_a_time() {
     let refusal = load(&service, folder.path(), &files).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Unavailable);
     assert!(refusal.message.contains("being saved or loaded already"), "{refusal}");
-    let request = SaveRequest { folder: folder.path().display().to_string(), ..SaveRequest::default() };
-    assert_eq!(storage::save(&service, &request, |_| ()).unwrap_err(), refusal);
+    assert_eq!(storage::save(&service, &save_request(folder.path()), |_| ()).unwrap_err(), refusal);
     drop(turn);
     assert_eq!(load(&service, folder.path(), &files), Ok(4));
 }
@@ -191,8 +175,7 @@ fn one_save_or_load_runs_at_a_time() {
 #[test]
 fn a_save_reports_size_checksum_and_time() {
     let folder = tempfile::tempdir().unwrap();
-    let request = SaveRequest { folder: folder.path().display().to_string(), ..SaveRequest::default() };
-    let saved = storage::save(&trained(1)[0], &request, |_| ()).unwrap();
+    let saved = storage::save(&trained(1)[0], &save_request(folder.path()), |_| ()).unwrap();
     let file = &saved.files[0];
     let bytes = fs::read(folder.path().join(&file.name)).unwrap();
     assert_eq!((saved.rows, saved.bytes, file.bytes), (2 * IDS, bytes.len() as u64, bytes.len() as u64));
@@ -248,24 +231,18 @@ fn one_damaged_file_of_several_loads_none_of_them() {
 fn a_whole_file_of_another_save_is_refused_and_nothing_is_loaded() {
     let (older, newer) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let servers = trained(2);
-    let saved = |folder: &Path| -> Vec<FileDigest> {
-        let request = SaveRequest { folder: folder.display().to_string(), ..SaveRequest::default() };
-        servers.iter().flat_map(|service| storage::save(service, &request, |_| ()).unwrap().files).collect()
-    };
-    let then = saved(older.path());
+    let then = save_digests(&servers, older.path());
     for service in &servers {
         let [users, _] = own(service, 0..IDS);
         testing::push(service, &push_of(&[(0, &users)], 2, 0.25)).unwrap();
     }
-    let now = saved(newer.path());
+    let now = save_digests(&servers, newer.path());
     assert_eq!((then[1].bytes, &then[1].name), (now[1].bytes, &now[1].name));
     fs::copy(older.path().join(&then[1].name), newer.path().join(&now[1].name)).unwrap();
-    let folder = newer.path().display().to_string();
+    let request = LoadRequest { replace: false, ..load_request(newer.path(), now.clone()) };
     for servers in [1, 2, 3] {
         let refused = (0..servers).filter(|index| {
             let service = placed(servers, *index);
-            let request =
-                LoadRequest { folder: folder.clone(), files: now.clone(), replace: false, ..LoadRequest::default() };
             let loaded = storage::load(&service, &request);
             let reported =
                 |refusal: &Refusal| refusal.message.contains("is not the file that was saved: its SHA-256 is");
@@ -275,30 +252,30 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_loaded() {
         assert!(refused.count() >= 1, "{servers} servers");
     }
     // A manifest of an earlier release has no hash, so a server cannot detect this.
-    let unknown = now.into_iter().map(|file| FileDigest { sha256: Vec::new().into(), ..file }).collect();
-    assert!(
-        storage::load(&placed(1, 0), &LoadRequest { folder, files: unknown, replace: false, ..LoadRequest::default() })
-            .is_ok()
-    );
+    let files = now.into_iter().map(|file| FileDigest { sha256: Vec::new().into(), ..file }).collect();
+    assert!(storage::load(&placed(1, 0), &LoadRequest { files, ..request }).is_ok());
 }
 
 #[test]
 fn another_model_is_refused_with_the_difference() {
     let (folder, files, _) = small();
-    let refused = |change: fn(&mut zagros_job::Table)| {
+    let words_of = |here: &str| format!("of f32 with 8 words of adagrad a row there, and {here} a row here");
+    type Change = fn(&mut zagros_job::Table);
+    let cases: [(Change, String); 4] = [
+        (|table| table.dim = 5, words_of("dim 5 of f32 with 10 words of adagrad")),
+        (
+            |table| table.optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 },
+            words_of("dim 4 of f32 with 4 words of sgd"),
+        ),
+        (|table| table.element = WeightType::Int8, words_of("dim 4 of int8 with 6 words of adagrad")),
+        (|table| table.name = "users".to_owned(), "this model has no table `user`".to_owned()),
+    ];
+    for (change, expected) in cases {
         let mut job = job(1);
         change(&mut job.tables[0]);
-        let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
-        load(&service, folder.path(), &files).unwrap_err().message
-    };
-    let dim = refused(|table| table.dim = 5);
-    assert!(dim.contains("table `user` has dim 4 of f32 with 8 words of adagrad a row there, and dim 5"), "{dim}");
-    let state = refused(|table| table.optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 });
-    assert!(state.contains("dim 4 of f32 with 4 words of sgd a row here"), "{state}");
-    let element = refused(|table| table.element = WeightType::Int8);
-    assert!(element.contains("dim 4 of int8 with 6 words of adagrad a row here"), "{element}");
-    assert!(refused(|table| table.name = "users".to_owned()).contains("this model has no table `user`"));
+        let refusal = load(&placed_with(&job), folder.path(), &files).unwrap_err();
+        assert!(refusal.message.contains(&expected), "{refusal}, expected {expected}");
+    }
 }
 
 #[test]
@@ -316,37 +293,16 @@ fn files_are_named_not_found_and_not_followed_elsewhere() {
     assert!(notes.message.contains("is not a file of rows"), "{notes}");
 }
 
-#[test]
-fn a_folder_that_cannot_be_made_is_named() {
-    let (folder, files, service) = small();
-    let request = SaveRequest {
-        folder: folder.path().join(&files[0]).join("below").display().to_string(),
-        ..SaveRequest::default()
-    };
-    let refusal = storage::save(&service, &request, |_| ()).unwrap_err();
-    assert!(refusal.message.contains("cannot create") && refusal.message.contains("below"), "{refusal}");
-}
-
 fn changed(servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
     let mut job = job(servers);
     change(&mut job);
-    let placed = |index| {
-        let service = EmbeddingService::new(&job, ServerIndex(index), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, servers)));
-        service
-    };
-    (0..servers).map(placed).collect()
+    (0..servers).map(|index| placed_at(&job, index)).collect()
 }
 
 /// The ids of `range` that a server owns, for both tables.
 fn own(service: &EmbeddingService, range: Range<u64>) -> [Vec<u64>; 2] {
-    let own = |table| {
-        range
-            .clone()
-            .filter(|id| owner(table, *id, service.placement().unwrap().server_count()) == service.index.0)
-            .collect()
-    };
-    [own(0), own(1)]
+    let servers = service.placement().unwrap().server_count();
+    [0, 1].map(|table| range.clone().filter(|id| owner(table, *id, servers) == service.index.0).collect())
 }
 
 /// Looks up `range` for training, each id on its server. Returns the number of rows created.
@@ -421,13 +377,8 @@ fn access_metadata_and_its_time_are_restored() {
 /// As in early stopping: the run returns to its best state after more steps and seconds than the time to live.
 #[test]
 fn a_load_that_replaces_restores_the_age_of_rows() {
-    fn aging_by_steps(job: &mut Job) {
-        job.tables[0].ttl_steps = 100;
-    }
-    fn aging_by_seconds(job: &mut Job) {
-        job.tables[0].ttl_seconds = 1800;
-    }
-    for aging in [aging_by_steps as fn(&mut Job), aging_by_seconds] {
+    let agings: [fn(&mut Job); 2] = [|job| job.tables[0].ttl_steps = 100, |job| job.tables[0].ttl_seconds = 1800];
+    for aging in agings {
         let servers = changed(2, aging);
         let tick = |steps, seconds| servers.iter().for_each(|service| service.tables.advance_clock(steps, seconds));
         // Training runs more than an hour before the save, and again after it.
@@ -435,29 +386,23 @@ fn a_load_that_replaces_restores_the_age_of_rows() {
         look_up(&servers, &(0..50));
         let folder = tempfile::tempdir().unwrap();
         let files = save(&servers, folder.path());
-        let best = slots(content(&servers));
+        let best = slots(&servers);
         tick(60 + 500, 4000 + 4000);
-        assert!(slots(content(&servers)).len() < best.len(), "rows grow old");
-        let rows: u64 = servers.iter().map(|service| request_load(service, folder.path(), &files, true).unwrap()).sum();
-        assert_eq!((rows, slots(content(&servers))), (100, best.clone()));
+        assert!(slots(&servers).len() < best.len(), "rows grow old");
+        assert_eq!(replace_all(&servers, &load_request(folder.path(), unchecked(&files))), Ok(100));
+        assert_eq!(slots(&servers), best);
         // The saved rows are whole. A process with another clock can load them.
         let files = save(&servers, folder.path());
         let others = loaded(folder.path(), &files, 1, aging);
-        assert_eq!(slots(content(&others)), best);
+        assert_eq!(slots(&others), best);
     }
-}
-
-fn slots(content: Content) -> BTreeMap<(u32, u64), Vec<u32>> {
-    content.into_iter().map(|(key, row)| (key, row.0)).collect()
 }
 
 #[test]
 fn rows_beyond_memory_are_saved_and_load_anywhere() {
     let cold = tempfile::tempdir().unwrap();
     let cluster = format!("memory = \"256KiB\"\ncold_folder = {:?}", cold.path());
-    let job = job_with(1, &cluster);
-    let limited = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-    limited.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
+    let limited = placed_with(&job_with(1, &cluster));
     let ids: Vec<u64> = (0..20_000).collect();
     for ids in ids.chunks(1000) {
         testing::lookup(&limited, &lookup_of(&[(0, ids)], Access::Train)).unwrap();
@@ -467,10 +412,10 @@ fn rows_beyond_memory_are_saved_and_load_anywhere() {
     testing::push(&limited, &push_of(&[(0, &ids[..3000])], 1, 0.5)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let files = save(std::slice::from_ref(&limited), folder.path());
-    let expected = slots(content(std::slice::from_ref(&limited)));
+    let expected = slots(std::slice::from_ref(&limited));
     assert_eq!(expected.len(), 20_000);
     for servers in [1, 2, 5] {
         let services = loaded(folder.path(), &files, servers, |_| ());
-        assert_eq!(slots(content(&services)), expected, "{servers} servers");
+        assert_eq!(slots(&services), expected, "{servers} servers");
     }
 }

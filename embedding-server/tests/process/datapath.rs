@@ -2,52 +2,26 @@
 
 use zagros_protocol::control::{DescribeRequest, LoadRequest, SaveRequest, Writer};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
-use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
 use zagros_protocol::{Refusal, RefusalKind, RunId, Segment, Segments, TableId};
 use zagros_transport::control::storage_client::StorageClient;
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
 use zagros_transport::refusal_of;
 use zagros_zip::ZipEq;
 
-use crate::fake::{MemberChannel, Process, RUN, ScriptedRun, WRITER, wait};
+use crate::fake::{MemberChannel, Process, RUN, ScriptedRun, WRITER, lookup_of, push_of, row_values, wait};
 
 const IDS: [u64; 3] = [7, 8, u64::MAX];
 
 pub(crate) fn lookup() -> LookupRequest {
-    LookupRequest {
-        generation: 4,
-        segments: Segments::new(vec![Segment { table: TableId(0), rows: 3, dim: 2 }]).pack().into(),
-        ids: encode_ids(&IDS).into(),
-        access: Access::Train as i32,
-        encoding: Encoding::F32 as i32,
-        ..LookupRequest::default()
-    }
+    lookup_of(4, &IDS, Access::Train)
 }
 
 fn push(seq: u64) -> PushRequest {
-    let LookupRequest { generation, segments, ids, encoding, bags, .. } = lookup();
-    let gradients = encode_values(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], encoding).unwrap().into();
-    PushRequest {
-        generation,
-        writer: WRITER.member,
-        incarnation: WRITER.incarnation,
-        seq,
-        step: seq,
-        segments,
-        ids,
-        gradients,
-        encoding,
-        bags,
-        staleness: 2,
-        ..PushRequest::default()
-    }
+    PushRequest { generation: 4, staleness: 2, ..push_of(WRITER, seq, &IDS, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) }
 }
 
 async fn rows(client: &mut EmbeddingClient<MemberChannel>) -> Vec<f32> {
-    let answer = client.lookup(lookup()).await.unwrap().into_inner();
-    let mut rows = vec![f32::NAN; 6];
-    decode_values(&answer.rows, answer.encoding, &mut rows).unwrap();
-    rows
+    row_values(client.lookup(lookup()).await.unwrap().get_ref())
 }
 
 async fn refused(client: &mut EmbeddingClient<MemberChannel>, request: PushRequest) -> Refusal {
@@ -55,7 +29,7 @@ async fn refused(client: &mut EmbeddingClient<MemberChannel>, request: PushReque
 }
 
 #[tokio::test]
-async fn rows_are_looked_up_pushed_once_and_looked_up_again() {
+async fn rows_are_looked_up_pushed_once_and_looked_up_again_and_measured() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     let mut client = process.client();
     let first = rows(&mut client).await;
@@ -65,20 +39,12 @@ async fn rows_are_looked_up_pushed_once_and_looked_up_again() {
     let pushed = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
     let expected: Vec<f32> = first.iter().zip_eq(pushed).map(|(value, gradient)| value - gradient).collect();
     assert_eq!(rows(&mut client).await, expected);
-}
-
-#[tokio::test]
-async fn metrics_report_requests_tables_and_staleness() {
-    let process = Process::ready(ScriptedRun::placed(4)).await;
-    let mut client = process.client();
-    rows(&mut client).await;
-    client.push(push(1)).await.unwrap();
     let text = process.get("/metrics").await;
     for line in [
         r#"zagros_embedding_table_rows{server="0",table="item"} 3"#,
         r#"zagros_embedding_table_ids_total{server="0",table="item",what="dropped"} 0"#,
         r#"zagros_embedding_table_lock_wait_seconds_total{server="0",table="item"} 0"#,
-        r#"zagros_embedding_request_seconds_count{call="lookup",server="0"} 1"#,
+        r#"zagros_embedding_request_seconds_count{call="lookup",server="0"} 2"#,
         r#"zagros_embedding_request_rows_sum{call="push",server="0"} 3"#,
         r#"zagros_embedding_push_staleness_batches_sum{server="0"} 2"#,
     ] {
@@ -97,11 +63,7 @@ async fn refused_requests_are_named_and_not_applied() {
         (PushRequest { generation: 3, ..good.clone() }, RefusalKind::Moved, "generation 3, but this server has 4"),
         (PushRequest { segments: segment(0, 3, 4), ..good.clone() }, RefusalKind::Invalid, "table `item`"),
         (PushRequest { segments: segment(5, 3, 2), ..good.clone() }, RefusalKind::Invalid, "no table 5"),
-        (
-            PushRequest { segments: segment(0, 2, 2), ..good.clone() },
-            RefusalKind::Invalid,
-            "expected 16 bytes, found 24",
-        ),
+        (PushRequest { segments: segment(0, 2, 2), ..good.clone() }, RefusalKind::Invalid, "16 bytes, found 24"),
         (PushRequest { gradients: good.gradients.slice(8..), ..good.clone() }, RefusalKind::Invalid, "gradients"),
         (PushRequest { encoding: Encoding::F16 as i32, ..good.clone() }, RefusalKind::Invalid, "gradients"),
     ];

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use prometheus::Registry;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,11 +24,15 @@ use zagros_protocol::control::{
     HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse,
     ServerEntry, ServerLoad, Writer,
 };
-use zagros_protocol::{BucketMap, Generation, Refusal, RunId, ServerIndex};
+use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest};
+use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RunId, Segment, Segments, ServerIndex, TableId};
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
 use zagros_transport::{Credentials, PeerRole, open_channel, stamp_run};
 
 pub(crate) const BUCKETS: u32 = 64;
+/// Weights of a row of the job's table.
+pub(crate) const DIM: usize = 2;
 pub(crate) const RUN: RunId = RunId(0xa);
 /// The dense worker of the run, with its first incarnation.
 pub(crate) const WRITER: Writer = Writer { member: 3, incarnation: 1 };
@@ -62,15 +67,7 @@ impl ScriptedState {
 
     fn join(&mut self, request: JoinRequest) -> Result<JoinResponse, Refusal> {
         self.joined = Some(request);
-        let joined = JoinResponse {
-            member: 1,
-            incarnation: 1,
-            lease_ms: 150,
-            generation: 0,
-            over: false,
-            run: RUN.0,
-            discard: false,
-        };
+        let joined = JoinResponse { member: 1, incarnation: 1, lease_ms: 150, run: RUN.0, ..JoinResponse::default() };
         self.refuse_join.clone().map_or(Ok(joined), Err)
     }
 
@@ -161,18 +158,36 @@ pub(crate) type MemberChannel = InterceptedService<Channel, NamesRun>;
 #[derive(Clone)]
 pub(crate) struct NamesRun(Option<RunId>);
 
-impl NamesRun {
-    pub(crate) fn new(run: RunId) -> Self {
-        Self(Some(run))
-    }
-}
-
 impl tonic::service::Interceptor for NamesRun {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(run) = self.0 {
             stamp_run(run, request.metadata_mut().as_mut());
         }
         Ok(request)
+    }
+}
+
+/// A channel to a server, whose requests name this run.
+pub(crate) fn member_channel(address: &str, run: Option<RunId>) -> MemberChannel {
+    let channel = open_channel(address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap();
+    InterceptedService::new(channel, NamesRun(run))
+}
+
+/// A server at a new port, without an admin port.
+pub(crate) async fn server_config(job: Job, index: u32, control: Arc<dyn ControlPlane>) -> ServerConfig {
+    let data_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    ServerConfig {
+        job: Arc::new(job),
+        index: ServerIndex(index),
+        control,
+        advertised: data_listener.local_addr().unwrap().to_string(),
+        data_listener,
+        admin_listener: None,
+        credentials: Credentials::Open,
+        page: PageAccess::ThisMachine,
+        storage_folders: Vec::new(),
+        on_stop: StopMeaning::Drain,
+        registry: Registry::new(),
     }
 }
 
@@ -188,15 +203,10 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) async fn start(coordinator: ScriptedRun) -> Self {
-        Self::with_timeout(coordinator, TIMEOUT).await
+        Self::started(coordinator, TIMEOUT, StopMeaning::Drain).await
     }
 
-    /// As [`Self::start`], with this `cluster.timeout_seconds`.
-    pub(crate) async fn with_timeout(coordinator: ScriptedRun, timeout: Duration) -> Self {
-        Self::started(coordinator, timeout, StopMeaning::Drain).await
-    }
-
-    /// As [`Self::with_timeout`]. `on_stop` says what a request to end means.
+    /// As [`Self::start`], with this `cluster.timeout_seconds`. `on_stop` says what a request to end means.
     pub(crate) async fn started(coordinator: ScriptedRun, timeout: Duration, on_stop: StopMeaning) -> Self {
         let mut job = job();
         job.cluster.timeout = timeout;
@@ -205,24 +215,11 @@ impl Process {
         }
         let runs = tempfile::tempdir().unwrap();
         job.output.folder = runs.path().to_owned();
-        let listen = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (data_listener, admin_listener) = (listen().await, listen().await);
-        let address = data_listener.local_addr().unwrap().to_string();
-        let admin = admin_listener.local_addr().unwrap();
-        let shutdown = Shutdown::new();
-        let config = ServerConfig {
-            job: Arc::new(job),
-            index: ServerIndex(0),
-            control: coordinator.control_plane(),
-            data_listener,
-            advertised: address.clone(),
-            admin_listener: Some(admin_listener),
-            credentials: Credentials::Open,
-            page: PageAccess::ThisMachine,
-            storage_folders: Vec::new(),
-            on_stop,
-            registry: Registry::new(),
-        };
+        let admin_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (admin, shutdown) = (admin_listener.local_addr().unwrap(), Shutdown::new());
+        let config = server_config(job, 0, coordinator.control_plane()).await;
+        let config = ServerConfig { admin_listener: Some(admin_listener), on_stop, ..config };
+        let address = config.advertised.clone();
         let running = tokio::spawn(run(config, shutdown.clone()));
         Self { coordinator, shutdown, address, admin, runs, running }
     }
@@ -244,10 +241,7 @@ impl Process {
 
     /// A channel whose requests name this run.
     pub(crate) fn channel(&self, run: Option<RunId>) -> MemberChannel {
-        InterceptedService::new(
-            open_channel(&self.address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
-            NamesRun(run),
-        )
+        member_channel(&self.address, run)
     }
 
     pub(crate) async fn get(&self, path: &str) -> String {
@@ -283,4 +277,35 @@ pub(crate) fn job() -> Job {
         kind = "ffnn"
     "#;
     Job::parse(text, Path::new("test.toml"), &Overrides::none()).unwrap()
+}
+
+/// Segments and ids of a request for rows of the job's table.
+fn rows_of(ids: &[u64]) -> (Bytes, Bytes) {
+    let segment = Segment { table: TableId(0), rows: ids.len() as u32, dim: DIM as u32 };
+    (Segments::new(vec![segment]).pack().into(), encode_ids(ids).into())
+}
+
+pub(crate) fn lookup_of(generation: u64, ids: &[u64], access: Access) -> LookupRequest {
+    let (segments, ids) = rows_of(ids);
+    let (access, encoding) = (access as i32, Encoding::F32 as i32);
+    LookupRequest { generation, segments, ids, access, encoding, ..LookupRequest::default() }
+}
+
+/// Push number `seq` at generation 1.
+pub(crate) fn push_of(Writer { member, incarnation }: Writer, seq: u64, ids: &[u64], values: &[f32]) -> PushRequest {
+    let ((segments, ids), encoding) = (rows_of(ids), Encoding::F32 as i32);
+    let gradients = encode_values(values, encoding).unwrap().into();
+    let payload = PushRequest { segments, ids, gradients, encoding, ..PushRequest::default() };
+    PushRequest { generation: 1, writer: member, incarnation, seq, step: seq, ..payload }
+}
+
+pub(crate) fn row_values(answer: &LookupResponse) -> Vec<f32> {
+    let mut values = vec![f32::NAN; answer.rows.len() / 4];
+    decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
+    values
+}
+
+/// What a caller hears of a coordinator that has gone.
+pub(crate) fn away() -> Refusal {
+    Refusal::new(RefusalKind::Unavailable, "connection refused")
 }

@@ -10,24 +10,18 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use prometheus::Registry;
-use tokio::net::TcpListener;
-use tonic::service::interceptor::InterceptedService;
-use zagros_embedding_server::{ServerConfig, run};
+use zagros_embedding_server::run;
 use zagros_job::DurabilityLevel;
 use zagros_plumbing::Shutdown;
-use zagros_plumbing::admin::PageAccess;
 use zagros_protocol::control::Writer;
-use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
-use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
-use zagros_protocol::{Segment, Segments, ServerIndex, TableId};
+use zagros_protocol::datapath::{Access, PushRequest};
 use zagros_table::Initializer;
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
-use zagros_transport::{Credentials, PeerRole, open_channel};
 
-use crate::fake::{MemberChannel, NamesRun, RUN, ScriptedRun, job};
+use crate::fake::{
+    DIM, MemberChannel, RUN, ScriptedRun, job, lookup_of, member_channel, push_of, row_values, server_config,
+};
 
-const DIM: usize = 2;
 const CLIENTS: u64 = 4;
 /// Ids that all clients share, so that their pushes meet in the same rows.
 const IDS: u64 = 400;
@@ -92,6 +86,10 @@ fn acknowledged_pushes_survive_kills_and_are_applied_once() {
     child.wait().unwrap();
 }
 
+fn writer(client: u64) -> Writer {
+    Writer { member: 100 + client, incarnation: 1 }
+}
+
 fn serve(folder: &Path) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -101,25 +99,10 @@ fn serve(folder: &Path) {
         // Whole numbers then, without rounding.
         job.tables.iter_mut().for_each(|table| table.init = Initializer::Zero);
         let coordinator = ScriptedRun::placed(1);
-        let writer = |number| Writer { member: 100 + number, incarnation: 1 };
         coordinator.change(|state| state.more_writers = (0..CLIENTS).map(writer).collect());
-        let data_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = data_listener.local_addr().unwrap().to_string();
-        fs::write(folder.join("address.new"), &address).unwrap();
+        let config = server_config(job, 0, coordinator.control_plane()).await;
+        fs::write(folder.join("address.new"), &config.advertised).unwrap();
         fs::rename(folder.join("address.new"), folder.join("address")).unwrap();
-        let config = ServerConfig {
-            job: Arc::new(job),
-            index: ServerIndex(0),
-            control: coordinator.control_plane(),
-            data_listener,
-            advertised: address,
-            admin_listener: None,
-            credentials: Credentials::Open,
-            page: PageAccess::ThisMachine,
-            storage_folders: Vec::new(),
-            on_stop: zagros_plumbing::StopMeaning::Drain,
-            registry: Registry::new(),
-        };
         run(config, Shutdown::new()).await.unwrap();
     });
 }
@@ -145,24 +128,12 @@ impl ServerFolder {
     }
 
     fn client(&self) -> EmbeddingClient<MemberChannel> {
-        let address = self.address.lock().unwrap().clone();
-        EmbeddingClient::new(InterceptedService::new(
-            open_channel(&address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
-            NamesRun::new(RUN),
-        ))
+        EmbeddingClient::new(member_channel(&self.address.lock().unwrap(), Some(RUN)))
     }
 
     /// All rows, once the server answers.
     fn rows(&self) -> Vec<[f32; DIM]> {
-        let ids: Vec<u64> = (0..IDS).collect();
-        let request = LookupRequest {
-            generation: 1,
-            segments: segments(ids.len()),
-            ids: encode_ids(&ids).into(),
-            access: Access::Read as i32,
-            encoding: Encoding::F32 as i32,
-            ..LookupRequest::default()
-        };
+        let request = lookup_of(1, &(0..IDS).collect::<Vec<_>>(), Access::Read);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let answer = runtime.block_on(async {
             let deadline = Instant::now() + TIMEOUT;
@@ -174,14 +145,8 @@ impl ServerFolder {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
-        let mut values = vec![0.0; ids.len() * DIM];
-        decode_values(&answer.rows, Encoding::F32 as i32, &mut values).unwrap();
-        values.as_chunks().0.to_vec()
+        row_values(&answer).as_chunks().0.to_vec()
     }
-}
-
-fn segments(rows: usize) -> bytes::Bytes {
-    Segments::new(vec![Segment { table: TableId(0), rows: rows as u32, dim: DIM as u32 }]).pack().into()
 }
 
 fn next(random: &mut u64) -> u64 {
@@ -241,19 +206,7 @@ impl Client {
         let first = next(&mut self.random) % IDS;
         let ids: Vec<u64> = (0..ROWS).map(|row| (first + row * 7) % IDS).collect();
         let gradient = (next(&mut self.random) % 7) as f32 - 3.0;
-        let values = vec![gradient; ids.len() * DIM];
-        let request = PushRequest {
-            generation: 1,
-            writer: 100 + self.number,
-            incarnation: 1,
-            seq,
-            step: seq,
-            segments: segments(ids.len()),
-            ids: encode_ids(&ids).into(),
-            gradients: encode_values(&values, Encoding::F32 as i32).unwrap().into(),
-            encoding: Encoding::F32 as i32,
-            ..PushRequest::default()
-        };
+        let request = push_of(writer(self.number), seq, &ids, &vec![gradient; ids.len() * DIM]);
         (request, ids, gradient)
     }
 }

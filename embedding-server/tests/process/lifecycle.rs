@@ -9,8 +9,12 @@ use zagros_plumbing::StopMeaning;
 use zagros_protocol::control::{Outcome, Role};
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
+use zagros_transport::refusal_of;
 
-use crate::fake::{BUCKETS, Process, ScriptedRun, job, wait};
+use crate::fake::{BUCKETS, Process, ScriptedRun, away, job, wait};
+
+/// A `cluster.timeout_seconds` that tests wait for.
+const SHORT: Duration = Duration::from_millis(200);
 
 /// A lookup without rows, which succeeds whenever the server serves.
 fn no_rows(generation: u64) -> LookupRequest {
@@ -86,9 +90,7 @@ async fn a_server_with_a_successor_ends_at_once_and_drains_no_run() {
 async fn a_server_that_is_asked_to_end_without_a_coordinator_ends_at_once() {
     let process = Process::ready(ScriptedRun::placed(1)).await;
     let coordinator = process.coordinator.clone();
-    coordinator.change(|state| {
-        state.refuse_heartbeat = Some(Refusal::new(RefusalKind::Unavailable, "connection refused"));
-    });
+    coordinator.change(|state| state.refuse_heartbeat = Some(away()));
     process.shutdown.request();
     process.ended().await.unwrap();
     assert_eq!(coordinator.change(|state| state.left.clone()).unwrap().outcome(), Outcome::Interrupted);
@@ -97,10 +99,11 @@ async fn a_server_that_is_asked_to_end_without_a_coordinator_ends_at_once() {
 #[tokio::test]
 async fn it_stops_waiting_for_a_coordinator_when_asked_to() {
     let coordinator = ScriptedRun::default();
-    let away = Refusal::new(RefusalKind::Unavailable, "connection refused");
-    coordinator.change(|state| state.refuse_join = Some(away));
+    coordinator.change(|state| state.refuse_join = Some(away()));
     let process = Process::start(coordinator.clone()).await;
     coordinator.until("it tried to join", |state| state.joined.is_some()).await;
+    let refusal = refusal_of(process.client().lookup(no_rows(1)).await.unwrap_err());
+    assert!(refusal.kind.is_retryable() && refusal.message.contains("has not joined a run yet"), "{refusal}");
     process.shutdown.request();
     process.ended().await.unwrap();
 }
@@ -122,19 +125,16 @@ async fn a_server_that_was_replaced_stops_with_the_reason() {
     let replaced = Refusal::new(RefusalKind::Fenced, "a newer process took the place of embedding server 0");
     process.coordinator.change(|state| state.refuse_heartbeat = Some(replaced));
     let error = process.ended().await.unwrap_err();
-    assert!(
-        matches!(&error, ServerError::Fenced { index: 0, reason } if reason.contains("a newer process")),
-        "{error}"
-    );
+    let ServerError::Fenced { index: 0, reason } = &error else { panic!("{error}") };
+    assert!(reason.contains("a newer process"), "{error}");
 }
 
 /// Invariant WT-1: no process is left that could report the end of the run.
 #[tokio::test]
 async fn a_server_without_coordinator_and_workers_ends_and_says_so() {
-    let process = Process::with_timeout(ScriptedRun::placed(1), Duration::from_millis(200)).await;
+    let process = Process::started(ScriptedRun::placed(1), SHORT, StopMeaning::Drain).await;
     process.until_ready().await;
-    let away = Refusal::new(RefusalKind::Unavailable, "connection refused");
-    process.coordinator.change(|state| state.refuse_heartbeat = Some(away));
+    process.coordinator.change(|state| state.refuse_heartbeat = Some(away()));
     let error = process.ended().await.unwrap_err();
     assert!(matches!(error, ServerError::Abandoned { index: 0, .. }), "{error}");
     let text = error.to_string();
@@ -144,7 +144,7 @@ async fn a_server_without_coordinator_and_workers_ends_and_says_so() {
 
 #[tokio::test]
 async fn a_half_open_connection_is_not_a_failure() {
-    let process = Process::with_timeout(ScriptedRun::placed(1), Duration::from_millis(200)).await;
+    let process = Process::started(ScriptedRun::placed(1), SHORT, StopMeaning::Drain).await;
     process.until_ready().await;
     let mut admin = TcpStream::connect(process.admin).await.unwrap();
     admin.write_all(b"GET /heal").await.unwrap();
@@ -159,17 +159,10 @@ async fn a_half_open_connection_is_not_a_failure() {
 #[tokio::test]
 async fn it_continues_to_serve_while_the_coordinator_is_away() {
     let process = Process::ready(ScriptedRun::placed(1)).await;
-    let away = Refusal::new(RefusalKind::Unavailable, "connection refused");
-    process.coordinator.change(|state| {
-        state.refuse_heartbeat = Some(away);
-        state.load = None;
-    });
+    process.coordinator.change(|state| (state.refuse_heartbeat, state.load) = (Some(away()), None));
     process.coordinator.until("it still reports", |state| state.load.is_some()).await;
     process.client().lookup(no_rows(1)).await.unwrap();
     assert!(process.get("/readyz").await.starts_with("HTTP/1.1 200"));
-    process.coordinator.change(|state| {
-        state.refuse_heartbeat = None;
-        state.stop = Some("the run has finished".to_owned());
-    });
+    process.coordinator.change(|state| (state.refuse_heartbeat, state.stop) = (None, Some("over".to_owned())));
     process.ended().await.unwrap();
 }

@@ -5,24 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use prometheus::Registry;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, SplitOrder};
 use zagros_embedding_client::{GrpcShard, Shard};
-use zagros_embedding_server::{ServerConfig, ServerEnd, ServerError, run};
+use zagros_embedding_server::{ServerEnd, ServerError, run};
 use zagros_fakes::FakeControlPlane;
-use zagros_plumbing::admin::PageAccess;
-use zagros_plumbing::{Deadline, Shutdown, StopMeaning};
-use zagros_protocol::control::{DataFile, JoinRequest, JoinResponse, PlacementResponse, ScaleRequest};
-use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
-use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
-use zagros_protocol::{
-    BucketMap, Generation, PROTOCOL_VERSION, RefusalKind, RowKey, Segment, Segments, ServerIndex, TableId,
-};
+use zagros_plumbing::{Deadline, Shutdown};
+use zagros_protocol::control::{DataFile, JoinRequest, JoinResponse, PlacementResponse, ScaleRequest, Writer};
+use zagros_protocol::datapath::{Access, PushRequest};
+use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind, RowKey, ServerIndex, TableId};
 use zagros_transport::Credentials;
 
-use super::fake::{BUCKETS, RUN, job, wait};
+use super::fake::{BUCKETS, DIM, RUN, job, lookup_of, push_of, row_values, server_config, wait};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const IDS: u64 = 400;
@@ -86,20 +80,7 @@ impl CoreRun {
         let mut job = job();
         job.output.folder = self.runs.path().to_owned();
         job.cluster.durability = zagros_job::DurabilityLevel::Process;
-        let data_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let config = ServerConfig {
-            job: Arc::new(job),
-            index: ServerIndex(index),
-            control: self.control.clone(),
-            advertised: data_listener.local_addr().unwrap().to_string(),
-            data_listener,
-            admin_listener: None,
-            credentials: Credentials::Open,
-            page: PageAccess::ThisMachine,
-            storage_folders: Vec::new(),
-            on_stop: StopMeaning::Drain,
-            registry: Registry::new(),
-        };
+        let config = server_config(job, index, self.control.clone()).await;
         tokio::spawn(run(config, Shutdown::new()))
     }
 
@@ -142,19 +123,9 @@ impl CoreRun {
             let (generation, parts) = self.divided();
             for (shard, ids) in parts {
                 let ids: Vec<u64> = ids.into_iter().filter(|id| pending.contains(id)).collect();
-                let values = vec![1.0; 2 * ids.len()];
-                let request = PushRequest {
-                    generation,
-                    writer: self.worker.member,
-                    incarnation: self.worker.incarnation,
-                    seq,
-                    step: seq,
-                    segments: segments(&ids),
-                    ids: encode_ids(&ids).into(),
-                    gradients: encode_values(&values, Encoding::F32 as i32).unwrap().into(),
-                    encoding: Encoding::F32.into(),
-                    ..PushRequest::default()
-                };
+                let JoinResponse { member, incarnation, .. } = self.worker;
+                let request = push_of(Writer { member, incarnation }, seq, &ids, &vec![1.0; DIM * ids.len()]);
+                let request = PushRequest { generation, ..request };
                 match shard.push(request, Deadline::from_now(TIMEOUT)).await {
                     Ok(answer) => {
                         duplicates &= answer.duplicate;
@@ -174,25 +145,12 @@ impl CoreRun {
         let (generation, parts) = self.divided();
         let mut weights = BTreeMap::new();
         for (shard, ids) in parts {
-            let request = LookupRequest {
-                generation,
-                segments: segments(&ids),
-                ids: encode_ids(&ids).into(),
-                access: Access::Read.into(),
-                encoding: Encoding::F32.into(),
-                ..LookupRequest::default()
-            };
-            let answer = shard.lookup(request, Deadline::from_now(TIMEOUT)).await.unwrap();
-            let mut values = vec![0.0; 2 * ids.len()];
-            decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
-            weights.extend(ids.iter().enumerate().map(|(place, id)| (*id, values[2 * place])));
+            let request = lookup_of(generation, &ids, Access::Read);
+            let values = row_values(&shard.lookup(request, Deadline::from_now(TIMEOUT)).await.unwrap());
+            weights.extend(ids.iter().enumerate().map(|(place, id)| (*id, values[DIM * place])));
         }
         weights
     }
-}
-
-fn segments(ids: &[u64]) -> bytes::Bytes {
-    Segments::new(vec![Segment { table: TableId(0), rows: ids.len() as u32, dim: 2 }]).pack().into()
 }
 
 /// Invariants DP-3 and PL-3.

@@ -28,6 +28,10 @@ fn save_to(folder: impl ToString) -> SaveRequest {
     SaveRequest { folder: folder.to_string(), ..SaveRequest::default() }
 }
 
+fn load_of(folder: impl ToString, files: Vec<FileDigest>) -> LoadRequest {
+    LoadRequest { folder: folder.to_string(), files, replace: true, ..LoadRequest::default() }
+}
+
 fn file(name: &str) -> FileDigest {
     FileDigest { name: name.to_owned(), ..FileDigest::default() }
 }
@@ -42,12 +46,7 @@ async fn rows_are_saved_to_and_loaded_from_the_folders_of_the_job_only() {
     let up = format!("{}/a/../../b", process.runs.path().display());
     let folders = [elsewhere.path().join("made").display().to_string(), link.join("made").display().to_string(), up];
     for folder in folders.into_iter().chain(["s3://bucket/model".to_owned(), "relative".to_owned()]) {
-        let load = LoadRequest {
-            folder: folder.clone(),
-            files: vec![file("rows-0-of-1.zrows")],
-            replace: true,
-            ..LoadRequest::default()
-        };
+        let load = load_of(&folder, vec![file("rows-0-of-1.zrows")]);
         let refusals =
             [storage(&process).save(save_to(&folder)).await.map(drop), storage(&process).load(load).await.map(drop)];
         for refused in refusals {
@@ -61,16 +60,14 @@ async fn rows_are_saved_to_and_loaded_from_the_folders_of_the_job_only() {
     let folder = process.runs.path().join("run/model").display().to_string();
     let saved = storage(&process).save(save_to(&folder)).await.unwrap().into_inner();
     assert_eq!(saved.rows, 3);
-    let load = LoadRequest { folder, files: saved.files, replace: true, ..LoadRequest::default() };
-    assert_eq!(storage(&process).load(load).await.unwrap().into_inner().rows, 3);
+    assert_eq!(storage(&process).load(load_of(folder, saved.files)).await.unwrap().into_inner().rows, 3);
 }
 
 #[tokio::test]
 async fn a_load_without_files_does_not_empty_the_tables() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     process.client().lookup(lookup()).await.unwrap();
-    let folder = process.runs.path().display().to_string();
-    let nothing = LoadRequest { folder, files: Vec::new(), replace: true, ..LoadRequest::default() };
+    let nothing = load_of(process.runs.path().display(), Vec::new());
     let refusal = refusal_of(storage(&process).load(nothing).await.unwrap_err());
     assert_eq!(refusal.kind, RefusalKind::Invalid);
     assert!(refusal.message.contains("names no file, so it would only remove rows"), "{refusal}");
@@ -82,12 +79,11 @@ async fn an_error_does_not_show_the_content_of_a_file() {
     let process = Process::ready(ScriptedRun::placed(4)).await;
     let secret = b"SECRET-KEY=0123456789";
     std::fs::write(process.runs.path().join("secret.txt"), secret).unwrap();
-    let folder = process.runs.path().display().to_string();
-    let load = LoadRequest { folder, files: vec![file("secret.txt")], replace: true, ..LoadRequest::default() };
+    let path = process.runs.path().display().to_string();
+    let load = load_of(&path, vec![file("secret.txt")]);
     let refusal = refusal_of(storage(&process).load(load).await.unwrap_err());
     assert!(refusal.message.contains("secret.txt is not a file of rows"), "{refusal}");
     for reported in ["SECRET", "53", "0x53", "83"] {
-        let path = process.runs.path().display().to_string();
         assert!(!refusal.message.replace(&path, "").contains(reported), "{refusal}");
     }
 }

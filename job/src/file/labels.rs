@@ -20,7 +20,7 @@ pub(crate) enum LabelForms {
 }
 
 /// A label column in full.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Label")]
 pub(crate) struct LabelFile {
@@ -67,21 +67,7 @@ pub(crate) struct LabelFile {
 /// A column of `1` and `0`.
 impl From<String> for LabelFile {
     fn from(column: String) -> Self {
-        let (kind, missing) = (LabelKind::Click, MissingLabel::Refuse);
-        let (name, positive, negative, classes) = (None, None, None, None);
-        Self {
-            column,
-            name,
-            kind,
-            positive,
-            negative,
-            classes,
-            loss: None,
-            delta: None,
-            weight: 1.0,
-            missing,
-            given: None,
-        }
+        Self { column, weight: one(), ..Self::default() }
     }
 }
 

@@ -248,8 +248,7 @@ fn own_name(feature: &CategoricalFile) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Job;
-    use crate::fixture::{CRITEO, DELIMITED, job, problems};
+    use crate::fixture::{CRITEO, DELIMITED, assert_problems, assert_problems_with, assert_reloads, job};
     use crate::settings::DatePart;
 
     fn text(categorical: &str) -> String {
@@ -261,87 +260,69 @@ mod tests {
         let features = "'a', { column = 'a', name = 'r', buckets = [1, 2.5] }, { column = 'a', name = 'd', date = 'weekday' }, \
             { cross = ['r', 'b'], hash_size = 7 }, { column = 'b', default = 'x', vocabulary = {} }";
         let job = job(DELIMITED, &text(features));
-        let named: Vec<(&str, &str)> =
-            job.features.categorical.iter().map(|of| (of.name.as_str(), job.tables[of.table].name.as_str())).collect();
-        assert_eq!(named, [("a", "a"), ("r", "r"), ("d", "d"), ("r_x_b", "r_x_b"), ("b", "b")]);
         let categorical = &job.features.categorical;
-        let parts: Vec<_> =
-            job.features.column_parts(&categorical[3]).iter().map(|part| (part.column, part.reading.clone())).collect();
-        assert_eq!(
-            parts,
-            [("a", ColumnReading::Buckets(ValueBuckets::Edges(vec![1.0, 2.5]))), ("b", ColumnReading::Text)]
-        );
-        assert_eq!(
-            categorical[2].source,
-            IdSource::Column { column: "a".into(), reading: ColumnReading::Date(DatePart::Weekday) }
-        );
-        let vocabulary = Vocabulary { min_count: 10, max_size: 65_536, ids: None };
-        assert_eq!(
-            (&categorical[4].ids, categorical[4].default.as_deref()),
-            (&IdRange::Vocabulary(vocabulary), Some("x"))
-        );
-        let again = Job::parse(&job.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
-        assert_eq!(again.unwrap(), job);
+        let named = categorical.iter().map(|of| (of.name.as_str(), job.tables[of.table].name.as_str()));
+        assert!(named.eq([("a", "a"), ("r", "r"), ("d", "d"), ("r_x_b", "r_x_b"), ("b", "b")]));
+        let parts = job.features.column_parts(&categorical[3]);
+        let edges = ColumnReading::Buckets(ValueBuckets::Edges(vec![1.0, 2.5]));
+        let parts = parts.iter().map(|part| (part.column, part.reading.clone()));
+        assert!(parts.eq([("a", edges), ("b", ColumnReading::Text)]));
+        let weekday = IdSource::Column { column: "a".into(), reading: ColumnReading::Date(DatePart::Weekday) };
+        assert_eq!(categorical[2].source, weekday);
+        let vocabulary = IdRange::Vocabulary(Vocabulary { min_count: 10, max_size: 65_536, ids: None });
+        assert_eq!((&categorical[4].ids, categorical[4].default.as_deref()), (&vocabulary, Some("x")));
+        assert_reloads(&job);
     }
 
     #[test]
     fn values_with_weights_are_added_up_at_the_worker() {
-        let made = job(DELIMITED, &text("{ column = 'a', separator = '|', weights = 'c', pooling = 'mean' }"));
-        let feature = &made.features.categorical[0];
-        let values = Values::Many {
-            separator: "|".into(),
-            pooling: Pooling::Mean,
-            pool_at: PoolAt::Worker,
-            weights: Some("c".into()),
+        let weighted = |weights: &str| {
+            job(
+                DELIMITED,
+                &text(&format!("{{ column = 'a', separator = '|', weights = '{weights}', pooling = 'mean' }}")),
+            )
         };
+        let made = weighted("c");
+        let feature = &made.features.categorical[0];
+        let (separator, weights) = ("|".into(), Some("c".into()));
+        let values = Values::Many { separator, pooling: Pooling::Mean, pool_at: PoolAt::Worker, weights };
         assert_eq!(feature.values, values);
         assert_eq!(made.features.source_columns(feature).collect::<Vec<_>>(), ["a", "c"]);
-        let again = Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
-        assert_eq!(again.unwrap(), made);
-        let other = job(DELIMITED, &text("{ column = 'a', separator = '|', weights = 'b', pooling = 'mean' }"));
-        assert!(!other.changes_since(&made).iter().all(crate::KeyChange::may_go_on));
-    }
-
-    #[test]
-    fn names_differ() {
-        let twice = "'a', { column = 'b', name = 'a' }";
-        assert_eq!(problems(DELIMITED, &text(twice)), ["two categorical features are named \"a\""]);
-        let table = "{ column = 'a', name = 'x' }, { column = 'a', table = 'x' }";
-        assert_eq!(job(DELIMITED, &text(table)).tables.len(), 1);
+        assert_reloads(&made);
+        assert!(!weighted("b").changes_since(&made).iter().all(crate::KeyChange::may_go_on));
     }
 
     #[test]
     fn what_a_cross_names_is_there_once() {
-        let found =
-            |names: &str| problems(CRITEO, &format!("[features]\ncategorical = ['C1', {{ cross = [{names}] }}]\n"));
-        assert_eq!(found("'C1', 'C77'"), ["no feature or column is named \"C77\""]);
-        assert_eq!(found("'C1', 'C1'"), ["the cross names \"C1\" twice"]);
-        assert_eq!(found("'C1', 'label'"), ["the label \"label\" is also a categorical feature"]);
-        assert!(job(CRITEO, "[features]\ncategorical = [{ cross = ['C1', 'I2'] }]\n").features.categorical.len() == 1);
+        let rows = r#"
+            [features]; categorical = ['C1', { cross = ['C1', 'C77'] }]   => no feature or column is named "C77"
+            [features]; categorical = ['C1', { cross = ['C1', 'C1'] }]    => the cross names "C1" twice
+            [features]; categorical = ['C1', { cross = ['C1', 'label'] }] => the label "label" is also a categorical feature
+        "#;
+        assert_problems(CRITEO, rows);
+        assert_eq!(job(CRITEO, "[features]\ncategorical = [{ cross = ['C1', 'I2'] }]\n").features.categorical.len(), 1);
     }
 
     #[test]
     fn keys_that_exclude_each_other_are_refused() {
-        for (feature, message) in [
-            ("column = 'a', cross = ['b', 'c']", "`cross` and `column` exclude each other"),
-            ("table = 'b'", "missing key `features.categorical[1].column`"),
-            ("column = 'a', buckets = 5, date = 'hour'", "`buckets` and `date` exclude each other"),
-            ("cross = ['b', 'c'], buckets = 5", "`buckets` and `cross` exclude each other"),
-            ("cross = ['b', 'c'], default = 'x'", "`default` and `cross` exclude each other"),
-            ("column = 'a', buckets = [2, 1]", "the edges of the buckets do not ascend"),
-            ("column = 'a', buckets = 5, hash_size = 5", "`hash_size` of buckets or parts of a date has no meaning"),
-            ("column = 'a', hash_size = 5, vocabulary = {}", "`vocabulary` and `hash_size` exclude each other"),
-            ("column = 'a', separator = '|', default = 'x'", "`default` of several values per cell has no meaning"),
-            ("column = 'a', separator = '|', buckets = 5", "`buckets` of several values per cell has no meaning"),
-            ("column = 'a', weights = 'c'", "weights of a single value have no meaning"),
-            ("column = 'a', separator = '|', weights = 'y'", "the label \"y\" is also a categorical feature"),
-            (
-                "column = 'a', vocabulary = { ids = 'x' }",
-                "the ids of a vocabulary are 16 hexadecimal digits each, at most `max_size` of them",
-            ),
-        ] {
-            let found = problems(DELIMITED, &text(&format!("'b', {{ {feature} }}")));
-            assert_eq!(found, [message], "{feature}");
-        }
+        let table = "{ column = 'a', name = 'x' }, { column = 'a', table = 'x' }";
+        assert_eq!(job(DELIMITED, &text(table)).tables.len(), 1);
+        let rows = r#"
+            column = 'a', name = 'b'                      => two categorical features are named "b"
+            column = 'a', cross = ['b', 'c']              => `cross` and `column` exclude each other
+            table = 'b'                                   => missing key `features.categorical[1].column`
+            column = 'a', buckets = 5, date = 'hour'      => `buckets` and `date` exclude each other
+            cross = ['b', 'c'], buckets = 5               => `buckets` and `cross` exclude each other
+            cross = ['b', 'c'], default = 'x'             => `default` and `cross` exclude each other
+            column = 'a', buckets = [2, 1]                => the edges of the buckets do not ascend
+            column = 'a', buckets = 5, hash_size = 5      => `hash_size` of buckets or parts of a date has no meaning
+            column = 'a', hash_size = 5, vocabulary = {}  => `vocabulary` and `hash_size` exclude each other
+            column = 'a', separator = '|', default = 'x'  => `default` of several values per cell has no meaning
+            column = 'a', separator = '|', buckets = 5    => `buckets` of several values per cell has no meaning
+            column = 'a', weights = 'c'                   => weights of a single value have no meaning
+            column = 'a', separator = '|', weights = 'y'  => the label "y" is also a categorical feature
+            column = 'a', vocabulary = { ids = 'x' }      => the ids of a vocabulary are 16 hexadecimal digits each, at most `max_size` of them
+        "#;
+        assert_problems_with(DELIMITED, |feature| text(&format!("'b', {{ {feature} }}")), rows);
     }
 }

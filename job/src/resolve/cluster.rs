@@ -147,85 +147,57 @@ fn port(address: &str) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{CRITEO, job, problems};
+    use crate::fixture::{CRITEO, assert_problems_with, job};
 
-    #[test]
-    fn min_workers_needs_another_mode_than_sync_and_is_at_most_the_number_of_workers() {
-        let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
-        assert_eq!(job(CRITEO, &workers("min_workers = 1")).cluster.min_workers, Some(1));
-        let found = problems(CRITEO, &workers("min_workers = 3"));
-        assert_eq!(found, ["`cluster.min_workers` is 3, but the job has 2 dense workers"]);
-        let found = problems(CRITEO, &workers("min_workers = 1\n[train]\nmode = 'sync'\nstaleness = 0"));
-        assert_eq!(found, ["`cluster.min_workers` has no effect in this mode"]);
-        let all = workers("min_workers = 2\n[train]\nmode = 'sync'\nstaleness = 0");
-        assert_eq!(job(CRITEO, &all).cluster.min_workers, Some(2));
+    fn workers(more: &str) -> String {
+        format!("[cluster]\nworkers = 2\n{more}\n")
     }
 
     #[test]
-    fn max_workers_needs_another_mode_than_sync_and_is_at_least_the_number_of_workers() {
-        let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
-        let elastic = job(CRITEO, &workers("max_workers = 4")).cluster;
-        assert_eq!((elastic.least_workers(), elastic.workers, elastic.most_workers()), (2, 2, 4));
-        assert_eq!(job(CRITEO, &workers("")).cluster.most_workers(), 2);
-        let found = problems(CRITEO, &workers("max_workers = 1"));
-        assert_eq!(found, ["`cluster.max_workers` is 1, but the job has 2 dense workers"]);
-        let sync = "[train]\nmode = 'sync'\nstaleness = 0";
-        let found = problems(CRITEO, &workers(&format!("max_workers = 3\n{sync}")));
-        assert_eq!(found, ["`cluster.max_workers` has no effect in this mode"]);
-        job(CRITEO, &workers(&format!("max_workers = 2\n{sync}")));
-        let asynchronous = job(CRITEO, &workers("max_workers = 3\n[train]\nmode = 'async'"));
-        assert_eq!(asynchronous.cluster.most_workers(), 3);
-    }
-
-    #[test]
-    fn several_workers_listen_at_addresses() {
-        let two = job(CRITEO, "[cluster]\nworkers = 2\nworker_address = '10.0.0.7:0'\n").cluster;
-        assert_eq!((two.workers, two.worker_address.as_str()), (2, "10.0.0.7:0"));
-        let found = problems(CRITEO, "[cluster]\nworker_address = 'here'\n");
-        assert_eq!(found, ["`cluster.worker_address` is not an address: \"here\""]);
-    }
-
-    #[test]
-    fn workers_use_gloo_by_default_and_nccl_only_in_modes_without_bit_equal_runs() {
-        let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
-        assert_eq!(job(CRITEO, &workers("")).cluster.collective, CollectiveKind::Gloo);
-        let nccl = workers("collective = 'nccl'");
-        assert_eq!(job(CRITEO, &nccl).cluster.collective, CollectiveKind::Nccl);
-        let found = problems(CRITEO, &format!("{nccl}[train]\nmode = 'sync'\n"));
-        assert_eq!(found, ["mode \"sync\" with 2 dense workers cannot sum over NCCL"]);
-        // A single worker has no all-reduce.
-        job(CRITEO, "[cluster]\ncollective = 'nccl'\n[train]\nmode = 'sync'\n");
-        let found = problems(CRITEO, "[cluster]\ncollective = 'mpi'\n");
-        assert!(found.len() == 1 && found[0].contains("cluster.collective"), "{found:?}");
+    fn several_workers_have_what_their_mode_allows() {
+        let elastic = job(CRITEO, &workers("min_workers = 1\nmax_workers = 4")).cluster;
+        assert_eq!((elastic.least_workers(), elastic.workers, elastic.most_workers()), (1, 2, 4));
+        let fixed = job(CRITEO, &workers("worker_address = '10.0.0.7:0'")).cluster;
+        assert_eq!((fixed.least_workers(), fixed.most_workers(), fixed.collective), (2, 2, CollectiveKind::Gloo));
+        assert_eq!(fixed.worker_address, "10.0.0.7:0");
+        assert_eq!(job(CRITEO, &workers("collective = 'nccl'")).cluster.collective, CollectiveKind::Nccl);
+        let rows = r#"
+            min_workers = 3 => `cluster.min_workers` is 3, but the job has 2 dense workers
+            max_workers = 1 => `cluster.max_workers` is 1, but the job has 2 dense workers
+            min_workers = 1; [train]; mode = 'sync'; staleness = 0 => `cluster.min_workers` has no effect in this mode
+            max_workers = 3; [train]; mode = 'sync'; staleness = 0 => `cluster.max_workers` has no effect in this mode
+            min_workers = 2; max_workers = 2; [train]; mode = 'sync'; staleness = 0 => fine
+            max_workers = 3; [train]; mode = 'async' => fine
+            collective = 'mpi' => …cluster.collective
+            collective = 'nccl'; [train]; mode = 'sync' => mode "sync" with 2 dense workers cannot sum over NCCL
+            [train]; mode = 'sync'; [embedding.admission]; kind = 'count' => mode "sync" with 2 dense workers cannot admit ids of "C1" by count
+        "#;
+        assert_problems_with(CRITEO, workers, rows);
     }
 
     /// In containers, each server listens on the same port of its own host.
     #[test]
     fn one_port_suffices_for_servers_with_their_own_hosts() {
-        for address in ["0.0.0.0:7701", "[::]:7701"] {
-            let text = format!("[cluster]\nservers = 3\nserver_addresses = ['{address}']\n");
-            assert_eq!(job(CRITEO, &text).cluster.server_addresses, [address]);
-        }
-        let found = problems(CRITEO, "[cluster]\nservers = 3\nserver_addresses = ['10.0.0.7:7701']\n");
-        assert_eq!(found, ["1 addresses for 3 servers"]);
-        let found = problems(CRITEO, "[cluster]\nservers = 3\nserver_addresses = ['0.0.0.0:1', '0.0.0.0:2']\n");
-        assert_eq!(found, ["2 addresses for 3 servers"]);
+        let rows = r#"
+            servers = 3; server_addresses = ['0.0.0.0:7701'] => fine
+            servers = 3; server_addresses = ['[::]:7701'] => fine
+            servers = 3; server_addresses = ['10.0.0.7:7701'] => 1 addresses for 3 servers
+            worker_address = 'here' => `cluster.worker_address` is not an address: "here"
+            memory = 'much'         => `cluster.memory` is not a size: "much"
+            memory = '-2GiB'        => `cluster.memory` is not a size: "-2GiB"
+            memory = '2 GiB each'   => `cluster.memory` is not a size: "2 GiB each"
+            memory = '3KiB'         => `cluster.memory` is "3KiB", expected at least 65536 bytes
+            collective = 'nccl'; [train]; mode = 'sync' => fine
+            [train]; mode = 'sync'; [embedding.admission]; kind = 'count' => fine
+        "#;
+        assert_problems_with(CRITEO, |keys| format!("[cluster]\n{keys}"), rows);
     }
 
     #[test]
     fn memory_is_a_number_with_a_unit() {
-        let memory = |text: &str| job(CRITEO, &format!("[cluster]\nmemory = '{text}'\n")).cluster.memory;
         assert_eq!(job(CRITEO, "").cluster.memory, None);
         for (text, bytes) in [("2GiB", 2 << 30), ("1.5 MiB", 3 << 19), ("500 MB", 500_000_000), ("65536", 65536)] {
-            assert_eq!(memory(text), Some(bytes), "{text}");
-        }
-        for (text, problem) in [
-            ("much", "`cluster.memory` is not a size: \"much\""),
-            ("-2GiB", "`cluster.memory` is not a size: \"-2GiB\""),
-            ("2 GiB each", "`cluster.memory` is not a size: \"2 GiB each\""),
-            ("3KiB", "`cluster.memory` is \"3KiB\", expected at least 65536 bytes"),
-        ] {
-            assert_eq!(problems(CRITEO, &format!("[cluster]\nmemory = '{text}'\n")), [problem]);
+            assert_eq!(job(CRITEO, &format!("[cluster]\nmemory = '{text}'\n")).cluster.memory, Some(bytes), "{text}");
         }
     }
 
@@ -237,13 +209,5 @@ mod tests {
         for address in ["", ":1", "host", "host:", "host:x", "host:+1", "host:65536", "::1:80", "[x]:1", "http://h:1"] {
             assert_eq!(port(address), None, "{address}");
         }
-    }
-
-    #[test]
-    fn several_workers_in_mode_sync_admit_no_ids_by_count() {
-        let counts = |rest| format!("[train]\nmode = 'sync'\n[embedding.admission]\nkind = 'count'\n[cluster]\n{rest}");
-        let found = problems(CRITEO, &counts("workers = 2\n"));
-        assert_eq!(found, ["mode \"sync\" with 2 dense workers cannot admit ids of \"C1\" by count"]);
-        job(CRITEO, &counts(""));
     }
 }

@@ -123,29 +123,26 @@ impl JobResolver<'_> {
     }
 
     fn format(&mut self, file: &DataFile) -> Format {
-        match file.format {
+        let columnar = || ColumnarFormat { missing: file.missing.clone().unwrap_or_default() };
+        let (format, name, help) = match file.format {
+            DataLayout::Delimited => return Format::Delimited(self.delimited(file)),
             DataLayout::Criteo => {
-                let help = "Criteo's layout is fixed; remove the key, or use format = \"delimited\"";
-                self.refuse_keys(file, "criteo", file.missing.is_some(), help);
-                Format::Criteo
+                (Format::Criteo, "criteo", "Criteo's layout is fixed; remove the key, or use format = \"delimited\"")
             }
-            DataLayout::Parquet => {
-                let help = "a Parquet file says itself what its columns are; remove the key";
-                self.refuse_keys(file, "parquet", false, help);
-                Format::Parquet(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
-            }
+            DataLayout::Parquet => (
+                Format::Parquet(columnar()),
+                "parquet",
+                "a Parquet file says itself what its columns are; remove the key",
+            ),
             DataLayout::Arrow => {
-                let help = "an Arrow file says itself what its columns are; remove the key";
-                self.refuse_keys(file, "arrow", false, help);
-                Format::Arrow(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
+                (Format::Arrow(columnar()), "arrow", "an Arrow file says itself what its columns are; remove the key")
             }
             DataLayout::Jsonl => {
-                let help = "the keys of an object are its columns; remove the key";
-                self.refuse_keys(file, "jsonl", false, help);
-                Format::Jsonl(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
+                (Format::Jsonl(columnar()), "jsonl", "the keys of an object are its columns; remove the key")
             }
-            DataLayout::Delimited => Format::Delimited(self.delimited(file)),
-        }
+        };
+        self.refuse_keys(file, name, format == Format::Criteo && file.missing.is_some(), help);
+        format
     }
 
     fn refuse_keys(&mut self, file: &DataFile, format: &str, missing: bool, help: &str) {
@@ -239,7 +236,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::fixture::{CRITEO, DELIMITED, job, problems};
+    use crate::fixture::{CRITEO, DELIMITED, assert_problems_with, job, problems};
     use crate::settings::TestPart;
 
     const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
@@ -248,39 +245,34 @@ mod tests {
     fn criteo_has_forty_columns() {
         let columns = criteo_columns();
         assert_eq!(columns.len(), 40);
-        assert_eq!(
-            [&columns[0], &columns[1], &columns[13], &columns[14], &columns[39]],
-            ["label", "I1", "I13", "C1", "C26"]
-        );
+        assert_eq!([0, 1, 13, 14, 39].map(|at| columns[at].as_str()), ["label", "I1", "I13", "C1", "C26"]);
     }
 
     #[test]
     fn files_are_found_from_the_folder_of_the_job() {
-        let job = job(CRITEO, "test = ['t', '/x/../u']\n");
-        assert_eq!(job.data.train, [PathBuf::from("/jobs/a.txt")]);
-        assert_eq!(job.data.test, TestPart::Files(vec!["/jobs/t".into(), "/x/../u".into()]));
-    }
-
-    #[test]
-    fn without_a_test_part_nothing_is_held_out() {
+        let given = job(CRITEO, "test = ['t', '/x/../u']\n");
+        assert_eq!(given.data.train, [PathBuf::from("/jobs/a.txt")]);
+        assert_eq!(given.data.test, TestPart::Files(vec!["/jobs/t".into(), "/x/../u".into()]));
         assert_eq!(job(CRITEO, "").data.test, TestPart::None);
         assert_eq!(job(CRITEO, "test_fraction = 0.25\n").data.test, TestPart::Fraction(0.25));
+    }
+
+    fn delimited(base: &str, features: &str) -> DelimitedFormat {
+        match job(base, features).data.format {
+            Format::Delimited(format) => format,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn a_decimal_comma_is_no_separator_of_numbers() {
         let base = DELIMITED.replace("columns", "decimal = ','\ncolumns");
-        let features = |separator: &str| {
-            let vector = format!("{{ column = 'n', width = 2, separator = '{separator}' }}");
-            format!("{FEATURES}numeric = [{vector}]\n")
+        let vector = |separator: &str| {
+            format!("{FEATURES}numeric = [{{ column = 'n', width = 2, separator = '{separator}' }}]\n")
         };
-        let Format::Delimited(format) = job(&base, &features(" ")).data.format else { panic!("no text") };
-        assert_eq!(format.decimal, DecimalMark::Comma);
-        let found = problems(&base, &features(","));
-        assert_eq!(
-            found,
-            ["the numbers of \"n\" are separated by the comma that `data.decimal` has before a fraction"]
-        );
+        assert_eq!(delimited(&base, &vector(" ")).decimal, DecimalMark::Comma);
+        let found = "the numbers of \"n\" are separated by the comma that `data.decimal` has before a fraction";
+        assert_eq!(problems(&base, &vector(",")), [found]);
     }
 
     #[test]
@@ -288,10 +280,7 @@ mod tests {
         let with_delimiter =
             |delimiter: &str| DELIMITED.replace("columns", &format!("delimiter = {delimiter}\ncolumns"));
         for (text, byte) in [(r#""\t""#, b'\t'), ("';'", b';'), ("' '", b' ')] {
-            let Format::Delimited(layout) = job(&with_delimiter(text), FEATURES).data.format else {
-                panic!("not delimited")
-            };
-            assert_eq!(layout.delimiter, byte);
+            assert_eq!(delimited(&with_delimiter(text), FEATURES).delimiter, byte);
         }
         for text in ["''", "'ab'", "'é'", r#""\n""#, "'\"'"] {
             assert_eq!(problems(&with_delimiter(text), FEATURES).len(), 1, "{text}");
@@ -300,33 +289,43 @@ mod tests {
 
     #[test]
     fn columns_come_from_the_header_when_not_listed() {
-        let text = "[data]\nformat = 'delimited'\ntrain = 'a.csv'\n[model]\nkind = 'ffnn'\n";
-        let Format::Delimited(layout) = job(text, FEATURES).data.format else { panic!("not delimited") };
+        let layout = delimited(&DELIMITED.replace("columns = ['y', 'a', 'b', 'c', 'n']\n", ""), FEATURES);
         assert!(layout.header && layout.columns.is_empty());
     }
 
     #[test]
     fn the_default_shuffle_window_has_bounded_memory() {
-        assert_eq!(job(CRITEO, "").data.shuffle_rows, 32_768);
-        assert_eq!(job(CRITEO, "shuffle_rows = 0\n").data.shuffle_rows, 0);
-        assert_eq!(job(CRITEO, "shuffle_rows = 5\n").data.shuffle_rows, 5);
-        assert_eq!(job(CRITEO, "order = 'time'\n").data.shuffle_rows, 0);
-        assert_eq!(job(CRITEO, "order = 'time'\nshuffle_rows = 0\n").data.shuffle_rows, 0);
-        assert!(problems(CRITEO, "order = 'time'\nshuffle_rows = 5\n")[0].contains("changes the order"));
-        let tags = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }]\n";
-        assert_eq!(job(DELIMITED, tags).data.shuffle_rows, 32_768);
+        for (keys, rows) in [
+            ("", 32_768),
+            ("shuffle_rows = 0\n", 0),
+            ("shuffle_rows = 5\n", 5),
+            ("order = 'time'\n", 0),
+            ("order = 'time'\nshuffle_rows = 0\n", 0),
+        ] {
+            assert_eq!(job(CRITEO, keys).data.shuffle_rows, rows, "{keys}");
+        }
+        let tagged = |columns: &[String]| {
+            let base = DELIMITED.replace("'y'", &format!("'y', {}", columns.join(", ")));
+            let tags: Vec<_> =
+                columns.iter().map(|column| format!("{{ column = {column}, separator = '|' }}")).collect();
+            job(&base, &format!("[features]\nlabel = 'y'\ncategorical = [{}]\n", tags.join(", "))).data.shuffle_rows
+        };
         let columns: Vec<String> = (0..10).map(|index| format!("'t{index}'")).collect();
-        let wide = DELIMITED.replace("'y'", &format!("'y', {}", columns.join(", ")));
-        let tag = |column: &String| format!("{{ column = {column}, separator = '|' }}");
-        let tags: Vec<_> = columns.iter().map(tag).collect();
-        let features = format!("[features]\nlabel = 'y'\ncategorical = [{}]\n", tags.join(", "));
-        assert_eq!(job(&wide, &features).data.shuffle_rows, (32 << 20) / (10 * 64 * 8 + 4));
+        assert_eq!([tagged(&columns[..1]), tagged(&columns)], [32_768, (32 << 20) / (10 * 64 * 8 + 4)]);
     }
 
     #[test]
-    fn empty_paths_and_names_are_refused() {
-        assert_eq!(problems(&CRITEO.replace("a.txt", ""), ""), ["`data.train` is an empty path"]);
-        assert_eq!(problems(&CRITEO.replace("'a.txt'", "['b', '']"), ""), ["`data.train[1]` is an empty path"]);
+    fn orders_paths_and_names_that_mean_nothing_are_refused() {
+        let replaced = |keys: &str| {
+            let (old, new) = keys.split_once(" by").unwrap();
+            CRITEO.replace(old, new)
+        };
+        let rows = r#"
+            a.txt by          => `data.train` is an empty path
+            'a.txt' by ['b', ''] => `data.train[1]` is an empty path
+            train by order = 'time'; shuffle_rows = 5; train => …changes the order
+        "#;
+        assert_problems_with("", replaced, rows);
         assert_eq!(problems(&DELIMITED.replace("'n'", "''"), FEATURES), ["a column has an empty name"]);
     }
 }

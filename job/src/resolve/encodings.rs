@@ -142,28 +142,24 @@ impl JobResolver<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::fixture::{DELIMITED, job, problems};
-
-    fn features(numeric: &str, categorical: &str, workers: u32) -> String {
-        format!(
-            "[features]\nlabel = {{ column = 'y', positive = ['1'] }}\nnumeric = [{numeric}]\ncategorical = [{categorical}]\n\
-             [cluster]\nworkers = {workers}\n"
-        )
-    }
-
-    const ENCODING: &str = "{ column = 'a', name = 'r', encode = { by = 'target', max_size = 262144, folds = 16 } }";
+    use crate::fixture::{DELIMITED, assert_problems_with};
 
     #[test]
     fn several_workers_have_statistics_that_fit_a_message() {
-        let vocabulary = |name: &str| {
-            format!("{{ column = 'b', name = '{name}', vocabulary = {{ min_count = 1, max_size = 262144 }} }}")
+        let text = |counts: &str| {
+            let (workers, vocabularies) = counts.split_once(' ').unwrap();
+            let vocabulary = |at: u32| {
+                format!(", {{ column = 'b', name = 'v{at}', vocabulary = {{ min_count = 1, max_size = 262144 }} }}")
+            };
+            let vocabularies: String = (0..vocabularies.parse::<u32>().unwrap()).map(vocabulary).collect();
+            format!(
+                "[features]\nlabel = {{ column = 'y', positive = ['1'] }}\nnumeric = [{{ column = 'a', name = 'r', encode = \
+                 {{ by = 'target', max_size = 262144, folds = 16 }} }}]\n\
+                 categorical = ['a'{vocabularies}]\n[cluster]\nworkers = {workers}\n"
+            )
         };
-        let six = ["v0", "v1", "v2", "v3", "v4", "v5"].map(vocabulary).join(", ");
         // 262,144 · (8 + 4 · 17) bytes and six times 2 MiB are 31 MiB.
-        job(DELIMITED, &features(ENCODING, &six, 3));
-        let seven = format!("{six}, {}", vocabulary("v6"));
-        let found = problems(DELIMITED, &features(ENCODING, &seven, 3));
-        assert!(found.len() == 1 && found[0].contains("the first of several workers can tell the others"), "{found:?}");
-        job(DELIMITED, &features(ENCODING, &seven, 1));
+        let rows = "3 6 => fine\n3 7 => …the first of several workers can tell the others\n1 7 => fine";
+        assert_problems_with(DELIMITED, text, rows);
     }
 }

@@ -104,76 +104,61 @@ fn is_label(column: &str, targets: &[Target]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::fixture::{CRITEO, DELIMITED, job, problems};
+    use crate::fixture::{CRITEO, DELIMITED, assert_problems, assert_problems_with, job};
     use crate::settings::{CalibrationKind, EarlyStop, EvalMetric, EvalSettings, ValidationPart};
 
-    const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
+    fn measured(keys: &str) -> String {
+        format!("[features]\nlabel = 'y'\ncategorical = ['a']\n[eval]\n{keys}\n")
+    }
 
     #[test]
     fn early_stopping_keeps_the_best_state() {
-        let plain = job(CRITEO, "");
+        let plain = job(CRITEO, "[output]\nkeep_best = 0\n");
         assert_eq!((plain.train.early_stop, plain.output.keep_best), (None, 0));
-        assert_eq!(plain.data.validation, ValidationPart::None);
+        assert_eq!((plain.data.validation, plain.eval.calibration), (ValidationPart::None, None));
         let stops = job(CRITEO, "validation_share = 0.1\n[train.early_stop]\n");
         let expected = EarlyStop { metric: EvalMetric::Auc, patience: 2, min_delta: 0.0 };
         assert_eq!((stops.train.early_stop, stops.output.keep_best), (Some(expected), 1));
         let several =
             "validation = 'v'\n[train]\nearly_stop = { metric = 'logloss', patience = 7 }\n[output]\nkeep_best = 3\n";
         let several = job(CRITEO, several);
-        assert_eq!(several.output.keep_best, 3);
+        assert_eq!((several.output.keep_best, several.data_files().len()), (3, 2));
         assert_eq!(several.data.validation, ValidationPart::Files(vec!["/jobs/v".into()]));
-        assert_eq!(several.data_files().len(), 2);
+        let calibration = |kind: &str| {
+            job(CRITEO, &format!("validation_share = 0.1\n[eval]\ncalibration = '{kind}'\n")).eval.calibration
+        };
+        assert_eq!(calibration("isotonic"), Some(CalibrationKind::Isotonic));
+        assert_eq!(calibration("temperature"), Some(CalibrationKind::Temperature));
     }
 
     #[test]
-    fn what_early_stopping_needs_is_asked_for() {
-        assert_eq!(problems(CRITEO, "[train.early_stop]\n"), ["early stopping needs a validation part"]);
-        let gauc = "validation_share = 0.1\n[train]\nearly_stop = { metric = 'gauc' }\n";
-        assert_eq!(problems(CRITEO, gauc), ["\"gauc\" needs groups"]);
-        let kept = problems(CRITEO, "[output]\nkeep_best = 1\n");
-        assert_eq!(kept, ["`output.keep_best` needs `train.early_stop`, which defines the best state"]);
-        assert_eq!(job(CRITEO, "[output]\nkeep_best = 0\n").output.keep_best, 0);
+    fn what_a_measure_needs_is_asked_for() {
+        let rows = r#"
+            [train.early_stop] => early stopping needs a validation part
+            validation_share = 0.1; [train]; early_stop = { metric = 'gauc' } => "gauc" needs groups
+            [output]; keep_best = 1 => `output.keep_best` needs `train.early_stop`, which defines the best state
+            test_fraction = 0.1; [eval]; calibration = 'isotonic' => calibration needs a validation part
+            validation_share = 0.1; [eval]; calibration = 'isotonc' => …isotonc
+            validation_share = 0.5; test_fraction = 0.5 => `data.validation_share` and `data.test_fraction` leave no row to train on
+            validation_share = 0.5; validation = 'v' => `data.validation` and `data.validation_share` exclude each other
+        "#;
+        assert_problems(CRITEO, rows);
     }
 
     #[test]
-    fn calibration_needs_a_validation_part() {
-        let with_kind = |kind: &str| format!("validation_share = 0.1\n[eval]\ncalibration = '{kind}'\n");
-        assert_eq!(job(CRITEO, "").eval.calibration, None);
-        assert_eq!(job(CRITEO, &with_kind("isotonic")).eval.calibration, Some(CalibrationKind::Isotonic));
-        assert_eq!(job(CRITEO, &with_kind("temperature")).eval.calibration, Some(CalibrationKind::Temperature));
-        let test_only = "test_fraction = 0.1\n[eval]\ncalibration = 'isotonic'\n";
-        assert_eq!(problems(CRITEO, test_only), ["calibration needs a validation part"]);
-        let unknown = problems(CRITEO, &with_kind("isotonc"));
-        assert!(unknown.len() == 1 && unknown[0].contains("isotonc"), "{unknown:?}");
-    }
-
-    #[test]
-    fn groups_are_a_column_that_exists_and_is_not_the_label() {
-        let with_column = |column: &str| format!("{FEATURES}[eval]\ngroup_by = '{column}'\n");
+    fn groups_and_slices_are_columns_that_exist_and_are_not_the_label() {
         let expected = EvalSettings { group_by: Some("b".to_owned()), ..EvalSettings::default() };
-        assert_eq!(job(DELIMITED, &with_column("b")).eval, expected);
-        assert_eq!(problems(DELIMITED, &with_column("usr")), ["no column is named \"usr\""]);
-        let label = problems(DELIMITED, &with_column("y"));
-        assert_eq!(label, ["the label \"y\" cannot group samples: each group would have one class"]);
-    }
-
-    #[test]
-    fn slices_are_by_columns_that_exist_and_are_not_the_label() {
-        let with_columns = |columns: &str| format!("{FEATURES}[eval]\nslices = [{columns}]\n");
-        let expected =
-            EvalSettings { slices: vec!["b".to_owned(), "a".to_owned()], slice_values: 10, ..EvalSettings::default() };
-        assert_eq!(job(DELIMITED, &with_columns("'b', 'a'")).eval, expected);
-        assert_eq!(problems(DELIMITED, &with_columns("'b', 'usr'")), ["no column is named \"usr\""]);
-        assert_eq!(problems(DELIMITED, &with_columns("'b', 'b'")), ["the column \"b\" is named twice"]);
-        let label = problems(DELIMITED, &with_columns("'y'"));
-        assert_eq!(label, ["slices by the label \"y\" have one class each: no AUC and no calibration"]);
-    }
-
-    #[test]
-    fn rows_are_left_to_train_on() {
-        let found = problems(CRITEO, "validation_share = 0.5\ntest_fraction = 0.5\n");
-        assert_eq!(found, ["`data.validation_share` and `data.test_fraction` leave no row to train on"]);
-        let found = problems(CRITEO, "validation_share = 0.5\nvalidation = 'v'\n");
-        assert_eq!(found, ["`data.validation` and `data.validation_share` exclude each other"]);
+        assert_eq!(job(DELIMITED, &measured("group_by = 'b'")).eval, expected);
+        let slices = vec!["b".to_owned(), "a".to_owned()];
+        let expected = EvalSettings { slices, slice_values: 10, ..EvalSettings::default() };
+        assert_eq!(job(DELIMITED, &measured("slices = ['b', 'a']")).eval, expected);
+        let rows = r#"
+            group_by = 'usr'      => no column is named "usr"
+            group_by = 'y'        => the label "y" cannot group samples: each group would have one class
+            slices = ['b', 'usr'] => no column is named "usr"
+            slices = ['b', 'b']   => the column "b" is named twice
+            slices = ['y']        => slices by the label "y" have one class each: no AUC and no calibration
+        "#;
+        assert_problems_with(DELIMITED, measured, rows);
     }
 }

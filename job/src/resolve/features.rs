@@ -117,120 +117,81 @@ fn criteo_categories() -> Vec<CategoricalFile> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{CRITEO, DELIMITED, job, problems};
-    use crate::settings::{PoolAt, Pooling, Standardise, Values};
+    use crate::fixture::{CRITEO, DELIMITED, assert_problems, assert_problems_with, assert_reloads, job};
+    use crate::settings::{PoolAt, Pooling, Values};
+
+    fn text(features: &str) -> String {
+        format!("[features]\nlabel = 'y'\n{features}\n")
+    }
 
     #[test]
     fn a_column_of_lists_needs_no_separator() {
-        let parquet = "[data]\nformat = 'parquet'\ntrain = 'a.parquet'\nmissing = ['?']\n[model]\nkind = 'ffnn'\n";
-        let features = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', pooling = 'mean' }]\n";
-        let made = job(parquet, features);
-        let Values::Many { separator, pooling: Pooling::Mean, .. } = &made.features.categorical[0].values else {
-            panic!("{:?}", made.features.categorical[0])
-        };
-        assert_eq!(separator, "");
-        let again =
-            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
-        assert_eq!(again.unwrap(), made);
-        assert_eq!(problems(DELIMITED, features), ["pooling of a single value has no meaning"]);
-        let header = parquet.replace("missing = ['?']", "header = true");
-        assert_eq!(problems(&header, features), ["`data.header` has no meaning with format \"parquet\""]);
+        let parquet =
+            |keys: &str| format!("[data]\nformat = 'parquet'\ntrain = 'a.parquet'\n{keys}\n[model]\nkind = 'ffnn'\n");
+        let features = text("categorical = [{ column = 'a', pooling = 'mean' }]");
+        let made = job(&parquet("missing = ['?']"), &features);
+        let (separator, weights) = (String::new(), None);
+        let expected = Values::Many { separator, pooling: Pooling::Mean, pool_at: PoolAt::Auto, weights };
+        assert_eq!(made.features.categorical[0].values, expected);
+        assert_reloads(&made);
+        let rows = "header = true => `data.header` has no meaning with format \"parquet\"";
+        assert_problems_with("", |keys| parquet(keys) + &features, rows);
     }
 
     #[test]
     fn a_bare_name_is_short_for_a_table() {
-        let short = job(DELIMITED, "[features]\nlabel = 'y'\nnumeric = ['n']\ncategorical = ['a']\n");
+        let short = job(DELIMITED, &text("numeric = ['n']\ncategorical = ['a']"));
         let long = job(
             DELIMITED,
             "[features.label]\ncolumn = 'y'\npositive = ['1']\nnegative = ['0']\n[[features.numeric]]\ncolumn = 'n'\n\
             log = false\nstandardise = false\nmissing = 0\n[[features.categorical]]\ncolumn = 'a'\ntable = 'a'\n",
         );
         assert_eq!(short, long);
-    }
-
-    #[test]
-    fn criteos_features_can_be_replaced_one_kind_at_a_time() {
+        // One kind of Criteo's features is replaced.
         let job = job(CRITEO, "[features]\nnumeric = ['I3']\n");
         assert_eq!((job.features.numeric.len(), job.features.categorical.len()), (1, 26));
         assert!(!job.features.numeric[0].log);
     }
 
     #[test]
-    fn transforms_are_kept() {
-        let features = "numeric = [{ column = 'n', standardise = { mean = -1, deviation = 0.5 }, missing = 2 }]";
-        let job = job(DELIMITED, &format!("[features]\nlabel = 'y'\ncategorical = ['a']\n{features}\n"));
-        let given = Standardise::Given { mean: -1.0, deviation: 0.5 };
-        let expected = Numeric { standardise: given, missing: 2.0, ..Numeric::from("n".to_owned()) };
-        assert_eq!(job.features.numeric, [expected]);
-    }
-
-    #[test]
     fn single_numbers_are_embedded_and_nothing_else() {
-        let embedded = |numeric: &str, embedding: &str| {
-            format!(
-                "[features]\nlabel = 'y'\ncategorical = ['a']\nnumeric = [{numeric}]\nnumeric_embedding = {{ {embedding} }}\n"
-            )
+        let embedded = |dim: u32| {
+            let vector = "{ column = 'b', width = 2, separator = ' ' }";
+            let numeric = format!("[{vector}, {{ column = 'n', missing_indicator = true }}, 'c']");
+            let embedding = format!("numeric_embedding = {{ dim = {dim} }}");
+            job(DELIMITED, &text(&format!("categorical = ['a']\nnumeric = {numeric}\n{embedding}")))
         };
-        let vector = "{ column = 'b', width = 2, separator = ' ' }";
-        let numeric = format!("{vector}, {{ column = 'n', missing_indicator = true }}, 'c'");
-        let made = job(DELIMITED, &embedded(&numeric, "dim = 3"));
+        let made = embedded(3);
         let features = &made.features;
         assert_eq!(features.numeric_embedding, Some(NumericEmbedding { frequencies: 16, sigma: 0.1, dim: 3 }));
-        assert_eq!(
-            (features.single_numbers(), features.numeric_inputs(), features.numeric_values()),
-            (vec![2, 4], 5, 9)
-        );
-        let again =
-            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
-        assert_eq!(again.unwrap(), made);
-        let other = job(DELIMITED, &embedded(&numeric, "dim = 4"));
-        assert!(!other.changes_since(&made).iter().all(crate::KeyChange::may_go_on));
-        assert_eq!(problems(DELIMITED, &embedded(vector, "")), ["`features.numeric_embedding` has no number to embed"]);
-        let module = DELIMITED.replace(
-            "kind = 'ffnn'",
-            &format!("kind = 'torchscript'\nfile = 'net.pt'\ntrust = true\nsha256 = '{}'", "0".repeat(64)),
-        );
-        let found = problems(&module, &embedded("'n'", ""));
-        assert!(
-            found.contains(&"a TorchScript module reads numbers, and not `features.numeric_embedding`".into()),
-            "{found:?}"
-        );
-    }
-
-    #[test]
-    fn a_column_may_be_a_number_and_a_category() {
-        let job = job(DELIMITED, "[features]\nlabel = 'y'\nnumeric = ['n']\ncategorical = ['n', 'a']\n");
-        assert_eq!(job.features.numeric[0].column, job.features.categorical[0].name);
+        assert_eq!(features.single_numbers(), [2, 4]);
+        assert_eq!((features.numeric_inputs(), features.numeric_values()), (5, 9));
+        assert_reloads(&made);
+        assert!(!embedded(4).changes_since(&made).iter().all(crate::KeyChange::may_go_on));
     }
 
     #[test]
     fn pooling_is_a_sum_by_default() {
-        let text = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }, \
-            { column = 'b', separator = '::', pooling = 'sqrtn' }, 'c']\n";
-        let pool_at = PoolAt::Auto;
-        let many = |separator: &str, pooling| Values::Many {
-            separator: separator.to_owned(),
-            pooling,
-            pool_at,
-            weights: None,
+        let features = "categorical = [{ column = 'a', separator = '|' }, \
+            { column = 'b', separator = '::', pooling = 'sqrtn' }, 'c']";
+        let many = |separator: &str, pooling| {
+            let separator = separator.to_owned();
+            Values::Many { separator, pooling, pool_at: PoolAt::Auto, weights: None }
         };
         let expected = [many("|", Pooling::Sum), many("::", Pooling::SqrtN), Values::One];
-        let job = job(DELIMITED, text);
-        assert_eq!(
-            job.features.categorical.iter().map(|feature| &feature.values).collect::<Vec<_>>(),
-            expected.iter().collect::<Vec<_>>()
-        );
+        let job = job(DELIMITED, &text(features));
+        assert!(job.features.categorical.iter().map(|feature| &feature.values).eq(&expected));
     }
 
     #[test]
-    fn an_empty_separator_splits_nothing() {
-        let text = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '' }]\n";
-        assert_eq!(problems(DELIMITED, text), ["the separator is empty"]);
-    }
-
-    #[test]
-    fn a_criteo_column_that_does_not_exist_is_refused() {
-        let found = problems(CRITEO, "[features]\ncategorical = ['C27', 'C1', 'C1']\n");
-        assert_eq!(found, ["no column is named \"C27\"", "column \"C1\" is a categorical feature twice"]);
+    fn features_that_mean_nothing_are_refused() {
+        let rows = r#"
+            categorical = [{ column = 'a', separator = '' }]   => the separator is empty
+            categorical = ['a']; numeric = [{ column = 'b', width = 2, separator = ' ' }]; numeric_embedding = {} => `features.numeric_embedding` has no number to embed
+        "#;
+        assert_problems_with(DELIMITED, text, rows);
+        let rows = "[features]; categorical = ['C27', 'C1', 'C1'] => \
+            no column is named \"C27\" & column \"C1\" is a categorical feature twice";
+        assert_problems(CRITEO, rows);
     }
 }

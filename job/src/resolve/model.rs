@@ -178,26 +178,17 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::fixture::{CRITEO, DELIMITED, job, problems};
-    use crate::settings::{CrossStructure, DenseOptimizer, DenseUpdates, NonFinitePolicy, RateSchedule};
+    use crate::fixture::{CRITEO, DELIMITED, assert_problems_with, assert_reloads, job, module};
 
-    #[test]
-    fn mode_sync_refuses_a_device() {
-        assert_eq!(job(CRITEO, "").train.device, Device::Cpu);
-        assert_eq!(job(CRITEO, "[train]\ndevice = 'cuda'\nprecision = 'f16'\n").train.device, Device::Cuda);
-        let found = problems(CRITEO, "[train]\ndevice = 'cuda'\nmode = 'sync'\n");
-        assert_eq!(found, ["mode \"sync\" is bit-exact, but a CUDA device adds in no fixed order"]);
+    fn model(keys: &str) -> Model {
+        job(CRITEO, &format!("[model]\n{keys}\n")).model
     }
 
     #[test]
     fn staleness_follows_the_mode() {
         let staleness = |train: &str| job(CRITEO, &format!("[train]\n{train}\n")).train.staleness;
-        assert_eq!(staleness(""), 4);
-        assert_eq!(staleness("mode = 'sync'"), 0);
-        assert_eq!(staleness("staleness = 0"), 0);
-        assert_eq!(staleness("mode = 'sync'\nstaleness = 0"), 0);
-        let found = problems(CRITEO, "[train]\nmode = 'sync'\nstaleness = 1\n");
-        assert_eq!(found, ["mode \"sync\" allows no staleness"]);
+        let given = ["", "mode = 'sync'", "staleness = 0", "mode = 'sync'\nstaleness = 0"];
+        assert_eq!(given.map(staleness), [4, 0, 0, 0]);
     }
 
     #[test]
@@ -210,25 +201,13 @@ mod tests {
     }
 
     #[test]
-    fn the_default_network_is_a_dlrm() {
-        assert_eq!(job(CRITEO, "").model, job(CRITEO, "[model]\nkind = 'dlrm'\n").model);
-        assert!(
-            matches!(job(CRITEO, "[model]\nkind = 'ffnn'\nhidden = []\n").model, Model::Ffnn { hidden, .. } if hidden.is_empty())
-        );
-    }
-
-    #[test]
     fn the_preset_has_the_papers_widths() {
-        let hidden = |model: &str| match job(CRITEO, &format!("[model]\nkind = 'ffnn'\n{model}\n")).model {
+        let hidden = |keys: &str| match model(&format!("kind = 'ffnn'\n{keys}")) {
             Model::Ffnn { hidden, .. } => hidden,
             other => panic!("{other:?}"),
         };
         assert_eq!(hidden("hidden = 'persia'"), [4096, 2048, 1024, 512, 256]);
-        assert_eq!(hidden("hidden = [7]"), [7]);
-        assert_eq!(hidden(""), [256, 128]);
-        let found = problems(CRITEO, "[model]\nkind = 'ffnn'\nhidden = 'persya'\n");
-        assert_eq!(found, ["`model.hidden` has no choice \"persya\""]);
-        assert_eq!(problems(CRITEO, "[model]\nkind = 'ffnn'\nhidden = [0]\n").len(), 1);
+        assert_eq!([hidden(""), hidden("hidden = [7]"), hidden("hidden = []")], [vec![256, 128], vec![7], vec![]]);
     }
 
     #[test]
@@ -242,106 +221,55 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_network_has_its_keys() {
-        let model = |text: &str| job(CRITEO, &format!("[model]\n{text}\n")).model;
-        let (hidden, dropout) = (vec![256, 128], 0.0);
-        let stacked = CrossStructure::Stacked;
-        let full = Model::Dcnv2 { cross_layers: 3, rank: None, structure: stacked, hidden: hidden.clone(), dropout };
-        assert_eq!(model("kind = 'dcnv2'"), full);
-        let text = "kind = 'dcnv2'\ncross_layers = 2\nrank = 428\nstructure = 'parallel'\nhidden = []\ndropout = 0.5";
-        let structure = CrossStructure::Parallel;
-        let low = Model::Dcnv2 { cross_layers: 2, rank: Some(428), structure, hidden: vec![], dropout: 0.5 };
-        assert_eq!(model(text), low);
-        assert_eq!(model("kind = 'deepfm'"), Model::DeepFm { hidden: hidden.clone(), dropout });
-        assert_eq!(model("kind = 'wide_deep'"), Model::WideDeep { hidden: hidden.clone(), dropout });
-        let (fmb_hidden, bottom) = (vec![256], vec![256, 64]);
-        let wukong = Model::Wukong { layers: 3, fmb: 8, lcb: 8, rank: 8, fmb_hidden, bottom, top: hidden, dropout };
-        assert_eq!(model("kind = 'wukong'"), wukong);
+    fn the_default_network_is_a_dlrm_and_a_module_is_of_a_file() {
+        assert_eq!(job(CRITEO, "").model, model("kind = 'dlrm'"));
+        let expected = Model::TorchScript { file: PathBuf::from("/jobs/net.pt"), sha256: "ab".repeat(32), trust: true };
+        assert_eq!(job(CRITEO, &module().replace("ab", "Ab")).model, expected);
     }
 
+    /// A table's dim of another kind is one problem, however many tables have it. A rank is compared with 13 numbers and
+    /// 26 vectors of 16 values.
     #[test]
-    fn tables_that_a_network_cannot_use_are_refused() {
-        let one = problems(CRITEO, "[embedding]\ndim = 1\n[model]\nkind = 'deepfm'\n");
-        assert_eq!(one, ["a DeepFM needs tables of dim 2 or more: \"C1\" has 1"]);
-        let differ = problems(CRITEO, "[model]\nkind = 'deepfm'\n[tables]\nC2 = { dim = 8 }\n");
-        assert_eq!(differ, ["a DeepFM needs tables of one dim: \"C2\" has 8, 25 tables have 16"]);
-        let differ = problems(CRITEO, "[model]\nkind = 'wukong'\n[tables]\nC2 = { dim = 8 }\n");
-        assert_eq!(differ, ["a Wukong needs tables of one dim: \"C2\" has 8, 25 tables have 16"]);
-        // 13 numbers and 26 vectors of 16 values.
-        let rank = problems(CRITEO, "[model]\nkind = 'dcnv2'\nrank = 429\n");
-        assert_eq!(rank, ["rank 429 is not below 429, the width of the cross layers' input"]);
-        assert_eq!(job(CRITEO, "[model]\nkind = 'wide_deep'\n[tables]\nC2 = { dim = 1 }\n").tables[1].dim, 1);
-    }
-
-    #[test]
-    fn a_module_needs_trust_and_a_hash() {
-        let text = |sha256: &str, rest: &str| {
-            format!("[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{sha256}'\n{rest}\n")
-        };
-        let file = PathBuf::from("/jobs/net.pt");
-        let expected = Model::TorchScript { file, sha256: "ab".repeat(32), trust: true };
-        assert_eq!(job(CRITEO, &text(&"Ab".repeat(32), "trust = true")).model, expected);
-        let untrusted = ["a TorchScript module can run code of its author when it is loaded"];
-        assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "")), untrusted);
-        assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "trust = false")), untrusted);
-        let no_hash = ["model.sha256 is not a SHA-256 hash"];
-        assert_eq!(problems(CRITEO, &text(&"xy".repeat(32), "trust = true")), no_hash);
+    fn what_a_network_or_a_mode_cannot_use_is_refused() {
+        let rows = r#"
+            [train]; device = 'cuda'; precision = 'f16' => fine
+            [train]; device = 'cuda'; mode = 'sync' => mode "sync" is bit-exact, but a CUDA device adds in no fixed order
+            [model]; kind = 'ffnn'; hidden = 'persya' => `model.hidden` has no choice "persya"
+            [model]; kind = 'ffnn'; hidden = [0] => …
+            [embedding]; dim = 1; [model]; kind = 'deepfm' => a DeepFM needs tables of dim 2 or more: "C1" has 1
+            [model]; kind = 'deepfm'; [tables]; C2 = { dim = 8 } => a DeepFM needs tables of one dim: "C2" has 8, 25 tables have 16
+            [model]; kind = 'wukong'; [tables]; C2 = { dim = 8 } => a Wukong needs tables of one dim: "C2" has 8, 25 tables have 16
+            [model]; kind = 'dcnv2'; rank = 429 => rank 429 is not below 429, the width of the cross layers' input
+            [model]; kind = 'wide_deep'; [tables]; C2 = { dim = 1 } => fine
+            [model]; kind = 'ffnn'; [tables]; C2 = { dim = 8 }; C7 = { dim = 4 } => fine
+            [tables]; C2 = { dim = 8 }; C7 = { dim = 4 } => a DLRM needs tables of one dim: "C2" has 8, "C7" has 4, 24 tables have 16
+            [tables]; C1 = { dim = 8 } => a DLRM needs tables of one dim: "C1" has 8, 25 tables have 16
+            [tables]; C1 = { dim = 1 }; C2 = { dim = 2 }; C3 = { dim = 3 }; C4 = { dim = 4 }; C5 = { dim = 5 } => a DLRM needs tables of one dim: "C1" has 1, "C2" has 2, "C3" has 3, 2 more have others, 21 tables have 16
+            [features]; categorical = ['C1', { column = 'C2', dim = 8 }] => a DLRM needs tables of one dim: "C2" has 8, the other one has 16
+            MODULE trust = false => a TorchScript module can run code of its author when it is loaded
+            MODULE               => a TorchScript module can run code of its author when it is loaded
+            MODULE trust = true; [features]; numeric_embedding = {} => a TorchScript module reads numbers, and not `features.numeric_embedding`
+            HASH trust = true    => model.sha256 is not a SHA-256 hash
+            [train]; embedding_l2 = 0.5; feature_l2 = { C99 = 0.1, I1 = 1 } => no categorical feature is named "C99" & no categorical feature is named "I1"
+            [train]; embedding_l2 = 0.5; feature_l2 = { C1 = -1 } => …
+        "#;
+        let untrusted = module().replace("trust = true", "");
+        assert_problems_with(
+            CRITEO,
+            |keys| keys.replace("MODULE", &untrusted).replace("HASH", &untrusted.replace('a', "x")),
+            rows,
+        );
     }
 
     #[test]
     fn a_penalty_is_of_a_feature() {
-        let text = |l2: &str| format!("[train]\nembedding_l2 = 0.5\nfeature_l2 = {{ {l2} }}\n");
-        let made = job(CRITEO, &text("C1 = 0.25, C26 = 0"));
-        assert_eq!(
-            made.train.feature_l2.iter().map(|(name, l2)| (&name[..], *l2)).collect::<Vec<_>>(),
-            [("C1", 0.25), ("C26", 0.0)]
-        );
-        let again =
-            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
-        assert_eq!(again.unwrap(), made);
-        assert_eq!(
-            problems(CRITEO, &text("C99 = 0.1, I1 = 1")),
-            ["no categorical feature is named \"C99\"", "no categorical feature is named \"I1\""]
-        );
-        assert_eq!(problems(CRITEO, &text("C1 = -1")).len(), 1);
-        let changed = job(CRITEO, &text("C1 = 0.125")).changes_since(&job(CRITEO, &text("C1 = 0.25")));
-        assert_eq!(changed.iter().map(ToString::to_string).collect::<Vec<_>>(), ["train.feature_l2.C1: 0.25 → 0.125"]);
+        let penalised = |l2: &str| job(CRITEO, &format!("[train]\nembedding_l2 = 0.5\nfeature_l2 = {{ {l2} }}\n"));
+        let made = penalised("C1 = 0.25, C26 = 0");
+        let penalties = made.train.feature_l2.iter().map(|(name, l2)| (&name[..], *l2));
+        assert!(penalties.eq([("C1", 0.25), ("C26", 0.0)]));
+        assert_reloads(&made);
+        let changed = penalised("C1 = 0.125").changes_since(&penalised("C1 = 0.25"));
+        assert_eq!((changed.len(), changed[0].to_string()), (1, "train.feature_l2.C1: 0.25 → 0.125".to_owned()));
         assert!(changed[0].may_go_on());
-    }
-
-    #[test]
-    fn updates_of_the_dense_network_are_free_unless_bounded() {
-        assert_eq!(job(CRITEO, "").train.updates, DenseUpdates::default());
-        let text = "[train]\nclip_value = 5\nclip_norm = 1.5\nnon_finite = 'skip'\n\
-                    schedule = { kind = 'cosine', warmup = 10, decay = 90, floor = 0.5 }\n";
-        let schedule = RateSchedule::Cosine { warmup: 10.into(), decay: 90.into(), floor: 0.5 };
-        let (clip_value, clip_norm, non_finite) = (Some(5.0), Some(1.5), NonFinitePolicy::Skip);
-        assert_eq!(job(CRITEO, text).train.updates, DenseUpdates { schedule, clip_value, clip_norm, non_finite });
-    }
-
-    #[test]
-    fn each_dense_optimiser_has_its_keys() {
-        let optimizer = |text: &str| job(CRITEO, &format!("[optimizer]\n{text}\n")).dense_optimizer;
-        assert_eq!(optimizer("kind = 'adamw'"), DenseOptimizer::AdamW { lr: 0.001, weight_decay: 0.01 });
-        let adagrad = DenseOptimizer::Adagrad { lr: 0.5, epsilon: 1e-10, initial_accumulator: 0.0, weight_decay: 0.0 };
-        assert_eq!(optimizer("kind = 'adagrad'\nlr = 0.5"), adagrad);
-        assert_eq!(optimizer("kind = 'sgd'"), DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 });
-    }
-
-    #[test]
-    fn tables_of_another_dim_are_one_problem() {
-        let needs = |dims: &str| [format!("a DLRM needs tables of one dim: {dims}")];
-        let text = "[tables]\nC2 = { dim = 8 }\nC7 = { dim = 4 }\n";
-        assert_eq!(problems(CRITEO, text), needs("\"C2\" has 8, \"C7\" has 4, 24 tables have 16"));
-        // The first table is the one that differs.
-        let first = "[tables]\nC1 = { dim = 8 }\n";
-        assert_eq!(problems(CRITEO, first), needs("\"C1\" has 8, 25 tables have 16"));
-        let many =
-            "[tables]\nC1 = { dim = 1 }\nC2 = { dim = 2 }\nC3 = { dim = 3 }\nC4 = { dim = 4 }\nC5 = { dim = 5 }\n";
-        let named = "\"C1\" has 1, \"C2\" has 2, \"C3\" has 3, 2 more have others, 21 tables have 16";
-        assert_eq!(problems(CRITEO, many), needs(named));
-        let two = "[features]\ncategorical = ['C1', { column = 'C2', dim = 8 }]\n";
-        assert_eq!(problems(CRITEO, two), needs("\"C2\" has 8, the other one has 16"));
-        assert_eq!(job(CRITEO, &format!("{text}[model]\nkind = 'ffnn'\n")).tables[6].dim, 4);
     }
 }

@@ -75,79 +75,60 @@ fn no_folder(text: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use crate::fixture::{CRITEO, DELIMITED, job, problems};
+    use crate::fixture::{CRITEO, DELIMITED, assert_problems, assert_problems_with, job};
 
     #[test]
     fn asynchronous_workers_share_no_steps() {
-        let several = "[cluster]\nworkers = 2\n[train]\nmode = 'async'\n";
-        let found = problems(CRITEO, &format!("{several}max_steps = 5\nevaluate_every = 5\n"));
-        assert_eq!(found.len(), 2);
-        assert!(found[0].starts_with("`train.max_steps` counts the steps of a process group"), "{found:?}");
-        assert_eq!(job(CRITEO, "[train]\nmode = 'async'\nmax_steps = 5\n").train.max_steps, Some(5));
-        // Each worker skips its own batches.
-        job(CRITEO, &format!("{several}non_finite = 'skip'\n"));
-    }
-
-    #[test]
-    fn asynchronous_workers_make_checkpoints_too() {
         let several = "[train]\nmode = 'async'\n[cluster]\nworkers = 2\n[checkpoint]\nevery_steps = 5\n";
         let checkpoint = job(CRITEO, several).checkpoint;
         assert_eq!((checkpoint.keep, checkpoint.every_steps), (2, Some(5)));
-    }
-
-    #[test]
-    fn checkpoints_go_to_a_path_or_a_bucket() {
-        let with_folder = |folder: &str| format!("[checkpoint]\nfolder = '{folder}'\n");
-        for good in ["checkpoints", "/mnt/disk", "file:///mnt/disk", "s3://models", "s3://models/ads/ctr"] {
-            let job = job(CRITEO, &with_folder(good));
-            assert_eq!(job.checkpoint.folder.as_deref(), Some(good));
-            assert!(job.to_toml().contains(&format!("folder = \"{good}\"")));
-        }
-        assert_eq!(job(CRITEO, "").checkpoint.folder, None);
-        for bad in ["s3://", "s3:///prefix", "s3://key:secret@models", "gs://models", "file://disk"] {
-            assert_eq!(problems(CRITEO, &with_folder(bad)), ["`checkpoint.folder` names no folder"], "{bad}");
-        }
-    }
-
-    #[test]
-    fn models_go_to_a_path_or_a_bucket() {
-        let with_folder = |folder: &str| format!("[output]\nmodel_folder = '{folder}'\n");
-        let found = job(CRITEO, &with_folder("s3://models/ads"));
-        assert_eq!(found.output.model_folder.as_deref(), Some("s3://models/ads"));
-        assert!(found.to_toml().contains("model_folder = \"s3://models/ads\""));
-        assert_eq!(job(CRITEO, "").output.model_folder, None);
-        assert_eq!(problems(CRITEO, &with_folder("gs://models")), ["`output.model_folder` names no folder"]);
-    }
-
-    #[test]
-    fn mode_async_has_no_average_and_no_common_epochs() {
-        let found = problems(CRITEO, "[train]\nmode = 'async'\nema = 0.99\nreset_embeddings = true\n");
-        let expected = [
-            "the servers hold the dense weights of mode \"async\", without an average",
-            "the workers of mode \"async\" are in no epoch together",
-        ];
-        assert_eq!(found, expected);
+        assert_eq!(job(CRITEO, "[train]\nmode = 'async'\nmax_steps = 5\n").train.max_steps, Some(5));
         let train = job(CRITEO, "[train]\nema = 0.99\nreset_embeddings = true\nlabel_smoothing = 0.1\n").train;
         assert_eq!((train.ema, train.reset_embeddings, train.label_smoothing), (Some(0.99), true, 0.1));
+        // Each worker skips its own batches.
+        let rows = r#"
+            max_steps = 5; evaluate_every = 5; [cluster]; workers = 2 => `train.max_steps` counts the steps of a process group… & …
+            non_finite = 'skip'; [cluster]; workers = 2 => fine
+            ema = 0.99; reset_embeddings = true => the servers hold the dense weights of mode "async", without an average & the workers of mode "async" are in no epoch together
+            [optimizer]; kind = 'adamw' => mode "async" cannot decay weights beside their gradients, as AdamW does
+            [optimizer]; kind = 'adamw'; weight_decay = 0 => fine
+            [optimizer]; kind = 'adam'; weight_decay = 0.01 => fine
+        "#;
+        assert_problems_with(CRITEO, |keys| format!("[train]\nmode = 'async'\n{keys}"), rows);
     }
 
     #[test]
-    fn mode_async_refuses_decoupled_decay() {
-        let with_optimizer = |optimizer: &str| format!("[train]\nmode = 'async'\n[optimizer]\n{optimizer}\n");
-        let found = problems(CRITEO, &with_optimizer("kind = 'adamw'"));
-        assert_eq!(found, ["mode \"async\" cannot decay weights beside their gradients, as AdamW does"]);
-        job(CRITEO, &with_optimizer("kind = 'adamw'\nweight_decay = 0"));
-        job(CRITEO, &with_optimizer("kind = 'adam'\nweight_decay = 0.01"));
+    fn checkpoints_and_models_go_to_a_path_or_a_bucket() {
+        let plain = job(CRITEO, "");
+        assert_eq!((plain.checkpoint.folder, plain.output.model_folder), (None, None));
+        for good in ["checkpoints", "/mnt/disk", "file:///mnt/disk", "s3://models", "s3://models/ads/ctr"] {
+            let job = job(CRITEO, &format!("[checkpoint]\nfolder = '{good}'\n[output]\nmodel_folder = '{good}'\n"));
+            assert_eq!([&job.checkpoint.folder, &job.output.model_folder], [&Some(good.to_owned()); 2]);
+            let text = job.to_toml();
+            let are_written = ["folder", "model_folder"].map(|key| text.contains(&format!("\n{key} = \"{good}\"")));
+            assert_eq!(are_written, [true; 2], "{text}");
+        }
+        let rows = r#"
+            [checkpoint]; folder = 's3://'         => `checkpoint.folder` names no folder
+            [checkpoint]; folder = 's3:///prefix'  => `checkpoint.folder` names no folder
+            [checkpoint]; folder = 's3://key:secret@models' => `checkpoint.folder` names no folder
+            [checkpoint]; folder = 'gs://models'   => `checkpoint.folder` names no folder
+            [checkpoint]; folder = 'file://disk'   => `checkpoint.folder` names no folder
+            [output]; model_folder = 'gs://models' => `output.model_folder` names no folder
+        "#;
+        assert_problems(CRITEO, rows);
     }
 
     #[test]
     fn the_names_of_dense_tables_are_taken_where_servers_have_the_weights() {
         let features =
             "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', table = '(dense)' }]\n[tables.'(dense)']\n";
-        job(DELIMITED, features);
-        for train in ["mode = 'async'", "weights = 'streamed'", "memory = '1 GiB'"] {
-            let found = problems(DELIMITED, &format!("{features}[train]\n{train}\n"));
-            assert_eq!(found, ["a table is named \"(dense)\", as are tables of the dense network"], "{train}");
-        }
+        let rows = r#"
+            mode = 'hybrid'      => fine
+            mode = 'async'       => a table is named "(dense)", as are tables of the dense network
+            weights = 'streamed' => a table is named "(dense)", as are tables of the dense network
+            memory = '1 GiB'     => a table is named "(dense)", as are tables of the dense network
+        "#;
+        assert_problems_with(DELIMITED, |keys| format!("{features}[train]\n{keys}"), rows);
     }
 }

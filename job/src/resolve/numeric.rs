@@ -95,7 +95,7 @@ fn is_empty(low: f64, high: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::fixture::{DELIMITED, job, problems};
+    use crate::fixture::{DELIMITED, assert_problems_with, assert_reloads, job};
     use crate::settings::{MinMax, Standardise};
 
     fn text(numeric: &str) -> String {
@@ -112,43 +112,36 @@ mod tests {
 
     #[test]
     fn a_vector_has_its_length_its_separator_and_a_statistic_of_each_number() {
-        let vector = "{ column = 'n', width = 3, separator = ' ', missing_indicator = true, ";
-        let each = format!("{vector} standardise = {{ mean = [0, 1, 2.5], deviation = 2 }} }}");
-        let made = job(DELIMITED, &text(&each));
+        let vector = |rest: &str| {
+            text(&format!("{{ column = 'n', width = 3, separator = ' ', missing_indicator = true, {rest} }}"))
+        };
+        let made = job(DELIMITED, &vector("standardise = { mean = [0, 1, 2.5], deviation = 2 }"));
         let feature = &made.features.numeric[0];
         let given = Standardise::GivenEach { mean: vec![0.0, 1.0, 2.5], deviation: vec![2.0; 3] };
         assert_eq!((feature.value_count(), feature.input_count(), &feature.standardise), (3, 4, &given));
         assert_eq!(made.features.numeric_inputs(), 4);
-        let again =
-            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
-        assert_eq!(again.unwrap(), made);
-        let range = |rest: &str| problems(DELIMITED, &text(&format!("{vector} {rest} }}")));
-        for (rest, message) in [
-            ("min_max = { min = 0, max = [1, 2] }", "`min_max.max` has 2 numbers, the feature has 3"),
-            ("min_max = { min = 1, max = [2, 1, 3] }", "`min_max` has a min that is not below its max"),
-            (
-                "standardise = { mean = [1, 2, 3], deviation = [1, 0, 1] }",
-                "`standardise.deviation` has a number that is not above 0",
-            ),
-        ] {
-            assert!(range(rest).contains(&message.to_owned()), "{rest}: {:?}", range(rest));
-        }
+        assert_reloads(&made);
+        let rows = r#"
+            min_max = { min = 0, max = [1, 2] } => `min_max.min` has 2 numbers, the feature has 3 & `min_max.max` has 2 numbers, the feature has 3
+            min_max = { min = 1, max = [2, 1, 3] } => `min_max` has a min that is not below its max
+            standardise = { mean = [1, 2, 3], deviation = [1, 0, 1] } => `standardise.deviation` has a number that is not above 0
+        "#;
+        assert_problems_with(DELIMITED, vector, rows);
         let parquet = "[data]\nformat = 'parquet'\ntrain = 'a.parquet'\n[model]\nkind = 'ffnn'\n";
         assert_eq!(job(parquet, &text("{ column = 'n', width = 3 }")).features.numeric[0].width, Some(3));
     }
 
     #[test]
     fn transforms_that_do_not_fit_are_refused() {
-        for (numeric, message) in [
-            ("{ column = 'n', width = 3 }", "a text of several numbers needs a `separator`"),
-            ("{ column = 'n', separator = ' ' }", "`separator` needs `width`"),
-            ("'n', 'n'", "column \"n\" is a numeric feature twice"),
-            ("'n', { column = 'c', name = 'n' }", "two numeric features are named \"n\""),
-            ("{ column = 'n', clip = [2, 2] }", "`clip` leaves nothing between 2 and 2"),
-            ("{ column = 'n', min_max = { min = 2, max = 1 } }", "`min_max` has min 2, which is not below max 1"),
-            ("{ column = 'n', min_max = true, standardise = true }", "`min_max` and `standardise` exclude each other"),
-        ] {
-            assert_eq!(problems(DELIMITED, &text(numeric)), [message], "{numeric}");
-        }
+        let rows = r#"
+            { column = 'n', width = 3 }            => a text of several numbers needs a `separator`
+            { column = 'n', separator = ' ' }      => `separator` needs `width`
+            'n', 'n'                               => column "n" is a numeric feature twice
+            'n', { column = 'c', name = 'n' }      => two numeric features are named "n"
+            { column = 'n', clip = [2, 2] }        => `clip` leaves nothing between 2 and 2
+            { column = 'n', min_max = { min = 2, max = 1 } } => `min_max` has min 2, which is not below max 1
+            { column = 'n', min_max = true, standardise = true } => `min_max` and `standardise` exclude each other
+        "#;
+        assert_problems_with(DELIMITED, text, rows);
     }
 }

@@ -84,44 +84,32 @@ fn newest(file: &DataFile, from: Option<&TimeBound>) -> Option<NewestRows> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{CRITEO, job, problems};
+    use crate::fixture::{CRITEO, assert_problems, job};
 
     #[test]
     fn the_newest_rows_are_parts_by_bounds_of_one_column() {
         let data = job(CRITEO, "time_column = 'I1'\nvalidation_from = 5\ntest_from = 7.5\n").data;
-        let newest = |from| NewestRows { column: "I1".into(), from: TimeBound::Number(from) };
-        assert_eq!(data.test, TestPart::Newest(newest(7.5)));
-        assert_eq!(data.validation, ValidationPart::Newest(newest(5.0)));
-        assert_eq!(data.time_column(), Some("I1"));
+        let newest = |from| NewestRows { column: "I1".into(), from };
+        assert_eq!(data.test, TestPart::Newest(newest(TimeBound::Number(7.5))));
+        assert_eq!(data.validation, ValidationPart::Newest(newest(TimeBound::Number(5.0))));
+        assert_eq!((data.time_column(), job(CRITEO, "").data.time_column()), (Some("I1"), None));
         let shared = job(CRITEO, "time_column = 'I1'\ntest_from = '2026-11-23'\nvalidation_share = 0.1\n").data;
         assert_eq!(shared.validation, ValidationPart::Share(0.1));
-        let TestPart::Newest(NewestRows { from: TimeBound::Text(from), .. }) = shared.test else { panic!("no text") };
-        assert_eq!(from, "2026-11-23");
-        assert_eq!(job(CRITEO, "").data.time_column(), None);
+        assert_eq!(shared.test, TestPart::Newest(newest(TimeBound::Text("2026-11-23".into()))));
     }
 
     #[test]
     fn bounds_that_divide_nothing_are_refused() {
-        let one = |text: &str| problems(CRITEO, text).concat();
-        assert_eq!(one("test_from = 5\n"), "`data.test_from` needs `data.time_column`");
-        assert_eq!(one("time_column = 'I1'\n"), "`data.time_column` divides nothing without a bound");
-        assert!(one("time_column = 'I99'\ntest_from = 5\n").contains("I99"));
-        let both = |validation: &str, test: &str| {
-            one(&format!("time_column = 'I1'\nvalidation_from = {validation}\ntest_from = {test}\n"))
-        };
-        for (validation, test) in [("5", "5"), ("'b'", "'a'"), ("5", "'a'")] {
-            assert_eq!(both(validation, test), "`data.validation_from` is not before `data.test_from`");
-        }
-        assert_eq!(one("time_column = 'I1'\ntest_from = ''\n"), "`data.test_from` is empty");
-    }
-
-    #[test]
-    fn keys_of_one_part_exclude_each_other() {
-        let found = problems(CRITEO, "test = 't'\ntest_fraction = 0.5\ntest_from = 5\ntime_column = 'I1'\n");
-        let expected = [
-            "`data.test` and `data.test_fraction` exclude each other",
-            "`data.test` and `data.test_from` exclude each other",
-        ];
-        assert_eq!(found, expected);
+        let rows = r#"
+            test_from = 5                         => `data.test_from` needs `data.time_column`
+            time_column = 'I1'                    => `data.time_column` divides nothing without a bound
+            time_column = 'I99'; test_from = 5    => …I99
+            time_column = 'I1'; test_from = ''    => `data.test_from` is empty
+            time_column = 'I1'; validation_from = 5; test_from = 5     => `data.validation_from` is not before `data.test_from`
+            time_column = 'I1'; validation_from = 'b'; test_from = 'a' => `data.validation_from` is not before `data.test_from`
+            time_column = 'I1'; validation_from = 5; test_from = 'a'   => `data.validation_from` is not before `data.test_from`
+            time_column = 'I1'; test = 't'; test_fraction = 0.5; test_from = 5 => `data.test` and `data.test_fraction` exclude each other & `data.test` and `data.test_from` exclude each other
+        "#;
+        assert_problems(CRITEO, rows);
     }
 }

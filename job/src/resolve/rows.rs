@@ -77,11 +77,8 @@ impl JobResolver<'_> {
 mod tests {
     use zagros_table::{EvictionPolicy, Ttl};
 
-    use crate::fixture::{DELIMITED, job, problems};
-    use crate::settings::{
-        AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinitePolicy, RateSchedule, Table,
-        WeightType,
-    };
+    use crate::fixture::{DELIMITED, assert_problems_with, job};
+    use crate::settings::{EvictionOrder, EvictionTarget, Table, WeightType};
 
     fn text(rest: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = ['a', 'b']\n{rest}")
@@ -92,64 +89,25 @@ mod tests {
     }
 
     #[test]
-    fn by_default_a_table_keeps_every_row_exactly_and_for_ever() {
-        let [table, _] = tables("");
-        assert_eq!((table.element, table.non_finite), (WeightType::F32, NonFinitePolicy::Refuse));
-        assert_eq!((table.schedule, table.admission), (RateSchedule::Constant, AdmissionPolicy::Always));
-        assert_eq!(table.eviction_policy(), EvictionPolicy::default());
-    }
-
-    #[test]
-    fn every_kind_has_a_name() {
-        let schedule = |keys: &str| tables(&format!("[embedding]\nschedule = {{ {keys} }}\n"))[0].schedule;
-        let (warmup, decay) = (5.into(), 9.into());
-        assert_eq!(
-            schedule("kind = 'linear', decay = 9"),
-            RateSchedule::Linear { warmup: 0.into(), decay, floor: 0.0 }
-        );
-        let cosine = schedule("kind = 'cosine', warmup = 5, decay = 9, floor = 0.5");
-        assert_eq!(cosine, RateSchedule::Cosine { warmup, decay, floor: 0.5 });
-        assert_eq!(
-            schedule("kind = 'step', every = 3"),
-            RateSchedule::Step { warmup: 0.into(), every: 3.into(), factor: 0.5 }
-        );
-        let admission = |keys: &str| tables(&format!("[embedding]\nadmission = {{ {keys} }}\n"))[0].admission;
-        assert_eq!(
-            admission("kind = 'count'"),
-            AdmissionPolicy::Count { threshold: 2, counter: FrequencyCounter::Exact }
-        );
-        let counter = FrequencyCounter::CountMin { error: 0.25, failure: 0.01 };
-        let sketch = admission("kind = 'count', min_count = 7, counter = 'count_min', error = 0.25");
-        assert_eq!(sketch, AdmissionPolicy::Count { threshold: 7, counter });
-        assert_eq!(admission("kind = 'probability', share = 0.5"), AdmissionPolicy::Probability { share: 0.5 });
-    }
-
-    #[test]
     fn a_table_differs_in_single_keys() {
         let common = "[embedding]\nelement = 'bf16'\nevict = { kind = 'lfu' }\nsmall_norm = 0.5\nvictims = 'drop'\n";
         let [a, b] = tables(&format!("{common}[tables.b]\nelement = 'f16'\nevict = {{ kind = 'lru' }}\n"));
+        let policy = |order| EvictionPolicy { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
         let order = EvictionOrder::Lfu { half_life: 10_000 };
-        let expected = EvictionPolicy { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
-        assert_eq!((a.element, a.eviction_policy()), (WeightType::Bf16, expected));
-        assert_eq!(
-            (b.element, b.eviction_policy()),
-            (WeightType::F16, EvictionPolicy { order: EvictionOrder::Lru, ..expected })
-        );
+        assert_eq!((a.element, a.eviction_policy()), (WeightType::Bf16, policy(order)));
+        assert_eq!((b.element, b.eviction_policy()), (WeightType::F16, policy(EvictionOrder::Lru)));
     }
 
     #[test]
     fn rules_of_retention_go_together() {
-        let common = "[embedding]\nevict = { kind = 'lfu' }\nttl_seconds = 5\nsmall_norm = 0.5\n";
-        let expected = [
-            "`embedding` orders eviction by steps, but its time to live is in seconds",
-            "`embedding.small_norm` sends rows to disk, which needs `cluster.memory`",
-        ];
-        assert_eq!(problems(DELIMITED, &text(common)), expected);
-        let own = "[tables.b]\nsmall_norm = 0.5\n";
-        let expected = ["`tables.b.small_norm` sends rows to disk, which needs `cluster.memory`"];
-        assert_eq!(problems(DELIMITED, &text(own)), expected);
-        assert_eq!(tables(&format!("{own}victims = 'drop'\n"))[1].small_norm, 0.5);
-        assert_eq!(tables(&format!("{own}[cluster]\nmemory = '1GiB'\n"))[1].small_norm, 0.5);
+        let rows = r#"
+            [embedding]; evict = { kind = 'lfu' }; ttl_seconds = 5; small_norm = 0.5 => `embedding` orders eviction by steps, but its time to live is in seconds & `embedding.small_norm` sends rows to disk, which needs `cluster.memory`
+            [tables.b]; small_norm = 0.5                   => `tables.b.small_norm` sends rows to disk, which needs `cluster.memory`
+            [tables.b]; small_norm = 0.5; victims = 'drop' => fine
+            [tables.b]; small_norm = 0.5; [cluster]; memory = '1GiB' => fine
+            [tables.b]; ttl_steps = 1; ttl_seconds = 1     => `tables.b.ttl_steps` and `tables.b.ttl_seconds` exclude each other
+        "#;
+        assert_problems_with(DELIMITED, text, rows);
     }
 
     #[test]
@@ -160,7 +118,5 @@ mod tests {
         assert_eq!(ttl(""), [Some(Ttl::Steps(7)); 2]);
         assert_eq!(ttl("ttl_seconds = 9"), [Some(Ttl::Steps(7)), Some(Ttl::Seconds(9))]);
         assert_eq!(ttl("ttl_steps = 0"), [Some(Ttl::Steps(7)), None]);
-        let both = problems(DELIMITED, &text("[tables.b]\nttl_steps = 1\nttl_seconds = 1\n"));
-        assert_eq!(both, ["`tables.b.ttl_steps` and `tables.b.ttl_seconds` exclude each other"]);
     }
 }

@@ -173,7 +173,7 @@ fn is_sequence(feature: &Categorical) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{job, problems};
+    use crate::fixture::{assert_problems_with, assert_reloads, job, problems};
     use crate::settings::{KeptEnd, PadSide, Sequence};
 
     const COLUMNS: &str = "[data]\nformat = 'delimited'\ntrain = 'a.csv'\n\
@@ -186,23 +186,18 @@ mod tests {
     const HISTORY: &str =
         "'movie', { column = 'history', table = 'movie', separator = '|', sequence = { length = 5 } }";
 
-    fn history(values: &Values) -> Sequence {
-        *values.sequence().unwrap()
-    }
-
     #[test]
     fn a_sequence_keeps_its_newest_values_and_is_padded_on_the_left() {
-        let made = job(COLUMNS, &text(HISTORY, "kind = 'din'"));
-        let values = &made.features.categorical[1].values;
-        assert_eq!(history(values), Sequence { length: 5, keep: KeptEnd::Last, pad: PadSide::Left });
+        let read = |history: &str| {
+            let made = job(COLUMNS, &text(history, "kind = 'din'"));
+            assert_reloads(&made);
+            made.features.categorical[1].values.clone()
+        };
+        let values = read(HISTORY);
+        assert_eq!(values.sequence(), Some(&Sequence { length: 5, keep: KeptEnd::Last, pad: PadSide::Left }));
         assert_eq!(values.separator(), Some("|"));
-        let all = HISTORY.replace("length = 5", "length = 2, keep = 'first', pad = 'right'");
-        let made = job(COLUMNS, &text(&all, "kind = 'din'"));
-        let expected = Sequence { length: 2, keep: KeptEnd::First, pad: PadSide::Right };
-        assert_eq!(history(&made.features.categorical[1].values), expected);
-        let again =
-            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
-        assert_eq!(again.unwrap(), made);
+        let values = read(&HISTORY.replace("length = 5", "length = 2, keep = 'first', pad = 'right'"));
+        assert_eq!(values.sequence(), Some(&Sequence { length: 2, keep: KeptEnd::First, pad: PadSide::Right }));
     }
 
     #[test]
@@ -214,102 +209,74 @@ mod tests {
         let expected = [AttentionPair { sequence: "history".into(), target: "movie".into() }];
         assert_eq!(pairs("kind = 'din'"), expected);
         assert_eq!(pairs("kind = 'din'\nattention = [{ sequence = 'history', target = 'movie' }]"), expected);
+    }
+
+    #[test]
+    fn features_that_din_cannot_read_are_refused() {
         let alone = HISTORY.replace("table = 'movie', ", "");
-        let found = problems(COLUMNS, &text(&alone, "kind = 'din'"));
-        assert_eq!(found, ["the sequence \"history\" has no target: no other feature reads the table \"history\""]);
-        let several = format!("{HISTORY}, {{ column = 'last', table = 'movie' }}");
-        let found = problems(COLUMNS, &text(&several, "kind = 'din'"));
-        assert_eq!(found, ["the sequence \"history\" has several targets: movie, last"]);
+        let rows = r#"
+            ALONE => the sequence "history" has no target: no other feature reads the table "history"
+            HISTORY, { column = 'last', table = 'movie' } => the sequence "history" has several targets: movie, last
+            'movie' => the network reads a sequence, and no feature is one
+            'movie', { column = 'h', table = 'movie', sequence = { length = 5 }, separator = '|', pooling = 'sum' } => `pooling` of a sequence has no meaning
+            'movie', { column = 'h', table = 'movie', sequence = { length = 0 }, separator = '|' } => …
+        "#;
+        let features = |keys: &str| keys.replace("ALONE", &alone).replace("HISTORY", HISTORY);
+        assert_problems_with(COLUMNS, |keys| text(&features(keys), "kind = 'din'"), rows);
+        let found = problems(COLUMNS, &text(&HISTORY.replace("separator = '|', ", ""), "kind = 'din'"));
+        assert_eq!(found[0], "a sequence needs several values in a cell");
     }
 
     #[test]
     fn a_pair_names_a_sequence_and_a_feature_of_the_same_table() {
-        let find_problems = |features: &str, pairs: &str| {
-            problems(COLUMNS, &text(features, &format!("kind = 'din'\nattention = [{pairs}]")))
+        let rows = r#"
+            HISTORY | { sequence = 'movie', target = 'history' } => … & no feature with `sequence` is named "movie" & no feature without `sequence` is named "history"
+            HISTORY | PAIR, PAIR => the same sequence and target twice
+            HISTORY, 'user' | { sequence = 'history', target = 'user' } => "history" and its target "user" read two tables
+            HISTORY, { column = 'seen', table = 'movie', separator = '/', sequence = { length = 3 } } | PAIR => the sequence "seen" has no target
+        "#;
+        let paired = |keys: &str| {
+            let (features, pairs) = keys.split_once(" | ").unwrap();
+            let pairs = pairs.replace("PAIR", "{ sequence = 'history', target = 'movie' }");
+            text(&features.replace("HISTORY", HISTORY), &format!("kind = 'din'\nattention = [{pairs}]"))
         };
-        let pair = "{ sequence = 'history', target = 'movie' }";
-        let found = find_problems(HISTORY, "{ sequence = 'movie', target = 'history' }");
-        assert_eq!(
-            found[1..],
-            ["no feature with `sequence` is named \"movie\"", "no feature without `sequence` is named \"history\""]
-        );
-        assert_eq!(find_problems(HISTORY, &format!("{pair}, {pair}")), ["the same sequence and target twice"]);
-        let other = format!("{HISTORY}, 'user'");
-        let found = find_problems(&other, "{ sequence = 'history', target = 'user' }");
-        assert_eq!(found, ["\"history\" and its target \"user\" read two tables"]);
-        let second =
-            format!("{HISTORY}, {{ column = 'seen', table = 'movie', separator = '|', sequence = {{ length = 3 }} }}");
-        assert_eq!(find_problems(&second, pair), ["the sequence \"seen\" has no target"]);
+        assert_problems_with(COLUMNS, paired, rows);
     }
 
     #[test]
     fn a_sequence_and_its_target_have_the_same_ids() {
-        let job_text = |target: &str, sequence: &str, model: &str| {
-            let movie = format!("{{ column = 'movie'{target} }}");
-            let rest = "column = 'history', table = 'movie', separator = '|', sequence = { length = 5 }";
-            text(&format!("{movie}, {{ {rest}{sequence} }}"), model)
-        };
-        let named = "kind = 'bst'\nattention = [{ sequence = 'history', target = 'movie' }]";
-        for model in ["kind = 'din'", named] {
-            let found = |target: &str, sequence: &str| problems(COLUMNS, &job_text(target, sequence, model));
-            assert_eq!(
-                found(", hash_size = 100", ""),
-                ["the sequence \"history\" has an id a category, and its target \"movie\" has hash_size = 100"]
-            );
-            assert_eq!(
-                found(", vocabulary = {}", ", vocabulary = { min_count = 2 }"),
-                [
-                    "the sequence \"history\" has a vocabulary of min_count = 2 and max_size = 65536, and its target \"movie\" has \
-                  a vocabulary of min_count = 10 and max_size = 65536"
-                ]
-            );
-            assert_eq!(
-                found(", date = 'hour'", ""),
-                [
-                    "the sequence \"history\" has an id a category, and its target \"movie\" has an id a category of parts of a date"
-                ]
-            );
-            for same in [", hash_size = 100", ", vocabulary = { min_count = 2 }"] {
-                assert!(matches!(
-                    job(COLUMNS, &job_text(same, same, model)).model.attention_pairs(),
-                    [AttentionPair { .. }]
-                ));
-            }
+        let rows = r#"
+            , hash_size = 100  |                     => the sequence "history" has an id a category, and its target "movie" has hash_size = 100
+            , vocabulary = {}  | , vocabulary = { min_count = 2 } => the sequence "history" has a vocabulary of min_count = 2 and max_size = 65536, and its target "movie" has a vocabulary of min_count = 10 and max_size = 65536
+            , date = 'hour'    |                     => the sequence "history" has an id a category, and its target "movie" has an id a category of parts of a date
+            , hash_size = 100  | , hash_size = 100   => fine
+            , vocabulary = { min_count = 2 } | , vocabulary = { min_count = 2 } => fine
+        "#;
+        for model in ["kind = 'din'", "kind = 'bst'\nattention = [{ sequence = 'history', target = 'movie' }]"] {
+            let paired = |keys: &str| {
+                let (target, sequence) = keys.split_once('|').unwrap();
+                let rest = "column = 'history', table = 'movie', separator = '|', sequence = { length = 5 }";
+                text(&format!("{{ column = 'movie'{target} }}, {{ {rest}{sequence} }}"), model)
+            };
+            assert_problems_with(COLUMNS, paired, rows);
         }
     }
 
     #[test]
-    fn sequences_and_networks_that_read_them_need_each_other() {
-        for kind in ["ffnn", "dcnv2", "deepfm", "wide_deep", "wukong"] {
-            let found = problems(COLUMNS, &text(HISTORY, &format!("kind = '{kind}'")));
-            assert_eq!(found, ["the network of `model.kind` reads no sequence, and \"history\" is one"], "{kind}");
-        }
-        let found = problems(COLUMNS, &text("'movie'", "kind = 'din'"));
-        assert_eq!(found, ["the network reads a sequence, and no feature is one"]);
-    }
-
-    #[test]
-    fn heads_divide_the_dim() {
-        let heads = |heads: &str| text(HISTORY, &format!("kind = 'bst'\nheads = {heads}"));
-        assert!(matches!(job(COLUMNS, &heads("8")).model, Model::Bst { heads: 8, layers: 1, ffn: 64, .. }));
-        let causal = job(COLUMNS, &heads("8\ncausal = true"));
-        assert!(matches!(causal.model, Model::Bst { causal: true, .. }));
-        let again =
-            crate::Job::parse(&causal.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
-        assert_eq!(again.unwrap(), causal);
-        let asynchronous = format!("{}[train]\nmode = 'async'\n", text(HISTORY, "kind = 'din'\nactivation = 'dice'"));
-        let found = problems(COLUMNS, &asynchronous);
-        assert_eq!(found, ["mode \"async\" keeps no running statistics, which Dice needs"]);
-        assert_eq!(problems(COLUMNS, &heads("3")), ["3 heads do not divide the dim 16 of \"history\""]);
-    }
-
-    #[test]
-    fn a_sequence_has_several_values_and_no_pooling() {
-        let found = |feature: &str| problems(COLUMNS, &text(&format!("'movie', {feature}"), "kind = 'din'"));
-        let rest = "column = 'h', table = 'movie', sequence = { length = 5 }";
-        assert_eq!(found(&format!("{{ {rest} }}"))[0], "a sequence needs several values in a cell");
-        let pooled = found(&format!("{{ {rest}, separator = '|', pooling = 'sum' }}"));
-        assert_eq!(pooled, ["`pooling` of a sequence has no meaning"]);
-        assert_eq!(found("{ column = 'h', table = 'movie', separator = '|', sequence = { length = 0 } }").len(), 1);
+    fn heads_divide_the_dim_and_networks_read_what_they_can() {
+        let heads = |keys: &str| job(COLUMNS, &text(HISTORY, &format!("kind = 'bst'\nheads = 8\n{keys}")));
+        assert!(matches!(heads("").model, Model::Bst { heads: 8, layers: 1, ffn: 64, .. }));
+        assert!(matches!(heads("causal = true").model, Model::Bst { causal: true, .. }));
+        assert_reloads(&heads("causal = true"));
+        let rows = r#"
+            kind = 'bst'; heads = 3 => 3 heads do not divide the dim 16 of "history"
+            kind = 'din'; activation = 'dice'; [train]; mode = 'async' => mode "async" keeps no running statistics, which Dice needs
+            kind = 'ffnn'      => the network of `model.kind` reads no sequence, and "history" is one
+            kind = 'dcnv2'     => the network of `model.kind` reads no sequence, and "history" is one
+            kind = 'deepfm'    => the network of `model.kind` reads no sequence, and "history" is one
+            kind = 'wide_deep' => the network of `model.kind` reads no sequence, and "history" is one
+            kind = 'wukong'    => the network of `model.kind` reads no sequence, and "history" is one
+        "#;
+        assert_problems_with(COLUMNS, |model| text(HISTORY, model), rows);
     }
 }

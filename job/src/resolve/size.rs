@@ -92,44 +92,21 @@ impl JobResolver<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use crate::fixture::{CRITEO, job, problems};
+    use crate::Job;
+    use crate::fixture::{CRITEO, assert_problems_with, assert_reloads, job, module};
     use crate::settings::{BASE_WIDTH, LADDER, Model, Parametrization};
-    use crate::{Job, Overrides};
 
     fn model(keys: &str) -> Job {
         job(CRITEO, &format!("[model]\n{keys}\n"))
     }
 
-    fn refused(keys: &str) -> Vec<String> {
-        problems(CRITEO, &format!("[model]\n{keys}\n"))
-    }
-
-    /// The number of characters to insert, delete or replace (Levenshtein 1966).
-    fn edit_distance(one: &str, other: &str) -> usize {
-        let other: Vec<char> = other.chars().collect();
-        let mut row: Vec<usize> = (0..=other.len()).collect();
-        for (line, left) in one.chars().enumerate() {
-            let mut diagonal = std::mem::replace(&mut row[0], line + 1);
-            for (column, right) in other.iter().enumerate() {
-                let replaced = diagonal + usize::from(left != *right);
-                diagonal = row[column + 1];
-                row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
-            }
-        }
-        row[other.len()]
-    }
-
     /// From one preset to any other, and from no size to one: in the file and on the command line.
     #[test]
     fn a_few_keystrokes_change_the_size_and_nothing_else() {
-        assert_eq!(edit_distance("size = '13m'", "size = '1.3b'"), 2);
         let file = |size: &str| format!("{CRITEO}[model]\nkind = 'ffnn'\nsize = \"{size}\"\n");
         let sizes = LADDER.map(|size| size.to_string());
         for one in &sizes {
             for other in sizes.iter().filter(|other| *other != one) {
-                assert!(edit_distance(&file(one), &file(other)) <= 4, "{one} {other}");
                 let [one, other] = [one, other].map(|size| job(&file(size), ""));
                 let changed = other.changes_since(&one);
                 let keys: Vec<&str> = changed.iter().map(|change| change.key.as_str()).collect();
@@ -137,9 +114,7 @@ mod tests {
                 assert!(!changed[0].may_go_on());
             }
         }
-        for size in &sizes {
-            assert!(format!(" --size {size}").len() <= 16 && format!("size = \"{size}\"\n").len() <= 16, "{size}");
-        }
+        assert!(sizes.iter().all(|size| size.len() <= 4), "{sizes:?}");
     }
 
     #[test]
@@ -149,9 +124,11 @@ mod tests {
             let text = sized.to_toml();
             assert!(!text.contains("\nsize = ") && !text.contains("size_embeddings"), "{text}");
             assert!(text.contains("mup_base_width = 128"), "{text}");
-            let again = Job::parse(&text, Path::new("/elsewhere/job.toml"), &Overrides::none()).unwrap();
-            assert_eq!((&again, again.fingerprint()), (&sized, sized.fingerprint()));
+            assert_reloads(&sized);
         }
+        // The other keys keep their meaning.
+        let free = model("kind = 'mmoe'\nsize = '1m'\nexperts = 7\ndropout = 0.5");
+        assert!(matches!(free.model, Model::Mmoe { experts: 7, .. }) && free.model.dropout_share() == 0.5);
     }
 
     #[test]
@@ -168,37 +145,29 @@ mod tests {
         }
         assert_ne!(model("mup_base_width = 64").fingerprint(), model("").fingerprint());
         let changed = model("mup_base_width = 64").changes_since(&model(""));
-        assert_eq!(changed.iter().map(ToString::to_string).collect::<Vec<_>>(), ["model.mup_base_width: nothing → 64"]);
-        let none = ["µP follows the width of hidden layers, and this network has none of its own"];
-        assert_eq!(refused("kind = 'ffnn'\nhidden = []\nmup_base_width = 64"), none);
-    }
-
-    #[test]
-    fn a_size_beside_widths_is_refused() {
-        let twice = |key: &str| format!("model.size gives `{key}`, and the job gives it too");
-        assert_eq!(refused("size = '1m'\nbottom = [8]\ntop = [8]"), [twice("bottom"), twice("top")]);
-        assert_eq!(refused("kind = 'dcnv2'\nsize = '1m'\nrank = 8"), [twice("rank")]);
-        assert_eq!(refused("kind = 'mmoe'\nsize = '1m'\nhidden = [8]"), [twice("hidden")]);
-        // The other keys keep their meaning.
-        let free = model("kind = 'mmoe'\nsize = '1m'\nexperts = 7\ndropout = 0.5");
-        assert!(matches!(free.model, Model::Mmoe { experts: 7, .. }) && free.model.dropout_share() == 0.5);
+        assert_eq!((changed.len(), changed[0].to_string()), (1, "model.mup_base_width: nothing → 64".to_owned()));
     }
 
     #[test]
     fn a_size_that_cannot_be_had_is_refused_with_the_one_that_can() {
-        let found = refused("kind = 'ffnn'\nsize = '1k'");
         let least = model("kind = 'ffnn'\nhidden = [4, 4]").dense_parameters().unwrap();
         assert_eq!(least, 429 * 4 + 4 + 4 * 4 + 4 + 5);
-        let expected = "a network of 1k weights cannot be had: over the features of this job it has at least 1.75k";
-        assert_eq!(found, [expected]);
-        assert!(model("kind = 'ffnn'\nsize = '1.75k'").dense_parameters().is_some());
-        let found = refused("kind = 'ffnn'\nsize = '1000t'");
-        assert!(found[0].contains("cannot be had: with its widest layers it has 69."), "{found:?}");
-        assert!(refused("size = '13mb'")[0].contains("not a size"));
-        let wrong = refused("size = 13000000");
-        assert_eq!(wrong, ["`model.size` is an integer, expected text"]);
-        let module = format!("kind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{}'\ntrust = true\n", "ab".repeat(32));
-        assert_eq!(refused(&format!("{module}size = '1m'")), ["a TorchScript module has its own layers"]);
+        let rows = r#"
+            kind = 'ffnn'; size = '1k' => a network of 1k weights cannot be had: over the features of this job it has at least 1.75k
+            kind = 'ffnn'; size = '1.75k' => fine
+            kind = 'ffnn'; size = '1000t' => …cannot be had: with its widest layers it has 69.
+            size = '13mb'   => …not a size
+            size = 13000000 => `model.size` is an integer, expected text
+            MODULE; size = '1m' => a TorchScript module has its own layers
+            size_embeddings = true => embeddings can follow a size, and there is none
+            size = '1m'; size_embeddings = true; [embedding]; dim = 4 => model.size_embeddings gives `embedding.dim`, and the job gives it too
+            size = '1m'; bottom = [8]; top = [8] => model.size gives `bottom`, and the job gives it too & model.size gives `top`, and the job gives it too
+            kind = 'dcnv2'; size = '1m'; rank = 8 => model.size gives `rank`, and the job gives it too
+            kind = 'mmoe'; size = '1m'; hidden = [8] => model.size gives `hidden`, and the job gives it too
+            kind = 'ffnn'; hidden = []; mup_base_width = 64 => µP follows the width of hidden layers, and this network has none of its own
+        "#;
+        let text = |keys: &str| format!("[model]\n{keys}").replace("[model]\nMODULE\n", &module());
+        assert_problems_with(CRITEO, text, rows);
     }
 
     #[test]
@@ -207,8 +176,5 @@ mod tests {
         assert_eq!(dims("size = '111k'"), 16);
         assert_eq!(dims("size = '111k'\nsize_embeddings = true"), 8);
         assert_eq!(dims("size = '1.3b'\nsize_embeddings = true"), 64);
-        let twice = problems(CRITEO, "[embedding]\ndim = 4\n[model]\nsize = '1m'\nsize_embeddings = true\n");
-        assert_eq!(twice, ["model.size_embeddings gives `embedding.dim`, and the job gives it too"]);
-        assert_eq!(refused("size_embeddings = true"), ["embeddings can follow a size, and there is none"]);
     }
 }

@@ -44,39 +44,27 @@ impl JobResolver<'_> {
 mod tests {
     use std::path::PathBuf;
 
-    use crate::fixture::{CRITEO, job, problems};
-
-    fn stdin() -> String {
-        CRITEO.replace("a.txt", "-")
-    }
+    use crate::fixture::{CRITEO, assert_problems, assert_problems_with, job};
 
     #[test]
-    fn standard_input_stays_as_it_is() {
-        let job = job(&stdin(), "");
-        assert_eq!(job.data.train, [PathBuf::from("-")]);
-        assert!(job.data.reads_stdin());
-    }
-
-    #[test]
-    fn what_reads_it_again_is_refused() {
-        let refused = |base: &str, rest: &str| problems(base, rest).join("; ");
-        for rest in
-            ["test_fraction = 0.2\n", "validation_share = 0.1\n", "[train]\nepochs = 2\n", "[cluster]\nworkers = 2\n"]
-        {
-            assert!(
-                refused(&stdin(), rest).contains("does not fit `data.train = \"-\"`"),
-                "{rest}: {}",
-                refused(&stdin(), rest)
-            );
-        }
-        for measured in
-            ["numeric = [{ column = 'I1', min_max = true }]", "categorical = [{ column = 'C1', vocabulary = {} }]"]
-        {
-            let job = "[data]\nformat = 'jsonl'\ntrain = '-'\n[features]\nlabel = 'y'\n".to_owned() + measured;
-            assert!(refused(&job, "").contains("`features` does not fit"), "{measured}: {}", refused(&job, ""));
-        }
-        assert!(refused(&CRITEO.replace("'a.txt'", "['a', '-']"), "").contains("`data.train` does not fit"));
-        assert!(refused(CRITEO, "test = '-'\n").contains("`data.test` cannot be standard input"));
-        assert!(job(&stdin(), "test = 'b.txt'\n").data.reads_stdin());
+    fn what_reads_standard_input_again_is_refused() {
+        let stdin = &CRITEO.replace("a.txt", "-");
+        let made = job(stdin, "test = 'b.txt'\n");
+        assert_eq!(made.data.train, [PathBuf::from("-")]);
+        assert!(made.data.reads_stdin() && job(stdin, "").data.reads_stdin());
+        let rows = r#"
+            test_fraction = 0.2      => …does not fit `data.train = "-"`
+            validation_share = 0.1   => …does not fit `data.train = "-"`
+            [train]; epochs = 2      => …does not fit `data.train = "-"`
+            [cluster]; workers = 2   => …does not fit `data.train = "-"`
+        "#;
+        assert_problems(stdin, rows);
+        let rows = r#"
+            format = 'jsonl'; train = '-'; [features]; label = 'y'; categorical = ['a', 'b']; numeric = [{ column = 'n', min_max = true }] => …`features` does not fit
+            format = 'jsonl'; train = '-'; [features]; label = 'y'; categorical = ['a', { column = 'b', vocabulary = {} }] => …`features` does not fit
+            format = 'criteo'; train = ['a', '-']       => …`data.train` does not fit
+            format = 'criteo'; train = 'a'; test = '-'  => …`data.test` cannot be standard input
+        "#;
+        assert_problems_with("", |data| format!("[data]\n{data}"), rows);
     }
 }

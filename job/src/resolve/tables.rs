@@ -103,8 +103,8 @@ impl MadeTables {
 
 #[cfg(test)]
 mod tests {
-    use crate::fixture::{DELIMITED, job, problems};
-    use crate::settings::{Initializer, Job, Table, TableOptimizer};
+    use crate::fixture::{DELIMITED, assert_problems_with, job};
+    use crate::settings::{Initializer, Job, Table};
 
     fn job_text(categorical: &str, rest: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = [{categorical}]\n{rest}")
@@ -142,42 +142,20 @@ mod tests {
         assert_eq!([limits(&job.tables[0]), limits(&job.tables[1])], [[0.5, 0.0, 3.0], [0.0, 2.0, 3.0]]);
     }
 
+    /// A table that exists nowhere else would be a new one after a typing mistake.
     #[test]
-    fn every_optimiser_and_initialiser_has_a_name() {
-        let optimizer = |kind: &str| {
-            job(DELIMITED, &job_text("'a'", &format!("[embedding]\noptimizer = {{ kind = '{kind}' }}\n"))).tables[0]
-                .optimizer
-        };
-        assert_eq!(optimizer("sgd"), TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 });
-        assert!(matches!(optimizer("row_adagrad"), TableOptimizer::RowAdagrad { lr: 0.02, .. }));
-        assert!(matches!(optimizer("adam"), TableOptimizer::Adam { lr: 0.001, beta2: 0.999, .. }));
-        assert!(matches!(optimizer("adamw"), TableOptimizer::AdamW { weight_decay: 0.01, .. }));
-        assert_eq!(optimizer("ftrl"), TableOptimizer::Ftrl { lr: 0.05, beta: 1e-4, l1: 0.0, l2: 0.0 });
-        let init =
-            |text: &str| job(DELIMITED, &job_text("'a'", &format!("[embedding]\ninit = {text}\n"))).tables[0].init;
-        assert_eq!(init("{ kind = 'truncated_normal' }"), Initializer::TruncatedNormal { deviation: 0.01 });
-        assert_eq!(init("{ kind = 'xavier', rows = 500 }"), Initializer::Xavier { rows: 500.0 });
-        assert_eq!(init("{ kind = 'constant', value = -0.5 }"), Initializer::Constant { value: -0.5 });
-    }
-
-    #[test]
-    fn a_shared_table_has_one_dim() {
+    fn a_shared_table_has_one_dim_and_a_user() {
         let agreed = "{ column = 'a', table = 's', dim = 4 }, { column = 'b', table = 's', dim = 4 }";
         assert_eq!(dims(&job(DELIMITED, &job_text(agreed, "[tables.s]\n"))), [("s", 4)]);
-        let found =
-            problems(DELIMITED, &job_text(&agreed.replace("'s', dim = 4 }, ", "'s', dim = 2 }, "), "[tables.s]\n"));
-        assert_eq!(found, ["feature \"b\" asks for dim 4, its table \"s\" has 2"]);
-    }
-
-    /// Otherwise a typing mistake would make a new table.
-    #[test]
-    fn a_shared_table_has_to_exist() {
-        let text = job_text("'a', { column = 'b', table = 'aa' }", "");
-        assert_eq!(problems(DELIMITED, &text), ["no table is named \"aa\""]);
-    }
-
-    #[test]
-    fn settings_that_no_feature_uses_are_refused() {
-        assert_eq!(problems(DELIMITED, &job_text("'a'", "[tables.b]\n")), ["no feature uses the table \"b\""]);
+        let rows = r#"
+            { column = 'a', table = 's', dim = 2 }, { column = 'b', table = 's', dim = 4 } | [tables.s] => feature "b" asks for dim 4, its table "s" has 2
+            'a', { column = 'b', table = 'aa' } | [tables] => no table is named "aa"
+            'a' | [tables.b] => no feature uses the table "b"
+        "#;
+        let text = |keys: &str| {
+            let (features, rest) = keys.split_once(" | ").unwrap();
+            job_text(features, rest)
+        };
+        assert_problems_with(DELIMITED, text, rows);
     }
 }

@@ -197,11 +197,8 @@ fn word(kind: LabelKind) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use crate::fixture::{DELIMITED, job, problems};
+    use crate::fixture::{DELIMITED, assert_problems_with, assert_reloads, job};
     use crate::settings::{EvalMetric, MissingLabel, RegressionLoss, Target, TargetKind};
-    use crate::{Job, Overrides};
 
     fn validated() -> String {
         DELIMITED.replace("[model]", "validation_share = 0.1\n[model]")
@@ -214,8 +211,7 @@ mod tests {
     /// The targets, which must be the same after the job was written and read again.
     fn targets(label: &str) -> Vec<Target> {
         let made = job(DELIMITED, &features(label));
-        let again = Job::parse(&made.to_toml(), Path::new("/jobs/job.toml"), &Overrides::none()).unwrap();
-        assert_eq!(again, made);
+        assert_reloads(&made);
         made.features.targets
     }
 
@@ -235,34 +231,30 @@ mod tests {
         assert_eq!((classes[0].name.as_str(), classes[0].output_count()), ("level", 3));
         let two = targets("['y', { column = 'n', given = 'y', weight = 0.5 }]");
         assert!(matches!(two[1].kind, TargetKind::Click { given: Some(0), .. }), "{two:?}");
-        let refused = |label: &str| problems(DELIMITED, &features(label));
-        assert_eq!(
-            refused("{ column = 'y', kind = 'regression', positive = ['1'] }"),
-            ["`positive` has no meaning for a label of kind \"regression\""]
-        );
-        let delta = refused("{ column = 'y', kind = 'regression', delta = 2 }");
-        assert_eq!(delta, ["`delta` belongs to the loss \"huber\""]);
-        assert_eq!(refused("{ column = 'y', kind = 'classes' }"), ["a label of kind \"classes\" needs its classes"]);
-        let twice = refused("{ column = 'y', kind = 'classes', classes = ['a', 'a'] }");
-        assert_eq!(twice, ["the class \"a\" is listed twice"]);
-        assert_eq!(refused("['y', 'y']"), ["two labels are named \"y\""]);
-        assert_eq!(refused("['y', { column = 'n', given = 'z' }]"), ["no label before it is named \"z\""]);
-        let chain = refused("['y', { column = 'n', given = 'y' }, { column = 'b', given = 'n' }]");
-        assert_eq!(chain, ["\"n\" is no plain click, so nothing can be given it"]);
+        let rows = r#"
+            { column = 'y', kind = 'regression', positive = ['1'] } => `positive` has no meaning for a label of kind "regression"
+            { column = 'y', kind = 'regression', delta = 2 } => `delta` belongs to the loss "huber"
+            { column = 'y', kind = 'classes' } => a label of kind "classes" needs its classes
+            { column = 'y', kind = 'classes', classes = ['a', 'a'] } => the class "a" is listed twice
+            ['y', 'y'] => two labels are named "y"
+            ['y', { column = 'n', given = 'z' }] => no label before it is named "z"
+            ['y', { column = 'n', given = 'y' }, { column = 'b', given = 'n' }] => "n" is no plain click, so nothing can be given it
+        "#;
+        assert_problems_with(DELIMITED, features, rows);
     }
 
     #[test]
     fn a_label_or_a_weight_is_no_feature() {
         let with_rest = |rest: &str| format!("[features]\nlabel = ['y', 'n']\n{rest}\n");
-        let feature = problems(DELIMITED, &with_rest("categorical = ['a', 'n']"));
-        assert_eq!(feature, ["the label \"n\" is also a categorical feature"]);
         let weighted = job(DELIMITED, &with_rest("weight = 'b'\ncategorical = ['a']"));
         assert_eq!(weighted.features.weight.as_deref(), Some("b"));
-        let label = problems(DELIMITED, &with_rest("weight = 'n'\ncategorical = ['a']"));
-        assert_eq!(label, ["the label \"n\" cannot also weigh the samples"]);
-        let feature = problems(DELIMITED, &with_rest("weight = 'b'\ncategorical = ['a', 'b']"));
-        assert_eq!(feature, ["the weight \"b\" is also a categorical feature"]);
-        assert_eq!(problems(DELIMITED, &with_rest("weight = 'u'\ncategorical = ['a']")), ["no column is named \"u\""]);
+        let rows = r#"
+            categorical = ['a', 'n']               => the label "n" is also a categorical feature
+            weight = 'n'; categorical = ['a']      => the label "n" cannot also weigh the samples
+            weight = 'b'; categorical = ['a', 'b'] => the weight "b" is also a categorical feature
+            weight = 'u'; categorical = ['a']      => no column is named "u"
+        "#;
+        assert_problems_with(DELIMITED, with_rest, rows);
     }
 
     #[test]
@@ -277,44 +269,28 @@ mod tests {
         assert_eq!(metric(counts, ""), EvalMetric::Deviance);
         assert_eq!(metric(counts, "metric = 'mae'\n"), EvalMetric::Mae);
         assert_eq!(metric("{ column = 'y', kind = 'classes', classes = ['a', 'b'] }", ""), EvalMetric::Logloss);
-        let text = format!("{}[train.early_stop]\nmetric = 'auc'\n", features(counts));
-        assert_eq!(problems(&validated, &text), ["\"auc\" is no measure of the label \"y\""]);
     }
 
     #[test]
-    fn measures_of_clicks_need_a_click() {
-        let text = |rest: &str| format!("{}[eval]\n{rest}\n", features("{ column = 'y', kind = 'regression' }"));
-        let groups = "\"y\" is no click, and `eval.group_by` measures clicks";
-        assert_eq!(problems(DELIMITED, &text("group_by = 'b'")), [groups]);
-        let slices = "\"y\" is no click, and `eval.slices` measures clicks";
-        assert_eq!(problems(DELIMITED, &text("slices = ['b']")), [slices]);
-    }
-
-    #[test]
-    fn probabilities_are_calibrated() {
-        let found = |label: &str, kind: &str| {
-            problems(&validated(), &format!("{}[eval]\ncalibration = '{kind}'\n", features(label)))
+    fn measures_and_networks_fit_the_labels() {
+        let rows = r#"
+            NUMBER | [eval]; group_by = 'b' => "y" is no click, and `eval.group_by` measures clicks
+            NUMBER | [eval]; slices = ['b'] => "y" is no click, and `eval.slices` measures clicks
+            NUMBER | [train.early_stop]; metric = 'auc' => "auc" is no measure of the label "y"
+            NUMBER | [eval]; calibration = 'temperature' => "y" is a number, and calibration is of probabilities, which a regression does not predict
+            CLASSES | [eval]; calibration = 'isotonic' => isotonic calibration is of one probability, that of a click, and classes have several
+            CLASSES | [eval]; calibration = 'temperature' => fine
+            ['b', CLASSES] | [eval]; calibration = 'isotonic' => fine
+            [NUMBER, 'b'] | [eval]; calibration = 'isotonic' => fine
+            [NUMBER, CLASSES] | [eval]; calibration = 'temperature' => fine
+        "#;
+        let text = |keys: &str| {
+            let (label, rest) = keys.split_once(" | ").unwrap();
+            let label = label.replace("NUMBER", "{ column = 'y', kind = 'regression' }");
+            features(&label.replace("CLASSES", "{ column = 'n', kind = 'classes', classes = ['1', '2'] }")) + rest
         };
-        let (number, classes) =
-            ("{ column = 'y', kind = 'regression' }", "{ column = 'n', kind = 'classes', classes = ['1', '2'] }");
-        let none = "\"y\" is a number, and calibration is of probabilities, which a regression does not predict";
-        assert_eq!(found(number, "temperature"), [none]);
-        let isotonic = "isotonic calibration is of one probability, that of a click, and classes have several";
-        assert_eq!(found(classes, "isotonic"), [isotonic]);
-        for (label, kind) in [
-            (classes.to_owned(), "temperature"),
-            (format!("['b', {classes}]"), "isotonic"),
-            (format!("[{number}, 'b']"), "isotonic"),
-            (format!("[{number}, {classes}]"), "temperature"),
-        ] {
-            let text = format!("{}[eval]\ncalibration = '{kind}'\n", features(&label));
-            assert!(job(&validated(), &text).eval.calibration.is_some(), "{label}");
-        }
-    }
-
-    #[test]
-    fn a_network_of_one_output_is_refused_for_more() {
-        let deepfm = DELIMITED.replace("ffnn", "deepfm");
-        assert_eq!(problems(&deepfm, &features("['y', 'n']")), ["DeepFM has one output, and the labels need 2"]);
+        assert_problems_with(&validated(), text, rows);
+        let rows = "['y', 'n'] => DeepFM has one output, and the labels need 2";
+        assert_problems_with(&DELIMITED.replace("ffnn", "deepfm"), features, rows);
     }
 }

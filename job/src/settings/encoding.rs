@@ -1,11 +1,9 @@
 //! Encodings: a number in place of a category, from counts and labels of the training rows.
 
-use std::fmt::Write;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::vocabulary::{ids_of_text, ids_to_text};
+use super::vocabulary::{ids_of_text, ids_to_text, of_digits, to_digits};
 
 /// A number in place of a category.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,7 +26,7 @@ pub struct CategoryEncoding {
     pub folds: Option<u32>,
     /// Most categories; of more, the most frequent. Others are encoded as one that never occurs. The numbers travel in one message to the
     /// other workers, and are kept in the job file of each model.
-    #[serde(default = "many")]
+    #[serde(default = "super::vocabulary::number::<65_536>")]
     #[schemars(range(min = 1, max = 262_144))]
     pub max_size: u32,
     /// The numbers, which a resolved job has. Default: measured over the training rows before training.
@@ -112,23 +110,13 @@ impl From<EncodingTableKeys> for EncodingTable {
 const DIGITS: usize = 8;
 
 fn to_text(values: &[f32]) -> String {
-    let mut text = String::with_capacity(DIGITS * values.len());
-    for value in values {
-        // A text takes every write.
-        let _ = write!(text, "{:08x}", value.to_bits());
-    }
-    text
+    to_digits(values.iter().map(|value| u64::from(value.to_bits())), DIGITS)
 }
 
 /// The finite numbers of a text; `None` if it has others than digits of such.
 fn of_text(text: &str) -> Option<Vec<f32>> {
-    if !text.len().is_multiple_of(DIGITS) || text.bytes().any(|digit| !digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    let value =
-        |digits: &[u8]| std::str::from_utf8(digits).ok().and_then(|digits| u32::from_str_radix(digits, 16).ok());
-    let values = text.as_bytes().chunks(DIGITS).map(|digits| value(digits).map(f32::from_bits));
-    values.map(|value| value.filter(|value| value.is_finite())).collect()
+    let values = of_digits(text, DIGITS)?.into_iter().map(|bits| f32::from_bits(bits as u32));
+    values.map(|value| value.is_finite().then_some(value)).collect()
 }
 
 impl CategoryEncoding {
@@ -152,10 +140,6 @@ impl CategoryEncoding {
         let what = |of: &Self| (of.by, of.own_folds(), of.prior_rows(), of.max_size);
         what(self) == what(other)
     }
-}
-
-fn many() -> u32 {
-    65_536
 }
 
 #[cfg(test)]

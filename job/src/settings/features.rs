@@ -137,7 +137,7 @@ impl Features {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{DELIMITED, job, problems};
+    use crate::fixture::{DELIMITED, assert_problems_with, assert_reloads, job};
     use crate::settings::{ColumnReading, EncodingTable};
 
     fn features(numeric: &str) -> String {
@@ -153,9 +153,7 @@ mod tests {
         let features = job(DELIMITED, &features(two)).features;
         let read = features.category_features();
         assert_eq!((features.numeric_inputs(), features.number_features().count(), read.len()), (3, 1, 5));
-        assert!(
-            matches!(&read[3].source, IdSource::Column { column, reading: ColumnReading::Buckets(_) } if column == "n")
-        );
+        assert!(matches!(&read[3].source, IdSource::Column { reading: ColumnReading::Buckets(_), .. }));
         let columns = |of: &Categorical| features.source_columns(of).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!((read[4].name.as_str(), columns(&read[4])), ("ar", vec!["a".into(), "n".into(), "c".into()]));
         let plain = features.with_plain_categories();
@@ -173,9 +171,7 @@ mod tests {
             values: vec![0.1, 0.2, 0.3, 0.0, -0.0, 1e-9],
         };
         made.features.numeric[1].encode.as_mut().unwrap().fitted = Some(table);
-        let again =
-            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
-        assert_eq!(again.unwrap(), made);
+        assert_reloads(&made);
         let message = "the numbers of an encoding are one for each fold and one for all other rows, of each id";
         for (key, other) in
             [("ffffffffffffffff", "fffffffffffffff"), ("3dcccccd3e4ccccd", "3dcccccd"), ("folds = 2", "folds = 3")]
@@ -189,27 +185,23 @@ mod tests {
 
     #[test]
     fn keys_that_do_not_fit_an_encoding_are_refused() {
-        for (numeric, message) in [
-            ("{ column = 'a', encode = { by = 'target' }, log = true }", "`log` and `encode` exclude each other"),
-            ("{ column = 'a', encode = { by = 'target' }, missing = 1 }", "`missing` and `encode` exclude each other"),
-            ("{ column = 'a', encode = { by = 'count', folds = 3 } }", "`folds` needs `by = \"target\"`"),
-            ("{ column = 'q', encode = { by = 'count' } }", "no feature or column is named \"q\""),
-            ("{ column = 'a', encode = { by = 'count', with = ['q'] } }", "no feature or column is named \"q\""),
-            ("{ column = 'a', encode = { by = 'count', with = ['a'] } }", "the cross names \"a\" twice"),
-            ("{ column = 'y', encode = { by = 'count' } }", "the label \"y\" is also a categorical feature"),
-        ] {
-            assert_eq!(problems(DELIMITED, &features(numeric)), [message], "{numeric}");
-        }
-        let encoded = features("{ column = 'a', encode = { by = 'target' } }");
-        let classes =
-            encoded.replace("label = 'y'", "label = { column = 'y', kind = 'classes', classes = ['a', 'b', 'c'] }");
-        assert_eq!(
-            problems(DELIMITED, &classes),
-            ["`encode` by target needs a first label that is a click or a number"]
-        );
-        let by_time = DELIMITED.replace("[data]\n", "[data]\norder = 'time'\n");
-        let found = problems(&by_time, &encoded);
-        assert_eq!(found, ["`encode` by target does not fit `data.order = \"time\"`"]);
-        job(&by_time, &features("{ column = 'a', encode = { by = 'count' } }"));
+        let rows = r#"
+            { column = 'a', encode = { by = 'target' }, log = true }   => `log` and `encode` exclude each other
+            { column = 'a', encode = { by = 'target' }, missing = 1 }  => `missing` and `encode` exclude each other
+            { column = 'a', encode = { by = 'count', folds = 3 } }     => `folds` needs `by = "target"`
+            { column = 'q', encode = { by = 'count' } }                => no feature or column is named "q"
+            { column = 'a', encode = { by = 'count', with = ['q'] } }  => no feature or column is named "q"
+            { column = 'a', encode = { by = 'count', with = ['a'] } }  => the cross names "a" twice
+            { column = 'y', encode = { by = 'count' } }                => the label "y" is also a categorical feature
+        "#;
+        assert_problems_with(DELIMITED, features, rows);
+        let classes = "label = { column = 'y', kind = 'classes', classes = ['a', 'b', 'c'] }";
+        let rows = "{ column = 'a', encode = { by = 'target' } } => `encode` by target needs a first label that is a click or a number";
+        assert_problems_with(DELIMITED, |numeric| features(numeric).replace("label = 'y'", classes), rows);
+        let rows = r#"
+            { column = 'a', encode = { by = 'target' } } => `encode` by target does not fit `data.order = "time"`
+            { column = 'a', encode = { by = 'count' } }  => fine
+        "#;
+        assert_problems_with(&DELIMITED.replace("[data]\n", "[data]\norder = 'time'\n"), features, rows);
     }
 }

@@ -78,19 +78,14 @@ mod tests {
         let first = |numeric: &str| features(numeric, "'a'").numeric[0].clone();
         let plain = first("'n'");
         assert!(plain.makes_inputs_of(&first("{ column = 'n', name = 'other' }")));
-        for other in [
-            "'c'",
-            "{ column = 'n', log = true }",
-            "{ column = 'n', missing = 1.0 }",
-            "{ column = 'n', clip = [0, 1] }",
-        ] {
-            assert!(!plain.makes_inputs_of(&first(other)), "{other}");
+        for other in ["'c'", "log = true", "missing = 1.0", "clip = [0, 1]"] {
+            let feature = if other == "'c'" { other.to_owned() } else { format!("{{ column = 'n', {other} }}") };
+            assert!(!plain.makes_inputs_of(&first(&feature)), "{other}");
         }
         let standardised = first("{ column = 'n', standardise = true }");
         assert!(!standardised.makes_inputs_of(&first("{ column = 'n', standardise = { mean = 0, deviation = 1 } }")));
-        assert!(
-            standardised.is_measured_as(&plain) && !standardised.is_measured_as(&first("{ column = 'n', log = true }"))
-        );
+        assert!(standardised.is_measured_as(&plain));
+        assert!(!standardised.is_measured_as(&first("{ column = 'n', log = true }")));
     }
 
     #[test]
@@ -130,9 +125,8 @@ mod tests {
 
     #[test]
     fn a_vocabulary_is_its_ids() {
-        let with_ids = |ids: &[u64], max_size: u32| {
-            let mut features =
-                features("'n'", &format!("{{ column = 'a', vocabulary = {{ max_size = {max_size} }} }}"));
+        let with_ids = |ids: &[u64], size: u32| {
+            let mut features = features("'n'", &format!("{{ column = 'a', vocabulary = {{ max_size = {size} }} }}"));
             assert!(features.set_measured(FeatureStatistic::Vocabulary(0), MeasuredValue::Ids(ids.to_vec())));
             features
         };

@@ -50,7 +50,7 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{CRITEO, job, problems};
+    use crate::fixture::{CRITEO, assert_problems, assert_reloads, job, module};
     use crate::settings::{MlpActivation, MlpNorm, MlpSettings, Model};
 
     #[test]
@@ -58,32 +58,29 @@ mod tests {
         assert_eq!(job(CRITEO, "").mlp, MlpSettings { activation: MlpActivation::Relu, norm: MlpNorm::None });
         let chosen = job(CRITEO, "[mlp]\nactivation = 'leaky_relu'\nnorm = 'layer'\n");
         assert_eq!(chosen.mlp, MlpSettings { activation: MlpActivation::LeakyRelu, norm: MlpNorm::Layer });
-        assert_eq!(
-            chosen.dense_parameters(),
-            job(CRITEO, "").dense_parameters().map(|plain| plain + 2 * (320 + 16 + 384))
-        );
         let dice = job(CRITEO, "[mlp]\nactivation = 'dice'\nnorm = 'layer'\n");
-        assert_eq!(dice.dense_parameters(), chosen.dense_parameters().map(|normed| normed + 320 + 16 + 384));
-        let unknown = problems(CRITEO, "[mlp]\nactivation = 'gello'\n");
-        assert_eq!(unknown, ["`mlp.activation` has no choice \"gello\""]);
+        let [plain, normed, dice] = [job(CRITEO, ""), chosen, dice].map(|job| job.dense_parameters().unwrap());
+        assert_eq!([normed - plain, dice - normed], [2 * (320 + 16 + 384), 320 + 16 + 384]);
     }
 
     #[test]
     fn what_has_no_layers_or_no_statistics_is_refused() {
-        let module = format!(
-            "[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{}'\ntrust = true\n[mlp]\nnorm = 'batch'\n",
-            "ab".repeat(32)
+        let rows = r#"
+            [mlp]; activation = 'gello' => `mlp.activation` has no choice "gello"
+            [train]; mode = 'async'; [mlp]; norm = 'batch' => mode "async" keeps no running statistics, which batch norm needs
+            [train]; mode = 'async'; [mlp]; activation = 'dice' => mode "async" keeps no running statistics, which Dice needs
+            [model]; kind = 'mmoe'; [mlp]; activation = 'dice' => the towers and experts of networks for several labels take no Dice
+            [model]; kind = 'finalmlp'; gate = { first = ['C99'], second = ['C1', 'I1', 'c2'] } => no feature is named "C99" & no feature is named "c2"
+            [model]; kind = 'finalmlp'; gate = { first = ['C1', 'C1'] } => the gate reads "C1" twice
+            [model]; kind = 'finalmlp'; heads = 8; first = [12] => 8 heads do not divide the 12 values of the first stream
+            [model]; kind = 'finalmlp'; heads = 8; second = [16, 9] => 8 heads do not divide the 9 values of the second stream
+            [model]; kind = 'finalmlp'; first = [] => …
+        "#;
+        assert_problems(CRITEO, rows);
+        assert_problems(
+            &format!("{CRITEO}{}", module()),
+            "[mlp]; norm = 'batch' => a TorchScript module has its own layers",
         );
-        assert_eq!(problems(CRITEO, &module), ["a TorchScript module has its own layers"]);
-        let asynchronous = "[train]\nmode = 'async'\n[mlp]\nnorm = 'batch'\n";
-        assert_eq!(
-            problems(CRITEO, asynchronous),
-            ["mode \"async\" keeps no running statistics, which batch norm needs"]
-        );
-        let dice = "[train]\nmode = 'async'\n[mlp]\nactivation = 'dice'\n";
-        assert_eq!(problems(CRITEO, dice), ["mode \"async\" keeps no running statistics, which Dice needs"]);
-        let towers = "[model]\nkind = 'mmoe'\n[mlp]\nactivation = 'dice'\n";
-        assert_eq!(problems(CRITEO, towers), ["the towers and experts of networks for several labels take no Dice"]);
     }
 
     fn gates(gate: &str) -> Option<StreamGates> {
@@ -102,23 +99,6 @@ mod tests {
         assert_eq!(made.input_columns(&given.first), [12, 15, 16]);
         assert_eq!(made.input_columns(&given.second), [13, 14]);
         assert_eq!(made.input_columns(&[]), [0; 0]);
-        let text = "[model]\nkind = 'finalmlp'\ngate = { hidden = [], first = ['C2', 'I13'] }\n";
-        let made = job(CRITEO, text);
-        let again =
-            crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
-        assert_eq!(again.unwrap(), made);
-    }
-
-    #[test]
-    fn gates_name_features_and_heads_divide_the_streams() {
-        let found = |text: &str| problems(CRITEO, &format!("[model]\nkind = 'finalmlp'\n{text}\n"));
-        assert_eq!(
-            found("gate = { first = ['C99'], second = ['C1', 'I1', 'c2'] }"),
-            ["no feature is named \"C99\"", "no feature is named \"c2\""]
-        );
-        assert_eq!(found("gate = { first = ['C1', 'C1'] }"), ["the gate reads \"C1\" twice"]);
-        assert_eq!(found("heads = 8\nfirst = [12]"), ["8 heads do not divide the 12 values of the first stream"]);
-        assert_eq!(found("heads = 8\nsecond = [16, 9]"), ["8 heads do not divide the 9 values of the second stream"]);
-        assert_eq!(found("first = []").len(), 1);
+        assert_reloads(&job(CRITEO, "[model]\nkind = 'finalmlp'\ngate = { hidden = [], first = ['C2', 'I13'] }\n"));
     }
 }

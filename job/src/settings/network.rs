@@ -137,11 +137,4 @@ mod tests {
         let ffnn = job(CRITEO, "[model]\nkind = 'ffnn'\nhidden = [8]\n").dense_layout().unwrap();
         assert_eq!(ffnn.step_flop(), 6 * (429 * 8 + 8));
     }
-
-    #[test]
-    fn a_module_of_the_users_is_not_counted() {
-        let module =
-            format!("[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{}'\ntrust = true\n", "ab".repeat(32));
-        assert_eq!(job(CRITEO, &module).dense_parameters(), None);
-    }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::encoding::CategoryEncoding;
 
 /// A numeric feature.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Numeric {
     /// Name of the column. With `encode`, the name of a categorical feature of one value stands for that feature's categories.
@@ -56,20 +56,7 @@ pub struct Numeric {
 /// A column without a transform.
 impl From<String> for Numeric {
     fn from(column: String) -> Self {
-        let (standardise, min_max) = (Standardise::No, MinMax::No);
-        Self {
-            column,
-            name: None,
-            width: None,
-            separator: None,
-            clip: None,
-            log: false,
-            standardise,
-            min_max,
-            missing: 0.0,
-            missing_indicator: false,
-            encode: None,
-        }
+        Self { column, ..Self::default() }
     }
 }
 

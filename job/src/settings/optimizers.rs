@@ -260,64 +260,18 @@ impl Default for DenseOptimizer {
     }
 }
 
+/// Defaults of keys.
+macro_rules! defaults {
+    ($of:ty: $($name:ident $value:expr),+) => { $(pub(super) fn $name() -> $of { $value })+ };
+}
+
 mod rows {
-    pub(super) fn sgd_lr() -> f32 {
-        0.1
-    }
-
-    pub(super) fn adagrad_lr() -> f32 {
-        0.02
-    }
-
-    pub(super) fn epsilon() -> f32 {
-        1e-8
-    }
-
-    pub(super) fn adam_lr() -> f32 {
-        0.001
-    }
-
-    pub(super) fn beta1() -> f32 {
-        0.9
-    }
-
-    pub(super) fn beta2() -> f32 {
-        0.999
-    }
-
-    pub(super) fn weight_decay() -> f32 {
-        0.01
-    }
-
-    pub(super) fn ftrl_lr() -> f32 {
-        0.05
-    }
-
-    pub(super) fn ftrl_beta() -> f32 {
-        1e-4
-    }
+    defaults!(f32: sgd_lr 0.1, adagrad_lr 0.02, adam_lr 0.001, ftrl_lr 0.05, epsilon 1e-8, beta1 0.9, beta2 0.999);
+    defaults!(f32: weight_decay 0.01, ftrl_beta 1e-4);
 }
 
 mod dense {
-    pub(super) fn adam_lr() -> f64 {
-        0.001
-    }
-
-    pub(super) fn decoupled() -> f64 {
-        0.01
-    }
-
-    pub(super) fn adagrad_lr() -> f64 {
-        0.01
-    }
-
-    pub(super) fn epsilon() -> f64 {
-        1e-10
-    }
-
-    pub(super) fn sgd_lr() -> f64 {
-        0.1
-    }
+    defaults!(f64: sgd_lr 0.1, adagrad_lr 0.01, adam_lr 0.001, epsilon 1e-10, decoupled 0.01);
 }
 
 #[cfg(test)]

@@ -89,10 +89,7 @@ mod tests {
     fn a_long_cell_is_cut_at_one_end_and_a_short_one_is_padded_at_one_side() {
         let sequence = |keep, pad| Sequence { length: 3, keep, pad };
         let (last, first) = (sequence(KeptEnd::Last, PadSide::Left), sequence(KeptEnd::First, PadSide::Right));
-        assert_eq!(
-            [last.kept_range(5), last.kept_range(3), last.kept_range(1), last.kept_range(0)],
-            [2..5, 0..3, 0..1, 0..0]
-        );
+        assert_eq!([5, 3, 1, 0].map(|values| last.kept_range(values)), [2..5, 0..3, 0..1, 0..0]);
         assert_eq!([first.kept_range(5), first.kept_range(2)], [0..3, 0..2]);
         assert_eq!([last.first_position(3), last.first_position(1), last.first_position(0)], [0, 2, 3]);
         assert_eq!([first.first_position(3), first.first_position(1)], [0, 0]);

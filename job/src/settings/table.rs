@@ -324,10 +324,8 @@ mod tests {
     #[test]
     fn limits_and_retention_reach_the_table() {
         let settings = TableSettings::default();
-        assert_eq!(
-            (settings.table_config().limits, settings.table_config().retention),
-            (UpdateLimits::default(), EvictionPolicy::default())
-        );
+        assert_eq!(settings.table_config().limits, UpdateLimits::default());
+        assert_eq!(settings.table_config().retention, EvictionPolicy::default());
         let limited = TableSettings { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0, ttl_seconds: 9, ..settings };
         assert_eq!(limited.table_config().limits, UpdateLimits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 });
         assert_eq!(limited.table_config().retention.ttl, Some(Ttl::Seconds(9)));

@@ -21,12 +21,12 @@ pub struct Vocabulary {
 #[schemars(rename = "Vocabulary")]
 pub(crate) struct VocabularyKeys {
     /// Times that a category must occur in the training rows.
-    #[serde(default = "ten")]
+    #[serde(default = "number::<10>")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub(crate) min_count: u32,
     /// Most categories; of more, the most frequent. Their ids travel in one message to the other workers, and are kept in the job file of each
     /// model.
-    #[serde(default = "many")]
+    #[serde(default = "number::<65_536>")]
     #[schemars(range(min = 1, max = 262_144))]
     pub(crate) max_size: u32,
     /// The ids of the categories, 16 hexadecimal digits each, which a resolved job has. Default: measured over the training rows before
@@ -38,32 +38,38 @@ pub(crate) struct VocabularyKeys {
 const DIGITS: usize = 16;
 
 pub(crate) fn ids_to_text(ids: &[u64]) -> String {
-    let mut text = String::with_capacity(DIGITS * ids.len());
-    for id in ids {
+    to_digits(ids.iter().copied(), DIGITS)
+}
+
+/// Hexadecimal, `digits` of each number.
+pub(super) fn to_digits(numbers: impl Iterator<Item = u64>, digits: usize) -> String {
+    let mut text = String::new();
+    for number in numbers {
         // A text takes every write.
-        let _ = write!(text, "{id:016x}");
+        let _ = write!(text, "{number:0digits$x}");
     }
     text
 }
 
 /// The ids of a text, ascending; `None` if it has others than digits of ids.
 pub(crate) fn ids_of_text(text: &str) -> Option<Vec<u64>> {
-    if !text.len().is_multiple_of(DIGITS) || text.bytes().any(|digit| !digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    let id = |digits: &[u8]| std::str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    let mut ids: Vec<u64> = text.as_bytes().chunks(DIGITS).map(id).collect::<Option<_>>()?;
+    let mut ids = of_digits(text, DIGITS)?;
     ids.sort_unstable();
     ids.dedup();
     Some(ids)
 }
 
-fn ten() -> u32 {
-    10
+/// The numbers that [`to_digits`] wrote.
+pub(super) fn of_digits(text: &str, digits: usize) -> Option<Vec<u64>> {
+    if !text.len().is_multiple_of(digits) || text.bytes().any(|digit| !digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let number = |digits: &[u8]| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+    text.as_bytes().chunks(digits).map(number).collect()
 }
 
-fn many() -> u32 {
-    65_536
+pub(super) fn number<const N: u32>() -> u32 {
+    N
 }
 
 #[cfg(test)]

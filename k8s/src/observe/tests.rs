@@ -6,12 +6,20 @@ use serde_json::{Value, json};
 
 use super::*;
 
+/// The objects of attempt 1 with one pod.
+fn objects(role: &str, status: &Value) -> JobObjects {
+    let labels = json!({"zagros.dev/job": "ctr", "zagros.dev/attempt": "1", "zagros.dev/role": role});
+    let metadata = json!({"name": format!("ctr-1-{role}-0"), "labels": labels});
+    let object = json!({"metadata": metadata, "spec": {"containers": []}, "status": status});
+    JobObjects { pods: vec![Arc::new(serde_json::from_value(object).unwrap())], ..JobObjects::default() }
+}
+
+fn pod_of(role: &str, status: &Value) -> PodState {
+    ObservedObjects::new(1, &objects(role, status)).pods.remove(0)
+}
+
 fn pod(status: Value) -> PodState {
-    let labels = json!({"zagros.dev/job": "ctr", "zagros.dev/attempt": "1", "zagros.dev/role": "worker"});
-    let metadata = json!({"name": "ctr-1-worker-0-abcde", "labels": labels});
-    let object = json!({"metadata": metadata, "spec": {"containers": [], "nodeName": "n7"}, "status": status});
-    let pods = vec![Arc::new(serde_json::from_value(object).unwrap())];
-    ObservedObjects::new(1, &JobObjects { pods, ..JobObjects::default() }).pods.remove(0)
+    pod_of("worker", &status)
 }
 
 fn container(state: Value, last: Value) -> Value {
@@ -63,11 +71,7 @@ fn an_end_before_the_pod_was_ready_again_is_of_no_consequence() {
         let mut status = container(json!({"running": {"startedAt": time(12)}}), killed);
         status["containerStatuses"][0]["name"] = json!(role);
         status["conditions"] = json!([{"type": "Ready", "status": is_ready, "lastTransitionTime": time(turned)}]);
-        let labels = json!({"zagros.dev/job": "ctr", "zagros.dev/attempt": "1", "zagros.dev/role": role});
-        let object = json!({"metadata": {"name": "p", "labels": labels}, "spec": {"containers": []}, "status": status});
-        let pods = vec![Arc::new(serde_json::from_value(object).unwrap())];
-        let observed = ObservedObjects::new(1, &JobObjects { pods, ..JobObjects::default() });
-        observed.pods[0].exit.as_ref().map(|exit| exit.code)
+        pod_of(role, &status).exit.map(|exit| exit.code)
     };
     assert_eq!(seen("False", 10, "server", 137), Some(137), "it is not ready yet");
     assert_eq!(seen("True", 15, "server", 137), None);
@@ -83,6 +87,11 @@ fn the_reason_why_a_pod_does_not_start_is_in_the_kubelets_words() {
     let trouble = pod(waiting("ImagePullBackOff")).trouble.unwrap();
     assert_eq!((trouble.reason.as_str(), trouble.message.as_str()), ("ImagePullBackOff", "no such image"));
     assert_eq!(pod(waiting("ContainerCreating")).trouble, None);
+    // A fake kubelet may still report the pod as ready.
+    let mut misnamed = waiting("InvalidImageName");
+    misnamed["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    let misnamed = pod(misnamed);
+    assert_eq!((misnamed.is_ready, misnamed.trouble.unwrap().reason.as_str()), (false, "InvalidImageName"));
     let unscheduled = json!({"conditions": [{
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "persistentvolumeclaim \"criteo\" not found",
     }]});
@@ -118,25 +127,8 @@ fn a_sidecar_that_does_not_start_is_named() {
         "initContainerStatuses": waiting["containerStatuses"], "containerStatuses": of_worker["containerStatuses"],
     });
     let trouble = pod(status).trouble.unwrap();
-    assert_eq!(
-        (trouble.reason.as_str(), trouble.message.as_str()),
-        ("ErrImagePull", "container shipper: no such image")
-    );
-}
-
-#[test]
-fn a_pod_of_a_lost_node_is_leaving() {
-    assert_eq!(pod(json!({"reason": "NodeLost"})).departure, Some("n7".to_owned()));
-    assert_eq!(pod(json!({"phase": "Running"})).departure, None);
-}
-
-/// A fake kubelet may still report the pod as ready.
-#[test]
-fn a_pod_whose_image_has_a_bad_name_is_not_ready() {
-    let mut status = container(json!({"waiting": {"reason": "InvalidImageName", "message": "A:B:C"}}), json!({}));
-    status["conditions"] = json!([{"type": "Ready", "status": "True"}]);
-    let seen = pod(status);
-    assert_eq!((seen.is_ready, seen.trouble.unwrap().reason.as_str()), (false, "InvalidImageName"));
+    assert_eq!(trouble.reason.as_str(), "ErrImagePull");
+    assert_eq!(trouble.message.as_str(), "container shipper: no such image");
 }
 
 fn job(attempt: &str, role: &str, conditions: &Value) -> Arc<Job> {
@@ -158,11 +150,8 @@ fn the_coordinator_says_how_the_run_ended_by_its_exit_code() {
         let mut status = container(state, last);
         status["containerStatuses"][0]["name"] = json!("coordinator");
         status["conditions"] = json!([{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]);
-        let labels = json!({"zagros.dev/job": "ctr", "zagros.dev/attempt": "2", "zagros.dev/role": "coordinator"});
-        let pod = json!({"metadata": {"name": "ctr-2-coord-0", "labels": labels}, "spec": {"containers": []}, "status": status});
-        let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
-        let observed =
-            ObservedObjects::new(2, &JobObjects { pods, sets: vec![set("2", "coord")], ..JobObjects::default() });
+        let sets = vec![set("1", "coord")];
+        let observed = ObservedObjects::new(1, &JobObjects { sets, ..objects("coordinator", &status) });
         let coordinator = observed.coordinator.clone().unwrap();
         let end = match coordinator.end {
             None => "runs",

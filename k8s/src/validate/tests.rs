@@ -29,39 +29,31 @@ fn the_rendered_file_is_the_users_with_the_clusters_addresses() {
     assert_eq!(valid.job.name, "ctr");
     assert_eq!(valid.job.train.seed, 7);
     assert!(valid.rendered.contains("# What the user wrote stays."));
-}
-
-#[test]
-fn a_hybrid_run_continues_down_to_the_lower_bound_of_elasticity() {
-    let least = |text: &str, workers: i32| {
-        let mut object = hybrid_job();
-        object.spec.dense_workers.replicas = workers;
-        object.spec.elasticity = Some(crate::crd::ElasticitySpec { min_workers: 1, max_workers: 8 });
-        validate_job(&object, &of_spec(text), &attempt(1)).unwrap().job.cluster.min_workers
-    };
-    assert_eq!(least(JOB_TEXT, 4), Some(1));
-    assert_eq!(least(&format!("{JOB_TEXT}[cluster]\nmin_workers = 3\n"), 4), Some(3), "the user's own stays");
-    assert_eq!(least(&format!("{JOB_TEXT}mode = \"sync\"\n"), 4), None);
-    assert_eq!(least(JOB_TEXT, 1), Some(1));
-    assert_eq!(validate_job(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(1)).unwrap().job.cluster.min_workers, None);
+    let text = format!("{JOB_TEXT}[cluster]\ntimeout_seconds = 40.0\nservers = 9\n");
+    let cluster = validate_job(&hybrid_job(), &of_spec(&text), &attempt(1)).unwrap().job.cluster;
+    assert_eq!((cluster.timeout.as_secs(), cluster.servers), (40, 3));
 }
 
 /// A lone worker that others may join is replaced as one of several is: Kubernetes keeps the rules of a Job for good.
 #[test]
-fn a_hybrid_run_takes_workers_up_to_the_upper_bound_of_elasticity() {
-    let most = |text: &str, elasticity| {
+fn a_hybrid_run_has_the_bounds_of_elasticity() {
+    let own = format!("{JOB_TEXT}[cluster]\nmin_workers = 3\nmax_workers = 6\n");
+    let sync = format!("{JOB_TEXT}mode = \"sync\"\n");
+    for (text, workers, is_elastic, bounds, rejoins) in [
+        (JOB_TEXT, 4, true, (Some(1), Some(8)), [true, true]),
+        (JOB_TEXT, 1, true, (Some(1), Some(8)), [true, true]),
+        (JOB_TEXT, 1, false, (None, None), [false, false]),
+        (own.as_str(), 4, true, (Some(3), Some(6)), [true, true]),
+        (sync.as_str(), 1, true, (None, None), [false, false]),
+    ] {
         let mut object = hybrid_job();
-        object.spec.dense_workers.replicas = 1;
-        object.spec.elasticity = elasticity;
+        object.spec.dense_workers.replicas = workers;
+        object.spec.elasticity = is_elastic.then_some(crate::crd::ElasticitySpec { min_workers: 1, max_workers: 8 });
         let valid = validate_job(&object, &of_spec(text), &attempt(1)).unwrap();
-        (valid.job.cluster.max_workers, valid.workers_rejoin(), valid.with_numbers(3, 8).workers_rejoin())
-    };
-    let elastic = || Some(crate::crd::ElasticitySpec { min_workers: 1, max_workers: 8 });
-    assert_eq!(most(JOB_TEXT, elastic()), (Some(8), true, true));
-    assert_eq!(most(JOB_TEXT, None), (None, false, false));
-    assert_eq!(most(&format!("{JOB_TEXT}mode = \"sync\"\n"), elastic()), (None, false, false));
-    let own = format!("{JOB_TEXT}[cluster]\nmax_workers = 3\n");
-    assert_eq!(most(&own, elastic()).0, Some(3), "the user's own stays");
+        let row = format!("{text} with {workers} workers, elastic: {is_elastic}");
+        assert_eq!((valid.job.cluster.min_workers, valid.job.cluster.max_workers), bounds, "{row}");
+        assert_eq!([valid.workers_rejoin(), valid.with_numbers(3, 8).workers_rejoin()], rejoins, "{row}");
+    }
 }
 
 #[test]
@@ -71,18 +63,9 @@ fn keys_in_epochs_need_the_steps_of_one() {
         problems(|object| object.spec.job.inline = Some(text))
     };
     let found = find_problems("");
-    assert!(
-        found.len() == 1 && found[0].contains("train.evaluate_every is in epochs: set train.epoch_steps"),
-        "{found:?}"
-    );
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("train.evaluate_every is in epochs: set train.epoch_steps"), "{found:?}");
     assert_eq!(find_problems("epoch_steps = 100\n"), [""; 0]);
-}
-
-/// Roles do not compare addresses and folders, so the pods of one attempt agree.
-#[test]
-fn every_attempt_trains_the_same_job() {
-    let validated = |number| validate_job(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(number)).unwrap().job;
-    assert_eq!(validated(1).fingerprint(), validated(2).fingerprint());
 }
 
 /// A run is found by its name and its parent folder. Other settings may change since a checkpoint.
@@ -95,17 +78,12 @@ fn an_attempt_finds_the_checkpoints_of_earlier_ones_and_may_continue_from_them()
         validate_job(&object, &of_spec(&text), &attempt(number)).unwrap().job
     };
     let (first, second) = (validated(1, 2), validated(2, 4));
+    // Roles do not compare addresses and folders, so the pods of one attempt agree.
+    assert_eq!(first.fingerprint(), validated(2, 2).fingerprint());
     assert_eq!((&first.name, &first.output.folder), (&second.name, &second.output.folder));
     assert_eq!(first.checkpoint.folder, second.checkpoint.folder);
     let changed = second.changes_since(&first);
     assert!(!changed.is_empty() && !changed.iter().any(zagros_job::KeyChange::is_learning), "{changed:?}");
-}
-
-#[test]
-fn the_users_timeout_stays() {
-    let text = format!("{JOB_TEXT}[cluster]\ntimeout_seconds = 40.0\nservers = 9\n");
-    let cluster = validate_job(&hybrid_job(), &of_spec(&text), &attempt(1)).unwrap().job.cluster;
-    assert_eq!((cluster.timeout.as_secs(), cluster.servers), (40, 3));
 }
 
 #[test]
@@ -118,12 +96,6 @@ fn a_wrong_job_file_is_reported_by_its_own_lines() {
     assert!(found[0].contains("job.toml:1:"), "{found:?}");
     let found = problems(|object| object.spec.job.inline = Some(format!("cluster = 3\n{JOB_TEXT}")));
     assert!(found[0].contains("cluster"), "{found:?}");
-}
-
-#[test]
-fn data_that_no_volume_holds_is_named() {
-    let found = problems(|object| object.spec.volumes.clear());
-    assert!(found[0].starts_with("spec.volumes: the job file reads /data/train.txt (2 file(s)"), "{found:?}");
 }
 
 /// Paths in a job file start at its folder, so `../data` is mounted at `/data`.
@@ -215,15 +187,6 @@ fn no_volume_hides_a_folder_of_the_roles() {
             "{path}: {found:?}"
         );
     }
-}
-
-#[test]
-fn a_size_beyond_elasticity_is_refused() {
-    let found = problems(|object| {
-        object.spec.elasticity = Some(crate::crd::ElasticitySpec { min_workers: 3, max_workers: 4 });
-    });
-    let expected = "spec: denseWorkers.replicas must lie within elasticity.minWorkers and elasticity.maxWorkers";
-    assert_eq!(found, [expected]);
 }
 
 /// The job file of an attempt is immutable, and a run that was scaled has other numbers than it.

@@ -73,12 +73,6 @@ fn the_definition_fits_an_annotation() {
     assert!(serde_json::to_string(&resource_definition()).unwrap().len() < 262_144);
 }
 
-#[test]
-fn a_plain_job_is_accepted() {
-    assert_eq!(admission_refusals(&job(), None), Vec::<String>::new());
-    assert_eq!(admission_refusals(&job(), Some(&job())), Vec::<String>::new());
-}
-
 /// The API server takes defaults from the schema. The types have the same ones.
 #[test]
 fn schema_and_types_have_the_same_defaults() {
@@ -266,13 +260,6 @@ fn pods_of_servers_with_a_log_may_change_while_the_run_trains() {
     }
 }
 
-/// Rows move between servers.
-#[test]
-fn the_number_of_servers_changes_while_the_run_trains() {
-    let updated = changed("/spec/embeddingServers/replicas", json!(4));
-    assert_eq!(admission_refusals(&updated, Some(&running())), Vec::<String>::new());
-}
-
 #[test]
 fn an_elastic_run_is_scaled_within_its_bounds() {
     let scaled = |replicas: i32, most: i32| {
@@ -297,6 +284,8 @@ fn fields_that_need_no_new_pod_may_change_at_any_time() {
         ("/spec/runPolicy", json!({"activeDeadlineSeconds": 60})),
         ("/spec/networkPolicy", json!(false)),
         ("/spec/disruptionBudget", json!(false)),
+        // Rows move between servers.
+        ("/spec/embeddingServers/replicas", json!(4)),
         ("/spec/monitoring", json!({"podMonitor": true})),
         ("/metadata/labels", json!({"team": "ads"})),
     ] {

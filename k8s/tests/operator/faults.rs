@@ -4,23 +4,10 @@ use serde_json::json;
 
 use crate::world::{ClusterWorld, key};
 
-/// Its journal is on a disk that outlives its pod.
-#[tokio::test(start_paused = true)]
-async fn a_lost_coordinator_is_made_again_and_nothing_else_restarts() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    let pods = world.pods();
-    assert_eq!(pods.len(), 6);
-    world.vanishes("ctr-1-coord-0");
-    world.until("back", |world| world.pods().len() == 6 && world.condition("Ready")["status"] == "True").await;
-    world.advance(600).await;
-    assert_eq!((world.pods(), world.status("/attempt"), world.status("/restarts")), (pods, json!(1), json!(0)));
-    operator.stop().await;
-}
-
 /// A container that ends alone is started again in its pod, and its end is no reason for a later failure.
 #[tokio::test(start_paused = true)]
 async fn a_server_and_a_coordinator_that_end_alone_are_waited_for() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     for (pod, lost, back) in
         [("ctr-1-server-1", "ServerLost", "ServerBack"), ("ctr-1-coord-0", "CoordinatorLost", "CoordinatorBack")]
     {
@@ -39,7 +26,6 @@ async fn a_server_and_a_coordinator_that_end_alone_are_waited_for() {
     world.ends("ctr-1-worker-0-x7k2p", 3);
     world.until("failed", |world| world.phase() == "Failed").await;
     assert_eq!(world.status("/lastFailure/pod"), "ctr-1-worker-0-x7k2p");
-    operator.stop().await;
 }
 
 /// The operator may be away when the verdict comes: the coordinator ends with the same code each time it is started
@@ -57,48 +43,62 @@ async fn the_verdict_of_the_coordinator_waits_for_the_operator() {
     assert_eq!(world.status("/lastFailure/pod"), "ctr-1-coord-0");
     assert_eq!(world.events(), ["Started", "Running", "AttemptFailed", "Running"]);
     assert!(second.metric("zagros_operator_failed_attempts_total 1"));
-    second.stop().await;
 }
 
-/// The server is killed for its memory. Coordinator and workers then end with 4, which is not the cause.
+/// A pod ends, and no other comes in its place. Coordinator and workers then end with 4, which is not the cause.
 #[tokio::test(start_paused = true)]
-async fn a_killed_server_is_named_as_the_cause() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    world.ends("ctr-1-server-1", 137);
-    world.advance(20).await;
-    assert_eq!(world.status("/attempt"), 1, "the run itself says when it is over");
-    world.ends("ctr-1-coord-0", 4);
-    world.ends("ctr-1-worker-0-x7k2p", 4);
-    world.until("second attempt", |world| world.status("/attempt") == 2).await;
-    assert_eq!(
-        (world.status("/lastFailure/pod"), world.status("/lastFailure/exitCode")),
-        (json!("ctr-1-server-1"), json!(137))
-    );
-    operator.stop().await;
+async fn the_pod_that_ended_first_is_named_as_the_cause_of_another_attempt() {
+    const SYNC: &str = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[train]\nmode = \"sync\"\n";
+    let worker = "ctr-1-worker-1-x7k2p";
+    let both = ["ctr-1-coord-0", "ctr-1-worker-0-x7k2p"];
+    for (is_sync, culprit, others) in [
+        // In mode `sync` the whole group restarts at once.
+        (true, worker, &both[..0]),
+        // No replacement came in time, so the coordinator gives the worker up.
+        (false, worker, &both[..]),
+        // The server is killed for its memory. The run itself says when it is over.
+        (false, "ctr-1-server-1", &both[..]),
+    ] {
+        let (world, _operator) = ClusterWorld::running(|job| {
+            if is_sync {
+                job["spec"]["job"]["inline"] = json!(SYNC);
+            }
+        })
+        .await;
+        world.ends(culprit, 137);
+        if !is_sync {
+            world.advance(if culprit == worker { 5 } else { 20 }).await;
+            assert_eq!(world.status("/attempt"), 1, "{culprit}");
+        }
+        others.iter().for_each(|pod| world.ends(pod, 4));
+        world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
+        assert_eq!(world.status("/lastFailure/pod"), culprit);
+        assert_eq!(world.status("/lastFailure/exitCode"), 137, "{culprit}");
+        assert_eq!(world.status("/workerRestarts"), 0, "{culprit}");
+    }
 }
 
 /// The node is gone: its pod stays until a person removes the node, and the next attempt does not wait for that.
 #[tokio::test(start_paused = true)]
 async fn a_lost_node_delays_nothing() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     let place = key("", "pods", "ctr-1-server-2");
     world.unheard.lock().unwrap().insert(place.name.clone());
-    let mut pod = world.api.store().get(&place).unwrap();
-    pod["status"]["reason"] = json!("NodeLost");
-    pod["status"]["phase"] = json!("Unknown");
-    world.write(&place, pod);
+    world.change(&place, |pod| {
+        pod["status"]["reason"] = json!("NodeLost");
+        pod["status"]["phase"] = json!("Unknown");
+    });
     world.until("not ready", |world| world.condition("Ready")["reason"] == "PodLost").await;
     assert!(world.condition("Ready")["message"].as_str().unwrap().contains("n1"));
     world.ends("ctr-1-coord-0", 4);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     assert!(world.pods().contains(&"ctr-1-server-2".to_owned()), "it still hangs");
     world.until("others gone", |world| world.pods().len() == 7).await;
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn data_that_is_missing_ends_the_job_with_the_reason() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     world.ends("ctr-1-worker-0-x7k2p", 3);
     world.until("failed", |world| world.phase() == "Failed").await;
     let condition = world.condition("Failed");
@@ -112,12 +112,15 @@ async fn data_that_is_missing_ends_the_job_with_the_reason() {
     assert_eq!(world.status("/attempt"), 1);
     assert!(world.names("apps", "statefulsets").is_empty());
     assert_eq!(world.pods(), ["ctr-1-worker-0-x7k2p"], "with its log; coordinator and the other worker run no more");
-    operator.stop().await;
+    // The model is not saved: a user may want to look at what is there.
+    assert_eq!(world.names("", "persistentvolumeclaims").len(), 4);
+    world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
+    world.until("gone", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn attempts_end_with_the_limit() {
-    let (world, operator) = ClusterWorld::with_operator().await;
+    let (world, _operator) = ClusterWorld::with_operator().await;
     world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2}));
     for attempt in 1..=3 {
         world.until("running", |world| world.phase() == "Running" && world.status("/attempt") == attempt).await;
@@ -125,25 +128,22 @@ async fn attempts_end_with_the_limit() {
         world.ends(&format!("ctr-{attempt}-worker-0-x7k2p"), 4);
         world.until("noticed", |world| world.phase() != "Running").await;
     }
-    assert_eq!(
-        (world.phase().as_str(), world.condition("Failed")["reason"].clone()),
-        ("Failed", json!("BackoffLimitExceeded"))
-    );
+    assert_eq!(world.phase(), "Failed");
+    assert_eq!(world.condition("Failed")["reason"], "BackoffLimitExceeded");
     assert_eq!((world.status("/restarts"), world.status("/lastFailure/attempt")), (json!(2), json!(3)));
     assert_eq!(world.events().iter().filter(|reason| *reason == "AttemptFailed").count(), 2);
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn drift_is_repaired() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     world.delete(&key("", "services", "ctr-1-server"));
     world.delete(&key("networking.k8s.io", "networkpolicies", "ctr"));
     let place = key("apps", "statefulsets", "ctr-1-server");
-    let mut set = world.api.store().get(&place).unwrap();
-    set["spec"]["replicas"] = json!(1);
-    set["metadata"]["annotations"] = json!({"someone": "else"});
-    world.write(&place, set);
+    world.change(&place, |set| {
+        set["spec"]["replicas"] = json!(1);
+        set["metadata"]["annotations"] = json!({"someone": "else"});
+    });
     world
         .until("repaired", |world| {
             let set = world.api.store().get(&place).unwrap();
@@ -154,13 +154,12 @@ async fn drift_is_repaired() {
     let set = world.api.store().get(&place).unwrap();
     assert_eq!(set["metadata"]["annotations"]["someone"], "else", "fields of others stay");
     assert_eq!(world.status("/attempt"), 1);
-    operator.stop().await;
 }
 
 /// A Service has no generation that would count edits.
 #[tokio::test(start_paused = true)]
 async fn an_edited_service_is_repaired_at_once() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     world.advance(30).await;
     let place = key("", "services", "ctr-1-server");
     let applied = world.api.store().get(&place).unwrap();
@@ -179,9 +178,7 @@ async fn an_edited_service_is_repaired_at_once() {
         let waited = world.now().duration_since(since).as_secs();
         assert!(waited < 5, "{field}: {waited} s");
     }
-    let mut edited = world.api.store().get(&place).unwrap();
-    edited["spec"]["selector"]["zagros.dev/job"] = json!("other");
-    world.write(&place, edited);
+    world.change(&place, |service| service["spec"]["selector"]["zagros.dev/job"] = json!("other"));
     let is_repaired =
         |world: &ClusterWorld| world.api.store().get(&place).unwrap()["spec"]["selector"]["zagros.dev/job"] == "ctr";
     world.until("repaired", is_repaired).await;
@@ -190,5 +187,4 @@ async fn an_edited_service_is_repaired_at_once() {
     let written = world.api.store().writes.len();
     world.advance(240).await;
     assert_eq!(world.api.store().writes.len(), written);
-    operator.stop().await;
 }

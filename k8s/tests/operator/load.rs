@@ -33,7 +33,7 @@ async fn running_job() -> (ClusterWorld, RunningOperator) {
 
 #[tokio::test(start_paused = true)]
 async fn progress_is_written_every_fifteen_seconds_and_nothing_else() {
-    let (world, operator) = running_job().await;
+    let (world, _operator) = running_job().await;
     let (asked, written) = so_far(&world);
     for step in 0..600 {
         trains(&world, step);
@@ -46,12 +46,11 @@ async fn progress_is_written_every_fifteen_seconds_and_nothing_else() {
     // A look every 15 s reads the job. Objects that are not watched are applied again every five minutes.
     let all = requests(&world, asked, "");
     assert!(all <= 40 + 40 + 3 * 10, "{all}: {:?}", &world.api.store().requests[asked..]);
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_at_rest_is_read_and_not_written() {
-    let (world, operator) = running_job().await;
+    let (world, _operator) = running_job().await;
     let ((asked, written), version) = (so_far(&world), world.api.store().version);
     world.advance(240).await;
     assert_eq!(world.api.store().writes[written..], [] as [String; 0]);
@@ -70,7 +69,6 @@ async fn a_run_at_rest_is_read_and_not_written() {
             world.until_running().await;
         }
     }
-    operator.stop().await;
 }
 
 /// Without a right, or under a quota, the operator reports once and then tries again less and less often.
@@ -84,10 +82,16 @@ async fn a_refused_write_is_not_repeated_in_a_loop() {
             Some(kind) => world.api.store().exceeded.insert(kind.to_owned()),
             None => world.api.store().denied.insert(refusal.to_owned()),
         };
-        let operator = world.operator(None).await;
+        let _operator = world.operator(None).await;
         world.create(|_| ());
         world.until("reported", |world| world.condition("Reconciled")["status"] == "False").await;
         let message = world.condition("Reconciled")["message"].clone();
+        let [applied, way_out] = match refusal.strip_prefix("quota ") {
+            Some(_) => ["exceeded quota: ads", "raise the quota of the namespace or make the job smaller"],
+            None => ["cannot apply ", "rbac.yaml"],
+        };
+        let words = message.to_string();
+        assert!(words.contains(applied) && words.contains(way_out), "{refusal}: {words}");
         world.advance(45).await;
         let (asked, written) = so_far(&world);
         assert!(written <= 20, "{refusal}: {written} writes in the first 45 s: {:?}", world.api.store().writes);
@@ -107,7 +111,6 @@ async fn a_refused_write_is_not_repeated_in_a_loop() {
         world.api.store().exceeded.clear();
         world.until_running().await;
         assert_eq!(world.condition("Reconciled")["status"], "True");
-        operator.stop().await;
     }
 }
 
@@ -116,7 +119,7 @@ async fn a_refused_write_is_not_repeated_in_a_loop() {
 async fn a_status_that_cannot_be_written_is_not_written_in_a_loop() {
     let world = ClusterWorld::new();
     world.api.store().denied.insert("update hybridjobs/status".to_owned());
-    let operator = world.operator(None).await;
+    let _operator = world.operator(None).await;
     world.create(|_| ());
     world.advance(60).await;
     let (asked, _) = so_far(&world);
@@ -124,7 +127,6 @@ async fn a_status_that_cannot_be_written_is_not_written_in_a_loop() {
     assert!(requests(&world, asked, "") <= 60, "{:?}", &world.api.store().requests[asked..]);
     world.api.store().denied.clear();
     world.until_running().await;
-    operator.stop().await;
 }
 
 /// The virtual time of this test comes from requests that take 50 ms each and from pods that start at once.
@@ -163,5 +165,4 @@ async fn two_hundred_jobs_at_once_cost_few_requests_and_few_turns() {
     let later = operator.count("zagros_operator_reconcile_seconds_count");
     assert!(later > looks + 2 * JOBS, "{later}");
     assert_eq!(operator.count("zagros_operator_spec_checks_total"), 2 * JOBS, "in {later} looks");
-    operator.stop().await;
 }

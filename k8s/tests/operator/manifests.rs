@@ -1,6 +1,7 @@
 //! Files that users apply: the rules accept the examples, roles ask for no more than they should, pods are restricted.
 //! `zagros-operator check` finds what an operator lacks before a job needs it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,24 @@ fn examples() -> Vec<(PathBuf, String)> {
 fn documents(path: &str) -> Vec<Value> {
     let text = fs::read_to_string(repository().join("k8s/manifests").join(path)).unwrap();
     text.split("---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
+}
+
+fn rules(path: &str) -> Vec<Value> {
+    documents(path).iter().flat_map(|one| one["rules"].as_array().cloned().unwrap_or_default()).collect()
+}
+
+/// What a file's roles give, as (group, `verb resource`).
+pub(crate) fn rights(path: &str) -> Vec<(String, String)> {
+    let mut given = Vec::new();
+    for rule in rules(path) {
+        let words = |key: &str| serde_json::from_value::<Vec<String>>(rule[key].clone()).unwrap();
+        for group in words("apiGroups") {
+            for resource in words("resources") {
+                given.extend(words("verbs").iter().map(|verb| (group.clone(), format!("{verb} {resource}"))));
+            }
+        }
+    }
+    given
 }
 
 #[test]
@@ -77,16 +96,11 @@ fn every_shipped_job_file_can_read_its_data_from_a_claim() {
 #[test]
 fn roles_make_and_read_single_secrets_enter_no_pod_and_have_no_wildcard() {
     for path in ["rbac.yaml", "leases.yaml", "namespaced/rbac.yaml"] {
-        for rule in
-            documents(path).iter().flat_map(|document| document["rules"].as_array().cloned().unwrap_or_default())
-        {
+        for rule in rules(path) {
             let text = rule.to_string();
             if text.contains("secrets") {
-                assert_eq!(
-                    (&rule["resources"], &rule["verbs"]),
-                    (&json!(["secrets"]), &json!(["get", "create"])),
-                    "{path}"
-                );
+                assert_eq!(&rule["resources"], &json!(["secrets"]), "{path}");
+                assert_eq!(&rule["verbs"], &json!(["get", "create"]), "{path}");
             }
             for word in ["pods/exec", "\"*\"", "escalate", "bind", "impersonate", "rolebindings"] {
                 assert!(!text.contains(word), "{path}: {text}");
@@ -98,34 +112,18 @@ fn roles_make_and_read_single_secrets_enter_no_pod_and_have_no_wildcard() {
 /// The roles give the rights that `zagros-operator check` asks for, and rights on kinds of other operators.
 #[test]
 fn the_roles_give_what_the_operator_asks_for() {
-    let mut given = std::collections::BTreeSet::new();
-    for rule in documents("rbac.yaml").iter().flat_map(|one| one["rules"].as_array().cloned().unwrap_or_default()) {
-        let words = |key: &str| serde_json::from_value::<Vec<String>>(rule[key].clone()).unwrap();
-        for group in words("apiGroups").iter().filter(|group| !["monitoring", "scheduling"].contains(&first(group))) {
-            for resource in words("resources") {
-                given.extend(words("verbs").iter().map(|verb| format!("{verb} {group}/{resource}")));
-            }
-        }
-    }
+    let is_of_others = |group: &str| ["monitoring", "scheduling"].contains(&group.split('.').next().unwrap());
+    let given = rights("rbac.yaml").into_iter().filter(|(group, _)| !is_of_others(group));
     let of_right = |right: &RequiredRight| {
         let RequiredRight { group, resource, verbs } = *right;
-        verbs.iter().map(move |verb| format!("{verb} {group}/{resource}"))
+        verbs.iter().map(move |verb| (group.to_owned(), format!("{verb} {resource}")))
     };
-    assert_eq!(given, RIGHTS.iter().flat_map(of_right).collect());
-}
-
-fn first(group: &str) -> &str {
-    group.split('.').next().unwrap()
+    assert_eq!(given.collect::<BTreeSet<_>>(), RIGHTS.iter().flat_map(of_right).collect());
 }
 
 /// The namespaced role has the rights of the other two, for its namespace only.
 #[test]
 fn the_namespaced_role_is_the_same_in_one_namespace() {
-    let rules = |path: &str| {
-        let documents = documents(path);
-        let rules = documents.iter().flat_map(|one| one["rules"].as_array().cloned().unwrap_or_default());
-        rules.collect::<Vec<_>>()
-    };
     assert_eq!(rules("namespaced/rbac.yaml"), [rules("rbac.yaml"), rules("leases.yaml")].concat());
     for path in ["namespaced/rbac.yaml", "namespaced/deployment.yaml"] {
         for document in documents(path) {
@@ -147,10 +145,8 @@ fn the_operators_pod_is_restricted_probed_and_bounded() {
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
             assert_eq!(container[probe]["httpGet"]["port"], "http");
         }
-        assert!(
-            container["resources"]["limits"]["memory"].is_string()
-                && container["resources"]["requests"]["cpu"].is_string()
-        );
+        assert!(container["resources"]["limits"]["memory"].is_string());
+        assert!(container["resources"]["requests"]["cpu"].is_string());
     }
 }
 
@@ -174,14 +170,13 @@ async fn findings(world: &ClusterWorld, lease_namespace: Option<&str>) -> CheckF
 #[tokio::test(start_paused = true)]
 async fn a_cluster_with_all_that_is_needed_has_no_problem() {
     let world = ClusterWorld::new();
-    let operator = world.operator(Some("op-a")).await;
+    let _operator = world.operator(Some("op-a")).await;
     world.advance(5).await;
     let found = findings(&world, Some("zagros-system")).await;
     assert_eq!(found.problems, Vec::<String>::new());
     let rights: usize = RIGHTS.iter().map(|right| right.verbs.len()).sum();
     let first = format!("{rights} rights in all namespaces");
     assert_eq!(found.good, [first.as_str(), "the definition of a HybridJob is installed", "op-a leads"]);
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,9 +25,8 @@ pub(crate) fn remove(world: &ClusterWorld) {
     let pods: Vec<ObjectKey> = all.iter().filter(|key| key.plural == "pods").cloned().collect();
     if all.is_empty() {
         world.api.store().terminating.clear();
-        let mut namespace = world.api.store().get(&place()).unwrap();
-        namespace["metadata"].as_object_mut().unwrap().shift_remove("finalizers");
-        return world.write(&place(), namespace);
+        let release = |namespace: &mut serde_json::Value| namespace["metadata"]["finalizers"] = json!([]);
+        return world.change(&place(), release);
     }
     for key in if pods.is_empty() { all } else { pods } {
         let is_deleted = |object: serde_json::Value| object["metadata"]["deletionTimestamp"].is_string();
@@ -47,12 +46,11 @@ fn delete(world: &ClusterWorld) {
 /// The workers' Job would keep a failed pod until its replacement exists, which the namespace does not admit any more.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_with_a_running_job_goes() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     delete(&world);
     world.until("pods gone", |world| world.pods().is_empty()).await;
     world.until("namespace gone", |world| world.api.store().get(&place()).is_err()).await;
     assert_eq!(world.job(), None);
-    operator.stop().await;
 }
 
 /// A user deletes the pods of workers, and the namespace stays: their Job stays too, and replaces them.
@@ -61,7 +59,7 @@ async fn deleted_workers_alone_are_replaced() {
     for denied in [None, Some("get namespaces")] {
         let world = ClusterWorld::new();
         world.api.store().denied.extend(denied.map(str::to_owned));
-        let operator = world.operator(None).await;
+        let _operator = world.operator(None).await;
         world.create(|_| ());
         world.until_running().await;
         for pod in ["ctr-1-worker-0-x7k2p", "ctr-1-worker-1-x7k2p"] {
@@ -70,11 +68,8 @@ async fn deleted_workers_alone_are_replaced() {
         let replaced = ["ctr-1-worker-0-again1", "ctr-1-worker-1-again1"];
         world.until("replaced", |world| replaced.iter().all(|pod| world.pods().contains(&(*pod).to_owned()))).await;
         world.until("running", |world| world.condition("Ready")["status"] == "True").await;
-        assert_eq!(
-            (world.status("/attempt"), world.names("batch", "jobs")),
-            (json!(1), vec!["ctr-1-worker".to_owned()])
-        );
-        operator.stop().await;
+        assert_eq!(world.status("/attempt"), json!(1));
+        assert_eq!(world.names("batch", "jobs"), ["ctr-1-worker"]);
     }
 }
 

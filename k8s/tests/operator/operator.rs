@@ -13,7 +13,8 @@ const LATE: Duration = Duration::from_secs(60);
 
 pub(crate) struct RunningOperator {
     pub(crate) shutdown: Shutdown,
-    pub(crate) task: JoinHandle<Result<(), Error>>,
+    /// `None` once it is waited for.
+    pub(crate) task: Option<JoinHandle<Result<(), Error>>>,
     pub(crate) registry: Registry,
 }
 
@@ -29,14 +30,29 @@ impl RunningOperator {
     }
 
     /// Ends as by SIGKILL.
-    pub(crate) async fn kill(self) {
-        self.task.abort();
-        assert!(timeout(LATE, self.task).await.is_ok(), "killed, and still there");
+    pub(crate) async fn kill(mut self) {
+        let task = self.task.take().unwrap();
+        task.abort();
+        assert!(timeout(LATE, task).await.is_ok(), "killed, and still there");
+    }
+
+    /// Ends for a reason of its own.
+    pub(crate) async fn end(mut self) -> Result<(), Error> {
+        self.task.take().unwrap().await.unwrap()
     }
 
     /// Ends as by SIGTERM.
     pub(crate) async fn stop(self) {
         self.shutdown.request();
-        timeout(LATE, self.task).await.expect("asked to end, and still there").unwrap().unwrap();
+        timeout(LATE, self.end()).await.expect("asked to end, and still there").unwrap();
+    }
+}
+
+/// At the end of a test its operator still works.
+impl Drop for RunningOperator {
+    fn drop(&mut self) {
+        let Some(task) = self.task.take() else { return };
+        assert!(!task.is_finished() || std::thread::panicking(), "the operator ended alone");
+        task.abort();
     }
 }

@@ -4,7 +4,12 @@ use serde_json::{Value, json};
 use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
 use zagros_operator::names::MANAGER;
 
+use crate::api::ObjectKey;
 use crate::world::{ClusterWorld, key};
+
+fn lease_key() -> ObjectKey {
+    ObjectKey { namespace: "zagros-system".to_owned(), ..key("coordination.k8s.io", "leases", MANAGER) }
+}
 
 /// The final state, without what differs from run to run.
 fn outcome(world: &ClusterWorld) -> (Vec<String>, Value, Value) {
@@ -99,8 +104,7 @@ async fn of_two_operators_one_leads_and_the_other_takes_over() {
     world.create(|_| ());
     world.until_running().await;
     assert!(first.metric("zagros_operator_leads 1") && second.metric("zagros_operator_leads 0"));
-    let mut lease = key("coordination.k8s.io", "leases", "zagros-operator");
-    lease.namespace = "zagros-system".to_owned();
+    let lease = lease_key();
     let holder = |world: &ClusterWorld| world.api.store().get(&lease).unwrap()["spec"]["holderIdentity"].clone();
     assert_eq!(holder(&world), "op-a");
 
@@ -119,8 +123,7 @@ async fn of_two_operators_one_leads_and_the_other_takes_over() {
 #[tokio::test]
 async fn a_lease_is_kept_while_the_operator_is_busy() {
     let world = ClusterWorld::new();
-    let (api, mut place) = (world.api.clone(), key("coordination.k8s.io", "leases", MANAGER));
-    place.namespace = "zagros-system".to_owned();
+    let (api, place) = (world.api.clone(), lease_key());
     let candidate = async move || Ok(LeaseCandidate::new(api.client(), "zagros-system", MANAGER, "op-a"));
     let mut lease = LeaseHandle::keep_apart(MANAGER, candidate).unwrap();
     let started = std::time::Instant::now();
@@ -148,12 +151,8 @@ async fn a_deposed_operator_stops_and_says_who_leads() {
     let world = ClusterWorld::new();
     let first = world.operator(Some("op-a")).await;
     world.advance(5).await;
-    let mut place = key("coordination.k8s.io", "leases", "zagros-operator");
-    place.namespace = "zagros-system".to_owned();
-    let mut lease = world.api.store().get(&place).unwrap();
-    lease["spec"]["holderIdentity"] = json!("op-b");
-    world.write(&place, lease);
-    let ended = first.task.await.unwrap().unwrap_err().to_string();
+    world.change(&lease_key(), |lease| lease["spec"]["holderIdentity"] = json!("op-b"));
+    let ended = first.end().await.unwrap_err().to_string();
     assert!(ended.contains("op-b"), "{ended}");
 }
 
@@ -164,7 +163,7 @@ async fn a_leader_that_cannot_renew_stops_in_time() {
     world.advance(5).await;
     world.api.store().denied.insert("update leases".to_owned());
     let since = world.now();
-    let ended = first.task.await.unwrap().unwrap_err().to_string();
+    let ended = first.end().await.unwrap_err().to_string();
     let waited = world.now().duration_since(since).as_secs();
     assert!(waited < 15, "before a follower may take over: {waited} s");
     assert!(ended.contains("could not be renewed for 10 s") && ended.contains("cannot update resource"), "{ended}");

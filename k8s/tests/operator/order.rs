@@ -57,33 +57,28 @@ async fn ends_in_order(world: &ClusterWorld) {
     assert!(members.iter().all(|member| *member < place("services/")), "Services last: {order:?}");
 }
 
+/// An operator that takes over keeps the order.
 #[tokio::test(start_paused = true)]
 async fn a_suspended_run_ends_workers_first() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    workers_take_long(&world);
-    world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
-    world.until("reported", |world| world.status("/message").to_string().contains("has not ended yet")).await;
-    ends_in_order(&world).await;
-    world.until("done", |world| world.status("/message") == "waits: runPolicy.suspend is true").await;
-    operator.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_operator_that_takes_over_keeps_the_order() {
-    let (world, first) = ClusterWorld::running(|_| ()).await;
-    workers_take_long(&world);
-    world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
-    world.until("reported", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
-    first.kill().await;
-    let second = world.operator(None).await;
-    ends_in_order(&world).await;
-    second.stop().await;
+    for is_taken_over in [false, true] {
+        let (world, mut operator) = ClusterWorld::running(|_| ()).await;
+        workers_take_long(&world);
+        world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
+        world.until("reported", |world| world.status("/message").to_string().contains("has not ended yet")).await;
+        if is_taken_over {
+            operator.kill().await;
+            operator = world.operator(None).await;
+        }
+        ends_in_order(&world).await;
+        world.until("done", |world| world.status("/message") == "waits: runPolicy.suspend is true").await;
+        drop(operator);
+    }
 }
 
 /// The deadline is over, but the workers may still write a checkpoint.
 #[tokio::test(start_paused = true)]
 async fn a_run_beyond_its_deadline_ends_workers_first_and_makes_no_pods() {
-    let (world, operator) =
+    let (world, _operator) =
         ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300})).await;
     workers_take_long(&world);
     world.until("over", |world| world.phase() == "Failed").await;
@@ -94,7 +89,6 @@ async fn a_run_beyond_its_deadline_ends_workers_first_and_makes_no_pods() {
     world.until("gone", |world| world.pods().is_empty()).await;
     world.advance(600).await;
     assert_eq!((world.pods(), world.names("batch", "jobs")), (vec![], vec!["ctr-1-worker".to_owned()]));
-    operator.stop().await;
 }
 
 fn is_held(world: &ClusterWorld) -> bool {
@@ -126,7 +120,7 @@ async fn only_a_job_with_workers_is_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     workers_take_long(&world);
     world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
     world.advance(40).await;
@@ -142,14 +136,13 @@ async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
         DEPENDANTS.into_iter().chain([("", "pods")]).all(|(group, plural)| world.names(group, plural).is_empty())
     };
     world.until("all gone", all_gone).await;
-    operator.stop().await;
 }
 
 /// The role went with the namespace, or the pod is on a lost node. Kubernetes then removes the rest in any order.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_job_is_not_held_for_an_impossible_step() {
     for is_denied in [true, false] {
-        let (world, operator) = ClusterWorld::running(|_| ()).await;
+        let (world, _operator) = ClusterWorld::running(|_| ()).await;
         if is_denied {
             let denied = ["deletecollection jobs", "list pods", "list jobs"];
             world.api.store().denied.extend(denied.map(str::to_owned));
@@ -161,20 +154,15 @@ async fn a_deleted_job_is_not_held_for_an_impossible_step() {
         world.until("released", |world| world.job().is_none()).await;
         let waited = world.now().duration_since(deleted).as_secs();
         assert!(waited <= if is_denied { 5 } else { 130 }, "{waited}");
-        operator.stop().await;
     }
 }
 
 /// A person who suspends a Job directly must resume it too. The status says so.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_somebody_suspended_is_reported_once() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     let place = key("batch", "jobs", "ctr-1-worker");
-    let suspend = |is_suspended: Value| {
-        let mut job = world.api.store().get(&place).unwrap();
-        job["spec"]["suspend"] = is_suspended;
-        world.write(&place, job);
-    };
+    let suspend = |is_suspended: Value| world.change(&place, |job| job["spec"]["suspend"] = is_suspended);
     suspend(json!(true));
     world.until("reported", |world| world.condition("Ready")["reason"] == "JobSuspended").await;
     let message = world.status("/message").as_str().unwrap().to_owned();
@@ -187,5 +175,4 @@ async fn a_job_that_somebody_suspended_is_reported_once() {
     suspend(json!(false));
     world.until("ready", |world| world.condition("Ready")["status"] == "True").await;
     assert_eq!(world.status("/attempt"), 1);
-    operator.stop().await;
 }

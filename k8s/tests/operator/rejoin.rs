@@ -1,14 +1,12 @@
-//! Lost workers, in mode `hybrid`, where the others wait for them, and in other modes.
+//! Lost workers in mode `hybrid`, where the others wait for them.
 
 use serde_json::json;
 
 use crate::world::{ClusterWorld, key};
 
-const SYNC: &str = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[train]\nmode = \"sync\"\n";
-
 #[tokio::test(start_paused = true)]
 async fn a_killed_worker_is_started_again_and_the_run_goes_on() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     world.ends("ctr-1-worker-1-x7k2p", 137);
     world.until("reported", |world| world.condition("Ready")["reason"] == "WorkerLost").await;
     let message = world.status("/message").as_str().unwrap().to_owned();
@@ -22,34 +20,11 @@ async fn a_killed_worker_is_started_again_and_the_run_goes_on() {
     world.trains_to_the_end();
     world.until("succeeded", |world| world.phase() == "Succeeded").await;
     assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerBack", "Succeeded"]);
-    operator.stop().await;
-}
-
-/// Without the node, nothing reports an exit code.
-#[tokio::test(start_paused = true)]
-async fn a_worker_that_vanishes_with_its_node_is_replaced_too() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    world.vanishes("ctr-1-worker-0-x7k2p");
-    world.until("counted", |world| world.status("/workerRestarts") == 1).await;
-    world.until("back", |world| world.condition("Ready")["status"] == "True").await;
-    assert_eq!(world.status("/attempt"), 1);
-    assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerBack"]);
-    operator.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_mode_sync_the_whole_group_restarts() {
-    let (world, operator) = ClusterWorld::running(|job| job["spec"]["job"]["inline"] = json!(SYNC)).await;
-    world.ends("ctr-1-worker-1-x7k2p", 137);
-    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
-    assert_eq!(world.status("/lastFailure/pod"), "ctr-1-worker-1-x7k2p");
-    assert_eq!(world.events(), ["Started", "Running", "AttemptFailed", "Running"]);
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_fails_beyond_its_limit_ends_the_job_with_the_reason() {
-    let (world, operator) = ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2})).await;
+    let (world, _operator) = ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2})).await;
     for pod in ["x7k2p", "again1", "again2"] {
         let pod = format!("ctr-1-worker-1-{pod}");
         world.until("there", |world| world.pods().contains(&pod)).await;
@@ -63,13 +38,12 @@ async fn a_worker_that_fails_beyond_its_limit_ends_the_job_with_the_reason() {
     assert!(message.contains("ctr-1-worker-1-again2 ended with 139 (crashed)"), "{message}");
     assert!(message.contains("it was restarted 2 times, which is the limit (runPolicy.backoffLimit)"), "{message}");
     assert_eq!((world.status("/attempt"), world.status("/restarts")), (json!(1), json!(0)));
-    operator.stop().await;
 }
 
 /// Kubernetes gives the worker up. The run continues with the others and ends well.
 #[tokio::test(start_paused = true)]
 async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
-    let (world, operator) = ClusterWorld::running(|job| {
+    let (world, _operator) = ClusterWorld::running(|job| {
         job["spec"]["elasticity"] = json!({"minWorkers": 2, "maxWorkers": 4});
         job["spec"]["denseWorkers"]["replicas"] = json!(3);
         job["spec"]["runPolicy"] = json!({"backoffLimit": 1});
@@ -89,40 +63,24 @@ async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
     world.until("over", |world| world.phase() == "Succeeded").await;
     world.advance(60).await;
     assert_eq!(world.status("/attempt"), 1);
-    operator.stop().await;
-}
-
-/// No replacement came in time, so the coordinator gives the worker up, and all end.
-#[tokio::test(start_paused = true)]
-async fn when_the_run_gives_a_worker_up_the_whole_group_restarts() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    world.ends("ctr-1-worker-1-x7k2p", 137);
-    world.advance(5).await;
-    world.ends("ctr-1-coord-0", 4);
-    world.ends("ctr-1-worker-0-x7k2p", 4);
-    world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
-    assert_eq!(world.status("/lastFailure/pod"), "ctr-1-worker-1-x7k2p");
-    assert_eq!(world.status("/workerRestarts"), 0);
-    operator.stop().await;
 }
 
 /// The worker is evicted, and its kubelet ends it: its Job does not count it.
 #[tokio::test(start_paused = true)]
 async fn an_evicted_worker_is_reported_when_it_is_lost_and_when_it_is_back() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     world.loses_node_of("ctr-1-worker-1-x7k2p");
     world.unheard.lock().unwrap().clear();
     world.until("lost", |world| !world.status("/workersLost").is_null()).await;
     world.until("back", |world| world.events().contains(&"WorkerBack".to_owned())).await;
     assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerBack"]);
     assert_eq!((world.status("/workerRestarts"), world.status("/workersLost")), (json!(0), json!(null)));
-    operator.stop().await;
 }
 
 /// The kubelet never confirms the end of the pod. With a policy for exit codes the Job must wait for that.
 #[tokio::test(start_paused = true)]
 async fn a_worker_on_a_silent_node_is_given_up_and_replaced() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     let lost = "ctr-1-worker-1-x7k2p".to_owned();
     world.loses_node_of(&lost);
     let evicted = world.now();
@@ -134,14 +92,13 @@ async fn a_worker_on_a_silent_node_is_given_up_and_replaced() {
     assert!(world.pods().contains(&"ctr-1-worker-1-again1".to_owned()), "{:?}", world.pods());
     assert_eq!((world.status("/attempt"), world.status("/restarts")), (json!(1), json!(0)));
     assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerGivenUp", "WorkerBack"]);
-    operator.stop().await;
 }
 
 /// The old worker 0 may still use the run folder, so the next attempt must not start.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
     for is_on_a_lost_node in [false, true] {
-        let (world, operator) = ClusterWorld::running(|_| ()).await;
+        let (world, _operator) = ClusterWorld::running(|_| ()).await;
         let worker = "ctr-1-worker-0-x7k2p";
         world.unheard.lock().unwrap().insert(worker.to_owned());
         world.ends("ctr-1-coord-0", 4);
@@ -159,14 +116,13 @@ async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
         world.until_running().await;
         let late = world.now().duration_since(killed).as_secs();
         assert_eq!(late >= 30, is_on_a_lost_node, "{late} s after it should have been killed");
-        operator.stop().await;
     }
 }
 
 /// The coordinator's pod never goes, so no other is made. Its workers wait for it in vain and end.
 #[tokio::test(start_paused = true)]
 async fn a_coordinator_on_a_silent_node_is_followed_by_another_attempt() {
-    let (world, operator) = ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 1})).await;
+    let (world, _operator) = ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 1})).await;
     let coordinator = "ctr-1-coord-0";
     world.loses_node_of(coordinator);
     world.until("reported", |world| world.condition("Ready")["reason"] == "PodLost").await;
@@ -177,5 +133,4 @@ async fn a_coordinator_on_a_silent_node_is_followed_by_another_attempt() {
     }
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     assert!(world.pods().contains(&coordinator.to_owned()), "it still hangs");
-    operator.stop().await;
 }

@@ -31,7 +31,7 @@ fn set_image(world: &ClusterWorld, image: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_image_reaches_one_server_after_another() {
-    let (world, operator) = ClusterWorld::with_operator().await;
+    let (world, _operator) = ClusterWorld::with_operator().await;
     world.create(|_| ());
     servers_are_alive(&world, 3);
     world.until_running().await;
@@ -63,14 +63,13 @@ async fn a_changed_image_reaches_one_server_after_another() {
     assert!(world.events().contains(&"ServersUpdate".to_owned()), "{:?}", world.events());
     let set = world.api.store().get(&key("apps", "statefulsets", "ctr-1-server")).unwrap();
     assert_eq!(set["spec"]["updateStrategy"]["rollingUpdate"]["partition"], 3, "no update is under way");
-    operator.stop().await;
 }
 
 /// The server with the new image does not start. No other server is restarted, and another edit mends it.
 #[tokio::test(start_paused = true)]
 async fn an_update_stops_at_a_server_that_does_not_come_back() {
     let mut world = ClusterWorld::new();
-    let operator = world.operator(None).await;
+    let _operator = world.operator(None).await;
     world.create(|_| ());
     servers_are_alive(&world, 3);
     world.until_running().await;
@@ -85,18 +84,16 @@ async fn an_update_stops_at_a_server_that_does_not_come_back() {
     world.until("updated", |world| (0..3).all(|index| revisions(world)[index] != earlier[index])).await;
     world.until("ready", |world| world.condition("Ready")["status"] == "True").await;
     assert_eq!(world.status("/attempt"), 1);
-    operator.stop().await;
 }
 
 /// Their rows would be lost, so the definition refuses the edit.
 #[tokio::test(start_paused = true)]
 async fn servers_without_a_log_are_not_updated_while_the_run_trains() {
-    let (world, operator) = ClusterWorld::with_operator().await;
+    let (world, _operator) = ClusterWorld::with_operator().await;
     let text = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[cluster]\ndurability = \"checkpoint\"\n";
     world.create(|job| job["spec"]["job"]["inline"] = json!(text));
     world.until_running().await;
     let refused = world.edit(|job| job["spec"]["embeddingServers"]["pod"]["image"] = json!("zagros:2")).unwrap_err();
     assert!(refused.contains("embeddingServers.pod is fixed while the run is not suspended"), "{refused}");
     assert_eq!(world.status("/recovery"), "Checkpoint");
-    operator.stop().await;
 }

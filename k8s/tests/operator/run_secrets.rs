@@ -26,7 +26,7 @@ async fn a_job_has_one_secret_for_as_long_as_it_is_there() {
     world.edit(|job| job["spec"]["embeddingServers"]["pod"]["env"] = env).unwrap();
     world.advance(600).await;
     operator.stop().await;
-    let operator = world.operator(None).await;
+    let _operator = world.operator(None).await;
     world.ends("ctr-1-coord-0", 4);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     world.advance(600).await;
@@ -41,22 +41,20 @@ async fn a_job_has_one_secret_for_as_long_as_it_is_there() {
     world.create(|_| ());
     world.until_running().await;
     assert_ne!(secrets(&world)[0]["metadata"]["name"], made[0]["metadata"]["name"]);
-    operator.stop().await;
 }
 
 /// A user deletes the Secret, and the operator makes it again.
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_is_gone_is_made_again() {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
     let name = secrets(&world)[0]["metadata"]["name"].as_str().unwrap().to_owned();
     world.delete(&key("", "secrets", &name));
     world.until("made again", |world| secrets(world).len() == 1).await;
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_pod_gets_the_key_of_its_role_and_no_sidecar_gets_any() {
-    let (world, operator) = ClusterWorld::with_operator().await;
+    let (world, _operator) = ClusterWorld::with_operator().await;
     let sidecar = json!([{"name": "proxy", "image": "proxy:1"}]);
     world.create(|job| job["spec"]["denseWorkers"]["pod"] = json!({"sidecars": sidecar}));
     world.until_running().await;
@@ -81,13 +79,12 @@ async fn each_pod_gets_the_key_of_its_role_and_no_sidecar_gets_any() {
             assert_eq!(mounts(sidecar), 0, "{sidecar}");
         }
     }
-    operator.stop().await;
 }
 
 /// As the job files of attempts that an earlier operator has made: their pods stay as they are.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_says_that_it_is_insecure_gets_no_secret() {
-    let (world, operator) = ClusterWorld::running(|job| {
+    let (world, _operator) = ClusterWorld::running(|job| {
         let text = job["spec"]["job"]["inline"].as_str().unwrap().to_owned();
         job["spec"]["job"]["inline"] = json!(format!("{text}\n[cluster]\ninsecure = true\n"));
     })
@@ -100,5 +97,4 @@ async fn a_job_that_says_that_it_is_insecure_gets_no_secret() {
         assert!(text.contains("POD_INDEX") || text.contains("--journal"), "{text}");
         assert!(!text.contains("ZAGROS_RUN_SECRET_FILE") && !text.contains("run-secret"), "{text}");
     }
-    operator.stop().await;
 }

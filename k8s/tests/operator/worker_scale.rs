@@ -41,7 +41,7 @@ async fn settles(world: &ClusterWorld) {
 
 #[tokio::test(start_paused = true)]
 async fn workers_join_and_leave_a_run_that_trains() {
-    let (world, operator) = training().await;
+    let (world, _operator) = training().await;
     let config = world.api.store().get(&key("", "configmaps", "ctr-1-job")).unwrap()["data"].clone();
     assert!(config["job.toml"].as_str().unwrap().contains("max_workers = 4"), "{config}");
     assert!(world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(5)).is_err(), "beyond elasticity");
@@ -64,13 +64,12 @@ async fn workers_join_and_leave_a_run_that_trains() {
     assert_eq!(uid(&world, "ctr-1-worker-0-x7k2p"), first, "the first worker was never started again");
     world.trains_to_the_end();
     world.until("succeeded", |world| world.phase() == "Succeeded").await;
-    operator.stop().await;
 }
 
 /// It learned from the coordinator that it is to leave before its pod was asked to end. Its index is done again when it comes back.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_left_early_comes_back_when_it_is_wanted_again() {
-    let (world, operator) = training().await;
+    let (world, _operator) = training().await;
     wants(&world, 1);
     world.until("asked", |world| world.run.state().asked_workers == [1]).await;
     assert_eq!(sizes(&world)[0], 2, "the Job is smaller once the coordinator reports the new number");
@@ -81,12 +80,11 @@ async fn a_worker_that_left_early_comes_back_when_it_is_wanted_again() {
     world.until("asked again", |world| world.run.state().asked_workers == [1, 2]).await;
     settles(&world).await;
     assert_eq!(world.status("/roles/denseWorkers/summary"), "2/2");
-    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_number_of_workers_that_the_coordinator_refuses_restarts_nothing() {
-    let (world, operator) = training().await;
+    let (world, _operator) = training().await;
     let why = "the run has 2 dense workers, and their number cannot change: mode sync";
     for wanted in [4, 1] {
         world.run.state().refuses = Some(why.to_owned());
@@ -105,5 +103,4 @@ async fn a_number_of_workers_that_the_coordinator_refuses_restarts_nothing() {
     }
     wants(&world, 2);
     world.until("settled", |world| world.condition("Scaled")["status"] == "True").await;
-    operator.stop().await;
 }

@@ -102,7 +102,7 @@ impl ClusterWorld {
             scaler: self.run.scaler(),
             clock: Arc::new(move || time.now()),
         };
-        let task = tokio::spawn(run(config, shutdown.clone()));
+        let task = Some(tokio::spawn(run(config, shutdown.clone())));
         RunningOperator { shutdown, task, registry }
     }
 
@@ -140,12 +140,11 @@ impl ClusterWorld {
     pub(crate) fn loses_node_of(&self, pod: &str) {
         self.unheard.lock().unwrap().insert(pod.to_owned());
         let place = key("", "pods", pod);
-        let mut object = self.api.store().get(&place).unwrap();
-        object["status"]["conditions"] = json!([
+        let conditions = json!([
             {"type": "Ready", "status": "False"},
             {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"},
         ]);
-        self.write(&place, object);
+        self.change(&place, |pod| pod["status"]["conditions"] = conditions);
         self.delete(&place);
     }
 
@@ -155,6 +154,13 @@ impl ClusterWorld {
             .put(place, object, crate::api::ObjectPart::Whole)
             .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         self.api.announce();
+    }
+
+    /// Changes an object as another controller or a user would.
+    pub(crate) fn change(&self, place: &ObjectKey, change: impl FnOnce(&mut Value)) {
+        let mut object = self.api.store().get(place).unwrap();
+        change(&mut object);
+        self.write(place, object);
     }
 
     pub(crate) fn delete(&self, place: &ObjectKey) {
@@ -354,9 +360,7 @@ impl ClusterWorld {
         {
             let mut failed = only.clone();
             failed["type"] = json!("Failed");
-            let mut job = self.api.store().get(&place).unwrap();
-            job["status"]["conditions"] = json!([only, failed]);
-            self.write(&place, job);
+            self.change(&place, |job| job["status"]["conditions"] = json!([only, failed]));
         }
     }
 
@@ -423,18 +427,13 @@ impl ClusterWorld {
     /// The container of a StatefulSet's pod ends, and works again once it is started again.
     pub(crate) fn dies(&self, pod: &str, code: i32) {
         assert!(!is_of_job(pod), "{pod} is never started again");
-        let place = key("", "pods", pod);
-        let mut object = self.api.store().get(&place).unwrap();
-        stop(&mut object, code, &self.now().to_string(), None);
-        self.write(&place, object);
+        self.change(&key("", "pods", pod), |pod| stop(pod, code, &self.now().to_string(), None));
     }
 
     /// A pod vanishes with its node, or by hand.
     pub(crate) fn vanishes(&self, pod: &str) {
         let place = key("", "pods", pod);
-        let mut object = self.api.store().get(&place).unwrap();
-        object["metadata"].as_object_mut().unwrap().remove("finalizers");
-        self.write(&place, object);
+        self.change(&place, |pod| drop(pod["metadata"].as_object_mut().unwrap().remove("finalizers")));
         self.api.store().delete_within(&place, Some(0)).unwrap();
         self.api.announce();
         if is_of_job(pod) {

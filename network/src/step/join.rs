@@ -71,6 +71,9 @@ impl BlockStep for JoinStep {
         let mut start = 0;
         for part in self.parts.iter().copied() {
             let width = self.width_of(part);
+            if width == 0 {
+                continue;
+            }
             let into = own.output.view_mut(rows).narrow_columns(start, width);
             match part {
                 JoinedColumns::Value(read) => put_rows(read.view(before, rows), into, false),

@@ -246,3 +246,52 @@ impl<'a> PairSamples<'a> {
         (&mut dense[at * widths.0..][..widths.0], &mut embeddings[at * widths.1..][..widths.1])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::{Rng, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+    use zagros_zip::number_from;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn pairs_and_their_slopes_equal_the_definition(
+            batch in 1_usize..4, vectors in 1_usize..20, dim in 1_usize..20, bottom: bool, extra in 0_usize..5, seed: u64,
+        ) {
+            let mut random = Pcg64Mcg::seed_from_u64(seed);
+            let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
+            let mut pairs = PairProducts::new(vectors, dim);
+            let place = PairsPlace { stride: (pairs.count() + 2 * extra).max(1), offset: extra };
+            let stride = place.stride;
+            let of_dense = if bottom { dim } else { 0 };
+            let (dense, embeddings) = (values(batch * of_dense), values(batch * (vectors * dim - of_dense)));
+            let (mut out, slopes, before) = (vec![9.0; batch * stride], values(batch * stride), values(batch * of_dense));
+            pairs.forward(&dense, &embeddings, &mut out, place);
+            let (mut d_dense, mut d_embeddings) = (before.clone(), vec![f32::NAN; embeddings.len()]);
+            pairs.backward((&dense, &embeddings), (&slopes, place), &mut d_dense, &mut d_embeddings);
+            for sample in 0..batch {
+                let of_sample = |values: &[f32]| values[sample * values.len() / batch..(sample + 1) * values.len() / batch].to_vec();
+                let all = [of_sample(&dense), of_sample(&embeddings)].concat();
+                let mut expected: Vec<f64> = [of_sample(&before), vec![0.0; vectors * dim - of_dense]].concat().into_iter().map(f64::from).collect();
+                let first = sample * stride + extra;
+                prop_assert!(out[sample * stride..first].iter().all(|value| *value == 9.0));
+                let all_pairs = (0..vectors).flat_map(|row| (0..row).map(move |column| (row, column)));
+                for (place, (row, column)) in number_from(first, all_pairs) {
+                    let (a, b) = (&all[row * dim..][..dim], &all[column * dim..][..dim]);
+                    let product: f64 = a.iter().zip_eq(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                    prop_assert!((f64::from(out[place]) - product).abs() < 1e-5);
+                    for d in 0..dim {
+                        expected[row * dim + d] += f64::from(slopes[place]) * f64::from(b[d]);
+                        expected[column * dim + d] += f64::from(slopes[place]) * f64::from(a[d]);
+                    }
+                }
+                for (found, expected) in [of_sample(&d_dense), of_sample(&d_embeddings)].concat().into_iter().zip_eq(expected) {
+                    prop_assert!((f64::from(found) - expected).abs() < 1e-5, "{} is not {}", found, expected);
+                }
+            }
+        }
+    }
+}

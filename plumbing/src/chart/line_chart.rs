@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::chart::axis::{AxisRange, most_of, thin_points, tick_label};
+use crate::chart::frame::{ChartFrame, render_legend};
 use crate::chart::html::escape_html;
 
 /// Size of the drawing in its own units, which are pixels on a phone.
@@ -36,27 +37,28 @@ pub struct ChartSeries {
     pub points: Vec<(f64, f64)>,
 }
 
-struct ChartAxes {
-    steps: AxisRange,
-    values: AxisRange,
-}
-
 impl Chart {
     pub fn render_figure(&self) -> Option<String> {
-        let axes = self.axes()?;
-        let mut svg =
-            format!(r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}">"#, SIZE.0, SIZE.1, escape_html(self.title));
-        axes.draw(if self.across.is_empty() { "step" } else { self.across }, &mut svg);
-        self.draw_mark(&axes, &mut svg);
-        self.series.iter().filter(|series| !series.points.is_empty()).for_each(|series| series.draw(&axes, &mut svg));
-        svg.push_str("</svg>");
-        let (title, subtitle, legend) = (escape_html(self.title), escape_html(self.subtitle), self.legend());
-        Some(format!("<figure><figcaption><h3>{title}</h3><p>{subtitle}</p>{legend}</figcaption>{svg}</figure>"))
+        let frame = self.frame()?;
+        let drawn: Vec<&ChartSeries> = self.series.iter().filter(|series| !series.points.is_empty()).collect();
+        let entry = |series: &&ChartSeries| (series.colour, series.name, series.dots);
+        // One curve needs no legend: the title names it.
+        let legend = if drawn.len() < 2 { String::new() } else { render_legend(drawn.iter().map(entry)) };
+        let across = if self.across.is_empty() { "step" } else { self.across };
+        let ticks = [frame.across, frame.up].map(|range| {
+            let values = range.round_ticks(5);
+            let step = values.get(1).map_or(1.0, |second| second - values[0]);
+            values.into_iter().map(|value| (value, tick_label(value, step))).collect()
+        });
+        Some(frame.render_figure([self.title, self.subtitle], &legend, (across, ticks), |svg| {
+            self.draw_mark(&frame, svg);
+            drawn.iter().for_each(|series| series.draw(&frame, svg));
+        }))
     }
 
-    fn axes(&self) -> Option<ChartAxes> {
+    fn frame(&self) -> Option<ChartFrame> {
         let all = || self.series.iter().flat_map(|series| series.points.iter().copied());
-        let steps = AxisRange::from_values(all().map(|point| point.0))?;
+        let across = AxisRange::from_values(all().map(|point| point.0))?;
         let drawn = |dots: bool| self.series.iter().filter(move |series| series.dots == dots);
         let of_curves: Vec<f64> = drawn(false).flat_map(|series| series.points.iter().map(|point| point.1)).collect();
         // A scale from zero shows the largest value: it is often a bound.
@@ -66,92 +68,37 @@ impl Chart {
             (Some(curves), Some(dots)) => curves.union_with(dots),
             (one, other) => one.or(other)?,
         };
-        let values =
+        let up =
             if self.from_zero { AxisRange { low: 0.0, high: values.high * 1.08 } } else { values.with_margin(0.06) };
-        (values.high > values.low).then_some(ChartAxes { steps, values })
+        (up.high > up.low).then_some(ChartFrame { size: SIZE, room: ROOM, across, up })
     }
 
-    /// One curve needs no legend: the title names it.
-    fn legend(&self) -> String {
-        let drawn: Vec<&ChartSeries> = self.series.iter().filter(|series| !series.points.is_empty()).collect();
-        if drawn.len() < 2 {
-            return String::new();
-        }
-        let entry = |series: &&ChartSeries| {
-            let shape = if series.dots { "dot" } else { "line" };
-            format!(r#"<span><i class="{shape} c{}"></i>{}</span>"#, series.colour, escape_html(series.name))
-        };
-        format!(r#"<div class="legend">{}</div>"#, drawn.iter().map(entry).collect::<String>())
-    }
-
-    fn draw_mark(&self, axes: &ChartAxes, svg: &mut String) {
+    fn draw_mark(&self, frame: &ChartFrame, svg: &mut String) {
         let Some((step, why)) = self.mark else { return };
-        let x = axes.x(step as f64);
-        let anchor = if axes.steps.relative_position(step as f64) > 0.5 { "end" } else { "start" };
+        let x = frame.x(step as f64);
+        let anchor = if frame.across.relative_position(step as f64) > 0.5 { "end" } else { "start" };
         let text_x = if anchor == "end" { x - 4.0 } else { x + 4.0 };
         let (top, bottom) = (ROOM.1, SIZE.1 - ROOM.3);
-        put(svg, &format!(r#"<line class="mark" x1="{x:.1}" x2="{x:.1}" y1="{top}" y2="{bottom}"/>"#));
+        let _ = writeln!(svg, r#"<line class="mark" x1="{x:.1}" x2="{x:.1}" y1="{top}" y2="{bottom}"/>"#);
         let (y, why) = (bottom - 5.0, escape_html(why));
-        put(svg, &format!(r#"<text class="why" x="{text_x:.1}" y="{y}" text-anchor="{anchor}">{why}</text>"#));
+        let _ = writeln!(svg, r#"<text class="why" x="{text_x:.1}" y="{y}" text-anchor="{anchor}">{why}</text>"#);
     }
 }
 
 impl ChartSeries {
-    fn draw(&self, axes: &ChartAxes, svg: &mut String) {
+    fn draw(&self, frame: &ChartFrame, svg: &mut String) {
         let inside = |point: &(f64, f64)| point.0.is_finite() && point.1.is_finite();
         let points: Vec<(f64, f64)> = self.points.iter().copied().filter(inside).collect();
-        let mut path = String::new();
-        for (x, y) in thin_points(&points, POINTS) {
-            // What is beyond the scale is drawn at its edge.
-            let _ = write!(path, "{:.1},{:.1} ", axes.x(x), axes.y(y));
-        }
-        let path = path.trim_end();
-        put(svg, &format!(r#"<polyline class="curve c{}" points="{path}"/>"#, self.colour));
+        let colour = self.colour;
+        let place = |(x, y)| format!("{:.1},{:.1} ", frame.x(x), frame.y(y));
+        let path: String = thin_points(&points, POINTS).into_iter().map(place).collect();
+        let _ = writeln!(svg, r#"<polyline class="curve c{colour}" points="{}"/>"#, path.trim_end());
         for (x, y) in points.iter().filter(|_| self.dots) {
-            let (cx, cy, name) = (axes.x(*x), axes.y(*y), escape_html(self.name));
+            let (cx, cy, name) = (frame.x(*x), frame.y(*y), escape_html(self.name));
             let title = format!("<title>{name} after step {x}: {y:.4}</title>");
-            put(
-                svg,
-                &format!(r#"<circle class="c{}" cx="{cx:.1}" cy="{cy:.1}" r="3.5">{title}</circle>"#, self.colour),
-            );
+            let _ = writeln!(svg, r#"<circle class="c{colour}" cx="{cx:.1}" cy="{cy:.1}" r="3.5">{title}</circle>"#);
         }
     }
-}
-
-impl ChartAxes {
-    fn x(&self, step: f64) -> f64 {
-        ROOM.0 + self.steps.relative_position(step) * (SIZE.0 - ROOM.0 - ROOM.2)
-    }
-
-    fn y(&self, value: f64) -> f64 {
-        ROOM.1 + (1.0 - self.values.relative_position(value).clamp(0.0, 1.0)) * (SIZE.1 - ROOM.1 - ROOM.3)
-    }
-
-    fn draw(&self, across: &str, svg: &mut String) {
-        let (left, right, bottom) = (ROOM.0, SIZE.0 - ROOM.2, SIZE.1 - ROOM.3);
-        let values = self.values.round_ticks(5);
-        let step = values.get(1).map_or(1.0, |second| second - values[0]);
-        for value in values {
-            let y = self.y(value);
-            put(svg, &format!(r#"<line class="grid" x1="{left}" x2="{right}" y1="{y:.1}" y2="{y:.1}"/>"#));
-            let (x, y, text) = (left - 6.0, y + 3.5, tick_label(value, step));
-            put(svg, &format!(r#"<text x="{x}" y="{y:.1}" text-anchor="end">{text}</text>"#));
-        }
-        let steps = self.steps.round_ticks(5);
-        let step = steps.get(1).map_or(1.0, |second| second - steps[0]);
-        for tick in steps {
-            let (x, y, text) = (self.x(tick), bottom + 15.0, tick_label(tick, step));
-            put(svg, &format!(r#"<text x="{x:.1}" y="{y}" text-anchor="middle">{text}</text>"#));
-        }
-        let (x, y) = ((left + right) / 2.0, SIZE.1 - 4.0);
-        put(svg, &format!(r#"<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>"#));
-        put(svg, &format!(r#"<text x="{x}" y="{y}" text-anchor="middle">{across}</text>"#));
-    }
-}
-
-fn put(svg: &mut String, element: &str) {
-    svg.push_str(element);
-    svg.push('\n');
 }
 
 #[cfg(test)]

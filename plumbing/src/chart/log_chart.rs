@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::chart::axis::AxisRange;
+use crate::chart::frame::{ChartFrame, render_legend};
 use crate::chart::html::escape_html;
 
 /// Size of the drawing in its own units, which are pixels on a phone.
@@ -41,40 +42,21 @@ pub struct LogChart {
     pub series: Vec<LogSeries>,
 }
 
-/// Ranges of the decadic logarithms.
-struct LogAxes {
-    across: AxisRange,
-    up: AxisRange,
-}
-
 impl LogChart {
     pub fn render_figure(&self) -> Option<String> {
         let all = || self.series.iter().flat_map(LogSeries::logs);
-        let axes = LogAxes {
-            across: AxisRange::from_values(all().map(|point| point.0))?.with_margin(0.04),
-            up: AxisRange::from_values(all().map(|point| point.1))?.with_margin(0.06),
-        };
-        let mut svg = format!(
-            r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}">"#,
-            SIZE.0,
-            SIZE.1,
-            escape_html(&self.title)
-        );
-        axes.draw(&self.across, &mut svg);
-        self.series.iter().for_each(|series| series.draw(&axes, &mut svg));
-        svg.push_str("</svg>");
-        let (title, subtitle, legend) = (escape_html(&self.title), escape_html(&self.subtitle), self.legend());
-        Some(format!("<figure><figcaption><h3>{title}</h3><p>{subtitle}</p>{legend}</figcaption>{svg}</figure>"))
-    }
-
-    fn legend(&self) -> String {
-        let entry = |series: &LogSeries| {
-            let shape = if series.mark == LogMark::Dots { "dot" } else { "line" };
-            format!(r#"<span><i class="{shape} c{}"></i>{}</span>"#, series.colour % COLOURS, escape_html(&series.name))
-        };
+        // Ranges of the decadic logarithms.
+        let across = AxisRange::from_values(all().map(|point| point.0))?.with_margin(0.04);
+        let up = AxisRange::from_values(all().map(|point| point.1))?.with_margin(0.06);
+        let frame = ChartFrame { size: SIZE, room: ROOM, across, up };
+        let ticks = [across, up].map(|range| log_ticks(range).into_iter().map(|log| (log, log_label(log))).collect());
         // A series without a name belongs to the one before it.
-        let drawn = self.series.iter().filter(|series| !series.name.is_empty() && series.logs().next().is_some());
-        format!(r#"<div class="legend">{}</div>"#, drawn.map(entry).collect::<String>())
+        let named = self.series.iter().filter(|series| !series.name.is_empty() && series.logs().next().is_some());
+        let legend = render_legend(named.map(|of| (of.colour % COLOURS, of.name.as_str(), of.mark == LogMark::Dots)));
+        let across = escape_html(&self.across);
+        Some(frame.render_figure([&self.title, &self.subtitle], &legend, (&across, ticks), |svg| {
+            self.series.iter().for_each(|series| series.draw(&frame, svg));
+        }))
     }
 }
 
@@ -85,11 +67,11 @@ impl LogSeries {
         logs.filter(|(x, y)| x.is_finite() && y.is_finite())
     }
 
-    fn draw(&self, axes: &LogAxes, svg: &mut String) {
+    fn draw(&self, frame: &ChartFrame, svg: &mut String) {
         let colour = self.colour % COLOURS;
         if self.mark == LogMark::Dots {
             for (x, y) in self.logs() {
-                let (cx, cy, name) = (axes.x(x), axes.y(y), escape_html(&self.name));
+                let (cx, cy, name) = (frame.x(x), frame.y(y), escape_html(&self.name));
                 let (across, up) = (log_label(x), log_label(y));
                 let _ = writeln!(
                     svg,
@@ -98,35 +80,9 @@ impl LogSeries {
             }
             return;
         }
-        let path: String = self.logs().map(|(x, y)| format!("{:.1},{:.1} ", axes.x(x), axes.y(y))).collect();
+        let path: String = self.logs().map(|(x, y)| format!("{:.1},{:.1} ", frame.x(x), frame.y(y))).collect();
         let dashes = if self.mark == LogMark::Dashes { r#" stroke-dasharray="5 4""# } else { "" };
         let _ = writeln!(svg, r#"<polyline class="curve c{colour}"{dashes} points="{}"/>"#, path.trim_end());
-    }
-}
-
-impl LogAxes {
-    fn x(&self, log: f64) -> f64 {
-        ROOM.0 + self.across.relative_position(log) * (SIZE.0 - ROOM.0 - ROOM.2)
-    }
-
-    fn y(&self, log: f64) -> f64 {
-        ROOM.1 + (1.0 - self.up.relative_position(log)) * (SIZE.1 - ROOM.1 - ROOM.3)
-    }
-
-    fn draw(&self, across: &str, svg: &mut String) {
-        let (left, right, bottom) = (ROOM.0, SIZE.0 - ROOM.2, SIZE.1 - ROOM.3);
-        for log in log_ticks(self.up) {
-            let (y, x) = (self.y(log), left - 6.0);
-            let _ = writeln!(svg, r#"<line class="grid" x1="{left}" x2="{right}" y1="{y:.1}" y2="{y:.1}"/>"#);
-            let _ = writeln!(svg, r#"<text x="{x}" y="{:.1}" text-anchor="end">{}</text>"#, y + 3.5, log_label(log));
-        }
-        for log in log_ticks(self.across) {
-            let (x, y) = (self.x(log), bottom + 15.0);
-            let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y}" text-anchor="middle">{}</text>"#, log_label(log));
-        }
-        let (x, y) = ((left + right) / 2.0, SIZE.1 - 4.0);
-        let _ = writeln!(svg, r#"<line class="axis" x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}"/>"#);
-        let _ = writeln!(svg, r#"<text x="{x}" y="{y}" text-anchor="middle">{}</text>"#, escape_html(across));
     }
 }
 
@@ -215,14 +171,10 @@ mod tests {
         let none = series(LogMark::Dots, &[(0.0, 1.0), (1.0, -1.0), (f64::NAN, 1.0)]);
         assert!(LogChart { series: vec![none.clone()], ..LogChart::default() }.render_figure().is_none());
         let one = series(LogMark::Dots, &[(1e5, 0.05), (1e6, 0.0)]);
-        let figure = LogChart { series: vec![none, one], across: "N".to_owned(), ..LogChart::default() }
-            .render_figure()
-            .unwrap();
-        assert_eq!(figure.matches("<circle").count(), 1);
-        assert!(
-            figure.contains("<title>a &lt;size&gt;: 100k, 0.05</title>") && figure.contains(r#"class="c1""#),
-            "{figure}"
-        );
+        let drawn = LogChart { series: vec![none, one], across: "N".to_owned(), ..LogChart::default() };
+        let figure = drawn.render_figure().unwrap();
+        assert_eq!((figure.matches("<circle").count(), figure.matches(r#"class="c1""#).count()), (1, 1));
+        assert!(figure.contains("<title>a &lt;size&gt;: 100k, 0.05</title>"), "{figure}");
         assert_eq!(figure.matches("<span>").count(), 1);
     }
 

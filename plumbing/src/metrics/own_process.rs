@@ -129,13 +129,8 @@ mod tests {
     #[test]
     fn the_systems_line_is_read_whatever_the_programs_name() {
         let line = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 50 13 14 15 16 9 18 777 4096000 1000 20 21";
-        let expected = ProcessCounts {
-            cpu_ticks: 200,
-            threads: 9,
-            start_ticks: 777,
-            virtual_bytes: 4_096_000,
-            resident_pages: 1000,
-        };
+        let (cpu_ticks, threads, start_ticks, virtual_bytes, resident_pages) = (200, 9, 777, 4_096_000, 1000);
+        let expected = ProcessCounts { cpu_ticks, threads, start_ticks, virtual_bytes, resident_pages };
         assert_eq!(ProcessCounts::parse(line), Some(expected));
         assert_eq!((ProcessCounts::parse("42 (a) S 1 2"), ProcessCounts::parse("")), (None, None));
         assert_eq!((boot_seconds("cpu 1 2\nbtime 1700000000\n"), boot_seconds("cpu 1")), (Some(1_700_000_000), None));

@@ -118,14 +118,8 @@ mod tests {
             assert!(roots.check_folder(outside).is_err(), "{outside}");
         }
         let refused = roots.check_folder("/etc").unwrap_err().to_string();
-        assert_eq!(
-            refused,
-            format!(
-                "\"/etc\" is outside of the allowed folders, which are: {} (key.0), {} (key.1)",
-                text("runs"),
-                text("models")
-            )
-        );
+        let named = format!("{} (key.0), {} (key.1)", text("runs"), text("models"));
+        assert_eq!(refused, format!("\"/etc\" is outside of the allowed folders, which are: {named}"));
     }
 
     #[test]
@@ -165,9 +159,8 @@ mod tests {
         for inside in ["s3://models/ads", "s3://models/ads/run-1", "s3://whole/anything"] {
             assert!(roots.check_folder(inside).is_ok(), "{inside}");
         }
-        for outside in
-            ["s3://models", "s3://models/adserver", "s3://models/ads/../x", "s3://wholesale/a", "/models/ads"]
-        {
+        let outside = "s3://models s3://models/adserver s3://models/ads/../x s3://wholesale/a /models/ads";
+        for outside in outside.split(' ') {
             assert!(roots.check_folder(outside).is_err(), "{outside}");
         }
     }

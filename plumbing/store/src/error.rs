@@ -198,10 +198,7 @@ mod tests {
         let document = "<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIA1</AWSAccessKeyId></Error>";
         let error = object_store::Error::PermissionDenied { path: "a/b".into(), source: answered(document) };
         let (problem, reason) = explain_error(&error);
-        assert_eq!(
-            (problem, reason.as_str()),
-            (StoreProblem::Refused, "the request was refused (SignatureDoesNotMatch)")
-        );
+        assert_eq!((problem, &reason[..]), (StoreProblem::Refused, "the request was refused (SignatureDoesNotMatch)"));
     }
 
     #[test]
@@ -214,10 +211,8 @@ mod tests {
         assert_eq!(problem(generic("<Code>ExpiredToken</Code>")), StoreProblem::Refused);
         assert_eq!(problem(generic("<Code>AccessDenied</Code>")), StoreProblem::Refused);
         assert_eq!(explain_error(&generic("<Code>SlowDown</Code>")).1, "the store answered SlowDown");
-        assert_eq!(
-            explain_error(&generic("connection refused\nmore")),
-            (StoreProblem::Away, "connection refused".to_owned())
-        );
+        let (away, reason) = explain_error(&generic("connection refused\nmore"));
+        assert_eq!((away, &reason[..]), (StoreProblem::Away, "connection refused"));
     }
 
     #[test]
@@ -229,18 +224,15 @@ mod tests {
             problem,
             reason: String::new(),
         };
-        let faults = [
-            StoreProblem::Refused,
-            StoreProblem::NoBucket,
-            StoreProblem::Missing,
-            StoreProblem::Away,
-            StoreProblem::TooLarge,
-        ]
-        .map(|problem| bucket(problem).fault());
-        assert_eq!(
-            faults,
-            [StoreFault::Setting, StoreFault::Setting, StoreFault::Missing, StoreFault::Away, StoreFault::Machine]
-        );
+        for (problem, fault) in [
+            (StoreProblem::Refused, StoreFault::Setting),
+            (StoreProblem::NoBucket, StoreFault::Setting),
+            (StoreProblem::Missing, StoreFault::Missing),
+            (StoreProblem::Away, StoreFault::Away),
+            (StoreProblem::TooLarge, StoreFault::Machine),
+        ] {
+            assert_eq!(bucket(problem).fault(), fault, "{problem:?}");
+        }
         assert_eq!(StoreError::Place { text: "gs://a".to_owned(), reason: "" }.fault(), StoreFault::Setting);
     }
 }

@@ -45,6 +45,10 @@ impl Folder {
         Self { place: FolderKind::Disk(path.into()) }
     }
 
+    fn in_bucket(bucket: &Arc<ObjectBucket>, prefix: Key) -> Self {
+        Self { place: FolderKind::Bucket { bucket: Arc::clone(bucket), prefix } }
+    }
+
     /// Opens a path, `file:///path` or `s3://bucket/prefix`. A request to a bucket takes at most `timeout`, with
     /// retries. The call reads the environment only. [`Self::check_writable`] asks the store.
     pub fn open(text: &str, timeout: Duration) -> Result<Self, StoreError> {
@@ -56,8 +60,8 @@ impl Folder {
         Ok(match FolderLocation::parse(text)? {
             FolderLocation::Disk(path) => Self::on_disk(path),
             FolderLocation::Bucket { bucket, prefix } => {
-                let bucket = Arc::new(ObjectBucket::open(&format!("s3://{bucket}"), timeout, environment)?);
-                Self { place: FolderKind::Bucket { bucket, prefix: Key::from(prefix) } }
+                let bucket = ObjectBucket::open(&format!("s3://{bucket}"), timeout, environment)?;
+                Self::in_bucket(&Arc::new(bucket), Key::from(prefix))
             }
         })
     }
@@ -73,13 +77,10 @@ impl Folder {
 
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
-        let place = match &self.place {
-            FolderKind::Disk(path) => FolderKind::Disk(path.join(name)),
-            FolderKind::Bucket { bucket, prefix } => {
-                FolderKind::Bucket { bucket: Arc::clone(bucket), prefix: prefix.clone().join(name) }
-            }
-        };
-        Self { place }
+        match &self.place {
+            FolderKind::Disk(path) => Self::on_disk(path.join(name)),
+            FolderKind::Bucket { bucket, prefix } => Self::in_bucket(bucket, prefix.clone().join(name)),
+        }
     }
 
     /// Its own name. `None` for a whole bucket, and for the root of a disk.
@@ -93,15 +94,13 @@ impl Folder {
 
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
-        let place = match &self.place {
-            FolderKind::Disk(path) => FolderKind::Disk(path.parent()?.to_owned()),
+        Some(match &self.place {
+            FolderKind::Disk(path) => Self::on_disk(path.parent()?),
             FolderKind::Bucket { bucket, prefix } => {
                 let parts: Vec<_> = prefix.parts().collect();
-                let prefix = Key::from_iter(parts.split_last()?.1.iter().cloned());
-                FolderKind::Bucket { bucket: Arc::clone(bucket), prefix }
+                Self::in_bucket(bucket, Key::from_iter(parts.split_last()?.1.iter().cloned()))
             }
-        };
-        Some(Self { place })
+        })
     }
 
     /// The folder of a file, and the name of the file in it. `None` if the text is not a [`FileName`], or there is no folder
@@ -169,20 +168,7 @@ impl Folder {
     }
 
     pub fn read(&self, file: &str) -> Result<Vec<u8>, StoreError> {
-        match &self.place {
-            FolderKind::Disk(path) => {
-                let path = path.join(file);
-                let mut bytes = Vec::new();
-                let read = disk::open_file(&path).and_then(|mut file| file.read_to_end(&mut bytes));
-                read.map(|_| bytes).map_err(disk_error("read", &path))
-            }
-            FolderKind::Bucket { bucket, prefix } => {
-                let mut download = ObjectDownload::open(Arc::clone(bucket), prefix.clone().join(file))?;
-                let mut bytes = Vec::with_capacity(usize::try_from(download.size()).unwrap_or_default());
-                download.read_to_end(&mut bytes).map_err(|error| self.cause("read", file, error))?;
-                Ok(bytes)
-            }
-        }
+        self.read_at_most(file, u64::MAX)
     }
 
     /// The content of a file with at most `most` bytes. Nothing is read of a larger file.
@@ -193,7 +179,7 @@ impl Folder {
             let reported = format!("it has {size} bytes, but may have {most} at most");
             return Err(refused(io::Error::new(io::ErrorKind::FileTooLarge, reported)));
         }
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
         input.take(most).read_to_end(&mut bytes).map_err(refused)?;
         Ok(bytes)
     }
@@ -273,7 +259,7 @@ impl Folder {
     /// Deletes the folder with its content. Does nothing if it does not exist.
     pub fn delete(&self) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => delete_folder(path),
+            FolderKind::Disk(path) => deleted(path, fs::remove_dir_all(path)),
             FolderKind::Bucket { bucket, prefix } => {
                 list_all(bucket, prefix)?.into_iter().try_for_each(|object| delete_object(bucket, object.location))
             }
@@ -360,17 +346,14 @@ fn entries(path: &Path, folders: bool) -> Result<Vec<String>, StoreError> {
 }
 
 /// A file that does not exist is no error.
-fn delete_file(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_file(path) {
+/// What is absent is deleted.
+fn deleted(path: &Path, done: io::Result<()>) -> Result<(), StoreError> {
+    match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(disk_error("delete", path)(error)),
         _ => Ok(()),
     }
 }
 
-/// With its content. A folder that does not exist is no error.
-fn delete_folder(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(disk_error("delete", path)(error)),
-        _ => Ok(()),
-    }
+fn delete_file(path: &Path) -> Result<(), StoreError> {
+    deleted(path, fs::remove_file(path))
 }

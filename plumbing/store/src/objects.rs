@@ -160,6 +160,7 @@ mod tests {
     use zagros_fakes::s3::{FakeS3, S3Fault};
 
     use super::*;
+    use crate::tests::pattern;
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_part_of_an_object_costs_little_more_than_its_bytes() {
-        let content: Vec<u8> = (0..5_000_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+        let content = pattern(5_000_000);
         let (store, objects) = store(&[("a", &content)]);
         let found = objects.find("a").unwrap().unwrap();
         let earlier = store.request_log().len();
@@ -219,7 +220,7 @@ mod tests {
         /// Wherever reading starts, is expected to end, and ends.
         #[test]
         fn any_part_is_that_part(start in 0_u64..3_000_000, expected in 0_u64..3_000_000, bytes in 1_usize..2_500_000) {
-            let content: Vec<u8> = (0..3_000_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+            let content = pattern(3_000_000);
             let (_store, objects) = store(&[("a", &content)]);
             let mut input = objects.open_input(&objects.find("a").unwrap().unwrap()).unwrap();
             input.seek(SeekFrom::Start(start)).unwrap();

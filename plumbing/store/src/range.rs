@@ -147,9 +147,10 @@ mod tests {
 
     use super::*;
     use crate::Objects;
+    use crate::tests::pattern;
 
-    fn store(bytes: u32) -> (FakeS3, Objects, Vec<u8>) {
-        let content: Vec<u8> = (0..bytes).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+    fn store(bytes: usize) -> (FakeS3, Objects, Vec<u8>) {
+        let content = pattern(bytes);
         let store = FakeS3::start("logs");
         store.put_object("a", content.clone());
         let objects = Objects::open_in(&store.environment_variables(), "s3://logs", Duration::from_secs(5)).unwrap();

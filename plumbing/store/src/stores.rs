@@ -66,11 +66,16 @@ impl StoreKind {
     }
 
     fn prefix(self) -> &'static str {
+        self.names().0
+    }
+
+    /// The prefix of its variables, and the service without an endpoint.
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::S3 => "AWS_",
-            Self::Google => "GOOGLE_",
-            Self::Azure => "AZURE_",
-            Self::Http => "HTTP_",
+            Self::S3 => ("AWS_", "AWS"),
+            Self::Google => ("GOOGLE_", "Google Cloud Storage"),
+            Self::Azure => ("AZURE_", "Azure"),
+            Self::Http => ("HTTP_", "HTTP"),
         }
     }
 
@@ -104,7 +109,7 @@ impl OpenStore {
             return Err((root.to_owned(), "only s3://, gs://, az://, http:// and https:// are stores".to_owned()));
         };
         let endpoint = kind.endpoint(root, environment);
-        let reported = endpoint.as_deref().map_or_else(|| kind.service().to_owned(), without_user);
+        let reported = endpoint.as_deref().map_or_else(|| kind.names().1.to_owned(), without_user);
         let allow = format!("{}ALLOW_HTTP", kind.prefix());
         // Who writes http:// means it.
         let http_allowed = kind == StoreKind::Http
@@ -127,17 +132,6 @@ impl OpenStore {
     }
 }
 
-impl StoreKind {
-    fn service(self) -> &'static str {
-        match self {
-            Self::S3 => "AWS",
-            Self::Google => "Google Cloud Storage",
-            Self::Azure => "Azure",
-            Self::Http => "HTTP",
-        }
-    }
-}
-
 fn build(
     kind: StoreKind,
     root: &str,
@@ -147,29 +141,28 @@ fn build(
     retry: RetryConfig,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
     // Variables that these do not know belong to other programs.
-    let keys = environment.iter().map(|(key, value)| (key.to_ascii_lowercase(), value));
+    macro_rules! configured {
+        ($builder:expr, $key:ty) => {{
+            let own = environment.iter().map(|(key, value)| (key.to_ascii_lowercase(), value));
+            let own = own.filter(|(key, _)| key.starts_with(&kind.prefix().to_ascii_lowercase()));
+            let known = own.filter_map(|(key, value)| Some((key.parse::<$key>().ok()?, value)));
+            let builder = known.fold($builder, |builder, (key, value)| builder.with_config(key, value));
+            builder.with_client_options(options).with_retry(retry)
+        }};
+    }
     Ok(match kind {
         StoreKind::S3 => {
-            let keys = keys.filter(|(key, _)| key.starts_with("aws_"));
-            let known = keys.filter_map(|(key, value)| Some((key.parse::<AmazonS3ConfigKey>().ok()?, value)));
-            let builder = known.fold(AmazonS3Builder::new(), |builder, (key, value)| builder.with_config(key, value));
+            let builder = configured!(AmazonS3Builder::new(), AmazonS3ConfigKey);
             // Not every store supports deletion of several objects in one request.
-            let builder = builder.with_bucket_name(name).with_disable_bulk_delete(true);
-            Arc::new(builder.with_client_options(options).with_retry(retry).build()?)
+            Arc::new(builder.with_bucket_name(name).with_disable_bulk_delete(true).build()?)
         }
         StoreKind::Google => {
-            let keys = keys.filter(|(key, _)| key.starts_with("google_"));
-            let known = keys.filter_map(|(key, value)| Some((key.parse::<GoogleConfigKey>().ok()?, value)));
-            let new = GoogleCloudStorageBuilder::new();
-            let builder = known.fold(new, |builder, (key, value)| builder.with_config(key, value));
-            Arc::new(builder.with_bucket_name(name).with_client_options(options).with_retry(retry).build()?)
+            let builder = configured!(GoogleCloudStorageBuilder::new(), GoogleConfigKey);
+            Arc::new(builder.with_bucket_name(name).build()?)
         }
         StoreKind::Azure => {
-            let keys = keys.filter(|(key, _)| key.starts_with("azure_"));
-            let known = keys.filter_map(|(key, value)| Some((key.parse::<AzureConfigKey>().ok()?, value)));
-            let new = MicrosoftAzureBuilder::new();
-            let builder = known.fold(new, |builder, (key, value)| builder.with_config(key, value));
-            Arc::new(builder.with_container_name(name).with_client_options(options).with_retry(retry).build()?)
+            let builder = configured!(MicrosoftAzureBuilder::new(), AzureConfigKey);
+            Arc::new(builder.with_container_name(name).build()?)
         }
         StoreKind::Http => {
             Arc::new(HttpBuilder::new().with_url(root).with_client_options(options).with_retry(retry).build()?)
@@ -207,7 +200,7 @@ mod tests {
     }
 
     fn content() -> Vec<u8> {
-        (0..2_500_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
+        crate::tests::pattern(2_500_000)
     }
 
     /// Reads all of an object, and a part of it.
@@ -266,21 +259,19 @@ mod tests {
     #[test]
     fn who_is_refused_learns_which_variables_to_check() {
         let store = FakeS3::start("logs");
-        let refused = |root: &str, environment: &[(String, String)]| {
-            let environment: Vec<_> = environment
-                .iter()
-                .filter(|(name, _)| !name.ends_with("BEARER_TOKEN"))
-                .map(|(name, value)| (name.clone(), value.replace("test-key", "other")))
-                .collect();
-            let skip = ("GOOGLE_SKIP_SIGNATURE".to_owned(), "true".to_owned());
-            let environment = [environment, vec![skip]].concat();
-            Objects::open_in(&environment, root, TIMEOUT).unwrap().list_below("").unwrap_err().to_string()
-        };
-        let error = refused("gs://logs", &store.environment_of_others());
-        assert!(error.contains("GOOGLE_APPLICATION_CREDENTIALS"), "{error}");
-        let error = refused("az://logs", &store.environment_of_others());
-        assert!(error.contains("AZURE_STORAGE_ACCOUNT_KEY"), "{error}");
-        let error = refused("s3://logs", &store.environment_variables());
-        assert!(error.contains("AWS_ACCESS_KEY_ID"), "{error}");
+        let (s3, others) = (store.environment_variables(), store.environment_of_others());
+        for (root, environment, variable) in [
+            ("gs://logs", &others, "GOOGLE_APPLICATION_CREDENTIALS"),
+            ("az://logs", &others, "AZURE_STORAGE_ACCOUNT_KEY"),
+            ("s3://logs", &s3, "AWS_ACCESS_KEY_ID"),
+        ] {
+            let given = environment.iter().filter(|(name, _)| !name.ends_with("BEARER_TOKEN"));
+            let mut environment: Vec<_> =
+                given.map(|(name, value)| (name.clone(), value.replace("test-key", "other"))).collect();
+            environment.push(("GOOGLE_SKIP_SIGNATURE".to_owned(), "true".to_owned()));
+            let objects = Objects::open_in(&environment, root, TIMEOUT).unwrap();
+            let error = objects.list_below("").unwrap_err().to_string();
+            assert!(error.contains(variable), "{error}");
+        }
     }
 }

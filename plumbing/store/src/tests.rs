@@ -18,6 +18,12 @@ fn folder_of(store: &FakeS3, timeout: Duration) -> Folder {
     Folder::open_in(&store.environment_variables(), "s3://models/ads", timeout).unwrap()
 }
 
+fn folder_in_store(timeout: Duration) -> (FakeS3, Folder) {
+    let store = FakeS3::start("models");
+    let folder = folder_of(&store, timeout);
+    (store, folder)
+}
+
 fn problem(error: &StoreError) -> Option<StoreProblem> {
     match error {
         StoreError::Bucket { problem, .. } => Some(*problem),
@@ -26,7 +32,7 @@ fn problem(error: &StoreError) -> Option<StoreProblem> {
 }
 
 /// Bytes that differ at every position.
-fn pattern(bytes: usize) -> Vec<u8> {
+pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
 }
 
@@ -53,10 +59,8 @@ fn a_folder_behaves_the_same_on_a_disk_and_in_a_store() {
         assert_eq!((a.name(), a.parent().unwrap().to_string()), (Some("a"), folder.to_string()));
         let (found, name) = a.locate_file("../b/manifest.json").unwrap();
         assert_eq!(found.read(name).unwrap(), b"new");
-        assert!(
-            a.locate_file("../../b/manifest.json").is_none()
-                && a.locate_file("manifest.json").unwrap().0.to_string() == a.to_string()
-        );
+        assert!(a.locate_file("../../b/manifest.json").is_none());
+        assert_eq!(a.locate_file("manifest.json").unwrap().0.to_string(), a.to_string());
         b.delete_except(&BTreeSet::from(["manifest.json".to_owned()])).unwrap();
         assert!(b.has_file("manifest.json").unwrap() && !b.has_file("rows").unwrap());
         a.delete_file("manifest.json").unwrap();
@@ -93,8 +97,7 @@ fn a_file_is_written_whole_or_not_at_all() {
 
 #[test]
 fn a_large_object_is_sent_in_parts_and_read_from_any_position() {
-    let store = FakeS3::start("models");
-    let folder = folder_of(&store, TIMEOUT);
+    let (store, folder) = folder_in_store(TIMEOUT);
     let content = pattern(3 * PART + 12_345);
     folder.write("rows", &content).unwrap();
     let parts = store.request_log().iter().filter(|request| *request == "PUT /models/ads/rows").count();
@@ -122,8 +125,7 @@ fn a_large_object_is_sent_in_parts_and_read_from_any_position() {
 /// A failure that a retry overcomes is not reported.
 #[test]
 fn a_request_that_fails_for_a_moment_is_retried() {
-    let store = FakeS3::start("models");
-    let folder = folder_of(&store, TIMEOUT);
+    let (store, folder) = folder_in_store(TIMEOUT);
     let content = pattern(PART + 1);
     for fault in [S3Fault::Fails, S3Fault::Breaks, S3Fault::Late(Duration::from_millis(300))] {
         store.inject_fault(fault, "PUT /models/ads/rows", 2);
@@ -139,8 +141,7 @@ fn a_request_that_fails_for_a_moment_is_retried() {
 /// Each call is repeated by itself, and what it did is there once.
 #[test]
 fn a_call_whose_answer_is_lost_is_repeated_and_does_nothing_twice() {
-    let store = FakeS3::start("models");
-    let folder = folder_of(&store, TIMEOUT);
+    let (store, folder) = folder_in_store(TIMEOUT);
     let (content, small) = (pattern(2 * PART + 1), pattern(10));
     let count = |method: &str| store.request_log().iter().filter(|request| request.starts_with(method)).count();
     for (lost, content, open) in [
@@ -172,8 +173,7 @@ fn a_call_whose_answer_is_lost_is_repeated_and_does_nothing_twice() {
 /// An object of another upload under the same key is not taken for the one that was sent.
 #[test]
 fn a_completion_that_fails_is_not_taken_for_a_lost_answer() {
-    let store = FakeS3::start("models");
-    let folder = folder_of(&store, TIMEOUT);
+    let (store, folder) = folder_in_store(TIMEOUT);
     let (old, new) = (pattern(PART + 2), vec![7; PART + 2]);
     folder.write("rows", &old).unwrap();
     store.inject_fault(S3Fault::Denies, "POST /models/ads/rows?uploadId", 1);
@@ -208,8 +208,7 @@ fn a_file_of_more_bytes_than_ten_thousand_of_the_first_parts_keeps_to_the_limits
 /// Invariant WT-1.
 #[test]
 fn a_store_that_is_silent_is_reported_in_time_and_by_name() {
-    let store = FakeS3::start("models");
-    let folder = folder_of(&store, Duration::from_secs(1));
+    let (store, folder) = folder_in_store(Duration::from_secs(1));
     store.inject_fault(S3Fault::Hangs, "PUT", usize::MAX);
     let started = Instant::now();
     let error = folder.write("rows", b"rows").unwrap_err();
@@ -227,8 +226,7 @@ fn a_store_that_is_silent_is_reported_in_time_and_by_name() {
 
 #[test]
 fn an_upload_that_fails_is_taken_back() {
-    let store = FakeS3::start("models");
-    let folder = folder_of(&store, TIMEOUT);
+    let (store, folder) = folder_in_store(TIMEOUT);
     store.inject_fault(S3Fault::Denies, "PUT", usize::MAX);
     let error = folder.write("rows", &pattern(2 * PART)).unwrap_err();
     assert_eq!(problem(&error), Some(StoreProblem::Refused), "{error}");
@@ -273,9 +271,8 @@ fn without_credentials_and_role_the_error_names_the_variables_to_set() {
 
 #[test]
 fn a_folder_can_be_used_and_dropped_within_a_runtime() {
-    let store = FakeS3::start("models");
+    let (store, folder) = folder_in_store(TIMEOUT);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let folder = folder_of(&store, TIMEOUT);
     let written = runtime.block_on(async move {
         let inner = folder.clone();
         tokio::task::spawn_blocking(move || inner.write("rows", b"rows")).await.unwrap().map(|()| drop(folder))

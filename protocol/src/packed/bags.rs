@@ -196,26 +196,20 @@ mod tests {
     }
 
     fn segments(cases: &[Case]) -> Segments {
-        let segment = |(table, case): (usize, &Case)| Segment {
-            table: TableId(table as u32),
-            rows: case.0,
-            dim: table as u32 + 1,
+        let segment = |(at, case): (usize, &Case)| {
+            let table = at as u32;
+            Segment { table: TableId(table), rows: case.0, dim: table + 1 }
         };
         Segments::new(cases.iter().enumerate().map(segment).collect())
     }
 
-    fn lengths(case: &Case) -> Vec<u32> {
-        case.2.iter().map(|bag| bag.len() as u32).collect()
-    }
-
     /// Every second segment has bags.
     fn pack(cases: &[Case]) -> Bytes {
+        let lengths = |case: &Case| case.2.iter().map(|bag| bag.len() as u32).collect::<Vec<_>>();
         let flat: Vec<_> = cases.iter().map(|case| (lengths(case), case.2.concat())).collect();
-        let segment = |index: usize| SegmentBags {
-            segment: index as u32,
-            direct: cases[index].1,
-            lengths: &flat[index].0,
-            members: &flat[index].1,
+        let segment = |index: usize| {
+            let (lengths, members) = (&flat[index].0[..], &flat[index].1[..]);
+            SegmentBags { segment: index as u32, direct: cases[index].1, lengths, members }
         };
         pack_bags(&(0..cases.len()).step_by(2).map(segment).collect::<Vec<_>>())
     }
@@ -269,10 +263,8 @@ mod tests {
         assert_eq!(refused(&[1, 0, 0, 1, 1, 1, 3]), "member of a bag 3 is out of range, expected less than 3");
         assert_eq!(refused(&[1, 0, 4, 0, 0]), "direct rows 4 is out of range, expected less than 4");
         assert_eq!(refused(&[1, 2, 0, 0, 0]), "segment of bags 2 is out of range, expected less than 2");
-        assert_eq!(
-            refused(&[2, 1, 0, 0, 0, 0, 0, 0, 0]),
-            "segment of bags 0 comes after 1, but the order must be ascending"
-        );
+        let descending = refused(&[2, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(descending, "segment of bags 0 comes after 1, but the order must be ascending");
         let huge = [1, 0, 0, u32::MAX, u32::MAX];
         assert!(refused(&huge).starts_with("bags: expected 34359738"), "{}", refused(&huge));
     }

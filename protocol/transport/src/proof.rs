@@ -58,9 +58,13 @@ impl Credentials {
     /// The token that opens this process's HTTP pages, if there is a secret to derive it from.
     #[must_use]
     pub fn page_token(&self) -> Option<String> {
+        self.key().map(RoleKey::page_token)
+    }
+
+    fn key(&self) -> Option<&RoleKey> {
         match self {
             Self::Open => None,
-            Self::Secret(key) => Some(key.page_token()),
+            Self::Secret(key) => Some(key),
         }
     }
 }
@@ -69,12 +73,9 @@ impl Credentials {
 /// before the first request. The caller bounds each call.
 pub fn open_channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result<Channel, InvalidAddress> {
     let endpoint = grpc::channel_endpoint(address)?;
-    let key = match credentials {
-        Credentials::Open => None,
-        // The other end may not know a key above its own role.
-        Credentials::Secret(key) => Some(key.derive_key(to).unwrap_or_else(|| key.clone())),
-    };
-    Ok(endpoint.connect_with_connector_lazy(ProvenConnector::new(key)))
+    // The other end may not know a key above its own role.
+    let key = credentials.key().map(|key| key.derive_key(to).unwrap_or_else(|| key.clone()));
+    Ok(endpoint.connect_with_connector_lazy(ProvenConnector { key }))
 }
 
 /// Serves the calls of `services` until `stop` is done, to peers that prove their role. Counts connections whose proof is refused.
@@ -94,12 +95,6 @@ pub async fn serve(
 #[derive(Clone, Debug)]
 struct ProvenConnector {
     key: Option<RoleKey>,
-}
-
-impl ProvenConnector {
-    fn new(key: Option<RoleKey>) -> Self {
-        Self { key }
-    }
 }
 
 impl Service<Uri> for ProvenConnector {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use zagros_embedding_client::BatchRows;
-use zagros_plumbing::Deadline;
+
 use zagros_shell::launch::EmbeddedCluster;
 use zagros_zip::ZipEq;
 
@@ -60,10 +60,8 @@ fn gradients(rows: &BatchRows, value: f32) -> BatchRows {
 #[test]
 fn gradients_reach_the_rows_once_and_the_run_ends_well() {
     let cluster = trained(0);
-    assert_eq!(
-        cluster.session.tables(),
-        [("a", 1), ("b", 2)].map(|(name, dim)| SessionTable { name: name.into(), dim })
-    );
+    let tables = [("a", 1), ("b", 2)].map(|(name, dim)| SessionTable { name: name.into(), dim });
+    assert_eq!(cluster.session.tables(), tables);
     for _ in 0..3 {
         let (batch, rows) = cluster.batch(&[5, 9, 5], BatchAccess::Train);
         assert_eq!((batch.id_positions(), rows.tables[0].len()), (&[vec![0, 1, 0], vec![0]][..], 2));
@@ -100,21 +98,6 @@ fn the_window_holds_a_batch_until_its_push_and_a_full_window_is_an_error() {
     assert_eq!(cluster.session.in_flight(), (0, 0));
 }
 
-#[test]
-fn the_batches_of_a_step_share_a_place_and_make_one_update() {
-    let cluster = trained(0);
-    let (first, rows) = cluster.batch(&[1, 2], BatchAccess::Accumulate);
-    let (second, more) = cluster.batch(&[2, 3], BatchAccess::Accumulate);
-    let parts = vec![(&first, gradients(&rows, 1.0)), (&second, gradients(&more, 2.0))];
-    cluster.session.push(parts, 0).unwrap();
-    cluster.session.end_step();
-    assert_eq!(cluster.read(&[1, 2, 3]), [-1.0, -3.0, -2.0]);
-    // The next step takes a place of its own, which the one before has given back.
-    let (third, rows) = cluster.batch(&[1], BatchAccess::Accumulate);
-    cluster.session.push(vec![(&third, gradients(&rows, 1.0))], 0).unwrap();
-    assert_eq!(cluster.read(&[1]), [-2.0]);
-}
-
 /// Invariant RK-1: the row that both workers have takes one step of Adagrad, lr · g / |g|, and not two.
 #[test]
 fn a_row_takes_the_mean_of_the_workers_gradients_of_a_step_as_one_update() {
@@ -136,68 +119,6 @@ fn a_row_takes_the_mean_of_the_workers_gradients_of_a_step_as_one_update() {
     assert!(late.to_string().contains("tired"), "the other worker is there: {late}");
     sessions[1].close(SessionEnd::Done, PATIENT).unwrap();
     sessions[0].wait_for_other_workers(PATIENT).unwrap();
-}
-
-#[test]
-fn the_failure_of_a_worker_is_what_the_others_hear() {
-    let (sessions, _cluster) = workers(2, "staleness = 4", "sgd");
-    sessions[1].close(SessionEnd::Failed("its loss is no number"), PATIENT).unwrap();
-    let deadline = Deadline::from_now(std::time::Duration::from_secs(30));
-    let heard = loop {
-        match sessions[0].check_usable() {
-            Err(error) => break error.to_string(),
-            Ok(()) => assert!(!deadline.is_past(), "worker 0 never hears of it"),
-        }
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    };
-    assert!(heard.contains("dense worker 1: its loss is no number"), "{heard}");
-}
-
-#[test]
-fn rows_are_saved_and_loaded_in_the_place_of_others() {
-    let cluster = trained(0);
-    let train = |ids: &[u64]| {
-        let (batch, rows) = cluster.batch(ids, BatchAccess::Train);
-        cluster.session.push(vec![(&batch, gradients(&rows, 1.0))], 0).unwrap();
-    };
-    train(&[1, 2]);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_str().unwrap();
-    let refused = cluster.session.save_rows("/proc/none", PATIENT).unwrap_err().to_string();
-    assert!(refused.contains("could not save its rows") && refused.contains("check the folder"), "{refused}");
-    let saved = cluster.session.save_rows(path, PATIENT).unwrap();
-    assert_eq!((saved.rows, saved.files.len()), (3, 2));
-    train(&[2, 3]);
-    assert_eq!(cluster.session.load_rows(path, saved.files, PATIENT).unwrap(), 3);
-    assert_eq!(cluster.read(&[1, 2, 3]), [-1.0, -1.0, 0.0]);
-}
-
-#[test]
-fn rows_of_a_table_without_gradients_stay_as_they_are() {
-    let cluster = trained(0);
-    let (batch, mut rows) = cluster.batch(&[1], BatchAccess::Train);
-    rows = gradients(&rows, 1.0);
-    rows.tables[1].clear();
-    cluster.session.push(vec![(&batch, rows)], 0).unwrap();
-    assert_eq!(cluster.read(&[1]), [-1.0]);
-    assert_eq!(cluster.batch(&[1], BatchAccess::Read).1.tables[1], [0.0, 0.0]);
-}
-
-#[test]
-fn a_refused_push_is_forgotten_once_rows_were_loaded() {
-    let cluster = trained(0);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_str().unwrap();
-    let saved = cluster.session.save_rows(path, PATIENT).unwrap();
-    let (batch, rows) = cluster.batch(&[1], BatchAccess::Train);
-    cluster.session.push(vec![(&batch, gradients(&rows, f32::NAN))], 0).unwrap();
-    let refused = cluster.session.flush(PATIENT).unwrap_err().to_string();
-    assert!(refused.contains("push was refused") && refused.contains("embedding.non_finite"), "{refused}");
-    cluster.session.load_rows(path, saved.files, PATIENT).unwrap();
-    cluster.session.forget_refused_push();
-    let (batch, rows) = cluster.batch(&[1], BatchAccess::Train);
-    cluster.session.push(vec![(&batch, gradients(&rows, 1.0))], 1).unwrap();
-    assert_eq!(cluster.read(&[1]), [-1.0]);
 }
 
 #[test]
@@ -235,11 +156,11 @@ fn a_caller_that_does_not_want_to_wait_gets_its_batch_released() {
 
 #[tokio::test]
 async fn a_malformed_address_and_a_malformed_secret_are_reported() {
-    let wrong =
-        RunReach::over_grpc("127.0.0.1:1", Some("xyz"), std::time::Duration::from_secs(1)).err().unwrap().to_string();
-    assert!(wrong.contains("64 hexadecimal digits"), "{wrong}");
-    let wrong = RunReach::over_grpc("no where", None, std::time::Duration::from_secs(1)).err().unwrap().to_string();
-    assert!(wrong.contains("cannot reach no where"), "{wrong}");
+    let cases = [("127.0.0.1:1", Some("xyz"), "64 hexadecimal digits"), ("no where", None, "cannot reach no where")];
+    for (address, secret, problem) in cases {
+        let wrong = RunReach::over_grpc(address, secret, std::time::Duration::from_secs(1)).err().unwrap().to_string();
+        assert!(wrong.contains(problem), "{wrong}");
+    }
 }
 
 #[test]

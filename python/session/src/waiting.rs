@@ -44,13 +44,9 @@ mod tests {
 
     use super::*;
 
-    fn runtime() -> Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
-    }
-
     #[test]
     fn a_wait_ends_with_its_work_its_deadline_or_its_caller() {
-        let runtime = runtime();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let long = || std::future::pending::<()>();
         let patient: Look<'_> = &|| Ok(());
         assert_eq!(wait_for_work(&runtime, "for nothing", Duration::from_secs(9), patient, async { 7 }).unwrap(), 7);

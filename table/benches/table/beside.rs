@@ -8,7 +8,7 @@ use zagros_table::{LookupMode, RequestBuffers, Table, WeightType};
 use zagros_zip::ZipEq;
 
 use crate::limits::{Places, Plain};
-use crate::workload::{Ids, Requests, id_of};
+use crate::workload::{Ids, Requests};
 use crate::{Plan, filled, gradients};
 
 /// One side of a comparison. It makes the request of the given number.
@@ -51,16 +51,10 @@ pub(crate) fn run(plan: &Plan) {
 impl<'a> Bench<'a> {
     fn new(plan: &'a Plan, dim: usize, ids: Ids) -> Self {
         let requests = Requests::new(ids, plan.rows, plan.shape);
-        let ids = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
+        let ids = requests.ids();
         let gradients = gradients(requests.rows[0].len() * dim);
-        Self {
-            plan,
-            dim,
-            requests,
-            ids,
-            gradients,
-            table: filled(plan.rows, dim, WeightType::F32, &mut RequestBuffers::new()),
-        }
+        let table = filled(plan.rows, dim, WeightType::F32, &mut RequestBuffers::new());
+        Self { plan, dim, requests, ids, gradients, table }
     }
 
     fn print(&self, ids: Ids) {
@@ -70,12 +64,7 @@ impl<'a> Bench<'a> {
         let ids = format!("{ids:?}").to_lowercase();
         for (what, small, huge) in [("lookup", small[0], huge[0]), ("update", small[1], huge[1])] {
             let share = |of: f64, rates: Rates| format!("{of:6.1} {:3.0} %", 100.0 * rates.table / of);
-            let shares = [
-                share(small.plain, small),
-                share(small.indexed, small),
-                share(huge.plain, huge),
-                share(huge.indexed, huge),
-            ];
+            let shares = [small, huge].map(|rates| [share(rates.plain, rates), share(rates.indexed, rates)].join("  "));
             println!("{:3} {ids:<8} {what} {}  {:6.1}  {bytes:7.1}", self.dim, shares.join("  "), huge.table);
         }
     }
@@ -101,9 +90,8 @@ impl<'a> Bench<'a> {
             Box::new(|request| plain.gather(Places::Known, &rows[request], &mut known)),
             Box::new(|request| plain.gather(Places::Indexed, &rows[request], &mut indexed)),
             Box::new(|request| {
-                self.table
-                    .lookup(&self.ids[request], LookupMode::Train, &mut out, &mut scratch)
-                    .expect("lengths agree");
+                let ids = &self.ids[request];
+                self.table.lookup(ids, LookupMode::Train, &mut out, &mut scratch).expect("lengths agree");
             }),
         ])
     }

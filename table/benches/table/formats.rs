@@ -6,7 +6,7 @@ use std::time::Instant;
 use zagros_table::{LookupMode, RequestBuffers, Table, WeightType};
 use zagros_zip::ZipEq;
 
-use crate::workload::{Ids, Requests, id_of};
+use crate::workload::{Ids, Requests};
 use crate::{Plan, filled, gradients};
 
 /// Rows that fit into the L2 cache.
@@ -31,7 +31,7 @@ pub(crate) fn run(plan: &Plan) {
 
 fn print(plan: &Plan, dim: usize, rows: usize) {
     let requests = Requests::new(Ids::Uniform, plan.rows, plan.shape);
-    let ids: Vec<Vec<u64>> = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
+    let ids = requests.ids();
     let tables = WeightType::ALL.map(|element| filled(rows, dim, element, &mut RequestBuffers::new()));
     let times = in_turn(plan, &tables, &ids);
     let count: usize = ids.iter().map(Vec::len).sum();

@@ -26,6 +26,7 @@ use zagros_zip::ZipEq;
 /// Requests in one pass over the workload. The memory of their rows is many times larger than the caches.
 const REQUESTS: usize = 64;
 
+/// As the parts follow each other.
 const PARTS: [&str; 5] = ["limits", "rivals", "kernels", "formats", "threads"];
 
 /// The arguments of the command line.
@@ -39,21 +40,11 @@ struct Plan {
 
 fn main() {
     let plan = plan(std::env::args().skip(1));
-    let wanted = |part: &str| plan.only.as_deref().is_none_or(|only| only == part);
-    if wanted("limits") {
-        beside::run(&plan);
-    }
-    if wanted("rivals") {
-        rivals::run(&plan);
-    }
-    if wanted("kernels") {
-        kernels::run(&plan);
-    }
-    if wanted("formats") {
-        formats::run(&plan);
-    }
-    if wanted("threads") {
-        threads::run(&plan);
+    let runs = [beside::run, rivals::run, kernels::run, formats::run, threads::run];
+    for (part, run) in PARTS.iter().zip_eq(runs) {
+        if plan.only.as_deref().is_none_or(|only| only == *part) {
+            run(&plan);
+        }
     }
 }
 

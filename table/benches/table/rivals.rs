@@ -52,8 +52,7 @@ pub(crate) fn run(plan: &Plan) {
     let shape = RequestShape { requests: plan.shape.requests.min(16), ..plan.shape };
     for dim in &plan.dims {
         let requests = Requests::new(Ids::Zipf, rows, shape);
-        let ids: Vec<Vec<u64>> =
-            requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
+        let ids = requests.ids();
         let gradients = gradients(ids[0].len() * dim);
         let want = measure_table(plan, rows, *dim, &ids, &gradients);
         let rivals: [(&str, Box<dyn Rows>); 4] = [

@@ -8,7 +8,7 @@ use zagros_table::{LookupMode, RequestBuffers, Table, WeightType};
 use zagros_zip::ZipEq;
 
 use crate::limits::{Places, Plain};
-use crate::workload::{Ids, Requests, id_of};
+use crate::workload::{Ids, Requests};
 use crate::{Plan, filled, gradients};
 
 const THREADS: [usize; 3] = [1, 2, 4];
@@ -21,8 +21,7 @@ pub(crate) fn run(plan: &Plan) {
         let requests = Requests::new(Ids::Zipf, plan.rows, plan.shape);
         let gathers = gather_limit(plan, *dim, &requests);
         let table = filled(plan.rows, *dim, WeightType::F32, &mut RequestBuffers::new());
-        let ids: Vec<Vec<u64>> =
-            requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
+        let ids = requests.ids();
         let lookups = THREADS.map(|threads| fastest_rate(plan.passes, threads, &ids, || lookup(&table)));
         let pushes = THREADS.map(|threads| fastest_rate(plan.passes, threads, &ids, || push(&table, ids[0].len())));
         for (index, threads) in THREADS.into_iter().enumerate() {

@@ -63,6 +63,11 @@ impl Requests {
         };
         Self { rows: (0..shape.requests).map(&mut request).collect() }
     }
+
+    /// The ids of the rows.
+    pub(crate) fn ids(&self) -> Vec<Vec<u64>> {
+        self.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect()
+    }
 }
 
 /// The id of a row. Ids are spread over all 64 bits.

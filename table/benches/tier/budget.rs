@@ -28,7 +28,7 @@ struct Measured {
 pub(crate) fn run(rows: usize, requests: usize) {
     println!("{rows} rows of dim {DIM}, {requests} requests of Zipf ids: looked up, then pushed\n");
     let requests = Requests::new(Ids::Zipf, rows, RequestShape::new(requests));
-    let ids: Vec<Vec<u64>> = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
+    let ids = requests.ids();
     let all: Vec<u64> = (0..rows).map(id_of).collect();
     let unbounded = measure(&all, &requests, &ids, None);
     let budget = unbounded.bytes / 10;

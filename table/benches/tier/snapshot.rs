@@ -24,7 +24,7 @@ pub(crate) fn run(rows: usize, requests: usize) {
         tables.lookup(&[part(ids)], LookupMode::Train, &mut out, &mut scratch).expect("memory suffices");
     }
     let requests = Requests::new(Ids::Uniform, rows, RequestShape::new(requests.min(16)));
-    let ids: Vec<Vec<u64>> = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
+    let ids = requests.ids();
     let batches: Vec<&[u64]> = ids.iter().flat_map(|ids| ids.chunks_exact(BATCH.min(rows / 8))).collect();
     let (before, during, pause, reading) = measure(&tables, &batches, rows);
     println!("{rows} rows, pushes of {} rows each\n", batches[0].len());

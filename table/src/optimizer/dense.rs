@@ -294,14 +294,12 @@ mod tests {
             let mut whole: Vec<f32> = (0..70).map(|index| value(index, 0)).collect();
             let mut state = [(); 2].map(|()| vec![rule.first_value(); 70]);
             state[rule.state_vectors().len()..].iter_mut().for_each(Vec::clear);
-            let mut tiles: Vec<(Vec<f32>, Vec<f32>)> = whole
-                .chunks(32)
-                .map(|tile| {
-                    let mut state = vec![f32::NAN; rule.state_len(tile.len())];
-                    rule.init_state(tile.len(), &mut state);
-                    (tile.to_vec(), state)
-                })
-                .collect();
+            let new_tile = |weights: &[f32]| {
+                let mut state = vec![f32::NAN; rule.state_len(weights.len())];
+                rule.init_state(weights.len(), &mut state);
+                (weights.to_vec(), state)
+            };
+            let mut tiles: Vec<(Vec<f32>, Vec<f32>)> = whole.chunks(32).map(new_tile).collect();
             for step in 1..6 {
                 let gradients: Vec<f32> = (0..70).map(|index| value(index, step)).collect();
                 let lr = (0.01 / step as f64, 0.5);

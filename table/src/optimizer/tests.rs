@@ -146,18 +146,13 @@ proptest! {
 
     #[test]
     fn a_zero_gradient_moves_no_fresh_row_without_decay(optimizer in optimizers(), weight in -1.0_f32..1.0) {
+        let (epsilon, l2) = (0.0, 0.0);
         let still = match optimizer {
-            Optimizer::Sgd { lr, .. } => Optimizer::Sgd { lr, l2: 0.0 },
-            Optimizer::Momentum { lr, momentum, .. } => Optimizer::Momentum { lr, momentum, l2: 0.0 },
-            Optimizer::Adagrad { lr, .. } => {
-                Optimizer::Adagrad { lr, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 }
-            }
-            Optimizer::RowAdagrad { lr, .. } => {
-                Optimizer::RowAdagrad { lr, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 }
-            }
-            Optimizer::Adam { lr, beta1, beta2, .. } => {
-                Optimizer::Adam { lr, beta1, beta2, epsilon: 0.0, l2: 0.0, weight_decay: 0.0 }
-            }
+            Optimizer::Sgd { lr, .. } => Optimizer::Sgd { lr, l2 },
+            Optimizer::Momentum { lr, momentum, .. } => Optimizer::Momentum { lr, momentum, l2 },
+            Optimizer::Adagrad { lr, .. } => Optimizer::Adagrad { lr, epsilon, initial_accumulator: 0.0, l2 },
+            Optimizer::RowAdagrad { lr, .. } => Optimizer::RowAdagrad { lr, epsilon, initial_accumulator: 0.0, l2 },
+            Optimizer::Adam { lr, beta1, beta2, .. } => Optimizer::Adam { lr, beta1, beta2, epsilon, l2, weight_decay: 0.0 },
             Optimizer::Ftrl { lr, l2, .. } => Optimizer::Ftrl { lr, beta: 0.0, l1: 0.1, l2 },
             dense @ Optimizer::Dense { .. } => dense,
         };
@@ -166,35 +161,21 @@ proptest! {
 }
 
 #[test]
-fn sgd_by_hand() {
+fn descent_and_adagrad_by_hand() {
     // 1 − 0.5·(1 + 0.25·1) and −2 − 0.5·(1 − 0.25·2)
-    let optimizer = Optimizer::Sgd { lr: 0.5, l2: 0.25 };
-    assert_eq!(slot_after(optimizer, 1.0, &[1.0]), [0.375]);
-    assert_eq!(slot_after(optimizer, -2.0, &[1.0]), [-2.25]);
-}
-
-#[test]
-fn momentum_by_hand() {
+    let sgd = Optimizer::Sgd { lr: 0.5, l2: 0.25 };
+    assert_eq!([slot_after(sgd, 1.0, &[1.0]), slot_after(sgd, -2.0, &[1.0])], [[0.375], [-2.25]]);
     // v = 2, then 0.5·2 + 1 = 2.
-    let optimizer = Optimizer::Momentum { lr: 0.25, momentum: 0.5, l2: 0.0 };
-    assert_eq!(slot_after(optimizer, 1.0, &[2.0]), [0.5, 2.0]);
-    assert_eq!(slot_after(optimizer, 1.0, &[2.0, 1.0]), [0.0, 2.0]);
-}
-
-#[test]
-fn adagrad_by_hand() {
-    let optimizer = Optimizer::Adagrad { lr: 0.5, epsilon: 0.0, initial_accumulator: 16.0, l2: 0.0 };
+    let momentum = Optimizer::Momentum { lr: 0.25, momentum: 0.5, l2: 0.0 };
+    assert_eq!([slot_after(momentum, 1.0, &[2.0]), slot_after(momentum, 1.0, &[2.0, 1.0])], [[0.5, 2.0], [0.0, 2.0]]);
     // a = 16 + 9, step = 0.5·3 / 5; a = 25 + 144, step = 0.5·12 / 13.
-    assert_eq!(slot_after(optimizer, 1.0, &[3.0]), [0.7, 25.0]);
-    assert_eq!(slot_after(optimizer, 1.0, &[3.0, 12.0]), [0.7 - 6.0 / 13.0, 169.0]);
-}
-
-#[test]
-fn row_adagrad_by_hand() {
-    let optimizer = Optimizer::RowAdagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
-    let mut slot = slot(optimizer, &[1.0, 1.0]);
-    optimizer.update_slot(&mut slot, &[1.0, 7.0], &UpdateLimits::default());
+    let adagrad = Optimizer::Adagrad { lr: 0.5, epsilon: 0.0, initial_accumulator: 16.0, l2: 0.0 };
+    assert_eq!(slot_after(adagrad, 1.0, &[3.0]), [0.7, 25.0]);
+    assert_eq!(slot_after(adagrad, 1.0, &[3.0, 12.0]), [0.7 - 6.0 / 13.0, 169.0]);
     // The mean of 1 and 49 is 25.
+    let row_adagrad = Optimizer::RowAdagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
+    let mut slot = slot(row_adagrad, &[1.0, 1.0]);
+    row_adagrad.update_slot(&mut slot, &[1.0, 7.0], &UpdateLimits::default());
     near(&slot, &[0.8, -0.4, 25.0]);
 }
 

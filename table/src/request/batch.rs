@@ -251,30 +251,6 @@ mod tests {
     }
 
     #[test]
-    fn a_push_to_a_missing_row_changes_that_row_and_no_other() {
-        let table = table(SGD);
-        train(&table, &[1, 3]);
-        let first = read(&table, &[1, 2, 3]);
-        let report = table.push(&[1, 2, 3], &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 0, &mut RequestBuffers::new()).unwrap();
-        assert_eq!(report, PushReport { updated: 3, created: 1, ..PushReport::default() });
-        let updated = read(&table, &[1, 2, 3]);
-        for (position, push) in [1.0, 1.0, 2.0, 2.0, 3.0, 3.0].into_iter().enumerate() {
-            assert_eq!(updated[position], first[position] - push);
-        }
-    }
-
-    #[test]
-    fn gradients_of_one_id_are_summed_before_the_optimiser_sees_them() {
-        let adagrad = Optimizer::Adagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
-        let (twice, once) = (table(adagrad), table(adagrad));
-        let mut scratch = RequestBuffers::new();
-        let report = twice.push(&[7, 8, 7], &[1.0, 1.0, 5.0, 5.0, 2.0, -1.0], 0, &mut scratch).unwrap();
-        assert_eq!(report, PushReport { updated: 2, created: 2, repeated: 1, ..PushReport::default() });
-        once.push(&[7, 8], &[3.0, 0.0, 5.0, 5.0], 0, &mut scratch).unwrap();
-        assert_eq!(read(&twice, &[7, 8]), read(&once, &[7, 8]));
-    }
-
-    #[test]
     fn a_refused_request_changes_nothing() {
         let table = table(SGD);
         let mut scratch = RequestBuffers::new();
@@ -301,30 +277,6 @@ mod tests {
         assert_eq!(read(&table, &[1, 2, 3]), [-17.0, -34.0, 0.0, 0.0, -4.0, -8.0]);
         let short = table.push(&[1, 2], &[f32::NAN; 3], 0, &mut RequestBuffers::new()).unwrap_err();
         assert_eq!(short, TableError::Length { what: "gradients", expected: 4, found: 3 });
-    }
-
-    #[test]
-    fn no_ids_is_a_request_like_any_other() {
-        let table = table(SGD);
-        assert_eq!(train(&table, &[]).1, LookupReport::default());
-        assert_eq!(table.push(&[], &[], 0, &mut RequestBuffers::new()).unwrap(), PushReport::default());
-    }
-
-    #[test]
-    fn inserted_rows_come_back_whole() {
-        let adagrad = Optimizer::Adagrad { lr: 1.0, epsilon: 0.0, initial_accumulator: 0.0, l2: 0.0 };
-        let table = table(adagrad);
-        train(&table, &[5]);
-        let slots = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(f32::to_bits);
-        let rows = RowBatch { ids: vec![5, 6], slots: slots.to_vec(), access: Vec::new() };
-        assert_eq!(table.insert(&rows, &mut RequestBuffers::new()).unwrap(), 1);
-        let mut rows = RowBatch::default();
-        (0..4).for_each(|stripe| table.read_stripe(stripe, &mut rows));
-        let found: Vec<&[u32]> = [5, 6]
-            .map(|id| rows.ids.iter().position(|other| *other == id).unwrap())
-            .map(|row| &rows.slots[4 * row..4 * row + 4])
-            .into();
-        assert_eq!(found, [&slots[..4], &slots[4..]]);
     }
 
     /// Gradient values of every size, most of them at the ends of the range.

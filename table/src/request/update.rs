@@ -242,13 +242,8 @@ mod tests {
         const TARGET: f32 = 1.0 / 3.0;
         let (dim, lr) = (256, 1e-3);
         for element in [WeightType::Bf16, WeightType::Int8] {
-            let config = TableConfig {
-                dim,
-                init: Initializer::Constant { value: 1.0 },
-                optimizer: Optimizer::Sgd { lr, l2: 0.0 },
-                element,
-                ..TableConfig::default()
-            };
+            let (init, optimizer) = (Initializer::Constant { value: 1.0 }, Optimizer::Sgd { lr, l2: 0.0 });
+            let config = TableConfig { dim, init, optimizer, element, ..TableConfig::default() };
             let layout = config.layout(SEED, 0);
             let (mut slot, mut buffer, mut weights) = (vec![0; layout.stride], Vec::new(), vec![0.0; dim]);
             layout.fill_slot(0, &mut slot);

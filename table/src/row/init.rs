@@ -279,10 +279,7 @@ mod tests {
         let (mean, variance) = moments(Initializer::TruncatedNormal { deviation: 0.5 });
         assert!(mean.abs() < 0.01 && (variance - 0.1934).abs() < 0.005, "cut: mean {mean}, variance {variance}");
         let (mean, variance) = moments(Initializer::Uniform { bound: 0.5 });
-        assert!(
-            mean.abs() < 0.01 && (variance - 1.0 / 12.0).abs() < 0.003,
-            "uniform: mean {mean}, variance {variance}"
-        );
+        assert!(mean.abs() < 0.01 && (variance - 1.0 / 12.0).abs() < 0.003, "uniform: {mean}, variance {variance}");
     }
 
     /// Pinned: a change of these values changes every model trained from a seed.

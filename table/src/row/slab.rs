@@ -249,22 +249,10 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
-        #[test]
-        fn slots_never_overlap(stride in 1_usize..3000, slots in 0_usize..2000) {
-            let (slab, numbers) = filled(stride, slots);
-            for (value, slot) in numbers.into_iter().enumerate() {
-                prop_assert_eq!(slab.words(slot).len(), stride);
-                prop_assert!(slab.words(slot).iter().all(|found| *found == value as u32), "slot {}", slot);
-            }
-        }
-    }
-
-    proptest! {
         /// A slot in use keeps its words and access metadata, whatever happens to other slots. A new slot is zero.
         #[test]
         fn slots_in_use_are_left_alone(
-            stride in 1_usize..40,
+            stride in prop_oneof![8 => 1_usize..40, 1 => 40_usize..300],
             calls in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..400),
         ) {
             let (mut slab, mut used) = (empty(stride, true), Vec::<(u32, u32)>::new());
@@ -307,10 +295,8 @@ mod tests {
             assert_eq!(held(&slab) - before, reported);
             assert_eq!(vacant + reported / 164, slab.vacant_slots() + more);
             slots[..more / 2].iter().for_each(|slot| slab.release(*slot));
-            assert_eq!(
-                (slab.growth_bytes(more / 2), slab.vacant_slots()),
-                (0, vacant + reported / 164 - more + more / 2)
-            );
+            assert_eq!(slab.growth_bytes(more / 2), 0);
+            assert_eq!(slab.vacant_slots(), vacant + reported / 164 - more + more / 2);
         }
     }
 

@@ -146,9 +146,7 @@ mod tests {
         capture.keep_row(64, 2, &[4, 5], Some(10));
         capture.keep_row(0, 3, &[6, 7], Some(11));
         assert_eq!(capture.rows, RowBatch { ids: vec![2, 3], slots: vec![2, 3, 6, 7], access: vec![9, 11] });
-        assert_eq!(
-            [0, 1, 64, 700, 701, 9999].map(|slot| capture.is_done(slot)),
-            [true, false, true, true, false, false]
-        );
+        let done = [0, 1, 64, 700, 701, 9999].map(|slot| capture.is_done(slot));
+        assert_eq!(done, [true, false, true, true, false, false]);
     }
 }

@@ -174,19 +174,4 @@ mod tests {
         let empty = view.scan(0, 9..=8, 1, &mut scan);
         assert_eq!(empty, Ok(None));
     }
-
-    #[test]
-    fn it_fails_on_demand_and_heals() {
-        let store = store();
-        store.fail_with(Some("no space left".to_owned()));
-        let mut rows = ColdRows::default();
-        let error = store.read(0, &[5], &mut rows).unwrap_err();
-        assert_eq!(error.to_string(), "the cold tier cannot read: no space left");
-        assert!(store.write(0, &[5], &[0, 0]).is_err() && store.remove(0, &[5]).is_err() && store.freeze().is_err());
-        store.fail_with(None);
-        store.read(0, &[5], &mut rows).unwrap();
-        assert_eq!(rows.rows, [50, 51]);
-        assert!(store.write(0, &[5], &[0]).unwrap_err().reason.contains("1 words came, 2 were expected"));
-        assert!(store.read(2, &[5], &mut rows).unwrap_err().reason.contains("no table 2"));
-    }
 }

@@ -7,7 +7,8 @@ use zagros_table::{
     Initializer, LookupMode, Optimizer, RequestBuffers, RequestPart, RowBatch, SnapshotKind, TableConfig,
     TableResources, TableSet, TableSnapshot, TableSnapshotError,
 };
-use zagros_zip::ZipEq;
+
+use crate::support::{by_id, in_memory};
 
 const DIM: usize = 2;
 
@@ -57,13 +58,11 @@ fn apply(tables: &TableSet, event: &ChangeEvent, step: u64) {
     }
 }
 
-type Rows = BTreeMap<u64, Vec<u32>>;
+type Rows = BTreeMap<u64, Vec<f32>>;
 
 fn now(tables: &TableSet) -> Rows {
     let table = tables.table(0).unwrap();
-    let mut rows = RowBatch::default();
-    (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
-    rows.ids.iter().copied().zip_eq(rows.slots.chunks(table.stride()).map(<[u32]>::to_vec)).collect()
+    by_id(&in_memory(table), table.stride())
 }
 
 /// Adds what a snapshot says to the rows of the snapshots before.
@@ -75,7 +74,7 @@ fn add(tables: &TableSet, snapshot: &TableSnapshot<'_>, rows: &mut Rows) -> usiz
         let mut batch = RowBatch::default();
         snapshot.read_stripe(0, stripe, &mut batch).unwrap();
         changed += batch.ids.len();
-        rows.extend(batch.ids.iter().copied().zip_eq(batch.slots.chunks(table.stride()).map(<[u32]>::to_vec)));
+        rows.extend(by_id(&batch, table.stride()));
     }
     changed
 }

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use zagros_table::{
-    Initializer, Optimizer, RequestBuffers, RequestPart, RowBatch, SnapshotKind, TableConfig, TableError,
-    TableResources, TableSet, UpdateLimits,
-};
+use zagros_table::{RequestBuffers, RequestPart, RowBatch, SnapshotKind, TableError, TableResources, TableSet};
+
+use crate::support::{by_id, ledger_config, saved};
 
 const DIM: usize = 16;
 const ROWS: u64 = 100_000;
@@ -18,17 +17,8 @@ const STRIPES: usize = 64;
 const LIMIT: usize = 1 << 19;
 
 fn tables(timeout: Duration) -> TableSet {
-    let (init, limits) = (Initializer::Zero, UpdateLimits::default());
-    let config = TableConfig {
-        dim: DIM,
-        init,
-        optimizer: Optimizer::Sgd { lr: 1.0, l2: 0.0 },
-        limits,
-        stripes: STRIPES,
-        ..TableConfig::default()
-    };
     let capacity = TableResources { copies: Some(LIMIT), timeout: Some(timeout), ..TableResources::default() };
-    let tables = TableSet::new(0, &[config], capacity).unwrap();
+    let tables = TableSet::new(0, &[ledger_config(DIM, STRIPES)], capacity).unwrap();
     (0..ROWS).step_by(BATCH).for_each(|first| push(&tables, first));
     tables
 }
@@ -69,12 +59,12 @@ fn a_writer_that_touches_every_row_during_a_save_makes_copies_up_to_the_limit() 
         for stripe in 0..STRIPES {
             let mut rows = RowBatch::default();
             snapshot.read_stripe(0, stripe, &mut rows).unwrap();
-            found.extend(rows.ids.iter().copied().zip_slots(&rows.slots));
+            found.extend(by_id(&rows, DIM));
         }
         is_read.store(true, Ordering::Release);
     });
     assert_eq!(found.len() as u64, ROWS);
-    assert!(found.values().all(|value| *value == -1.0), "a row is not of the moment");
+    assert!(found.values().flatten().all(|value| *value == -1.0), "a row is not of the moment");
     let copies = tables.snapshot_copies();
     // The requests under way, and the room that vectors and maps make ahead: a table of slots doubles.
     let most = LIMIT + 2 * bytes_of(BATCH) + LIMIT / 2;
@@ -100,22 +90,7 @@ fn a_save_that_stands_still_is_given_up_and_the_next_one_has_all_rows() {
     assert_eq!(snapshot.removed_ids(0, 1), Err(given_up));
     drop(parts);
     drop(snapshot);
-    let snapshot = tables.take_snapshot().unwrap();
-    let mut rows = RowBatch::default();
-    (0..STRIPES).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut rows).unwrap());
+    let rows = saved(&tables.take_snapshot().unwrap(), 0, STRIPES);
     assert_eq!(rows.ids.len() as u64, ROWS);
     assert!(rows.slots.iter().all(|word| f32::from_bits(*word) == -2.0));
 }
-
-trait ZipSlots: Iterator<Item = u64> + Sized {
-    /// Each id with the value of its row, whose weights are all the same.
-    fn zip_slots(self, slots: &[u32]) -> impl Iterator<Item = (u64, f32)> {
-        self.enumerate().map(|(at, id)| {
-            let row = &slots[at * DIM..][..DIM];
-            assert!(row.iter().all(|word| *word == row[0]), "row {id} is torn");
-            (id, f32::from_bits(row[0]))
-        })
-    }
-}
-
-impl<I: Iterator<Item = u64>> ZipSlots for I {}

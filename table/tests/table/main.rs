@@ -3,8 +3,8 @@
 mod admission;
 mod changes;
 mod copies;
-mod ledger;
 mod model;
 mod narrow;
 mod recovery;
+mod support;
 mod tier;

@@ -7,6 +7,8 @@ use zagros_table::init::RowSeed;
 use zagros_table::{Initializer, LookupMode, Optimizer, RequestBuffers, RowBatch, Table, TableConfig, UpdateLimits};
 use zagros_zip::ZipEq;
 
+use crate::support::{by_id, in_memory};
+
 const SEED: u64 = 11;
 const TABLE: u32 = 4;
 const ADAM: Optimizer =
@@ -131,12 +133,7 @@ fn check(call: &TableCall, table: &Table, model: &mut TableModel, scratch: &mut 
 }
 
 fn scan(table: &Table) -> Vec<(u64, Vec<f32>)> {
-    let mut all = RowBatch::default();
-    (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut all));
-    let slots = all.slots.chunks(table.stride()).map(|slot| slot.iter().map(|word| f32::from_bits(*word)).collect());
-    let mut rows: Vec<_> = all.ids.into_iter().zip_eq(slots).collect();
-    rows.sort_by_key(|row| row.0);
-    rows
+    by_id(&in_memory(table), table.stride()).into_iter().collect()
 }
 
 fn sorted(model: &TableModel) -> Vec<(u64, Vec<f32>)> {

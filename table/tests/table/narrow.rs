@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use zagros_table::{
-    Initializer, LearningRateSchedule, LookupMode, Optimizer, RequestBuffers, RowBatch, Table, TableConfig, WeightType,
+    Initializer, LearningRateSchedule, LookupMode, Optimizer, RequestBuffers, Table, TableConfig, WeightType,
 };
+
+use crate::support::in_memory;
 
 const NARROW: [WeightType; 3] = [WeightType::F16, WeightType::Bf16, WeightType::Int8];
 const ADAM: Optimizer =
@@ -30,8 +32,7 @@ fn push(table: &Table, ids: &[u64], step: u64) {
 fn slots<'a>(tables: impl IntoIterator<Item = &'a Table>) -> BTreeMap<u64, Vec<u32>> {
     let mut all = BTreeMap::new();
     for table in tables {
-        let mut rows = RowBatch::default();
-        (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
+        let rows = in_memory(table);
         for (row, id) in rows.ids.iter().enumerate() {
             let slot = rows.slots[row * table.stride()..][..table.stride()].to_vec();
             assert!(all.insert(*id, slot).is_none(), "id {id} is held twice");
@@ -77,41 +78,12 @@ proptest! {
             };
             prop_assert_eq!(read(&from, LookupMode::Read), read(&from, LookupMode::Train));
             push(&from, &ids, 3);
-            let mut rows = RowBatch::default();
-            (0..from.stripes()).for_each(|stripe| from.read_stripe(stripe, &mut rows));
+            let rows = in_memory(&from);
             let weights = if element == WeightType::Int8 { 1 + dim.div_ceil(4) } else { dim.div_ceil(2) };
             prop_assert_eq!(rows.slots.len(), ids.len() * (weights + 2 * dim + 2));
             to.insert(&rows, &mut RequestBuffers::new()).unwrap();
             prop_assert_eq!(read(&to, LookupMode::Read), read(&from, LookupMode::Read));
             prop_assert_eq!(slots([&to]), slots([&from]));
         }
-    }
-}
-
-/// The format costs a word and a byte a weight. A row of zeros, and one with a weight that is far larger than the others, are rows
-/// like any other.
-#[test]
-fn rows_of_bytes_learn_from_zero_and_beside_a_large_weight() {
-    let sgd = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-    let config =
-        TableConfig { dim: 6, optimizer: sgd, element: WeightType::Int8, stripes: 1, ..TableConfig::default() };
-    let table = Table::new(1, 0, &config).unwrap();
-    assert_eq!(table.stride(), 3);
-    let read = || {
-        let mut row = [f32::NAN; 6];
-        table.lookup(&[7], LookupMode::Train, &mut row, &mut RequestBuffers::new()).unwrap();
-        row
-    };
-    let push = |gradient: [f32; 6], step: u64| table.push(&[7], &gradient, step, &mut RequestBuffers::new());
-    assert_eq!(read(), [0.0; 6]);
-    push([-127.0, 1.0, -2.0, 0.0, 64.0, 0.0], 0).unwrap();
-    assert_eq!(read(), [127.0, -1.0, 2.0, 0.0, -64.0, 0.0]);
-    push([-1e9, 0.0, 0.0, 0.0, 0.0, 0.0], 1).unwrap();
-    let row = read();
-    assert!((row[0] - 1e9).abs() < 1e5 && row[1..].iter().all(|weight| weight.abs() < 1e7), "{row:?}");
-    for bad in [f32::NAN, f32::INFINITY, 1e30] {
-        let refused = push([0.0, 0.0, bad, 0.0, 0.0, 0.0], 2).expect_err("no gradient").to_string();
-        assert!(refused.contains("id 7"), "{refused}");
-        assert_eq!(read(), row);
     }
 }

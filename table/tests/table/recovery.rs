@@ -126,6 +126,13 @@ fn content(tables: &TableSet) -> TableContent {
     (rows, counts)
 }
 
+/// Tables with a cold tier of their own, made again from what was logged.
+fn made_again(log: &MemoryLog, kind: Kind, config: &TableConfig) -> TableSet {
+    let recovered = tables(config, kind, &cold_store(config));
+    replay(log, &recovered);
+    recovered
+}
+
 /// The recovered tables have the rows of the others, but for those that have not changed since they were made.
 fn assert_equal_content(config: &TableConfig, live: &TableSet, recovered: &TableSet) {
     recovered.advance_clock(live.table_time().steps, 0);
@@ -227,13 +234,9 @@ fn train(tables: &TableSet, kind: Kind, writer: u64, seed: u64, rounds: u64) {
     }
 }
 
-fn trained(
-    kind: Kind,
-    config: &TableConfig,
-    seed: u64,
-    writers: u64,
-    cold: &Arc<MemoryColdStore>,
-) -> (Arc<MemoryLog>, TableSet) {
+type LoggedTables = (Arc<MemoryLog>, TableSet);
+
+fn trained(kind: Kind, config: &TableConfig, seed: u64, writers: u64, cold: &Arc<MemoryColdStore>) -> LoggedTables {
     let (log, live) = (Arc::new(MemoryLog::default()), tables(config, kind, cold));
     live.set_log(Arc::clone(&log) as Arc<dyn UpdateLog>);
     std::thread::scope(|scope| {
@@ -288,8 +291,7 @@ fn a_step_goes_on_in_the_tables_made_again() {
             }
             let config = config(kind, optimizer, element);
             let (log, live) = trained(kind, &config, number as u64 + 20, 1, &cold_store(&config));
-            let recovered = tables(&config, kind, &cold_store(&config));
-            replay(&log, &recovered);
+            let recovered = made_again(&log, kind, &config);
             recovered.advance_clock(live.table_time().steps, 0);
             let ids: Vec<u64> = (0..3000).collect();
             let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids }];
@@ -358,8 +360,7 @@ fn a_step_goes_on_with_a_gradient_that_waited() {
     push(&live, 1);
     table.defer_again(ids[0], &[2.0; DIM], step);
     live.apply_pending_gradients().unwrap();
-    let recovered = tables(&config, Kind::Cold, &cold_store(&config));
-    replay(&log, &recovered);
+    let recovered = made_again(&log, Kind::Cold, &config);
     recovered.advance_clock(live.table_time().steps, 0);
     [&live, &recovered].into_iter().for_each(|tables| push(tables, 2));
     assert_equal_content(&config, &live, &recovered);
@@ -378,14 +379,11 @@ fn a_gradient_that_waited_is_applied_again() {
             table.defer_again(*id, &[1.0; DIM], PushStep::from(99));
         }
     }
-    let waiting =
-        log.changes.lock().unwrap().iter().filter(|logged| matches!(logged, LoggedChange::Pending(..))).count();
-    assert_eq!(waiting, 40);
-    let early = tables(&config, Kind::Cold, &cold_store(&config));
-    replay(&log, &early);
+    let is_pending = |logged: &&LoggedChange| matches!(logged, LoggedChange::Pending(..));
+    assert_eq!(log.changes.lock().unwrap().iter().filter(is_pending).count(), 40);
+    let early = made_again(&log, Kind::Cold, &config);
     live.apply_pending_gradients().unwrap();
-    let recovered = tables(&config, Kind::Cold, &cold_store(&config));
-    replay(&log, &recovered);
+    let recovered = made_again(&log, Kind::Cold, &config);
     assert_equal_content(&config, &live, &recovered);
     // The process ended before the rows could be read: the gradients wait on.
     early.apply_pending_gradients().unwrap();
@@ -416,9 +414,7 @@ proptest! {
                 _ => train(&live, kind, 9, seed, 5),
             }
         }
-        let recovered = tables(&config, kind, &cold_store(&config));
-        replay(&log, &recovered);
-        assert_equal_content(&config, &live, &recovered);
+        assert_equal_content(&config, &live, &made_again(&log, kind, &config));
     }
 }
 
@@ -428,8 +424,7 @@ proptest! {
 fn restored_rows_are_those_that_an_insert_makes() {
     for kind in [Kind::Plain, Kind::Cold, Kind::Exact] {
         let config = config(kind, optimizers()[2], WeightType::F32);
-        let make = || TableSet::new(3, &[config, config], TableResources::default()).unwrap();
-        let make = || if kind == Kind::Cold { tables(&config, kind, &cold_store(&config)) } else { make() };
+        let make = || tables(&config, kind, &cold_store(&config));
         let (live, expected, found) = (make(), make(), make());
         train(&live, kind, 1, 5, 60);
         let (from, inserted, restored) = (live.table(0).unwrap(), expected.table(0).unwrap(), found.table(0).unwrap());

@@ -11,4 +11,3 @@ mod model;
 mod moving;
 mod races;
 mod snapshots;
-mod support;

@@ -1,9 +1,10 @@
 //! The faults that the tool makes.
 
 use std::fmt;
-use std::str::FromStr;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+use clap::ValueEnum;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum FaultKind {
     /// The process is killed: `kill -9`.
     Kill,
@@ -24,23 +25,6 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 8] =
-        [Self::Kill, Self::Stop, Self::Disk, Self::Slow, Self::Partition, Self::Break, Self::Late, Self::Scale];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kill => "kill",
-            Self::Stop => "stop",
-            Self::Disk => "disk",
-            Self::Slow => "slow",
-            Self::Partition => "partition",
-            Self::Break => "break",
-            Self::Late => "late",
-            Self::Scale => "scale",
-        }
-    }
-
     pub(crate) fn lasts(self) -> bool {
         !matches!(self, Self::Kill | Self::Break | Self::Scale)
     }
@@ -48,17 +32,6 @@ impl FaultKind {
 
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for FaultKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
-            format!("there is no such fault; choose from {}", known.join(", "))
-        })
+        f.pad(&format!("{self:?}").to_lowercase())
     }
 }

@@ -61,7 +61,7 @@ pub struct DoubtedGradient<'a> {
 impl PushLedger {
     /// The ledger of a run that goes back to its newest checkpoint when it loses a worker.
     pub fn of_a_run_that_goes_back() -> Self {
-        Self { history: StepHistory::kept(), ..Self::default() }
+        Self { history: StepHistory { is_kept: true, ..StepHistory::default() }, ..Self::default() }
     }
 
     /// How far it goes back says its next push: what came at that step or later is not in the rows of the checkpoint.
@@ -219,10 +219,6 @@ pub(crate) struct StepHistory {
 }
 
 impl StepHistory {
-    pub(crate) fn kept() -> Self {
-        Self { is_kept: true, ..Self::default() }
-    }
-
     pub(crate) fn note(&mut self, step: u64, row: RowId, gradient: Vec<i32>) {
         if self.is_kept {
             self.acknowledged.entry(step).or_default().push((row, gradient));

@@ -132,13 +132,15 @@ pub(crate) struct FaultRecord {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
 
     fn rules(seed: u64) -> ScheduleRules {
         ScheduleRules {
             seed,
             every: Duration::from_secs(2),
-            kinds: FaultKind::ALL.to_vec(),
+            kinds: FaultKind::value_variants().to_vec(),
             targets: all([RoleName::Coordinator, RoleName::EmbeddingServer(0), RoleName::EmbeddingServer(1)]),
             longest: Duration::from_secs(4),
         }
@@ -146,7 +148,11 @@ mod tests {
 
     /// The same targets for each kind.
     fn all<const N: usize>(roles: [RoleName; N]) -> BTreeMap<FaultKind, Vec<FaultTarget>> {
-        FaultKind::ALL.into_iter().map(|kind| (kind, roles.map(FaultTarget::Process).to_vec())).collect()
+        FaultKind::value_variants()
+            .iter()
+            .copied()
+            .map(|kind| (kind, roles.map(FaultTarget::Process).to_vec()))
+            .collect()
     }
 
     #[test]
@@ -160,7 +166,7 @@ mod tests {
     #[test]
     fn every_kind_and_every_process_has_its_turn_and_some_faults_hit_two() {
         let faults = rules(1).faults(200);
-        for kind in FaultKind::ALL {
+        for kind in FaultKind::value_variants().iter().copied() {
             assert!(faults.iter().filter(|fault| fault.kind == kind).count() > 10, "{kind}");
         }
         for target in &rules(1).targets[&FaultKind::Kill] {

@@ -45,10 +45,8 @@ fn first_line(failure: &Failure) -> String {
 pub(crate) fn promises(job: &Job, round: &EndedRound, undisturbed: Option<&EndedRound>) -> Vec<CheckedPromise> {
     let mut promises = vec![rows(round), answers(round), count(job, round), networks(job, round)];
     if round.ledger.returns() > 0 {
-        promises.push(CheckedPromise::new(
-            true,
-            format!("the run went back to its newest checkpoint {} times", round.ledger.returns()),
-        ));
+        let what = format!("the run went back to its newest checkpoint {} times", round.ledger.returns());
+        promises.push(CheckedPromise::new(true, what));
     }
     promises.extend(round.ledger.problems().map(|problem| CheckedPromise::new(false, problem.clone())));
     if let Some(undisturbed) = undisturbed {
@@ -268,17 +266,12 @@ mod tests {
         assert!(broken("sync", |round| round.facts.losses[1].1 = 0.6000001)[0].contains("differ at step 2"));
         assert_eq!(broken("sync", |round| round.facts.steps = 3).len(), 1);
         assert!(broken("sync", |round| round.facts.files[0].1 = "cd".into())[0].contains("files of the model are not"));
-        let scaled = |dense: &str| {
-            let mut facts = round().facts;
-            facts.files = [("rows-0-of-2", "ab"), ("rows-1-of-2", "cd"), ("dense", dense)]
-                .map(|(name, hash)| (name.to_owned(), hash.to_owned()))
-                .to_vec();
-            facts
+        let facts = |files: &[(&str, &str)]| {
+            let files = files.iter().map(|(name, hash)| ((*name).to_owned(), (*hash).to_owned())).collect();
+            RunFacts { files, ..round().facts }
         };
-        let undisturbed = RunFacts {
-            files: vec![("rows-0-of-1".into(), "x".into()), ("dense".into(), "ee".into())],
-            ..round().facts
-        };
+        let scaled = |dense: &str| facts(&[("rows-0-of-2", "ab"), ("rows-1-of-2", "cd"), ("dense", dense)]);
+        let undisturbed = facts(&[("rows-0-of-1", "x"), ("dense", "ee")]);
         assert!(has_equal_files(&scaled("ee"), &undisturbed) && !has_equal_files(&scaled("ef"), &undisturbed));
         assert!(!has_equal_files(&scaled("ee"), &scaled("ef")));
         let other = PushKey { writer: 1, incarnation: 1, seq: 2 };

@@ -22,23 +22,50 @@ use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind};
 pub const LEASE: Duration = Duration::from_millis(2_400);
 pub(crate) const BUCKETS: u32 = 16;
 
-/// By default everyone may join, one embedding server owns all buckets, every epoch is done, and every report is taken.
-pub struct FakeControlPlane {
-    pub join: AnswerScript<JoinRequest, JoinResponse>,
-    pub heartbeat: AnswerScript<HeartbeatRequest, HeartbeatResponse>,
-    pub leave: AnswerScript<LeaveRequest, LeaveResponse>,
-    pub placement: AnswerScript<PlacementRequest, PlacementResponse>,
-    pub group: AnswerScript<GroupRequest, GroupResponse>,
-    pub barrier: AnswerScript<BarrierRequest, BarrierResponse>,
-    pub assign: AnswerScript<AssignRequest, AssignResponse>,
-    pub position: AnswerScript<PositionRequest, PositionResponse>,
-    pub transforms: AnswerScript<TransformsRequest, TransformsResponse>,
-    pub complete: AnswerScript<CompleteRequest, CompleteResponse>,
-    pub report_evaluation: AnswerScript<ReportEvaluationRequest, ReportEvaluationResponse>,
-    pub status: AnswerScript<StatusRequest, StatusResponse>,
-    pub scale: AnswerScript<ScaleRequest, ScaleResponse>,
-    pub report_move: AnswerScript<ReportMoveRequest, ReportMoveResponse>,
-    hanging_calls: AtomicU32,
+/// The calls of a coordinator with their first scripts.
+macro_rules! scripted {
+    ($($call:ident($request:ident) -> $response:ident: $script:expr;)*) => {
+        /// By default everyone may join, one embedding server owns all buckets, every epoch is done, and every report is taken.
+        pub struct FakeControlPlane {
+            $(pub $call: AnswerScript<$request, $response>,)*
+            hanging_calls: AtomicU32,
+        }
+
+        impl FakeControlPlane {
+            fn scripted() -> Self {
+                Self { $($call: $script,)* hanging_calls: AtomicU32::new(0) }
+            }
+        }
+
+        impl ControlPlane for FakeControlPlane {
+            fn name(&self) -> &str {
+                "coordinator (fake)"
+            }
+
+            $(fn $call(&self, request: $request) -> ControlAnswer<'_, $response> {
+                self.answer(&self.$call, request)
+            })*
+        }
+    };
+}
+
+scripted! {
+    join(JoinRequest) -> JoinResponse: AnswerScript::unexpected("join");
+    heartbeat(HeartbeatRequest) -> HeartbeatResponse: AnswerScript::new(|_| Ok(heard()));
+    leave(LeaveRequest) -> LeaveResponse: AnswerScript::new(|_| Ok(LeaveResponse {}));
+    placement(PlacementRequest) -> PlacementResponse: AnswerScript::new(|_| Ok(one_server()));
+    group(GroupRequest) -> GroupResponse: AnswerScript::unexpected("group");
+    barrier(BarrierRequest) -> BarrierResponse: AnswerScript::unexpected("barrier");
+    assign(AssignRequest) -> AssignResponse:
+        AnswerScript::new(|_| Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) }));
+    position(PositionRequest) -> PositionResponse: AnswerScript::unexpected("position");
+    transforms(TransformsRequest) -> TransformsResponse: AnswerScript::new(|_| Ok(TransformsResponse::default()));
+    complete(CompleteRequest) -> CompleteResponse: AnswerScript::new(|_| Ok(CompleteResponse::default()));
+    report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse:
+        AnswerScript::new(|_| Ok(ReportEvaluationResponse {}));
+    status(StatusRequest) -> StatusResponse: AnswerScript::new(|_| Ok(StatusResponse::default()));
+    scale(ScaleRequest) -> ScaleResponse: AnswerScript::unexpected("scale");
+    report_move(ReportMoveRequest) -> ReportMoveResponse: AnswerScript::unexpected("report_move");
 }
 
 impl Default for FakeControlPlane {
@@ -53,24 +80,9 @@ impl FakeControlPlane {
         let lease_ms = u32::try_from(lease.as_millis()).expect("a lease of a test fits into 32 bits");
         let joined =
             JoinResponse { member: 7, incarnation: 1, lease_ms, generation: 1, over: false, run: 1, discard: false };
-        let placed = one_server();
-        Self {
-            join: AnswerScript::new(move |_| Ok(joined)),
-            heartbeat: AnswerScript::new(|_| Ok(heard())),
-            leave: AnswerScript::new(|_| Ok(LeaveResponse {})),
-            placement: AnswerScript::new(move |_| Ok(placed.clone())),
-            group: AnswerScript::unexpected("group"),
-            barrier: AnswerScript::unexpected("barrier"),
-            assign: AnswerScript::new(|_| Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) })),
-            position: AnswerScript::unexpected("position"),
-            transforms: AnswerScript::new(|_| Ok(TransformsResponse::default())),
-            complete: AnswerScript::new(|_| Ok(CompleteResponse::default())),
-            report_evaluation: AnswerScript::new(|_| Ok(ReportEvaluationResponse {})),
-            status: AnswerScript::new(|_| Ok(StatusResponse::default())),
-            scale: AnswerScript::unexpected("scale"),
-            report_move: AnswerScript::unexpected("report_move"),
-            hanging_calls: AtomicU32::new(0),
-        }
+        let fake = Self::scripted();
+        fake.join.respond(joined);
+        fake
     }
 
     /// The next `calls` calls, of whatever kind, are never answered.
@@ -120,37 +132,6 @@ fn one_server() -> PlacementResponse {
     let owners = BucketMap::split_evenly(Generation(1), BUCKETS, 1).pack_owners().into();
     let server = ServerEntry { index: 0, address: "fake:0".to_owned(), instance: 1, alive: true, run: 1, lineage: 0 };
     PlacementResponse { generation: 1, owners, servers: vec![server], ..PlacementResponse::default() }
-}
-
-macro_rules! scripted {
-    ($($call:ident($request:ident) -> $response:ident),* $(,)?) => {$(
-        fn $call(&self, request: $request) -> ControlAnswer<'_, $response> {
-            self.answer(&self.$call, request)
-        }
-    )*};
-}
-
-impl ControlPlane for FakeControlPlane {
-    fn name(&self) -> &str {
-        "coordinator (fake)"
-    }
-
-    scripted! {
-        join(JoinRequest) -> JoinResponse,
-        heartbeat(HeartbeatRequest) -> HeartbeatResponse,
-        leave(LeaveRequest) -> LeaveResponse,
-        placement(PlacementRequest) -> PlacementResponse,
-        group(GroupRequest) -> GroupResponse,
-        barrier(BarrierRequest) -> BarrierResponse,
-        assign(AssignRequest) -> AssignResponse,
-        position(PositionRequest) -> PositionResponse,
-        transforms(TransformsRequest) -> TransformsResponse,
-        complete(CompleteRequest) -> CompleteResponse,
-        report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
-        status(StatusRequest) -> StatusResponse,
-        scale(ScaleRequest) -> ScaleResponse,
-        report_move(ReportMoveRequest) -> ReportMoveResponse,
-    }
 }
 
 type AnswerFn<Request, Response> = Box<dyn FnMut(Request) -> Result<Response, Refusal> + Send>;

@@ -149,18 +149,35 @@ fn changed_bytes_under_encodings_are_rows_or_a_reason() {
     assert!(read.into_inner() > 0, "some files are still good");
 }
 
+/// In the footer or not, where, and what is flipped there.
+type Change = (bool, u16, u8);
+
+/// Changes up to four bytes behind the first `head`.
+fn change(bytes: &mut [u8], head: usize, footer: usize, changes: &[Change]) {
+    for (in_footer, at, byte) in changes.iter().take(4) {
+        let (start, length) = if *in_footer { (footer, bytes.len() - footer) } else { (head, footer - head) };
+        bytes[start + usize::from(*at) % length] ^= byte;
+    }
+}
+
+/// Noise between the start and a piece of one of the files, and a file of noise between two marks.
+fn read_pieces(file: &FuzzedFile, files: &[&[u8]], (first, last): (&[u8], &[u8]), piece: &(u16, u16, Vec<u8>)) {
+    let (start, length, noise) = piece;
+    let whole = files[usize::from(*start) % files.len()];
+    let start = usize::from(*start) % whole.len();
+    let end = (start + usize::from(*length)).min(whole.len());
+    file.read(&[&whole[..start], noise, &whole[start..end]].concat());
+    file.read(&[first, &noise[..], &(noise.len() as u32).to_le_bytes()[..], last].concat());
+}
+
 #[test]
 fn changed_bytes_of_a_parquet_file_are_rows_or_a_reason() {
     let (file, read) = (AssertUnwindSafe(FuzzedFile::new(KINDS, "parquet")), AtomicU64::new(0));
     // The footer is a fifth of the file; it decides what all other bytes mean, so half of the changes are there.
-    type Change = (bool, u16, u8);
     check!().with_iterations(1_500).with_type::<(u8, Vec<Change>)>().for_each(|(which, changes)| {
         let mut bytes = FILES[usize::from(*which) % FILES.len()].to_vec();
         let footer = bytes.len() - 8 - footer_bytes(&bytes, 8);
-        for (in_footer, at, byte) in changes.iter().take(4) {
-            let (start, length) = if *in_footer { (footer, bytes.len() - footer) } else { (4, footer - 4) };
-            bytes[start + usize::from(*at) % length] ^= byte;
-        }
+        change(&mut bytes, 4, footer, changes);
         read.fetch_add(file.read(&bytes).unwrap_or(0), Ordering::Relaxed);
     });
     assert!(read.into_inner() > 0, "some files are still good");
@@ -177,12 +194,8 @@ fn changed_bytes_of_lists_are_rows_or_a_reason() {
 #[test]
 fn pieces_of_parquet_files_are_rows_or_a_reason() {
     let file = AssertUnwindSafe(FuzzedFile::new(KINDS, "parquet"));
-    check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|(start, length, noise)| {
-        let whole = FILES[usize::from(*start) % FILES.len()];
-        let start = usize::from(*start) % whole.len();
-        let end = (start + usize::from(*length)).min(whole.len());
-        file.read(&[&whole[..start], noise, &whole[start..end]].concat());
-        file.read(&[b"PAR1", &noise[..], &(noise.len() as u32).to_le_bytes()[..], b"PAR1"].concat());
+    check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|piece| {
+        read_pieces(&file, &FILES, (b"PAR1", b"PAR1"), piece);
     });
 }
 
@@ -190,15 +203,11 @@ fn pieces_of_parquet_files_are_rows_or_a_reason() {
 fn changed_bytes_of_an_arrow_file_are_rows_or_a_reason() {
     let (file, read) = (AssertUnwindSafe(FuzzedFile::new(KINDS, "arrow")), AtomicU64::new(0));
     // Half of the changes are in the footer, and some in what record batches say of themselves.
-    type Change = (bool, u16, u8);
     check!().with_iterations(1_500).with_type::<(u8, Vec<Change>)>().for_each(|(which, changes)| {
         let mut bytes = ARROW_FILES[usize::from(*which) % ARROW_FILES.len()].to_vec();
         let is_file = bytes.starts_with(b"ARROW1");
         let footer = if is_file { bytes.len() - 10 - footer_bytes(&bytes, 10) } else { bytes.len() / 2 };
-        for (in_footer, at, byte) in changes.iter().take(4) {
-            let (start, length) = if *in_footer { (footer, bytes.len() - footer) } else { (8, footer - 8) };
-            bytes[start + usize::from(*at) % length] ^= byte;
-        }
+        change(&mut bytes, 8, footer, changes);
         read.fetch_add(file.read(&bytes).unwrap_or(0), Ordering::Relaxed);
     });
     assert!(read.into_inner() > 0, "some files are still good");
@@ -207,12 +216,8 @@ fn changed_bytes_of_an_arrow_file_are_rows_or_a_reason() {
 #[test]
 fn pieces_of_arrow_files_are_rows_or_a_reason() {
     let file = AssertUnwindSafe(FuzzedFile::new(KINDS, "arrow"));
-    check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|(start, length, noise)| {
-        let whole = ARROW_FILES[usize::from(*start) % ARROW_FILES.len()];
-        let start = usize::from(*start) % whole.len();
-        let end = (start + usize::from(*length)).min(whole.len());
-        file.read(&[&whole[..start], noise, &whole[start..end]].concat());
-        file.read(&[b"ARROW1\0\0", &noise[..], &(noise.len() as u32).to_le_bytes()[..], b"ARROW1"].concat());
+    check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|piece| {
+        read_pieces(&file, &ARROW_FILES, (b"ARROW1\0\0", b"ARROW1"), piece);
     });
 }
 

@@ -85,14 +85,11 @@ pub(crate) fn part(form: LawForm, measured: &Measurements) -> Measurements {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scaling::testing::planted;
-
-    const SIZES: [f64; 4] = [1e5, 4e5, 1.6e6, 6.4e6];
-    const SAMPLES: [f64; 4] = [2.5e5, 5e5, 1e6, 2e6];
+    use crate::scaling::testing::{SAMPLES, SIZES, law, planted};
 
     #[test]
     fn the_law_that_forecasts_the_largest_size_is_chosen() {
-        let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
+        let law = law(5.0, 9.0, 0.4, 0.3);
         let choice = LawChoice::fit(&planted(&law, &SIZES, &SAMPLES, 3, (1e-5, 1e-5), 1)).unwrap();
         // For equally many samples, the law of the size alone is as true.
         assert!([LawForm::SizeAndSamples, LawForm::Size].contains(&choice.chosen_law().form), "{choice:?}");
@@ -107,23 +104,19 @@ mod tests {
     fn a_law_of_compute_is_chosen_where_nothing_else_fits() {
         // Along C alone, each size trained once on as many samples as suit it.
         let law = Law::new(LawForm::Compute, 0.45, &[300.0], &[0.3]);
-        let one = |(size, samples): (f64, f64)| Measurement {
-            parameters: size,
-            samples,
-            seed: 1,
-            loss: law.loss(size, samples),
+        let one = |(parameters, samples): (f64, f64)| {
+            let loss = law.loss(parameters, samples);
+            Measurement { parameters, samples, seed: 1, loss }
         };
         let places = [(1e5, 2e5), (2e5, 5e5), (4e5, 1e6), (8e5, 1.7e6), (1.6e6, 4e6)];
         let choice = LawChoice::fit(&Measurements::new(places.map(one).to_vec()).unwrap()).unwrap();
-        assert!(
-            choice.candidates.iter().any(|one| one.law.form == LawForm::Compute && one.error.unwrap().abs() < 1e-4),
-            "{choice:?}"
-        );
+        let fits = |one: &LawCandidate| one.law.form == LawForm::Compute && one.error.unwrap().abs() < 1e-4;
+        assert!(choice.candidates.iter().any(fits), "{choice:?}");
     }
 
     #[test]
     fn three_sizes_are_enough_for_a_law_and_too_few_for_a_choice() {
-        let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
+        let law = law(5.0, 9.0, 0.4, 0.3);
         let choice = LawChoice::fit(&planted(&law, &SIZES[..3], &SAMPLES, 2, (1e-5, 1e-5), 1)).unwrap();
         assert_eq!((choice.chosen_law().form, choice.candidates[0].error), (LawForm::SizeAndSamples, None));
         let error = LawChoice::fit(&planted(&law, &SIZES[..2], &SAMPLES[..1], 2, (0.0, 0.0), 1)).unwrap_err();

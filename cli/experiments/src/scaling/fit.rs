@@ -203,36 +203,20 @@ mod tests {
 
     use super::*;
     use crate::scaling::measurement::Measurement;
-    use crate::scaling::testing::planted;
-
-    fn exact(law: &Law) -> Measurements {
-        planted(law, &[1e5, 4e5, 1.6e6, 6.4e6], &[2.5e5, 5e5, 1e6, 2e6], 1, (0.0, 0.0), 1)
-    }
+    use crate::scaling::testing::{SAMPLES, SIZES, law, planted};
 
     #[test]
     fn a_planted_law_is_recovered_within_a_tenth() {
         for (alpha, beta) in [(0.3, 0.3), (0.5, 0.33), (0.8, 0.5), (0.35, 0.7)] {
-            let law = Law::new(
-                LawForm::SizeAndSamples,
-                0.45,
-                &[0.05 * 1e5_f64.powf(alpha), 0.04 * 2.5e5_f64.powf(beta)],
-                &[alpha, beta],
-            );
+            let law = law(0.05 * 1e5_f64.powf(alpha), 0.04 * 2.5e5_f64.powf(beta), alpha, beta);
+            let [sizes, samples] =
+                [(2.5e4, SIZES), (1.25e5, SAMPLES)].map(|(least, more)| [&[least][..], &more].concat());
             for seed in 0..5 {
-                let measured = planted(
-                    &law,
-                    &[2.5e4, 1e5, 4e5, 1.6e6, 6.4e6],
-                    &[1.25e5, 2.5e5, 5e5, 1e6, 2e6],
-                    3,
-                    (5e-5, 5e-5),
-                    seed,
-                );
+                let measured = planted(&law, &sizes, &samples, 3, (5e-5, 5e-5), seed);
                 let found = fit(LawForm::SizeAndSamples, &measured).unwrap();
                 for (found, planted) in found.terms.iter().zip_eq(&law.terms) {
-                    assert!(
-                        (found.exponent / planted.exponent - 1.0).abs() < 0.1,
-                        "seed {seed}: {found:?}, planted {planted:?}"
-                    );
+                    let ratio = found.exponent / planted.exponent;
+                    assert!((ratio - 1.0).abs() < 0.1, "seed {seed}: {found:?}, planted {planted:?}");
                 }
                 assert!((found.floor / law.floor - 1.0).abs() < 0.1, "seed {seed}: {found}, planted {law}");
             }
@@ -241,9 +225,8 @@ mod tests {
 
     #[test]
     fn an_outlier_does_not_move_the_law() {
-        let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.4]);
-        let mut measured =
-            planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[2.5e5, 5e5, 1e6, 2e6], 3, (0.0, 2e-5), 1).as_slice().to_vec();
+        let law = law(5.0, 9.0, 0.4, 0.4);
+        let mut measured = planted(&law, &SIZES, &SAMPLES, 3, (0.0, 2e-5), 1).as_slice().to_vec();
         measured[7].loss += 0.05;
         let found = fit(LawForm::SizeAndSamples, &Measurements::new(measured).unwrap()).unwrap();
         let (far, planted) = (found.loss(2.5e7, 2e6), law.loss(2.5e7, 2e6));
@@ -252,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_law_needs_three_places_on_each_axis() {
-        let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.4]);
+        let law = law(5.0, 9.0, 0.4, 0.4);
         let two = planted(&law, &[1e5, 4e5], &[1e6, 2e6, 4e6], 2, (0.0, 0.0), 1);
         let error = fit(LawForm::SizeAndSamples, &two).unwrap_err();
         assert_eq!(error, ScalingError::TooFewPoints { law: "L(N, D) = E + A/N^α + B/D^β", found: 2, least: 3 });
@@ -261,8 +244,8 @@ mod tests {
 
     #[test]
     fn a_fit_from_near_exponents_is_the_same() {
-        let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
-        let measured = planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[2.5e5, 5e5, 1e6, 2e6], 3, (1e-4, 1e-4), 9);
+        let law = law(5.0, 9.0, 0.4, 0.3);
+        let measured = planted(&law, &SIZES, &SAMPLES, 3, (1e-4, 1e-4), 9);
         let (full, near) = (fit(LawForm::SizeAndSamples, &measured).unwrap(), fit_from(&law, &measured).unwrap());
         let [full, near] = [full, near].map(|law| law.loss(2.5e7, 2e6));
         assert!((full - near).abs() < 1e-5, "{full} {near}");
@@ -277,7 +260,7 @@ mod tests {
             floor in 0.1_f64..0.6, gap in 0.01_f64..0.2, alpha in 0.15_f64..1.2, rest in 0.01_f64..0.2, beta in 0.15_f64..1.2,
         ) {
             let law = Law::new(LawForm::SizeAndSamples, floor, &[gap * 1e5_f64.powf(alpha), rest * 2.5e5_f64.powf(beta)], &[alpha, beta]);
-            let found = fit(LawForm::SizeAndSamples, &exact(&law)).unwrap();
+            let found = fit(LawForm::SizeAndSamples, &planted(&law, &SIZES, &SAMPLES, 1, (0.0, 0.0), 1)).unwrap();
             for (parameters, samples) in [(1e5, 2.5e5), (6.4e6, 2e6), (2.5e7, 4e6)] {
                 let (found, planted) = (found.loss(parameters, samples), law.loss(parameters, samples));
                 prop_assert!((found - planted).abs() < 2e-4, "{found}, planted {planted}");

@@ -143,12 +143,10 @@ pub fn line_in_log_compute(measured: &Measurements, target: ForecastTarget) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scaling::law::LawForm;
     use crate::scaling::measurement::Measurement;
-    use crate::scaling::testing::{normal, planted};
+    use crate::scaling::testing::{SAMPLES, law, normal, planted};
 
     const SIZES: [f64; 5] = [2.5e4, 1e5, 4e5, 1.6e6, 6.4e6];
-    const SAMPLES: [f64; 4] = [2.5e5, 5e5, 1e6, 2e6];
     const NEXT: ForecastTarget = ForecastTarget { parameters: 2.56e7, samples: 2e6 };
 
     fn plan(seed: u64) -> ForecastPlan {
@@ -157,14 +155,12 @@ mod tests {
 
     #[test]
     fn a_forecast_is_near_a_planted_law_and_the_same_again() {
-        let law = Law::new(LawForm::SizeAndSamples, 0.45, &[2.0, 9.0], &[0.35, 0.4]);
+        let law = law(2.0, 9.0, 0.35, 0.4);
         let measured = planted(&law, &SIZES, &SAMPLES, 3, (2e-4, 1e-4), 4);
         let forecast = LossForecast::from_measurements(&measured, &plan(1)).unwrap();
         let truth = law.loss(NEXT.parameters, NEXT.samples);
-        assert!(
-            (forecast.loss - truth).abs() < 5e-4 && forecast.interval_contains(truth),
-            "{forecast:?}, truth {truth}"
-        );
+        let is_near = (forecast.loss - truth).abs() < 5e-4;
+        assert!(is_near && forecast.interval_contains(truth), "{forecast:?}, truth {truth}");
         assert_eq!(forecast.decision, ForecastDecision::Made);
         assert_eq!(forecast, LossForecast::from_measurements(&measured, &plan(1)).unwrap());
         let deviation = forecast.seed_deviation.unwrap();
@@ -173,11 +169,10 @@ mod tests {
 
     #[test]
     fn a_size_that_brings_nothing_is_not_forecast() {
-        let law = Law::new(LawForm::SizeAndSamples, 0.45, &[0.0, 9.0], &[0.35, 0.4]);
+        let law = law(0.0, 9.0, 0.35, 0.4);
         for seed in 0..10 {
-            let forecast =
-                LossForecast::from_measurements(&planted(&law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), seed), &plan(1))
-                    .unwrap();
+            let measured = planted(&law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), seed);
+            let forecast = LossForecast::from_measurements(&measured, &plan(1)).unwrap();
             let ForecastDecision::Refused { reason } = &forecast.decision else { panic!("seed {seed}: {forecast:?}") };
             assert!(reason.contains("90 % interval") && reason.contains("includes"), "{reason}");
         }
@@ -186,21 +181,16 @@ mod tests {
     /// Of 100 replays of families with a planted law, the 90 % interval holds the loss of one more run 85 to 95 times.
     #[test]
     fn the_interval_holds_as_often_as_it_says() {
-        let law = Law::new(LawForm::SizeAndSamples, 0.45, &[2.0, 9.0], &[0.35, 0.4]);
-        let held = coverage(&law, 100);
-        assert!((85..=95).contains(&held), "{held} of 100");
-    }
-
-    /// How many of so many replays held the next run.
-    fn coverage(law: &Law, replays: u64) -> usize {
-        let held = |seed: u64| {
-            let measured = planted(law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), 1_000 + seed);
+        let law = law(2.0, 9.0, 0.35, 0.4);
+        let held = |seed: &u64| {
+            let measured = planted(&law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), 1_000 + seed);
             let mut chance = Pcg64::seed_from_u64(5_000 + seed);
             let truth =
                 law.loss(NEXT.parameters, NEXT.samples) + 3e-4 * normal(&mut chance) + 1e-4 * normal(&mut chance);
-            LossForecast::from_measurements(&measured, &plan(seed)).unwrap().interval_contains(truth)
+            LossForecast::from_measurements(&measured, &plan(*seed)).unwrap().interval_contains(truth)
         };
-        (0..replays).filter(|seed| held(*seed)).count()
+        let held = (0..100).filter(held).count();
+        assert!((85..=95).contains(&held), "{held} of 100");
     }
 
     #[test]

@@ -196,14 +196,6 @@ mod tests {
     }
 
     #[test]
-    fn a_law_is_written_and_read() {
-        let law = Law::new(LawForm::Samples, 0.4, &[2.0], &[0.5]);
-        let text = serde_json::to_string(&law).unwrap();
-        assert!(text.contains("\"samples\"") && text.contains("\"floor\":0.4"), "{text}");
-        assert_eq!(serde_json::from_str::<Law>(&text).unwrap(), law);
-    }
-
-    #[test]
     fn laws_of_one_axis_have_no_optimum() {
         let law = Law::new(LawForm::Size, 0.4, &[2.0], &[0.5]);
         assert_eq!((law.optimum(1e12), law.samples_for(0.5, 1e6)), (None, None));

@@ -107,14 +107,14 @@ mod tests {
     use super::*;
     use crate::scaling::fit::fit;
     use crate::scaling::law::LawForm;
-    use crate::scaling::testing::planted;
+    use crate::scaling::testing::{SAMPLES, SIZES, law, planted};
 
     #[test]
     fn the_noise_is_as_large_as_it_was_planted() {
-        let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
+        let law = law(5.0, 9.0, 0.4, 0.3);
         let mut squares = 0.0;
         for seed in 0..40 {
-            let measured = planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[2.5e5, 5e5, 1e6, 2e6], 3, (1e-3, 5e-4), seed);
+            let measured = planted(&law, &SIZES, &SAMPLES, 3, (1e-3, 5e-4), seed);
             let noise = FamilyNoise::new(&fit(LawForm::SizeAndSamples, &measured).unwrap(), &measured);
             let mut chance = Pcg64::seed_from_u64(seed);
             // Twelve runs, three parameters that follow them.
@@ -154,7 +154,7 @@ mod tests {
     /// Early measurements that are far off do not make late ones uncertain.
     #[test]
     fn noise_after_few_samples_stays_there() {
-        let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
+        let law = law(5.0, 9.0, 0.4, 0.3);
         let mut measured = planted(&law, &[1e5, 4e5, 1.6e6], &[1e6, 2e6], 2, (0.0, 1e-5), 1).as_slice().to_vec();
         measured.iter_mut().filter(|one| one.samples == 1e6).for_each(|one| one.loss += 0.01);
         let noise = FamilyNoise::new(&law, &Measurements::new(measured).unwrap());

@@ -3,12 +3,21 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::scaling::law::Law;
+use crate::scaling::law::{Law, LawForm};
 use crate::scaling::measurement::{Measurement, Measurements};
 
 pub(crate) fn normal(chance: &mut Pcg64) -> f64 {
     let (one, other): (f64, f64) = (chance.random(), chance.random());
     (-2.0 * (1.0 - one).ln()).sqrt() * (std::f64::consts::TAU * other).cos()
+}
+
+/// Sizes and numbers of samples of most families.
+pub(crate) const SIZES: [f64; 4] = [1e5, 4e5, 1.6e6, 6.4e6];
+pub(crate) const SAMPLES: [f64; 4] = [2.5e5, 5e5, 1e6, 2e6];
+
+/// A law of both axes: 0.45 + a/N^α + b/D^β.
+pub(crate) fn law(a: f64, b: f64, alpha: f64, beta: f64) -> Law {
+    Law::new(LawForm::SizeAndSamples, 0.45, &[a, b], &[alpha, beta])
 }
 
 /// Each size with each seed, measured after each number of samples. `noise` has the deviation of a run, which all its measurements share,

@@ -200,16 +200,12 @@ mod tests {
 
     #[test]
     fn the_same_history_makes_the_same_point() {
-        let (space, mut tried) = (space(), Vec::new());
-        for number in 0..12 {
-            let values = random_point(&space, &mut trial_rng(5, number));
-            let merit = merit(&values);
-            tried.push((values, Some(merit)));
-        }
-        let history: Vec<Tried<'_>> = tried.iter().map(|(values, merit)| (values, *merit)).collect();
+        let space = space();
+        let tried: Vec<Values> = (0..12).map(|number| random_point(&space, &mut trial_rng(5, number))).collect();
+        let history: Vec<Tried<'_>> = tried.iter().map(|values| (values, Some(merit(values)))).collect();
         let next = || point(&space, &mut trial_rng(5, 12), &history);
         assert_eq!(next(), next());
-        let failed: Vec<Tried<'_>> = tried.iter().map(|(values, _)| (values, None)).collect();
+        let failed: Vec<Tried<'_>> = tried.iter().map(|values| (values, None)).collect();
         assert_eq!(point(&space, &mut trial_rng(5, 12), &failed), random_point(&space, &mut trial_rng(5, 12)));
     }
 

@@ -253,25 +253,11 @@ mod tests {
     const MARK: &str = "UPDATE_DOCS=1 cargo test -p zagros-shell dashboard -->\n```text\n";
 
     fn server(index: u32, rows: u64) -> MemberReport {
-        let load = LoadReport {
-            rows,
-            bytes: rows * 96,
-            requests: 20_000,
-            under_way: index,
-            hit_rate: Some(0.97),
-            lookup_seconds_mean: Some(0.0004),
-            lookup_seconds_p99: Some(0.0016),
-        };
-        let (role, state) = ("embedding server".to_owned(), "alive".to_owned());
-        MemberReport {
-            role,
-            state,
-            index,
-            buckets: 512,
-            load: Some(load),
-            silent_seconds: 0.4,
-            ..MemberReport::default()
-        }
+        let (bytes, requests, under_way, hit_rate) = (rows * 96, 20_000, index, Some(0.97));
+        let (lookup_seconds_mean, lookup_seconds_p99) = (Some(0.0004), Some(0.0016));
+        let load = LoadReport { rows, bytes, requests, under_way, hit_rate, lookup_seconds_mean, lookup_seconds_p99 };
+        let (role, state, load) = ("embedding server".to_owned(), "alive".to_owned(), Some(load));
+        MemberReport { role, state, index, buckets: 512, load, silent_seconds: 0.4, ..MemberReport::default() }
     }
 
     fn worker(index: u32) -> MemberReport {
@@ -298,6 +284,8 @@ mod tests {
             samples_per_second: 60_000.0 + f64::from(second % 7) * 4000.0,
             ..HistoryReport::default()
         };
+        let evaluation =
+            EvaluationReport { step: 4000, auc: 0.7522, part: "validation", ..EvaluationReport::default() };
         StatusReport {
             job: "quickstart".to_owned(),
             state: "training".to_owned(),
@@ -307,12 +295,7 @@ mod tests {
             splits_done: 24,
             splits_held: 4,
             members: vec![server(0, 310_442), server(1, 309_871), worker(0), worker(1)],
-            evaluations: vec![EvaluationReport {
-                step: 4000,
-                auc: 0.7522,
-                part: "validation",
-                ..EvaluationReport::default()
-            }],
+            evaluations: vec![evaluation],
             elapsed_seconds: 92.0,
             step: 4321,
             samples: 1_106_176,
@@ -333,16 +316,10 @@ mod tests {
     }
 
     fn picture(status: StatusReport) -> RunPicture {
-        let lines = vec![
-            "coordinator        │ INFO training starts".to_owned(),
-            "dense worker 0     │ checkpoint after step 4000".to_owned(),
-        ];
-        RunPicture {
-            status: Some(status),
-            lines,
-            keys: "q leaves this view, the run goes on   Ctrl-C stops the run",
-            trouble: None,
-        }
+        let lines = ["coordinator        │ INFO training starts", "dense worker 0     │ checkpoint after step 4000"];
+        let lines = lines.map(str::to_owned).to_vec();
+        let keys = "q leaves this view, the run goes on   Ctrl-C stops the run";
+        RunPicture { status: Some(status), lines, keys, trouble: None }
     }
 
     #[test]
@@ -360,20 +337,6 @@ mod tests {
                 "docs/live-page.md differs; write it with: UPDATE_DOCS=1 cargo test -p zagros-shell dashboard\n{shown}"
             );
         }
-        for words in [
-            "quickstart  ● training",
-            "epoch 2 of 3: 24 of 64 splits, 4 under way",
-            "84,210 samples/s",
-            "0.7522",
-            "2 of 4",
-        ] {
-            assert!(shown.contains(words), "no {words:?} in\n{shown}");
-        }
-        assert!(
-            shown.contains("server 1   ● alive") && shown.contains("75 %") && shown.contains("≤ 1.6 ms"),
-            "{shown}"
-        );
-        assert!(shown.contains("checkpoint after step 4000") && shown.contains("Ctrl-C stops the run"), "{shown}");
     }
 
     #[test]

@@ -331,12 +331,4 @@ mod tests {
         assert!(!help(Some(ExitStatus::from_raw(3 << 8))).contains("memory"));
         assert_eq!(data, ("ended with exit code 3 (data is missing or malformed)".to_owned(), Exit::Data));
     }
-
-    #[test]
-    fn a_role_is_named_for_people_files_and_the_command_line() {
-        let role = RoleName::EmbeddingServer(2);
-        assert_eq!(role.display_name(), "embedding server 2");
-        assert_eq!(role.file_name(), "embedding-server-2");
-        assert_eq!(role.subcommand_args(), ["embedding-server", "--index", "2"]);
-    }
 }

@@ -86,23 +86,14 @@ fn has_left(child: &ChildProcess) -> bool {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::path::PathBuf;
     use std::time::Duration;
 
     use tokio::sync::watch;
     use zagros_plumbing::Shutdown;
 
     use super::*;
-    use crate::launch::child::ChildEnvironment;
-    use crate::launch::prefix::ChildOutput;
     use crate::launch::supervise::WatchEnd;
-
-    fn child(role: RoleName, command: &str) -> ChildProcess {
-        let arguments = ["-c".to_owned(), command.to_owned()];
-        let environment = ChildEnvironment::default();
-        ChildProcess::start("sh".as_ref(), role, (&arguments, environment), PathBuf::new(), &ChildOutput::default())
-            .unwrap()
-    }
+    use crate::launch::testing::shell as child;
 
     fn servers(servers: u32) -> WantedRoles {
         WantedRoles { servers, workers: None }

@@ -90,7 +90,7 @@ impl LinePrefix {
     /// Writes a line to the log. A full disk ends only the log.
     fn write(&mut self, text: &str) {
         let Some(log) = &self.log else { return };
-        let written = log.lock().unwrap_or_else(PoisonError::into_inner).append_line(text);
+        let written = log.lock().unwrap_or_else(PoisonError::into_inner).append_line(text, SystemTime::now());
         if let Err(error) = written {
             self.output.console.print_warning(format!("the log of {} ends here: {error}", self.name));
             self.log = None;
@@ -130,11 +130,7 @@ impl LogFile {
     }
 
     /// Adds a line. Adds the time if the line does not start with one.
-    pub fn append_line(&mut self, text: &str) -> io::Result<()> {
-        self.line_at(text, SystemTime::now())
-    }
-
-    fn line_at(&mut self, text: &str, now: SystemTime) -> io::Result<()> {
+    fn append_line(&mut self, text: &str, now: SystemTime) -> io::Result<()> {
         if self.bytes >= self.most {
             std::fs::rename(&self.path, earlier_log(&self.path))?;
             (self.file, self.bytes) = (append(&self.path)?, 0);
@@ -211,17 +207,17 @@ mod tests {
         let path = folder.path().join("logs/dense-worker-0.log");
         let mut log = LogFile::bounded(path.clone(), 60).unwrap();
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_500);
-        log.line_at("2026-11-22T02:09:29.123456Z  INFO training starts", now).unwrap();
-        log.line_at("step 1", now).unwrap();
+        log.append_line("2026-11-22T02:09:29.123456Z  INFO training starts", now).unwrap();
+        log.append_line("step 1", now).unwrap();
         let first = "2026-11-22T02:09:29.123456Z  INFO training starts\n1970-01-01T00:00:01.500000Z step 1\n";
         assert_eq!(std::fs::read_to_string(&path).unwrap(), first);
-        log.line_at("step 2", now).unwrap();
+        log.append_line("step 2", now).unwrap();
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
         assert_eq!(read(&earlier_log(&path)), first);
         assert_eq!(read(&path), "1970-01-01T00:00:01.500000Z step 2\n");
         // Another process of the same role continues the file.
         drop(log);
-        LogFile::open(path.clone()).unwrap().line_at("step 3", now).unwrap();
+        LogFile::open(path.clone()).unwrap().append_line("step 3", now).unwrap();
         assert_eq!(read(&path).lines().count(), 2);
         assert_eq!(earlier_log(&path), folder.path().join("logs/dense-worker-0.1.log"));
     }

@@ -163,12 +163,7 @@ mod tests {
 
     #[test]
     fn servers_keep_rows_in_the_run_folder_unless_the_job_names_another() {
-        let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n";
-        let sets = |more: &str| {
-            let job =
-                Job::parse(&format!("{text}[cluster]\n{more}"), Path::new("job.toml"), &Overrides::none()).unwrap();
-            RowFolders::new(&job, Path::new("runs/a")).sets().collect::<Vec<_>>()
-        };
+        let sets = |more: &str| RowFolders::new(&job(more), Path::new("runs/a")).sets().collect::<Vec<_>>();
         assert_eq!(sets(""), ["cluster.log_folder=runs/a/row-log", "cluster.cold_folder=runs/a/cold-rows"]);
         assert_eq!(sets("log_folder = '/disk'"), ["cluster.cold_folder=runs/a/cold-rows"]);
         assert_eq!(sets("log_folder = '/disk'\ncold_folder = '/ssd'"), [""; 0]);
@@ -220,19 +215,14 @@ mod tests {
         assert_eq!(disk.refusal_message(Path::new("logs"), space(128 << 20)), None);
         assert_eq!(disk.refusal_message(Path::new("logs"), None), None);
         let lack = disk.refusal_message(Path::new("logs"), space(127 << 20)).unwrap();
-        assert_eq!(
-            lack,
-            "the logs of the embedding servers need 128.00 MiB to begin with, and logs has 127.00 MiB free"
-        );
+        let expected = "the logs of the embedding servers need 128.00 MiB to begin with, and logs has 127.00 MiB free";
+        assert_eq!(lack, expected);
         assert_eq!(disk.warning(space(768 << 20)), None);
         assert!(disk.warning(space(700 << 20)).unwrap().contains("cluster.log_folder"));
         let disk = LogDisk::from_job(&job("durability = 'machine'\nmemory = '1GiB'")).unwrap();
         assert_eq!(disk.most, Some((4 << 30) + ((1024 + 128) << 20)), "two bases, and a tail of two");
         assert!(disk.warning(space(1 << 30)).unwrap().contains("may need 5.12 GiB, and their disk has 1.00 GiB free"));
-        let text = disk.describe(Path::new("logs"), space(1 << 30));
-        assert_eq!(
-            text,
-            "384.00 MiB, and 333.79 MiB per million rows in memory; at most 5.12 GiB, below logs, which has 1.00 GiB free"
-        );
+        let text = "384.00 MiB, and 333.79 MiB per million rows in memory; at most 5.12 GiB, below logs, which has 1.00 GiB free";
+        assert_eq!(disk.describe(Path::new("logs"), space(1 << 30)), text);
     }
 }

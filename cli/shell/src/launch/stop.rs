@@ -209,38 +209,30 @@ mod tests {
     use zagros_plumbing::Shutdown;
 
     use super::*;
-    use crate::launch::child::ChildEnvironment;
-    use crate::launch::child::ChildProcess;
-    use crate::launch::prefix::ChildOutput;
+    use crate::launch::testing::shell;
 
     /// Long enough for every child of these tests on any machine.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A role that runs `end` on SIGTERM and adds its name to the file `ended`.
-    fn role(folder: &Path, role: RoleName, end: &str) -> ChildProcess {
-        let name = role.file_name();
-        let script = format!(
-            "cd {}; trap '{end}; echo {name} >> ended; exit 143' TERM; touch {name}.up; while :; do sleep 0.02; done",
-            folder.display()
-        );
-        let arguments = ["-c".to_owned(), script];
-        ChildProcess::start(
-            "sh".as_ref(),
-            role,
-            (&arguments, ChildEnvironment::default()),
-            folder.join("none"),
-            &ChildOutput::default(),
-        )
-        .unwrap()
-    }
+    /// Never ends by itself.
+    const STUCK: &str = "while :; do sleep 0.02; done";
+    const HOUR: Duration = Duration::from_secs(3600);
 
-    /// A child that has set its trap.
-    async fn ready(folder: &Path, supervisor: &mut Supervisor, child: ChildProcess) {
-        let up = folder.join(format!("{}.up", child.role.file_name()));
-        supervisor.add_child(child);
-        while !up.exists() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+    /// A supervisor of roles that run these commands on SIGTERM, and then add their names to the file `ended`. All have set their traps.
+    async fn supervisor(folder: &Path, roles: &[(RoleName, &str)]) -> Supervisor {
+        let mut supervisor = Supervisor::new(LONG);
+        for (role, end) in roles {
+            let name = role.file_name();
+            let script = format!(
+                "cd {}; trap '{end}; echo {name} >> ended; exit 143' TERM; touch {name}.up; {STUCK}",
+                folder.display()
+            );
+            supervisor.add_child(shell(*role, &script));
+            while !folder.join(format!("{name}.up")).exists() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
         }
+        supervisor
     }
 
     fn ended(folder: &Path) -> Vec<String> {
@@ -252,15 +244,15 @@ mod tests {
     #[tokio::test]
     async fn servers_end_after_the_last_worker_and_the_coordinator_after_them() {
         let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        let mut supervisor = Supervisor::new(LONG);
-        let slow = "while [ ! -e go ]; do sleep 0.02; done";
-        ready(folder, &mut supervisor, role(folder, RoleName::Coordinator, ":")).await;
-        ready(folder, &mut supervisor, role(folder, RoleName::EmbeddingServer(0), ":")).await;
-        ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(0), "touch go")).await;
-        ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(1), slow)).await;
+        let roles = [
+            (RoleName::Coordinator, ":"),
+            (RoleName::EmbeddingServer(0), ":"),
+            (RoleName::DenseWorker(0), "touch go"),
+            (RoleName::DenseWorker(1), "while [ ! -e go ]; do sleep 0.02; done"),
+        ];
+        let mut supervisor = supervisor(folder.path(), &roles).await;
         supervisor.stop(GracePeriods { workers: LONG, others: LONG }).await;
-        let mut order = ended(folder);
+        let mut order = ended(folder.path());
         // The workers end together. Which one writes its line first depends on the machine.
         order[..2].sort();
         assert_eq!(order, ["dense-worker-0", "dense-worker-1", "embedding-server-0", "coordinator"]);
@@ -269,41 +261,24 @@ mod tests {
     #[tokio::test]
     async fn workers_without_their_server_are_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        let mut supervisor = Supervisor::new(LONG);
-        ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(0), "while :; do sleep 0.02; done")).await;
-        let arguments = ["-c".to_owned(), "kill -9 $$".to_owned()];
-        let server = RoleName::EmbeddingServer(0);
-        supervisor.add_child(
-            ChildProcess::start(
-                "sh".as_ref(),
-                server,
-                (&arguments, ChildEnvironment::default()),
-                folder.into(),
-                &ChildOutput::default(),
-            )
-            .unwrap(),
-        );
+        let mut supervisor = supervisor(folder.path(), &[(RoleName::DenseWorker(0), STUCK)]).await;
+        supervisor.add_child(shell(RoleName::EmbeddingServer(0), "kill -9 $$"));
         // The grace period is an hour, so that only the test's own deadline could end a wait.
-        let hour = Duration::from_secs(3600);
-        supervisor.stop(GracePeriods { workers: hour, others: hour }).await;
+        supervisor.stop(GracePeriods { workers: HOUR, others: HOUR }).await;
         let said = supervisor.console.last_lines().join("\n");
         assert!(said.contains("embedding server 0 was killed by signal 9; nothing can be saved without it"), "{said}");
-        assert!(said.contains("dense worker 0 is killed") && ended(folder).is_empty(), "{said}");
+        assert!(said.contains("dense worker 0 is killed") && ended(folder.path()).is_empty(), "{said}");
     }
 
     #[tokio::test]
     async fn a_second_request_ends_everything_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
         let hurry = Shutdown::new();
-        let mut supervisor = Supervisor::new(LONG).hurried_by(hurry.clone());
-        ready(folder, &mut supervisor, role(folder, RoleName::EmbeddingServer(0), ":")).await;
-        ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(0), "while :; do sleep 0.02; done")).await;
+        let roles = [(RoleName::EmbeddingServer(0), ":"), (RoleName::DenseWorker(0), STUCK)];
+        let mut supervisor = supervisor(folder.path(), &roles).await.hurried_by(hurry.clone());
         hurry.request();
-        let hour = Duration::from_secs(3600);
-        supervisor.stop(GracePeriods { workers: hour, others: hour }).await;
-        assert!(supervisor.children.iter().all(|child| child.ended.is_some()) && ended(folder).is_empty());
+        supervisor.stop(GracePeriods { workers: HOUR, others: HOUR }).await;
+        assert!(supervisor.children.iter().all(|child| child.ended.is_some()) && ended(folder.path()).is_empty());
         let said = supervisor.console.last_lines().join("\n");
         assert!(said.contains("what was learned since the last checkpoint is lost"), "{said}");
     }
@@ -312,11 +287,9 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_does_not_end_is_killed_and_the_others_are_asked() {
         let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        let mut supervisor = Supervisor::new(LONG);
-        ready(folder, &mut supervisor, role(folder, RoleName::EmbeddingServer(0), ":")).await;
-        ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(0), "while :; do sleep 0.02; done")).await;
+        let roles = [(RoleName::EmbeddingServer(0), ":"), (RoleName::DenseWorker(0), STUCK)];
+        let mut supervisor = supervisor(folder.path(), &roles).await;
         supervisor.stop(GracePeriods { workers: Duration::from_millis(50), others: LONG }).await;
-        assert_eq!(ended(folder), ["embedding-server-0"]);
+        assert_eq!(ended(folder.path()), ["embedding-server-0"]);
     }
 }

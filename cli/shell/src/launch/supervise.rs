@@ -285,22 +285,14 @@ pub(crate) async fn next_to_end(children: &mut [ChildProcess]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
-    use crate::launch::child::ChildEnvironment;
-    use crate::launch::prefix::ChildOutput;
+    use crate::launch::testing::shell;
 
-    fn child(role: RoleName, program: &str, arguments: &[&str]) -> ChildProcess {
-        let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        ChildProcess::start(
-            program.as_ref(),
-            role,
-            (&arguments, ChildEnvironment::default()),
-            PathBuf::new(),
-            &ChildOutput::default(),
-        )
-        .unwrap()
+    /// A supervisor of these roles, which run these commands.
+    fn supervisor(roles: &[(RoleName, &str)]) -> Supervisor {
+        let mut supervisor = Supervisor::new(Duration::from_secs(60));
+        roles.iter().for_each(|(role, command)| supervisor.add_child(shell(*role, command)));
+        supervisor
     }
 
     /// Restarts of dense workers alone.
@@ -320,17 +312,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_comes_back_with_its_rows_is_started_again_in_place_unless_it_ends_for_good() {
-        let ends = |how: &str| child(RoleName::EmbeddingServer(1), "sh", &["-c", how]);
         for (how, is_good) in [("kill -9 $$", true), ("exit 4", true), ("exit 2", false), ("exit 143", false)] {
-            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            let roles = [(RoleName::EmbeddingServer(1), how), (RoleName::DenseWorker(0), "exec sleep 2")];
+            let mut supervisor = supervisor(&roles);
             let started = std::cell::Cell::new(0);
-            supervisor.add_child(ends(how));
-            supervisor.add_child(child(RoleName::DenseWorker(0), "sleep", &["2"]));
             // It is killed twice more.
             let start = |role: RoleName| {
                 started.set(started.get() + 1);
                 assert_eq!(role, RoleName::EmbeddingServer(1));
-                Ok(if started.get() < 3 { ends("kill -9 $$") } else { child(role, "sleep", &["60"]) })
+                Ok(shell(role, if started.get() < 3 { "kill -9 $$" } else { "exec sleep 60" }))
             };
             let ended = supervisor.watch_and_restart(&Shutdown::new(), servers(&start)).await;
             assert_eq!((ended.is_ok(), started.get()), (is_good, if is_good { 3 } else { 0 }), "{how}");
@@ -343,30 +333,22 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_ends_well_before_its_worker_ends_no_run_but_one_that_fails_does() {
         for (server, is_good) in [("true", true), ("false", false)] {
-            let mut supervisor = Supervisor::new(Duration::from_secs(60));
-            supervisor.add_child(child(RoleName::EmbeddingServer(0), server, &[]));
-            supervisor.add_child(child(RoleName::DenseWorker(0), "sleep", &["1"]));
-            let ended = supervisor.watch().await;
-            assert_eq!(ended.is_ok(), is_good, "{server}");
+            let roles = [(RoleName::EmbeddingServer(0), server), (RoleName::DenseWorker(0), "exec sleep 1")];
+            assert_eq!(supervisor(&roles).watch().await.is_ok(), is_good, "{server}");
         }
     }
 
     #[tokio::test]
     async fn a_failed_coordinator_is_not_the_cause_unless_it_was_killed() {
         for (end, named) in [("exit 4", "dense worker 0"), ("kill -9 $$", "coordinator")] {
-            let mut supervisor = Supervisor::new(Duration::from_secs(60));
-            supervisor.add_child(child(RoleName::Coordinator, "sh", &["-c", end]));
-            supervisor.add_child(child(RoleName::DenseWorker(0), "sh", &["-c", "sleep 0.5; exit 3"]));
-            let message = format!("{:?}", supervisor.watch().await.unwrap_err());
-            assert!(
-                message.contains(&format!("{named} "))
-                    && message.contains("ended with exit code 3") == (named != "coordinator"),
-                "{message}"
-            );
+            let roles = [(RoleName::Coordinator, end), (RoleName::DenseWorker(0), "sleep 0.5; exit 3")];
+            let message = format!("{:?}", supervisor(&roles).watch().await.unwrap_err());
+            let is_worker = message.contains("ended with exit code 3");
+            assert!(message.contains(&format!("{named} ")) && is_worker == (named != "coordinator"), "{message}");
         }
         let mut supervisor = Supervisor::new(Duration::from_millis(10));
-        supervisor.add_child(child(RoleName::Coordinator, "sh", &["-c", "exit 4"]));
-        supervisor.add_child(child(RoleName::DenseWorker(0), "sleep", &["60"]));
+        supervisor.add_child(shell(RoleName::Coordinator, "exit 4"));
+        supervisor.add_child(shell(RoleName::DenseWorker(0), "exec sleep 60"));
         let message = format!("{:?}", supervisor.watch().await.unwrap_err());
         assert!(message.contains("coordinator ended with exit code 4"), "{message}");
         supervisor.stop_all().await;
@@ -374,51 +356,47 @@ mod tests {
 
     #[tokio::test]
     async fn a_killed_worker_restarts_as_often_as_allowed() {
-        let killed = |index| child(RoleName::DenseWorker(index), "sh", &["-c", "kill -9 $$"]);
+        const KILLED: &str = "kill -9 $$";
         for (restarts, is_good) in [(2, true), (1, false)] {
-            let mut supervisor = Supervisor::new(Duration::from_secs(60));
+            let roles = [(RoleName::DenseWorker(0), KILLED), (RoleName::DenseWorker(1), "exec sleep 2")];
+            let mut supervisor = supervisor(&roles);
             let started = std::cell::Cell::new(0);
-            supervisor.add_child(killed(0));
-            supervisor.add_child(child(RoleName::DenseWorker(1), "sleep", &["2"]));
             // The second of them lives.
             let start = |role: RoleName| {
                 started.set(started.get() + 1);
                 assert_eq!(role, RoleName::DenseWorker(0));
-                Ok(if started.get() < 2 { killed(0) } else { child(RoleName::DenseWorker(0), "true", &[]) })
+                Ok(shell(role, if started.get() < 2 { KILLED } else { "true" }))
             };
             let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(restarts, 9, &start)).await;
             assert_eq!((ended.is_ok(), started.get()), (is_good, restarts), "{restarts}");
             supervisor.stop_all().await;
         }
-        // A fenced worker restarts too.
-        let mut supervisor = Supervisor::new(Duration::from_secs(60));
-        supervisor.add_child(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 7"]));
-        let start = |role: RoleName| Ok(child(role, "true", &[]));
-        let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(1, 9, &start)).await;
+        // A fenced worker restarts too, and one that fails by itself does not.
+        let start = |role: RoleName| Ok(shell(role, "true"));
+        let ended = supervisor(&[(RoleName::DenseWorker(0), "exit 7")])
+            .watch_and_restart(&Shutdown::new(), workers(1, 9, &start))
+            .await;
         assert!(ended.is_ok());
-        // A worker that fails by itself does not.
-        let mut supervisor = Supervisor::new(Duration::from_secs(60));
-        supervisor.add_child(child(RoleName::DenseWorker(0), "sh", &["-c", "exit 3"]));
         let start = |_: RoleName| panic!("it was started again");
-        let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(9, 9, &start)).await;
+        let ended = supervisor(&[(RoleName::DenseWorker(0), "exit 3")])
+            .watch_and_restart(&Shutdown::new(), workers(9, 9, &start))
+            .await;
         assert!(ended.is_err());
     }
 
     #[tokio::test]
     async fn a_worker_is_missed_by_nobody_where_enough_are_left_or_the_first_has_finished() {
         let start = |_: RoleName| panic!("it was started again");
-        let ended = async |first: &'static [&'static str], second: &str, least: usize| {
-            let mut supervisor = Supervisor::new(Duration::from_secs(60));
-            supervisor.add_child(child(RoleName::DenseWorker(0), "sh", first));
-            supervisor.add_child(child(RoleName::DenseWorker(1), "sh", &["-c", second]));
+        let ended = async |first: &str, second: &str, least: usize| {
+            let mut supervisor = supervisor(&[(RoleName::DenseWorker(0), first), (RoleName::DenseWorker(1), second)]);
             let ended = supervisor.watch_and_restart(&Shutdown::new(), workers(0, least, &start)).await;
             supervisor.stop_all().await;
             ended.is_ok()
         };
-        assert!(ended(&["-c", "sleep 1"], "kill -9 $$", 1).await, "one is enough");
-        assert!(!ended(&["-c", "sleep 60"], "kill -9 $$", 2).await);
-        assert!(!ended(&["-c", "sleep 60"], "exit 4", 1).await, "it was not lost, it failed");
-        assert!(!ended(&["-c", "kill -9 $$"], "sleep 60", 1).await, "the first is always needed");
-        assert!(ended(&["-c", "exit 0"], "sleep 0.5; exit 4", 2).await, "the first has saved the model");
+        assert!(ended("sleep 1", "kill -9 $$", 1).await, "one is enough");
+        assert!(!ended("exec sleep 60", "kill -9 $$", 2).await);
+        assert!(!ended("exec sleep 60", "exit 4", 1).await, "it was not lost, it failed");
+        assert!(!ended("kill -9 $$", "exec sleep 60", 1).await, "the first is always needed");
+        assert!(ended("exit 0", "sleep 0.5; exit 4", 2).await, "the first has saved the model");
     }
 }

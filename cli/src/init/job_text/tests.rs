@@ -15,6 +15,16 @@ fn checked(rows: SampledRows, is_spread: bool, label: Option<&str>) -> String {
     text
 }
 
+#[track_caller]
+fn assert_parts(text: &str, parts: &[&str]) {
+    parts.iter().for_each(|part| assert!(text.contains(part), "no {part} in\n{text}"));
+}
+
+/// The job of so many rows below a line of names.
+fn job_of_rows(names: &str, rows: usize, row: impl Fn(usize) -> String) -> String {
+    job(&format!("{names}\n{}", (0..rows).map(row).collect::<String>()), None)
+}
+
 /// 0 or 1, whatever the columns of the row are.
 fn chance(row: usize) -> usize {
     row * 7_919 / 64 % 2
@@ -36,8 +46,7 @@ fn rows() -> String {
 
 #[test]
 fn a_csv_with_a_header_becomes_a_valid_job_that_holds_out_the_newest_rows() {
-    let text = job(&rows(), None);
-    for part in [
+    let parts = [
         r#"label = { column = "clicked", positive = ["1"], negative = ["0"] }"#,
         r#"{ column = "genres", dim = 4, separator = "|", pooling = "mean" },  # 3 values"#,
         "time_column = \"timestamp\"",
@@ -46,17 +55,16 @@ fn a_csv_with_a_header_becomes_a_valid_job_that_holds_out_the_newest_rows() {
         "UNSURE: these columns are times as well: day",
         "# Not a feature: day, because it is a time",
         "# Not a feature: timestamp, because it is a time",
-    ] {
-        assert!(text.contains(part), "no {part} in\n{text}");
-    }
+    ];
+    assert_parts(&job(&rows(), None), &parts);
 }
 
 #[test]
 fn the_start_of_a_file_does_not_say_what_is_new() {
     let lines = rows().lines().map(str::to_owned).collect();
     let text = checked(SampledRows::Lines(lines), false, None);
-    assert!(text.contains(r#"{ column = "timestamp", standardise = true }"#), "{text}");
-    assert!(text.contains("test_fraction = 0.1") && text.contains("UNSURE: timestamp is a time"), "{text}");
+    let timestamp = r#"{ column = "timestamp", standardise = true }"#;
+    assert_parts(&text, &[timestamp, "test_fraction = 0.1", "UNSURE: timestamp is a time"]);
 }
 
 #[test]
@@ -65,9 +73,9 @@ fn a_csv_without_a_header_with_names_that_need_quotes_becomes_a_valid_job() {
         .map(|row| format!("{}, {}, ?, {}\n", row % 5, ["x\\", "y\""][row % 2], [">50K", "<=50K", "<=50K"][row % 3]))
         .collect();
     let text = job(&data, Some("c4"));
-    assert!(text.contains("header = false") && text.contains("trim = true"), "{text}");
-    assert!(text.contains(r#"missing = ["?"]"#) && text.contains("UNSURE: the rarer text"), "{text}");
-    assert!(text.contains("# Not a feature: c3, because it has one value"), "{text}");
+    let constant = "# Not a feature: c3, because it has one value";
+    let parts = ["header = false", "trim = true", r#"missing = ["?"]"#, "UNSURE: the rarer text", constant];
+    assert_parts(&text, &parts);
 }
 
 #[test]
@@ -87,31 +95,29 @@ fn columns_with_types_become_a_valid_job() {
     for format in [ColumnFormat::Parquet, ColumnFormat::Arrow, ColumnFormat::Jsonl] {
         let unusable = vec![("blob".to_owned(), "it is compressed with LZO".to_owned())];
         let text = checked(SampledRows::Columns { format, columns: columns.clone(), unusable }, true, Some("paid"));
-        for part in [
+        let parts = [
             r#"label = { column = "paid", positive = ["true"], negative = ["false"] }"#,
             r#"{ column = "tags", dim = 4, pooling = "mean" }"#,
             r#"{ column = "user.id", dim = 8 }"#,
             r#"missing = ["NaN"]"#,
             r#"test_from = "2026-11-23 00:36:00""#,
             "# Not a feature: blob, because the trainer cannot read it: it is compressed with LZO.",
-        ] {
-            assert!(text.contains(part), "no {part} in\n{text}");
-        }
+        ];
+        assert_parts(&text, &parts);
     }
 }
 
 #[test]
 fn integers_that_may_be_ids_are_in_both_lists() {
-    let rows = (0..2_000).map(|row| format!("{},{},{}.5,{}\n", chance(row), 1_000 + row % 200, row, row % 150));
-    let text = job(&format!("clicked,C14,price,item\n{}", rows.collect::<String>()), None);
-    for part in [
+    let row = |row: usize| format!("{},{},{}.5,{}\n", chance(row), 1_000 + row % 200, row, row % 150);
+    let text = job_of_rows("clicked,C14,price,item", 2_000, row);
+    let parts = [
         "{ column = \"C14\", standardise = true },\n",
         "{ column = \"C14\", dim = 32 },",
         "{ column = \"item\", dim = 32 },",
         "# UNSURE: amounts or ids? In both lists, here and below: C14.",
-    ] {
-        assert!(text.contains(part), "no {part} in\n{text}");
-    }
+    ];
+    assert_parts(&text, &parts);
     assert!(!text.contains("\"item\", standardise"), "{text}");
 }
 
@@ -138,59 +144,43 @@ fn criteos_lines_have_the_features_of_the_same_rows_as_parquet() {
     let format = ColumnFormat::Parquet;
     let parquet = checked(SampledRows::Columns { format, columns, unusable: Vec::new() }, true, None);
     assert_eq!(criteo.replace("\"criteo\"", "\"parquet\""), parquet);
-    for part in [
-        "format = \"criteo\"",
-        "kind = \"dcnv2\"",
-        "{ column = \"I13\", log = true, standardise = true },",
-        "{ column = \"I1\", dim = 4 },",
-        "{ column = \"C26\", dim = ",
-    ] {
-        assert!(criteo.contains(part), "no {part} in\n{criteo}");
-    }
+    let number = "{ column = \"I13\", log = true, standardise = true },";
+    let categories = ["{ column = \"I1\", dim = 4 },", "{ column = \"C26\", dim = "];
+    assert_parts(&criteo, &["format = \"criteo\"", "kind = \"dcnv2\"", number, categories[0], categories[1]]);
 }
 
 #[test]
 fn numbers_and_classes_are_labels_with_their_losses() {
-    let data = |label: &dyn Fn(usize) -> String| {
+    let labelled = |label: &dyn Fn(usize) -> String| {
         let row = |row: usize| format!("{},c{},{}\n", label(row), row % 7, row % 30);
-        "y,city,age\n".to_owned() + &(0..60).map(row).collect::<String>()
+        job(&("y,city,age\n".to_owned() + &(0..60).map(row).collect::<String>()), Some("y"))
     };
-    let text = job(&data(&|row| format!("{}.5", row % 23)), Some("y"));
-    assert!(text.contains(r#"label = { column = "y", kind = "regression", loss = "mse" }"#), "{text}");
-    assert!(text.contains("metric = \"mse\""), "{text}");
-    let text = job(&data(&|row| row.pow(5).to_string()), Some("y"));
-    assert!(text.contains("loss = \"poisson\""), "{text}");
-    let text = job(&data(&|row| (1 + row % 5).to_string()), Some("y"));
-    assert!(text.contains(r#"kind = "classes", classes = ["1", "2", "3", "4", "5"]"#), "{text}");
-    assert!(text.contains("UNSURE: few whole numbers") && text.contains("metric = \"logloss\""), "{text}");
-    let text = job(&data(&|row| ["red", "green", "blue"][row % 3].to_owned()), Some("y"));
+    let number = r#"label = { column = "y", kind = "regression", loss = "mse" }"#;
+    assert_parts(&labelled(&|row| format!("{}.5", row % 23)), &[number, "metric = \"mse\""]);
+    assert_parts(&labelled(&|row| row.pow(5).to_string()), &["loss = \"poisson\""]);
+    let stars = r#"kind = "classes", classes = ["1", "2", "3", "4", "5"]"#;
+    let parts = [stars, "UNSURE: few whole numbers", "metric = \"logloss\""];
+    assert_parts(&labelled(&|row| (1 + row % 5).to_string()), &parts);
+    let text = labelled(&|row| ["red", "green", "blue"][row % 3].to_owned());
     assert!(text.contains(r#"classes = ["blue", "green", "red"]"#) && !text.contains("whole numbers"), "{text}");
 }
 
 #[test]
 fn parts_of_dates_are_features_and_what_is_unsure_is_a_comment() {
-    let mut data = String::from("click,at,item,seen,weight\n");
-    for row in 0..400 {
+    let row = |row: usize| {
+        let (click, day, hour, weight) = (chance(row), 1 + row % 28, row % 24, row % 9);
         let (item, seen) = (row * 7 % 40, format!("m{}|m{}|m{}", row % 40, row * 3 % 40, row * 11 % 40));
-        data += &format!(
-            "{},2026-11-{:02} {:02}:30:00,m{item},{seen},{}.5\n",
-            chance(row),
-            1 + row % 28,
-            row % 24,
-            row % 9
-        );
-    }
-    let text = job(&data, None);
-    for part in [
+        format!("{click},2026-11-{day:02} {hour:02}:30:00,m{item},{seen},{weight}.5\n")
+    };
+    let parts = [
         r#"{ column = "at", name = "at_hour", date = "hour", dim = 4 },"#,
         r#"{ column = "at", name = "at_weekday", date = "weekday", dim = 4 },"#,
         "# Not a feature: at, because it is a time, and rows to come have later ones; its parts are features.",
         "# UNSURE: if weight says how much a row counts",
         "# weight = \"weight\"",
         "# UNSURE: seen holds values of item.",
-    ] {
-        assert!(text.contains(part), "no {part} in\n{text}");
-    }
+    ];
+    assert_parts(&job_of_rows("click,at,item,seen,weight", 400, row), &parts);
 }
 
 #[test]
@@ -201,18 +191,10 @@ fn for_many_categories_another_network_is_named() {
             let cells: Vec<String> = (0..columns).map(|column| format!("v{}", row * (column + 3) % 11)).collect();
             format!("{},{}\n", row % 2, cells.join(","))
         };
-        job(&(format!("y,{}\n", names.join(",")) + &(0..60).map(row).collect::<String>()), None)
+        job_of_rows(&format!("y,{}", names.join(",")), 60, row)
     };
     assert!(!kind(7).contains("dcnv2"));
     assert!(kind(8).contains("UNSURE: of many categories") && kind(8).contains("\nkind = \"ffnn\""));
-}
-
-#[test]
-fn quoted_line_breaks_are_a_key_of_the_job() {
-    let row = |row: usize| format!("{},\"a\nline {row}\",c{}\n", chance(row), row % 4);
-    let text = job(&("y,text,city\n".to_owned() + &(0..40).map(row).collect::<String>()), None);
-    assert!(text.contains("quoted_breaks = true"), "{text}");
-    assert!(text.contains("# Not a feature: text, because it differs"), "{text}");
 }
 
 #[test]
@@ -226,37 +208,27 @@ fn a_table_of_very_many_values_is_bounded() {
 
 #[test]
 fn a_column_that_tells_the_label_is_no_feature_and_a_comment_says_so() {
+    let refunded = "\n    { column = \"refunded\"";
     let row = |row: usize| format!("{},{},c{}\n", chance(row), 1 - chance(row), row % 4);
-    let rows: String = (0..60).map(row).collect();
-    let text = job(&format!("y,refunded,city\n{rows}"), None);
-    assert!(text.contains("# UNSURE: refunded alone tells the label"), "{text}");
-    assert!(text.contains("UNSURE: these columns could be the label as well: refunded."), "{text}");
-    assert!(!text.contains("\n    { column = \"refunded\""), "{text}");
-    let alone = job(
-        &format!(
-            "y,refunded\n{}",
-            (0..60).map(|row| format!("{},{}\n", chance(row), 1 - chance(row))).collect::<String>()
-        ),
-        None,
-    );
-    assert!(
-        alone.contains("Without it there would be no feature") && alone.contains("\n    { column = \"refunded\""),
-        "{alone}"
-    );
+    let text = job_of_rows("y,refunded,city", 60, row);
+    let candidate = "UNSURE: these columns could be the label as well: refunded.";
+    assert_parts(&text, &["# UNSURE: refunded alone tells the label", candidate]);
+    assert!(!text.contains(refunded), "{text}");
+    let alone = job_of_rows("y,refunded", 60, |row| format!("{},{}\n", chance(row), 1 - chance(row)));
+    assert_parts(&alone, &["Without it there would be no feature", refunded]);
 }
 
 #[test]
 fn decimal_commas_are_numbers_and_a_key_of_the_job() {
     let row = |row: usize| format!("{};{},{};c{}\n", 1 + chance(row), row % 13, row % 10, row % 4);
-    let text = job(&("y;price;city\n".to_owned() + &(0..60).map(row).collect::<String>()), None);
-    assert!(text.contains("decimal = \",\"") && text.contains("{ column = \"price\", standardise = true }"), "{text}");
-    assert!(text.contains("positive = [\"2\"], negative = [\"1\"]"), "{text}");
-    assert!(text.contains("UNSURE: the larger number is taken as positive."), "{text}");
+    let (number, label) = ("{ column = \"price\", standardise = true }", "positive = [\"2\"], negative = [\"1\"]");
+    let parts = ["decimal = \",\"", number, label, "UNSURE: the larger number is taken as positive."];
+    assert_parts(&job_of_rows("y;price;city", 60, row), &parts);
 }
 
 #[test]
 fn a_long_tail_of_values_is_named() {
     let row = |row: usize| format!("{},u{}\n", chance(row), if row < 2_000 { row } else { row % 100 });
-    let text = job(&("y,user\n".to_owned() + &(0..4_000).map(row).collect::<String>()), None);
-    assert!(text.contains("most values of these columns came once: user.") && text.contains("min_count = 2"), "{text}");
+    let text = job_of_rows("y,user", 4_000, row);
+    assert_parts(&text, &["most values of these columns came once: user.", "min_count = 2"]);
 }

@@ -68,10 +68,42 @@ fn running() -> (Core, JoinResponse, JoinResponse) {
     (core, server, worker)
 }
 
+/// Two workers of a run of one server, in.
+fn two_workers() -> (Core, JoinResponse, JoinResponse) {
+    let mut core = core(1, 2);
+    let [ada, bob] = [0, 1].map(|index| join(&mut core, 0, MemberSlot::worker(index)));
+    (core, ada, bob)
+}
+
+/// The join of a worker that others can reach.
+fn reachable(index: u32, instance: u64) -> JoinRequest {
+    JoinRequest { address: format!("127.0.0.1:80{index}"), ..request(MemberSlot::worker(index), instance) }
+}
+
+/// One server, and `workers` workers in one group, of which `least` must stay. The run takes up to `most`.
+fn training(workers: u32, least: u32, most: u32) -> (Core, Vec<JoinResponse>) {
+    let mut core = Core::new(CoreConfig { min_workers: least, max_workers: most, ..core(1, workers).config });
+    join(&mut core, 0, MemberSlot::server(0));
+    let joined: Vec<_> = (0..workers).map(|index| core.join(time(0), &reachable(index, 1)).unwrap()).collect();
+    let group = core.group(time(0), &ask_after(&joined[0], 0)).unwrap();
+    assert_eq!((group.generation, group.world), (1, workers));
+    core.take_events();
+    (core, joined)
+}
+
+fn heartbeat(member: &JoinResponse) -> HeartbeatRequest {
+    HeartbeatRequest { member: member.member, incarnation: member.incarnation, ..HeartbeatRequest::default() }
+}
+
 fn beat(core: &mut Core, seconds: u64, member: &JoinResponse) -> Result<HeartbeatResponse, Refusal> {
-    let request =
-        HeartbeatRequest { member: member.member, incarnation: member.incarnation, ..HeartbeatRequest::default() };
-    core.heartbeat(time(seconds), &request)
+    core.heartbeat(time(seconds), &heartbeat(member))
+}
+
+/// Lets time pass. Only `members` are heard.
+fn hear(core: &mut Core, seconds: impl IntoIterator<Item = u64>, members: &[&JoinResponse]) {
+    for second in seconds {
+        members.iter().for_each(|member| drop(beat(core, second, member).unwrap()));
+    }
 }
 
 /// A report in a member's name that a split of the first epoch is complete.
@@ -94,32 +126,6 @@ fn leave(core: &mut Core, member: &JoinResponse, outcome: Outcome, reason: &str)
     let (outcome, reason) = (outcome as i32, reason.to_owned());
     let JoinResponse { member, incarnation, .. } = *member;
     core.leave(time(1), &LeaveRequest { member, incarnation, outcome, reason })
-}
-
-#[test]
-fn a_run_goes_from_waiting_to_training_to_finished() {
-    let mut core = core(2, 1);
-    assert_eq!(core.status(time(0)).state, "waiting");
-    join(&mut core, 0, MemberSlot::server(1));
-    let worker = join(&mut core, 0, MemberSlot::worker(0));
-    assert_eq!((worker.generation, core.placement(time(0)).generation), (0, 0));
-    assert_eq!(core.placement(time(0)).waiting_for, "embedding server 0 has not joined");
-    let server = join(&mut core, 0, MemberSlot::server(0));
-    assert_eq!((server.generation, core.status(time(0)).state.as_str()), (1, "training"));
-
-    let placement = core.placement(time(0));
-    assert_eq!(
-        BucketMap::unpack_owners(Generation(1), &placement.owners).unwrap(),
-        BucketMap::split_evenly(Generation(1), 64, 2)
-    );
-    assert_eq!(placement.servers.iter().map(|entry| entry.index).collect::<Vec<_>>(), [0, 1]);
-    assert!(!beat(&mut core, 1, &worker).unwrap().stop);
-    leave(&mut core, &worker, Outcome::Finished, "").unwrap();
-    assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
-    let answer = beat(&mut core, 1, &server).unwrap();
-    assert!(answer.stop);
-    assert_eq!(answer.reason, "run finished");
-    assert!(!core.is_deserted());
 }
 
 #[test]
@@ -167,24 +173,18 @@ fn workers_must_read_the_same_files() {
 #[test]
 fn workers_form_a_group_once_all_have_joined_and_another_when_one_is_replaced() {
     let mut core = core(1, 2);
-    let at_port = |slot: MemberSlot, instance| {
-        let address = format!("127.0.0.1:80{}", slot.index);
-        JoinRequest { address, ..request(slot, instance) }
-    };
     let ask = |core: &mut Core, seconds, worker: &JoinResponse| core.group(time(seconds), &ask_after(worker, 0));
-    let second = core.join(time(0), &at_port(MemberSlot::worker(1), 1)).unwrap();
+    let second = core.join(time(0), &reachable(1, 1)).unwrap();
     let alone = ask(&mut core, 0, &second).unwrap();
     assert_eq!((alone.generation, alone.waiting_for.as_str()), (0, "dense worker 0 has not joined"));
-    let first = core.join(time(1), &at_port(MemberSlot::worker(0), 1)).unwrap();
+    let first = core.join(time(1), &reachable(0, 1)).unwrap();
     let (store, workers) = ("127.0.0.1:800".to_owned(), vec![0, 1]);
     let expected = GroupResponse { generation: 1, rank: 1, world: 2, store, workers, ..alone };
     assert_eq!(ask(&mut core, 1, &second).unwrap(), GroupResponse { waiting_for: String::new(), ..expected });
     assert_eq!(ask(&mut core, 1, &first).map(|group| (group.generation, group.rank)), Ok((1, 0)));
 
-    for second in [4, 8, 12] {
-        beat(&mut core, second, &first).unwrap();
-    }
-    let replaced = core.join(time(12), &at_port(MemberSlot::worker(1), 2)).unwrap();
+    hear(&mut core, [4, 8, 12], &[&first]);
+    let replaced = core.join(time(12), &reachable(1, 2)).unwrap();
     assert_eq!(ask(&mut core, 12, &replaced).unwrap().generation, 2);
     assert_eq!(ask(&mut core, 12, &second).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(ask(&mut core, 12, &first).unwrap().generation, 2);
@@ -193,10 +193,8 @@ fn workers_form_a_group_once_all_have_joined_and_another_when_one_is_replaced() 
 #[test]
 fn a_group_that_lost_a_worker_waits_for_the_next_group_and_names_that_worker() {
     let mut core = core(1, 2);
-    let at_port =
-        |slot: MemberSlot, instance| JoinRequest { address: "127.0.0.1:80".to_owned(), ..request(slot, instance) };
-    let first = core.join(time(0), &at_port(MemberSlot::worker(0), 1)).unwrap();
-    let second = core.join(time(0), &at_port(MemberSlot::worker(1), 1)).unwrap();
+    let first = core.join(time(0), &reachable(0, 1)).unwrap();
+    let second = core.join(time(0), &reachable(1, 1)).unwrap();
     assert_eq!(core.group(time(0), &ask_after(&first, 0)).unwrap().generation, 1);
     // The loss of the second worker is not known yet.
     let answer = core.group(time(1), &ask_after(&first, 1)).unwrap();
@@ -206,12 +204,10 @@ fn a_group_that_lost_a_worker_waits_for_the_next_group_and_names_that_worker() {
         "{}",
         answer.waiting_for
     );
-    for second in [4, 8, 12] {
-        beat(&mut core, second, &first).unwrap();
-    }
+    hear(&mut core, [4, 8, 12], &[&first]);
     let answer = core.group(time(12), &ask_after(&first, 1)).unwrap();
     assert_eq!(answer.waiting_for, "dense worker 1 is lost: silent for longer than its lease");
-    let back = core.join(time(12), &at_port(MemberSlot::worker(1), 2)).unwrap();
+    let back = core.join(time(12), &reachable(1, 2)).unwrap();
     let groups =
         [(&first, 1), (&back, 0)].map(|(worker, after)| core.group(time(12), &ask_after(worker, after)).unwrap());
     assert_eq!(groups.map(|group| (group.generation, group.rank)), [(2, 0), (2, 1)]);
@@ -232,25 +228,9 @@ fn a_group_whose_first_worker_cannot_be_reached_is_refused() {
 }
 
 #[test]
-fn a_restarted_server_raises_the_generation_once_its_slot_is_free() {
-    let (mut core, _, worker) = running();
-    let replacement = request(MemberSlot::server(0), 2);
-    assert_eq!(core.join(time(5), &replacement).unwrap_err().kind, RefusalKind::Unavailable);
-    beat(&mut core, 5, &worker).unwrap();
-    beat(&mut core, 10, &worker).unwrap();
-    let joined = core.join(time(11), &replacement).unwrap();
-    assert_eq!((joined.incarnation, joined.generation), (2, 2));
-    assert_eq!(core.placement(time(11)).servers[0].instance, 2);
-    assert_eq!(beat(&mut core, 11, &worker).unwrap().generation, 2);
-    assert_eq!(core.status(time(11)).state, "training");
-}
-
-#[test]
 fn a_lost_server_is_waited_for_and_may_come_back() {
     let (mut core, server, worker) = running();
-    for second in [4, 8, 12] {
-        beat(&mut core, second, &worker).unwrap();
-    }
+    hear(&mut core, [4, 8, 12], &[&worker]);
     let placement = core.placement(time(12));
     assert_eq!(placement.waiting_for, "embedding server 0 is lost: silent for longer than its lease");
     assert_eq!((placement.generation, placement.servers[0].alive), (1, false));
@@ -270,9 +250,7 @@ fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
     let (mut core, server, worker) = running();
     let Work::Split(first) = assign(&mut core, 1, &worker, 0).unwrap() else { panic!("no split") };
     assert_eq!((first.file, first.start, first.end), (0, 0, 512));
-    for second in [4, 8, 12] {
-        beat(&mut core, second, &server).unwrap();
-    }
+    hear(&mut core, [4, 8, 12], &[&server]);
     assert!(matches!(core.take_events()[..], [RunEvent::MemberLost { splits: 1, .. }]));
     let complete = completion(&worker, &first);
     assert_eq!(core.complete(time(12), &complete).unwrap_err().kind, RefusalKind::Unavailable);
@@ -298,9 +276,7 @@ fn a_lost_worker_that_nobody_replaces_ends_the_run() {
 #[test]
 fn a_lost_server_and_a_replaced_worker_do_not_end_the_run() {
     let (mut core, _, _) = running();
-    for second in (4..=12).step_by(4) {
-        core.tick(time(second));
-    }
+    [4, 8, 12].into_iter().for_each(|second| core.tick(time(second)));
     let successor = core.join(time(12), &request(MemberSlot::worker(0), 2)).unwrap();
     for second in (16..=120).step_by(4) {
         assert!(!beat(&mut core, second, &successor).unwrap().stop);
@@ -310,8 +286,7 @@ fn a_lost_server_and_a_replaced_worker_do_not_end_the_run() {
 
 #[test]
 fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
-    let mut core = core(1, 2);
-    let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
+    let (mut core, ada, bob) = two_workers();
     let Work::Split(first) = assign(&mut core, 0, &ada, 0).unwrap() else { panic!("no split") };
     let successor = JoinRequest { supersede: true, ..request(MemberSlot::worker(0), 2) };
     let ada = core.join(time(0), &successor).unwrap();
@@ -348,8 +323,7 @@ fn workers_without_data_are_named_in_the_log_and_the_status_until_the_end() {
 /// Each worker counts its own malformed rows, from 0 in each incarnation.
 #[test]
 fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
-    let mut core = core(1, 2);
-    let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
+    let (mut core, ada, bob) = two_workers();
     let mut complete = |worker: &JoinResponse, epoch, bad: u64| {
         let Work::Split(split) = assign(&mut core, 0, worker, epoch).unwrap() else { panic!("no split") };
         let (member, incarnation, splits, bad_rows) = (worker.member, worker.incarnation, vec![split.id], vec![bad]);
@@ -377,8 +351,7 @@ fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
 
 #[test]
 fn the_first_worker_reports_the_transforms_and_a_later_report_changes_nothing() {
-    let mut core = core(1, 2);
-    let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
+    let (mut core, ada, bob) = two_workers();
     let answer = |mean: f64| vec![Transform { mean, deviation: 2.0, ..Transform::default() }];
     let mut tell = |worker: &JoinResponse, measured, bytes| {
         core.transforms(
@@ -404,25 +377,6 @@ fn a_coordinator_that_stood_still_blames_nobody() {
     beat(&mut core, 3601, &worker).unwrap();
     beat(&mut core, 3601, &server).unwrap();
     assert!(core.take_events().is_empty());
-}
-
-#[test]
-fn the_status_shows_an_epoch_as_complete_once_its_splits_are() {
-    let (mut core, _, worker) = running();
-    let mut splits = Vec::new();
-    while let Work::Split(split) = assign(&mut core, 1, &worker, 0).unwrap() {
-        splits.push(split.id);
-    }
-    assert_eq!(splits.len(), 3);
-    let status = core.status(time(1));
-    assert_eq!((status.epoch, status.epochs, status.splits, status.splits_done), (0, 2, 3, 0));
-    assert_eq!(status.members[1].splits_held, 3);
-    let complete =
-        CompleteRequest { member: worker.member, incarnation: worker.incarnation, epoch: 0, splits, bad_rows: vec![] };
-    core.complete(time(1), &complete).unwrap();
-    assert_eq!(core.take_events(), [RunEvent::EpochCompleted { epoch: 0 }]);
-    let status = core.status(time(1));
-    assert_eq!((status.epoch, status.splits_done), (1, 0));
 }
 
 #[test]

@@ -231,15 +231,7 @@ fn reason(observation: &Observation) -> Option<String> {
 }
 
 fn run_failed(subject: String, what: String, why: Vec<String>) -> Finding {
-    Finding {
-        kind: FindingKind::RunFailed,
-        severity: Severity::Trouble,
-        subject,
-        what,
-        since_seconds: None,
-        why,
-        next: "remove the cause (docs/exit-codes.md, `zagros logs RUN --level warn`), then give the same command again: it goes on \
-               from the newest checkpoint"
-            .to_owned(),
-    }
+    let next = "remove the cause (docs/exit-codes.md, `zagros logs RUN --level warn`), then give the same command again: it goes \
+                on from the newest checkpoint";
+    Finding { why, ..Finding::trouble(FindingKind::RunFailed, subject, what, next.to_owned()) }
 }

@@ -59,6 +59,13 @@ pub struct Finding {
     pub next: String,
 }
 
+impl Finding {
+    /// Trouble for which there is no evidence yet.
+    pub(crate) fn trouble(kind: FindingKind, subject: String, what: String, next: String) -> Self {
+        Self { kind, severity: Severity::Trouble, subject, what, since_seconds: None, why: Vec::new(), next }
+    }
+}
+
 /// The worst first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diagnosis {
@@ -91,24 +98,4 @@ pub(crate) fn name_members(role: &str, indices: &[u32]) -> String {
 /// The ending of a verb whose subject is so many things.
 pub(crate) fn verb_ending(things: usize) -> &'static str {
     if things == 1 { "s" } else { "" }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn times_lists_and_names_read_well() {
-        let times = [3_200, 42_000, 725_000, 3_900_000].map(|millis| time(Duration::from_millis(millis)));
-        assert_eq!(times, ["3.2 s", "42 s", "12 min", "1 h 5 min"]);
-        assert_eq!(name_members("dense worker", &[1]), "dense worker 1");
-        assert_eq!(name_members("dense worker", &[0, 2, 3]), "dense workers 0, 2 and 3");
-        assert_eq!(
-            (count_noun(1, "push", "pushes"), count_noun(0, "push", "pushes")),
-            ("1 push".into(), "0 pushes".into())
-        );
-        assert_eq!(join_list(&[]), "");
-    }
 }

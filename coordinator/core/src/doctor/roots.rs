@@ -46,15 +46,8 @@ pub(crate) fn silent_cause(observation: &Observation, member: &ObservedMember) -
     );
     let is_reachable = process.is_some_and(|process| process.answers == Some(true) && !is_stopped);
     let kind = if is_reachable { FindingKind::Unreachable } else { FindingKind::MemberSilent };
-    Some(Finding {
-        kind,
-        severity: Severity::Trouble,
-        subject: slot.to_string(),
-        what,
-        since_seconds: Some(member.silent.as_secs_f64()),
-        why: vec![why],
-        next,
-    })
+    let since_seconds = Some(member.silent.as_secs_f64());
+    Some(Finding { since_seconds, why: vec![why], ..Finding::trouble(kind, slot.to_string(), what, next) })
 }
 
 /// What the operating system says of a process; `None` where it lives.
@@ -135,15 +128,8 @@ fn missing(observation: &Observation, slot: MemberSlot) -> Finding {
             (Vec::new(), format!("start it: {}; if it runs, check `cluster.coordinator` in its job file", start(slot)))
         }
     };
-    Finding {
-        kind: FindingKind::MemberMissing,
-        severity: Severity::Trouble,
-        subject: slot.to_string(),
-        what: format!("{slot} has not joined the run"),
-        since_seconds: None,
-        why,
-        next,
-    }
+    let what = format!("{slot} has not joined the run");
+    Finding { why, ..Finding::trouble(FindingKind::MemberMissing, slot.to_string(), what, next) }
 }
 
 fn heard(member: &ObservedMember, waited: Duration) -> Finding {
@@ -201,30 +187,19 @@ fn coordinator(observation: &Observation, waited: Duration) -> Finding {
                     started again on its port; the others wait for `cluster.timeout_seconds`";
         (alive.unwrap_or_default(), next.to_owned())
     });
-    Finding {
-        kind: FindingKind::CoordinatorSilent,
-        severity: Severity::Trouble,
-        subject: "coordinator".to_owned(),
-        what,
-        since_seconds: Some(waited.as_secs_f64()).filter(|waited| *waited > 0.0),
-        why: said.into_iter().chain(Some(evidence)).filter(|why| !why.is_empty()).collect(),
-        next,
-    }
+    let since_seconds = Some(waited.as_secs_f64()).filter(|waited| *waited > 0.0);
+    let why = said.into_iter().chain(Some(evidence)).filter(|why| !why.is_empty()).collect();
+    let subject = "coordinator".to_owned();
+    Finding { since_seconds, why, ..Finding::trouble(FindingKind::CoordinatorSilent, subject, what, next) }
 }
 
 fn data(observation: &Observation, slot: MemberSlot, waited: Duration) -> Finding {
     let waits = observation.find_member(slot).into_iter().flat_map(|member| &member.waits);
-    let what = waits.filter(|wait| wait.subject == WaitSubject::Data).map(|wait| wait.what.as_str()).next();
-    Finding {
-        kind: FindingKind::DataSource,
-        severity: Severity::Trouble,
-        subject: format!("data source of {slot}"),
-        what: format!("the data source of {slot} has given no rows for {}", time(waited)),
-        since_seconds: Some(waited.as_secs_f64()),
-        why: what.map(str::to_owned).into_iter().collect(),
-        next: "look at the disk or store that `data.train` is on: `iostat -x 1`, `ls` in its folder from that machine"
-            .to_owned(),
-    }
+    let why = waits.filter(|wait| wait.subject == WaitSubject::Data).map(|wait| wait.what.clone()).take(1).collect();
+    let what = format!("the data source of {slot} has given no rows for {}", time(waited));
+    let next = "look at the disk or store that `data.train` is on: `iostat -x 1`, `ls` in its folder from that machine";
+    let trouble = Finding::trouble(FindingKind::DataSource, format!("data source of {slot}"), what, next.to_owned());
+    Finding { since_seconds: Some(waited.as_secs_f64()), why, ..trouble }
 }
 
 pub(crate) fn disk_cause(observation: &Observation, slot: MemberSlot, waited: Duration) -> Finding {
@@ -233,15 +208,9 @@ pub(crate) fn disk_cause(observation: &Observation, slot: MemberSlot, waited: Du
     let said = waits.filter(|wait| wait.subject == WaitSubject::Disk).map(|wait| wait.what.clone());
     let free =
         member.and_then(|member| member.disk).map(|(free, _)| format!("{} MiB of its disk are free", free >> 20));
-    Finding {
-        kind: FindingKind::DiskStopped,
-        severity: Severity::Trouble,
-        subject: slot.to_string(),
-        what: format!("the disk of {slot} has taken nothing for {}", time(waited)),
-        since_seconds: Some(waited.as_secs_f64()),
-        why: said.chain(free).collect(),
-        next:
-            "make room on that disk, or mend it: the process tries again every second, and nothing acknowledged is lost"
-                .to_owned(),
-    }
+    let what = format!("the disk of {slot} has taken nothing for {}", time(waited));
+    let next =
+        "make room on that disk, or mend it: the process tries again every second, and nothing acknowledged is lost";
+    let trouble = Finding::trouble(FindingKind::DiskStopped, slot.to_string(), what, next.to_owned());
+    Finding { since_seconds: Some(waited.as_secs_f64()), why: said.chain(free).collect(), ..trouble }
 }

@@ -19,10 +19,8 @@ impl SimulatedRun {
     /// A group has live workers only. The asker is one of them. The group is never older than the last one.
     pub(super) fn join_group(&mut self, slot: MemberSlot) {
         let Some(process) = self.worker(slot) else { return };
-        match self
-            .core
-            .group(self.now, &GroupRequest { member: process.member, incarnation: process.incarnation, after: 0 })
-        {
+        let SimulatedProcess { member, incarnation, .. } = process;
+        match self.core.group(self.now, &GroupRequest { member, incarnation, after: 0 }) {
             Ok(group) if group.generation == 0 => assert!(!group.waiting_for.is_empty()),
             Ok(group) => {
                 assert!(group.generation >= self.group, "group {} after {}", group.generation, self.group);
@@ -141,11 +139,7 @@ impl SimulatedRun {
         let (core, now) = (&mut self.core, self.now);
         let refusals = [
             core.heartbeat(now, &HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).err(),
-            core.assign(
-                now,
-                &AssignRequest { member, incarnation, epoch: 0, continuing: false, ..AssignRequest::default() },
-            )
-            .err(),
+            core.assign(now, &AssignRequest { member, incarnation, ..AssignRequest::default() }).err(),
             core.complete(now, &CompleteRequest { member, incarnation, epoch: 0, splits, bad_rows: vec![] }).err(),
             core.report_evaluation(now, &ReportEvaluationRequest { member, incarnation, evaluation }).err(),
             core.leave(now, &leave).err(),

@@ -255,11 +255,8 @@ impl SimulatedRun {
     fn beat(&mut self) {
         for slot in self.slots.clone() {
             let Some(process) = self.processes.get(&slot).filter(|process| !process.muted).cloned() else { continue };
-            let request = HeartbeatRequest {
-                member: process.member,
-                incarnation: process.incarnation,
-                ..HeartbeatRequest::default()
-            };
+            let SimulatedProcess { member, incarnation, .. } = process;
+            let request = HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() };
             match self.core.heartbeat(self.now, &request) {
                 Ok(answer) => {
                     self.see_generation(answer.generation);
@@ -279,14 +276,8 @@ impl SimulatedRun {
 
     fn ask(&mut self, slot: MemberSlot) {
         let Some(process) = self.worker(slot) else { return };
-        let epoch = process.epoch;
-        let request = AssignRequest {
-            member: process.member,
-            incarnation: process.incarnation,
-            epoch,
-            continuing: false,
-            ..AssignRequest::default()
-        };
+        let SimulatedProcess { member, incarnation, epoch, .. } = process;
+        let request = AssignRequest { member, incarnation, epoch, ..AssignRequest::default() };
         match self.core.assign(self.now, &request).map(|answer| answer.work.expect("an answer without work")) {
             Ok(Work::Split(split)) => {
                 self.read_events();
@@ -322,14 +313,9 @@ impl SimulatedRun {
         let Some(process) = self.processes.get(&slot).filter(|process| !process.held.is_empty()).cloned() else {
             return;
         };
-        let (epoch, id) = process.held[0];
-        let request = CompleteRequest {
-            member: process.member,
-            incarnation: process.incarnation,
-            epoch,
-            splits: vec![id],
-            bad_rows: vec![],
-        };
+        let (SimulatedProcess { member, incarnation, .. }, (epoch, id)) = (&process, process.held[0]);
+        let (member, incarnation, splits) = (*member, *incarnation, vec![id]);
+        let request = CompleteRequest { member, incarnation, epoch, splits, bad_rows: vec![] };
         match self.core.complete(self.now, &request) {
             Ok(_) => {
                 assert_eq!(self.holders.remove(&(epoch, id)), Some(slot), "completed by a worker that did not hold it");

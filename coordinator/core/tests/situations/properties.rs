@@ -45,17 +45,12 @@ fn member(slot: MemberSlot) -> impl Strategy<Value = ObservedMember> {
                 age: Duration::from_secs(age),
             };
             ObservedMember {
-                slot,
                 state: state.to_owned(),
-                address: String::new(),
                 silent: Duration::from_secs(silent),
                 still: None,
-                step: 0,
-                stages: None,
                 requests: requests.into_iter().map(request).collect(),
                 waits,
-                disk: None,
-                under_way: 0,
+                ..super::member(slot)
             }
         },
     )
@@ -128,14 +123,8 @@ proptest! {
     #[test]
     fn workers_in_one_call_make_no_circle(ages in prop::collection::vec(3_u64..20, WORKERS as usize)) {
         let member = |(index, age): (u32, &u64)| ObservedMember {
-            slot: MemberSlot::worker(index),
-            state: "alive".to_owned(),
-            address: String::new(),
             silent: Duration::ZERO,
             still: None,
-            step: 0,
-            stages: None,
-            requests: Vec::new(),
             waits: vec![ObservedWait {
                 part: "training".to_owned(),
                 subject: WaitSubject::Workers,
@@ -143,8 +132,7 @@ proptest! {
                 age: Duration::from_secs(*age),
                 left: None,
             }],
-            disk: None,
-            under_way: 0,
+            ..super::worker(index)
         };
         let members = number_from(0, &ages).map(member).collect();
         let observation = Observation { workers: WORKERS, group: (0..WORKERS).collect(), members, ..Observation::default() };

@@ -3,7 +3,7 @@
 use super::{StreamRound, TrainingLoop, prepend};
 use crate::action::Action;
 use crate::agreement::{BarrierReason, StepAgreement, StepFacts, StepVote, VoteRule};
-use crate::event::Event;
+use crate::event::{Event, GroupMember};
 use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, LoopState, RoundEnd, StepPhase};
 
 #[derive(Clone, Copy)]
@@ -84,11 +84,8 @@ impl TrainingLoop {
     }
 
     fn vote_rule(&self, step: u64) -> VoteRule {
-        VoteRule {
-            leads: self.member.rank == 0,
-            is_due_by_step: self.config.is_checkpoint_due(step, false),
-            generation: self.member.generation,
-        }
+        let GroupMember { rank, generation } = self.member;
+        VoteRule { leads: rank == 0, is_due_by_step: self.config.is_checkpoint_due(step, false), generation }
     }
 
     /// A worker without a batch steps with those that have one (RK-2).

@@ -68,7 +68,7 @@ impl TrainingLoop {
             return self.end(LoopEnd::Failed(FailureCause::LastEvent));
         }
         if !self.config.policy.regroups_after_loss() {
-            return after_warning(self.end(LoopEnd::Failed(FailureCause::LastEvent)));
+            return super::prepend(Action::WarnNoRegroup, self.end(LoopEnd::Failed(FailureCause::LastEvent)));
         }
         if loss.stop_requested {
             return self.end(LoopEnd::Failed(FailureCause::LastEvent));
@@ -104,8 +104,4 @@ impl TrainingLoop {
         }
         self.go(LoopState::Regrouping(RegroupPhase::Leaving), Action::LeaveGroup)
     }
-}
-
-fn after_warning(then: Vec<Action>) -> Vec<Action> {
-    super::prepend(Action::WarnNoRegroup, then)
 }

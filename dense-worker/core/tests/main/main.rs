@@ -4,3 +4,42 @@ mod run;
 mod scenarios;
 mod simulation;
 mod states_page;
+
+use zagros_worker_core::{Action, LoopConfig, TrainingPolicy};
+
+/// Two epochs over files, with checkpoints and a held-out part, and no limits.
+fn config(policy: TrainingPolicy) -> LoopConfig {
+    LoopConfig {
+        policy,
+        from_memory: false,
+        epochs: 2,
+        max_steps: None,
+        evaluate_every: None,
+        early_stop: None,
+        has_held_out: true,
+        resets_rows: false,
+        keeps_checkpoints: true,
+        checkpoint_every: None,
+        is_replacement: false,
+    }
+}
+
+/// A call that waits for all workers in every mode of several.
+fn is_call_of_all(action: &Action) -> bool {
+    use Action::{
+        Agree, Checkpoint, CloseEpoch, Conclude, Evaluate, FinalCheckpoint, Follow, ResetRows, Resume, WaitForAll,
+    };
+    matches!(
+        action,
+        Resume
+            | Follow { .. }
+            | Agree { .. }
+            | Evaluate
+            | Checkpoint
+            | FinalCheckpoint
+            | WaitForAll
+            | CloseEpoch { .. }
+            | ResetRows
+            | Conclude { finished: true }
+    )
+}

@@ -1,5 +1,6 @@
 //! Faults of `docs/runbook.md` that touch a worker, each by value: what happens to the worker, and what it does.
 
+use crate::config;
 use zagros_worker_core::{
     Action, BarrierDecision, BarrierReason, EarlyStopRule, Event, FailureCause, GroupFailure, GroupMember, InFlight,
     LoopConfig, LoopCounts, LoopEnd, LoopState, MeasuredState, RankProgress, StepAgreement, StepFacts, StepVote,
@@ -7,24 +8,10 @@ use zagros_worker_core::{
 };
 
 const HYBRID: TrainingPolicy = TrainingPolicy::SynchronousGroup { in_turns: false };
+const ALONE: TrainingPolicy = TrainingPolicy::OneWorker { in_turns: false };
 const IN_TURNS: TrainingPolicy = TrainingPolicy::SynchronousGroup { in_turns: true };
+const FAILED: Action = Action::End(LoopEnd::Failed(FailureCause::LastEvent));
 const FACTS: StepFacts = StepFacts { checkpoint_by_time: false, newest_group: 1, leaves: false };
-
-fn config(policy: TrainingPolicy) -> LoopConfig {
-    LoopConfig {
-        policy,
-        from_memory: false,
-        epochs: 2,
-        max_steps: None,
-        evaluate_every: None,
-        early_stop: None,
-        has_held_out: true,
-        resets_rows: false,
-        keeps_checkpoints: true,
-        checkpoint_every: None,
-        is_replacement: false,
-    }
-}
 
 fn progress(steps: u64) -> RankProgress {
     RankProgress { has_trained: true, epoch: 0, steps, evaluated: 0, barriers: 0 }
@@ -38,6 +25,10 @@ fn lost(generation: u64) -> Event {
     Event::Lost(GroupFailure { generation, about_others: true, stop_requested: false })
 }
 
+fn member(rank: u32, generation: u64) -> Option<GroupMember> {
+    Some(GroupMember { rank, generation })
+}
+
 /// Replies with these events, one after another. Returns the actions that follow the last.
 fn reply_all(training: &mut TrainingLoop, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
     events.into_iter().fold(Vec::new(), |_, event| training.on_event(event))
@@ -49,7 +40,7 @@ fn training(config: LoopConfig) -> TrainingLoop {
     training.start();
     let group = match config.policy {
         TrainingPolicy::OneWorker { .. } => None,
-        _ => Some(GroupMember { rank: 0, generation: 1 }),
+        _ => member(0, 1),
     };
     let counts = LoopCounts { untouched: true, ..LoopCounts::default() };
     let formed = Event::Formed { group, progress: vec![RankProgress::default(); 2] };
@@ -62,16 +53,25 @@ fn last(actions: &[Action]) -> Action {
 }
 
 #[test]
-fn coordinator_down_a_worker_whose_coordinator_stays_away_ends_with_the_error() {
-    let mut worker = TrainingLoop::new(config(HYBRID));
-    worker.start();
-    assert_eq!(worker.on_event(Event::Failed), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
-}
-
-#[test]
-fn embedding_server_down_a_lookup_that_fails_ends_the_run() {
-    let mut worker = training(config(HYBRID));
-    assert_eq!(worker.on_event(Event::Failed), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
+fn what_a_worker_cannot_continue_after_ends_it() {
+    let started = |config| {
+        let mut worker = TrainingLoop::new(config);
+        worker.start();
+        worker
+    };
+    let replacement = started(LoopConfig { is_replacement: true, ..config(HYBRID) });
+    let alone = Event::Formed { group: member(0, 3), progress: vec![RankProgress::default(); 2] };
+    let stopping = Event::Lost(GroupFailure { generation: 1, about_others: true, stop_requested: true });
+    let nobody_left = Action::End(LoopEnd::Failed(FailureCause::NobodyLeft));
+    for (fault, mut worker, event, end) in [
+        ("coordinator down: it stays away", started(config(HYBRID)), Event::Failed, FAILED),
+        ("embedding server down: a lookup fails", training(config(HYBRID)), Event::Failed, FAILED),
+        ("worker down before any step: no other group forms", started(config(HYBRID)), lost(1), FAILED),
+        ("all workers down: replacements have nothing to continue from", replacement, alone, nobody_left),
+        ("exit code 143: it does not wait for a lost worker", training(config(HYBRID)), stopping, FAILED),
+    ] {
+        assert_eq!(worker.on_event(event), [end], "{fault}");
+    }
 }
 
 #[test]
@@ -82,20 +82,18 @@ fn worker_down_the_others_wait_for_its_replacement_and_push_what_others_have_mad
     assert_eq!(worker.on_event(Event::Left), [Action::Form { after: 1, progress: progress(0) }]);
     // The other rank has all sums of the step; the replacement has nothing.
     let ranks = vec![progress(0), progress(1), RankProgress::default()];
-    let formed = Event::Formed { group: Some(GroupMember { rank: 0, generation: 2 }), progress: ranks };
+    let formed = Event::Formed { group: member(0, 2), progress: ranks };
     let follow = Action::Follow { source: 1, in_flight: InFlight::Push, adopt: true, same_epoch: true };
     assert_eq!(worker.on_event(formed), [follow]);
-    assert_eq!(
-        worker.on_event(Event::Ready(LoopCounts { steps: 1, ..LoopCounts::default() })),
-        [Action::FindStream(0)]
-    );
+    let ready = Event::Ready(LoopCounts { steps: 1, ..LoopCounts::default() });
+    assert_eq!(worker.on_event(ready), [Action::FindStream(0)]);
 }
 
 #[test]
 fn worker_down_a_step_that_nobody_made_is_read_again() {
     let mut worker = training(config(HYBRID));
     reply_all(&mut worker, [Event::BatchReady(FACTS), agreed(128), lost(1), Event::Left]);
-    let formed = Event::Formed { group: Some(GroupMember { rank: 0, generation: 2 }), progress: vec![progress(0); 2] };
+    let formed = Event::Formed { group: member(0, 2), progress: vec![progress(0); 2] };
     let follow = Action::Follow { source: 0, in_flight: InFlight::ReadAgain, adopt: false, same_epoch: true };
     assert_eq!(worker.on_event(formed), [follow]);
 }
@@ -113,7 +111,7 @@ fn worker_down_the_others_stay_until_the_first_has_saved() {
     worker.on_event(Event::Left);
     let ranks = vec![RankProgress::default(), worker.rank_progress()];
     assert_eq!(ranks[1].epoch, 1);
-    let formed = Event::Formed { group: Some(GroupMember { rank: 1, generation: 2 }), progress: ranks };
+    let formed = Event::Formed { group: member(1, 2), progress: ranks };
     assert!(matches!(worker.on_event(formed)[..], [Action::Follow { source: 1, adopt: false, .. }]));
     let counts = LoopCounts { epoch: 1, evaluated: Some(0), ..LoopCounts::default() };
     assert_eq!(worker.on_event(Event::Ready(counts)), [Action::Conclude { finished: true }]);
@@ -124,7 +122,7 @@ fn worker_down_the_others_stay_until_the_first_has_saved() {
 #[test]
 fn worker_down_in_mode_sync_the_run_ends() {
     let mut worker = training(config(IN_TURNS));
-    let ends = [Action::WarnNoRegroup, Action::End(LoopEnd::Failed(FailureCause::LastEvent))];
+    let ends = [Action::WarnNoRegroup, FAILED];
     assert_eq!(worker.on_event(lost(1)), ends);
 }
 
@@ -136,9 +134,8 @@ fn worker_down_at_a_barrier_the_others_come_again_with_its_replacement() {
     assert_eq!(worker.on_event(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
     reply_all(&mut worker, [Event::Left]);
     let new = RankProgress { has_trained: false, ..progress(0) };
-    let group = Some(GroupMember { rank: 0, generation: 2 });
     let follow = Action::Follow { source: 0, in_flight: InFlight::ReadAgain, adopt: false, same_epoch: true };
-    assert_eq!(worker.on_event(Event::Formed { group, progress: vec![progress(0), new] }), [follow]);
+    assert_eq!(worker.on_event(Event::Formed { group: member(0, 2), progress: vec![progress(0), new] }), [follow]);
     reply_all(&mut worker, [Event::Ready(LoopCounts::default()), Event::StreamFound]);
     assert_eq!(worker.on_event(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
 }
@@ -150,7 +147,7 @@ fn worker_down_the_others_train_on_and_take_its_replacement_in_between_two_steps
     assert_eq!(worker.on_event(Event::GroupDue), [Action::ReportJoin, Action::LeaveGroup]);
     assert!(matches!(worker.on_event(Event::Left)[..], [Action::Form { after: 1, .. }]));
     let others = vec![progress(7), progress(0)];
-    let formed = |rank, progress| Event::Formed { group: Some(GroupMember { rank, generation: 2 }), progress };
+    let formed = |rank, progress| Event::Formed { group: member(rank, 2), progress };
     assert!(matches!(worker.on_event(formed(1, others))[..], [Action::Follow { source: 0, adopt: false, .. }]));
     let mut replacement = TrainingLoop::new(config(TrainingPolicy::AsynchronousWorkers));
     replacement.start();
@@ -161,13 +158,6 @@ fn worker_down_the_others_train_on_and_take_its_replacement_in_between_two_steps
     reply_all(&mut replacement, [Event::Ready(LoopCounts::default())]);
     let first = replacement.on_event(Event::StreamFound);
     assert!(matches!(first[..], [.., Action::NextBatch { barriers_after: Some(4), .. }]), "{first:?}");
-}
-
-#[test]
-fn worker_down_before_any_step_the_first_group_is_not_formed_again() {
-    let mut worker = TrainingLoop::new(config(HYBRID));
-    worker.start();
-    assert_eq!(worker.on_event(lost(1)), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
 }
 
 /// It has trained on all that it has read, and holds no split. The others form a group without it.
@@ -196,16 +186,12 @@ fn exit_code_143_a_worker_that_the_run_can_do_without_leaves_between_two_steps()
 #[test]
 fn worker_down_four_groups_in_a_row_without_a_step_end_the_run() {
     let mut worker = training(config(HYBRID));
-    for generation in 1..=4 {
-        let actions = worker.on_event(lost(generation));
-        if generation == 4 {
-            assert_eq!(last(&actions), Action::End(LoopEnd::Failed(FailureCause::LastEvent)));
-            return;
-        }
-        assert_eq!(last(&actions), Action::LeaveGroup);
-        let group = Some(GroupMember { rank: 0, generation: generation + 1 });
+    for generation in 1..=3 {
+        assert_eq!(last(&worker.on_event(lost(generation))), Action::LeaveGroup);
+        let group = member(0, generation + 1);
         reply_all(&mut worker, [Event::Left, Event::Formed { group, progress: vec![progress(0); 2] }]);
     }
+    assert_eq!(last(&worker.on_event(lost(4))), FAILED);
 }
 
 #[test]
@@ -217,15 +203,6 @@ fn worker_down_a_group_that_fails_while_it_forms_is_formed_again_three_times() {
         assert_eq!(worker.on_event(lost(generation)), [Action::ReportLost, form]);
     }
     assert_eq!(worker.on_event(lost(5)), [Action::ReportLost, Action::LeaveGroup]);
-}
-
-#[test]
-fn all_workers_down_replacements_alone_have_nothing_to_continue_from() {
-    let mut worker = TrainingLoop::new(LoopConfig { is_replacement: true, ..config(HYBRID) });
-    worker.start();
-    let group = Some(GroupMember { rank: 0, generation: 3 });
-    let formed = Event::Formed { group, progress: vec![RankProgress::default(); 2] };
-    assert_eq!(worker.on_event(formed), [Action::End(LoopEnd::Failed(FailureCause::NobodyLeft))]);
 }
 
 #[test]
@@ -241,24 +218,15 @@ fn members_missing_a_late_worker_joins_between_two_steps() {
 #[test]
 fn training_stalled_a_worker_without_splits_waits_or_steps_with_the_others() {
     let held = || Event::SplitsHeld { pause: std::time::Duration::from_secs(1), checkpoint_by_time: false };
-    let found = |policy| {
-        let mut worker = training(config(policy));
-        let dry = [Event::StreamDry(FACTS), agreed(64), Event::Stepped { ahead: None }, Event::StreamDry(FACTS)];
-        let alone = [Event::StreamDry(FACTS), Event::Drained, Event::Drained, held()];
-        match policy {
-            TrainingPolicy::SynchronousGroup { .. } => {
-                let end = [agreed(0), Event::Drained, Event::Drained, held()];
-                last(&reply_all(&mut worker, dry.into_iter().chain(end)))
-            }
-            _ => last(&reply_all(&mut worker, alone)),
-        }
-    };
-    assert!(matches!(found(TrainingPolicy::OneWorker { in_turns: false }), Action::WaitForSplits { .. }));
-    assert!(matches!(
-        found(TrainingPolicy::AsynchronousWorkers),
-        Action::WaitForSplits { barriers_after: Some(0), .. }
-    ));
-    assert!(matches!(found(HYBRID), Action::NextBatch { .. }));
+    let alone = || vec![Event::StreamDry(FACTS), Event::Drained, Event::Drained, held()];
+    let dry = vec![Event::StreamDry(FACTS), agreed(64), Event::Stepped { ahead: None }, Event::StreamDry(FACTS)];
+    let with_others = [dry, vec![agreed(0), Event::Drained, Event::Drained, held()]].concat();
+    let found = |policy, events: Vec<Event>| last(&reply_all(&mut training(config(policy)), events));
+    let one = found(ALONE, alone());
+    assert!(matches!(one, Action::WaitForSplits { .. }), "{one:?}");
+    let asynchronous = found(TrainingPolicy::AsynchronousWorkers, alone());
+    assert!(matches!(asynchronous, Action::WaitForSplits { barriers_after: Some(0), .. }), "{asynchronous:?}");
+    assert!(matches!(found(HYBRID, with_others), Action::NextBatch { .. }));
 }
 
 #[test]
@@ -268,13 +236,12 @@ fn not_finite_a_skipped_step_counts_and_a_loss_without_sense_ends_the_run() {
     assert_eq!(last(&worker.on_event(Event::Stepped { ahead: None })), Action::CloseRound { checked: true });
     let mut worker = training(config(HYBRID));
     reply_all(&mut worker, [Event::BatchReady(FACTS), agreed(64)]);
-    assert_eq!(worker.on_event(Event::Failed), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
+    assert_eq!(worker.on_event(Event::Failed), [FAILED]);
 }
 
 #[test]
 fn checkpoint_failed_training_goes_on() {
-    let mut worker =
-        training(LoopConfig { checkpoint_every: Some(1), ..config(TrainingPolicy::OneWorker { in_turns: false }) });
+    let mut worker = training(LoopConfig { checkpoint_every: Some(1), ..config(ALONE) });
     reply_all(&mut worker, [Event::BatchReady(FACTS), Event::Stepped { ahead: None }]);
     let next = Action::NextBatch { stop: true, deadline: false, barriers_after: None };
     assert_eq!(worker.on_event(Event::CheckpointDone), [Action::ReleasePermit, next]);
@@ -286,7 +253,7 @@ fn exit_code_7_a_fenced_worker_ends_in_every_state() {
     let path =
         [Event::BatchReady(FACTS), agreed(64), Event::Stepped { ahead: None }, Event::StreamDry(FACTS), agreed(0)];
     for event in path {
-        assert_eq!(worker.clone().on_event(Event::Failed), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
+        assert_eq!(worker.clone().on_event(Event::Failed), [FAILED]);
         worker.on_event(event);
     }
 }
@@ -350,18 +317,8 @@ fn exit_code_143_asynchronous_workers_stop_at_a_barrier() {
 }
 
 #[test]
-fn exit_code_143_a_worker_that_stops_anyway_does_not_wait_for_a_lost_one() {
-    let mut worker = training(config(HYBRID));
-    let loss = GroupFailure { generation: 1, about_others: true, stop_requested: true };
-    assert_eq!(worker.on_event(Event::Lost(loss)), [Action::End(LoopEnd::Failed(FailureCause::LastEvent))]);
-}
-
-#[test]
 fn an_interrupted_evaluation_is_made_before_the_first_step_of_the_next_process() {
-    let mut worker = TrainingLoop::new(LoopConfig {
-        evaluate_every: Some(4),
-        ..config(TrainingPolicy::OneWorker { in_turns: false })
-    });
+    let mut worker = TrainingLoop::new(LoopConfig { evaluate_every: Some(4), ..config(ALONE) });
     worker.start();
     worker.on_event(Event::Formed { group: None, progress: Vec::new() });
     assert_eq!(worker.on_event(Event::Ready(LoopCounts { steps: 8, ..LoopCounts::default() })), [Action::Evaluate]);
@@ -371,8 +328,7 @@ fn an_interrupted_evaluation_is_made_before_the_first_step_of_the_next_process()
 /// One worker, whose search ends with an evaluation that is not the best.
 fn searching(evaluate_every: u64) -> TrainingLoop {
     let early_stop = Some(EarlyStopRule { patience: 1, min_delta: 0.0 });
-    let alone = config(TrainingPolicy::OneWorker { in_turns: false });
-    training(LoopConfig { evaluate_every: Some(evaluate_every), early_stop, ..alone })
+    training(LoopConfig { evaluate_every: Some(evaluate_every), early_stop, ..config(ALONE) })
 }
 
 fn evaluated(merit: f64) -> Event {

@@ -25,17 +25,12 @@ type StateTransition = (String, String, String, String);
 
 fn config(policy: TrainingPolicy) -> LoopConfig {
     LoopConfig {
-        policy,
-        from_memory: false,
-        epochs: 2,
         max_steps: Some(3),
         evaluate_every: Some(2),
         early_stop: Some(EarlyStopRule { patience: 1, min_delta: 0.0 }),
-        has_held_out: true,
         resets_rows: !policy.is_asynchronous(),
-        keeps_checkpoints: true,
         checkpoint_every: Some(1),
-        is_replacement: false,
+        ..crate::config(policy)
     }
 }
 
@@ -91,9 +86,8 @@ fn events(policy: TrainingPolicy) -> Vec<Event> {
     }
     if policy.is_asynchronous() {
         events.extend([Event::BarrierDue, Event::GroupDue, Event::LetGo]);
-        let all =
-            [BarrierDecision::Checkpoint, BarrierDecision::EpochOver, BarrierDecision::Stop, BarrierDecision::Regroup];
-        events.extend(all.map(decided));
+        use BarrierDecision::{Checkpoint, EpochOver, Regroup, Stop};
+        events.extend([Checkpoint, EpochOver, Stop, Regroup].map(decided));
     }
     events
 }
@@ -170,9 +164,8 @@ fn transitions() -> BTreeMap<StateTransition, BTreeSet<&'static str>> {
             if is_unexpected(after) || (is_everywhere && !leaves) {
                 return;
             }
-            let given_up = *event == Event::Interrupted
-                && after.state() == LoopState::Ended(LoopEnd::Failed(FailureCause::LastEvent));
-            if given_up {
+            let has_failed = after.state() == LoopState::Ended(LoopEnd::Failed(FailureCause::LastEvent));
+            if *event == Event::Interrupted && has_failed {
                 return;
             }
             let actions: Vec<String> = actions.iter().map(name).collect();

@@ -201,18 +201,9 @@ mod tests {
 
     use super::*;
 
-    const PARTS: [DatePart; 7] = [
-        DatePart::Minute,
-        DatePart::Hour,
-        DatePart::Weekday,
-        DatePart::HourOfWeek,
-        DatePart::Day,
-        DatePart::Month,
-        DatePart::Year,
-    ];
-
     fn parts(text: &str) -> Option<[u32; 7]> {
-        let found = PARTS.map(|part| date_part(text.as_bytes(), part));
+        use DatePart::*;
+        let found = [Minute, Hour, Weekday, HourOfWeek, Day, Month, Year].map(|part| date_part(text.as_bytes(), part));
         found[0].map(|_| found.map(Option::unwrap))
     }
 

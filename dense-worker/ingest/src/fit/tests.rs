@@ -7,7 +7,7 @@ use zagros_job::{
 
 use super::*;
 use crate::fixture;
-use crate::{BatchStream, StreamOptions, StreamStart, hash_value};
+use crate::{StreamOptions, hash_value};
 
 fn fitted(job: &Job, column: usize) -> (f64, f64) {
     match &job.features.numeric[column].standardise {
@@ -25,41 +25,33 @@ fn job_over(text: &str) -> (tempfile::TempDir, Job) {
 }
 
 #[test]
-fn mean_and_deviation_are_those_of_the_present_values() {
-    let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,?,x,\n0,4,x,\n0,9,x,\n");
-    let report = fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
-    assert_eq!(report, FitReport { rows: 4, positive_rate: 0.25, ..FitReport::default() });
-    let (mean, deviation) = fitted(&job, 0);
-    assert!((mean - 5.0).abs() < 1e-12 && (deviation - (26.0_f64 / 3.0).sqrt()).abs() < 1e-12);
-}
-
-#[test]
-fn the_logarithm_comes_first() {
-    let (_folder, mut job) = job_over("click,age,city,tags\n1,0,x,\n0,99,x,\n");
-    job.features.numeric[0].log = true;
-    fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+fn mean_and_deviation_are_those_of_the_present_values_after_the_logarithm() {
     let half = 100.0_f64.ln() / 2.0;
-    let (mean, deviation) = fitted(&job, 0);
-    assert!((mean - half).abs() < 1e-12 && (deviation - half).abs() < 1e-12);
-}
-
-#[test]
-fn a_constant_or_absent_column_gets_deviation_one() {
-    for (value, mean) in [("7", 7.0), ("?", 0.0)] {
-        let (_folder, mut job) = job_over(&format!("click,age,city,tags\n1,{value},x,\n0,{value},x,\n"));
-        fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
-        assert_eq!(fitted(&job, 0), (mean, 1.0));
+    for (ages, log, expected) in [
+        (&["2", "?", "4", "9"][..], false, (5.0, (26.0_f64 / 3.0).sqrt())),
+        (&["0", "99"], true, (half, half)),
+        // A constant column, and one without values.
+        (&["7", "7"], false, (7.0, 1.0)),
+        (&["?", "?"], false, (0.0, 1.0)),
+    ] {
+        let rows: String = ages.iter().enumerate().map(|(n, age)| format!("{},{age},x,\n", u8::from(n == 0))).collect();
+        let (_folder, mut job) = job_over(&format!("click,age,city,tags\n{rows}"));
+        job.features.numeric[0].log = log;
+        let (rows, positive_rate) = (ages.len() as u64, 1.0 / ages.len() as f64);
+        assert_eq!(fit(&mut job).unwrap(), FitReport { rows, positive_rate, ..FitReport::default() });
+        let (mean, deviation) = fitted(&job, 0);
+        assert!((mean - expected.0).abs() < 1e-12 && (deviation - expected.1).abs() < 1e-12, "{ages:?}: {mean}");
     }
 }
 
 #[test]
 fn bad_rows_are_tolerated_as_in_training_and_leave_no_trace() {
     let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,4,x\n9,9,x,\n0,4,x,\n");
-    let error = fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap_err();
+    let error = fit(&mut job).unwrap_err();
     assert!(matches!(error, IngestError::TooManyBadRows { count: 2, .. }), "{error}");
     assert_eq!(job.features.numeric[0].standardise, Standardise::Fit);
     job.data.max_bad_rows = 2;
-    assert_eq!(fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap().bad_rows, 2);
+    assert_eq!(fit(&mut job).unwrap().bad_rows, 2);
     assert_eq!(fitted(&job, 0), (3.0, 1.0));
 }
 
@@ -67,7 +59,11 @@ fn bad_rows_are_tolerated_as_in_training_and_leave_no_trace() {
 fn nothing_to_fit_reads_nothing() {
     let mut job = fixture::delimited(|_| ());
     job.data.train = vec!["no/such/file".into()];
-    assert_eq!(fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap(), FitReport::default());
+    assert_eq!(fit(&mut job).unwrap(), FitReport::default());
+}
+
+fn fit(job: &mut Job) -> Result<FitReport, IngestError> {
+    fit_features(job, &AtomicU64::new(0), &Arc::default())
 }
 
 /// The job's own features, and the age in four ranges, the city with a vocabulary of those that occur twice, and the cross of both
@@ -98,11 +94,9 @@ fn ranges_edges_and_vocabularies_are_measured_in_one_or_two_readings() {
     let fitted = ValueBuckets::Fitted { quantiles: 4, edges: vec![2.0, 9.0] };
     assert_eq!(job.features.categorical[2].buckets(), Some(&fitted));
     let ids = |feature: usize| job.features.categorical[feature].vocabulary().unwrap().ids.clone().unwrap();
-    let sorted = |mut ids: Vec<u64>| {
-        ids.sort_unstable();
-        ids
-    };
-    assert_eq!(ids(0), sorted(vec![hash_value(b"a"), hash_value(b"b")]));
+    let mut frequent = [hash_value(b"a"), hash_value(b"b")];
+    frequent.sort_unstable();
+    assert_eq!(ids(0), frequent);
     let mut both = crate::category::reading::CrossId::default();
     both.add(hash_value(b"1"));
     both.add(hash_value(b"a"));
@@ -113,7 +107,7 @@ fn ranges_edges_and_vocabularies_are_measured_in_one_or_two_readings() {
 fn a_vocabulary_keeps_the_most_frequent_of_too_many() {
     let rows: String = (0..50).flat_map(|city| vec![format!("1,1,c{city},\n"); 2 + city % 7]).collect();
     let (_folder, mut job) = described(&format!("click,age,city,tags\n{rows}"));
-    fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+    fit(&mut job).unwrap();
     let ids = job.features.categorical[0].vocabulary().unwrap().ids.clone().unwrap();
     let most: Vec<u64> =
         (0..50).filter(|city| city % 7 == 6).map(|city| hash_value(format!("c{city}").as_bytes())).collect();
@@ -125,7 +119,7 @@ fn a_vocabulary_keeps_the_most_frequent_of_too_many() {
 fn a_column_of_one_value_or_none_has_a_range_all_the_same() {
     for (value, expected) in [("3", (3.0, 6.0)), ("?", (0.0, 1.0))] {
         let (_folder, mut job) = described(&format!("click,age,city,tags\n1,{value},x,\n0,{value},x,\n"));
-        fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+        fit(&mut job).unwrap();
         assert_eq!(job.features.numeric[1].min_max, MinMax::Given { min: expected.0, max: expected.1 });
         assert_eq!(job.features.categorical[2].buckets().unwrap().edges(), [0.0; 0]);
     }
@@ -156,9 +150,8 @@ fn encoded(text: &str) -> (tempfile::TempDir, Job) {
 fn read(job: &Job, part: DataPart, threads: usize) -> Vec<Vec<f32>> {
     let mut job = job.clone();
     job.data.threads = threads;
-    let options = StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() };
-    let splits = Box::new(WholeFiles::new(&find_files(&job, &job.data.train).unwrap()));
-    let batches = BatchStream::open(&job, options, splits).unwrap().map(Result::unwrap);
+    let batches =
+        fixture::stream(&job, StreamOptions::new(part), fixture::whole(&job.data.train[0])).map(Result::unwrap);
     let width = job.features.numeric_inputs();
     batches.flat_map(|batch| batch.numeric.chunks(width).map(<[f32]>::to_vec).collect::<Vec<_>>()).collect()
 }
@@ -168,7 +161,7 @@ fn training_rows_are_encoded_by_their_fold_and_other_rows_by_all_rows() {
     let rows: Vec<String> =
         (0..400).map(|n| format!("{},{},c{},\n", u8::from(n % 3 == 0), n % 17, n * n % 11)).collect();
     let (_folder, mut job) = encoded(&format!("click,age,city,tags\n{}", rows.concat()));
-    fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+    fit(&mut job).unwrap();
     assert!(job.features.unmeasured_statistics().is_empty());
     let (train, all) = (read(&job, DataPart::Train, 1), read(&job, DataPart::All, 1));
     assert_eq!((train.len(), train.clone()), (400, read(&job, DataPart::Train, 3)));
@@ -209,9 +202,9 @@ proptest! {
         job.data.test = TestPart::Fraction(0.3);
         let mut threaded = job.clone();
         threaded.data.threads = threads;
-        let report = fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
+        let report = fit(&mut job).unwrap();
         prop_assert!(report.rows < values.len() as u64);
-        fit_features(&mut threaded, &AtomicU64::new(0), &Arc::default()).unwrap();
+        fit(&mut threaded).unwrap();
         prop_assert_eq!(fitted(&job, 0), fitted(&threaded, 0));
     }
 }

@@ -196,36 +196,22 @@ mod tests {
     }
 
     #[test]
-    fn empty_fields_count() {
-        assert_eq!(tokenize("", CSV).unwrap(), [""]);
-        assert_eq!(tokenize(",a,", CSV).unwrap(), ["", "a", ""]);
-        assert_eq!(tokenize("\"\",\"\"", CSV).unwrap(), ["", ""]);
-    }
-
-    #[test]
-    fn quoted_delimiters_and_quotes_are_text() {
-        assert_eq!(tokenize(r#"a,"b,c","say ""hi""",d"e"#, CSV).unwrap(), ["a", "b,c", r#"say "hi""#, r#"d"e"#]);
-    }
-
-    #[test]
-    fn quotes_that_do_not_pair_are_refused() {
+    fn lines_are_divided_by_their_syntax() {
+        let tabs = FieldSyntax { delimiter: b'\t', quotes: false, trim: false };
+        let trimmed = FieldSyntax { trim: true, ..CSV };
+        for (line, syntax, expected) in [
+            ("", CSV, &[""][..]),
+            (",a,", CSV, &["", "a", ""]),
+            ("\"\",\"\"", CSV, &["", ""]),
+            (r#"a,"b,c","say ""hi""",d"e"#, CSV, &["a", "b,c", r#"say "hi""#, r#"d"e"#]),
+            ("\"a\t\"b\"", tabs, &["\"a", "\"b\""]),
+            (" a , b c ,\" d \" ,", trimmed, &["a", "b c", " d ", ""]),
+            ("39, State-gov, <=50K", trimmed, &["39", "State-gov", "<=50K"]),
+        ] {
+            assert_eq!(tokenize(line, syntax).unwrap(), expected, "{line}");
+        }
         assert_eq!(tokenize(r#"a,"b,c"#, CSV), Err(QuoteError::Unclosed(1)));
         assert_eq!(tokenize(r#"a,"b"c,d"#, CSV), Err(QuoteError::TextAfterQuote(1)));
-    }
-
-    #[test]
-    fn quotes_are_ordinary_characters_without_quoting() {
-        assert_eq!(
-            tokenize("\"a\t\"b\"", FieldSyntax { delimiter: b'\t', quotes: false, trim: false }).unwrap(),
-            ["\"a", "\"b\""]
-        );
-    }
-
-    #[test]
-    fn blanks_are_removed_around_fields_but_not_inside_quotes() {
-        let syntax = FieldSyntax { trim: true, ..CSV };
-        assert_eq!(tokenize(" a , b c ,\" d \" ,", syntax).unwrap(), ["a", "b c", " d ", ""]);
-        assert_eq!(tokenize("39, State-gov, <=50K", syntax).unwrap(), ["39", "State-gov", "<=50K"]);
     }
 
     proptest! {

@@ -163,52 +163,42 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_in_the_part_of_its_time() {
+    fn a_row_is_in_the_part_of_its_time_whatever_its_form() {
+        use DataPart::{Test, Train, Validation};
+        let texts =
+            |validation: &str, test: &str| job(TimeBound::Text(validation.into()), TimeBound::Text(test.into()));
         let numbers = job(TimeBound::Number(5.0), TimeBound::Number(10.0));
-        for (time, part) in [
-            ("4.9", DataPart::Train),
-            ("5", DataPart::Validation),
-            ("9", DataPart::Validation),
-            ("10", DataPart::Test),
-            ("200", DataPart::Test),
-            ("", DataPart::Train),
-            ("?", DataPart::Train),
-            ("soon", DataPart::Train),
-        ] {
-            assert_eq!(parts(&numbers, time), [part], "{time}");
-        }
-        let texts = job(TimeBound::Text("2026-11-22".into()), TimeBound::Text("2026-11-23".into()));
-        for (time, part) in [
-            ("2026-11-21 23:59:59", DataPart::Train),
-            ("2026-11-22", DataPart::Validation),
-            ("2026-11-23 00:00:01", DataPart::Test),
-        ] {
-            assert_eq!(parts(&texts, time), [part], "{time}");
-        }
-    }
-
-    #[test]
-    fn times_are_compared_as_times_whatever_their_form() {
-        let times = job(TimeBound::Text("2026-11-22T12:00:00".into()), TimeBound::Text("2026-11-23 12:00".into()));
-        for (time, part) in [
-            ("2026-11-22 11:59:59", DataPart::Train),
-            ("2026-11-22 12:00:00", DataPart::Validation),
-            ("2026-11-22T12:00:00Z", DataPart::Validation),
-            ("20261123", DataPart::Validation),
-            ("2026112312", DataPart::Test),
-            ("1795614300", DataPart::Test),
-        ] {
-            assert_eq!(parts(&times, time), [part], "{time}");
-        }
+        let days = texts("2026-11-22", "2026-11-23");
+        let times = texts("2026-11-22T12:00:00", "2026-11-23 12:00");
         let seconds = job(TimeBound::Number(1_795_564_800.0), TimeBound::Number(1_795_608_000.0));
-        assert_eq!(parts(&seconds, "2026-11-25 00:00:00"), [DataPart::Validation]);
-        assert_eq!(parts(&seconds, "2026-11-25 12:00:00"), [DataPart::Test]);
-        let wants = |job: &Job, time: &[u8]| {
-            HoldOut::from_job(job, DataPart::Train).unwrap().wants_row(time, |_| DataPart::Train)
+        for (job, time, part) in [
+            (&numbers, "4.9", Train),
+            (&numbers, "5", Validation),
+            (&numbers, "9", Validation),
+            (&numbers, "10", Test),
+            (&numbers, "200", Test),
+            (&numbers, "", Train),
+            (&numbers, "?", Train),
+            (&numbers, "soon", Train),
+            (&days, "2026-11-21 23:59:59", Train),
+            (&days, "2026-11-22", Validation),
+            (&days, "2026-11-23 00:00:01", Test),
+            (&times, "2026-11-22 11:59:59", Train),
+            (&times, "2026-11-22 12:00:00", Validation),
+            (&times, "2026-11-22T12:00:00Z", Validation),
+            (&times, "20261123", Validation),
+            (&times, "2026112312", Test),
+            (&times, "1795614300", Test),
+            (&seconds, "2026-11-25 00:00:00", Validation),
+            (&seconds, "2026-11-25 12:00:00", Test),
+        ] {
+            assert_eq!(parts(job, time), [part], "{time}");
+        }
+        let fault = |job: &Job, time: &[u8]| {
+            HoldOut::from_job(job, Train).unwrap().wants_row(time, |_| Train).unwrap_err().expected.clone()
         };
-        assert!(wants(&times, b"23.11.2026").unwrap_err().expected.starts_with("a time, such as"));
-        let other = job(TimeBound::Text("22.11.2026".into()), TimeBound::Text("23.11.2026".into()));
-        assert!(wants(&other, b"2026-11-23").unwrap_err().expected.starts_with("a text that is no date"));
+        assert!(fault(&times, b"23.11.2026").starts_with("a time, such as"));
+        assert!(fault(&texts("22.11.2026", "23.11.2026"), b"2026-11-23").starts_with("a text that is no date"));
     }
 
     #[test]

@@ -148,16 +148,33 @@ mod tests {
         Target { kind, ..Target::from("income") }
     }
 
+    fn regression(loss: RegressionLoss) -> Target {
+        target(TargetKind::Regression { loss })
+    }
+
+    fn values<const N: usize>(target: &Target, missing: &[&str], texts: [&str; N]) -> [Option<f32>; N] {
+        let labels = LabelTexts::new(target, &missing.into());
+        texts.map(|text| labels.label_value(text.as_bytes()))
+    }
+
     fn adult() -> Target {
         let (positive, negative) = (vec![">50K".into(), ">50K.".into()], vec!["<=50K".into()]);
         target(TargetKind::Click { positive, negative, given: None })
     }
 
     #[test]
-    fn each_of_the_texts_is_accepted() {
-        let labels = LabelTexts::new(&adult(), &MissingTexts::default());
-        let found = ["<=50K", ">50K", ">50K."].map(|text| labels.read(text.as_bytes(), 0).unwrap());
-        assert_eq!(found, [0.0, 1.0, 1.0]);
+    fn each_of_the_texts_and_numbers_is_accepted() {
+        assert_eq!(values(&adult(), &[], ["<=50K", ">50K", ">50K."]), [0.0, 1.0, 1.0].map(Some));
+        // A whole number may have a fraction of zero, unless such a text is named.
+        let found = values(&Target::from("y"), &[], ["1.0", "0.00", "1", "1.5", "2.0", "1."]);
+        assert_eq!(found, [Some(1.0), Some(0.0), Some(1.0), None, None, None]);
+        let texts = |text: &str| vec![text.to_owned()];
+        let exact = TargetKind::Click { positive: texts("1.0"), negative: texts("1"), given: None };
+        assert_eq!(values(&target(exact), &[], ["1.0", "1"]), [Some(1.0), Some(0.0)]);
+        // A count is not negative.
+        assert_eq!(values(&regression(RegressionLoss::Mse), &[], ["-2.5"]), [Some(-2.5)]);
+        let found = values(&regression(RegressionLoss::Poisson), &[], ["3", "-1", "nan", "", "1e39"]);
+        assert_eq!(found, [Some(3.0), None, None, None, None]);
     }
 
     #[test]
@@ -170,39 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_number_may_have_a_fraction_of_zero() {
-        let labels = LabelTexts::new(&Target::from("y"), &MissingTexts::default());
-        for (text, value) in
-            [("1.0", Some(1.0)), ("0.00", Some(0.0)), ("1", Some(1.0)), ("1.5", None), ("2.0", None), ("1.", None)]
-        {
-            assert_eq!(labels.label_value(text.as_bytes()), value, "{text}");
-        }
-        let texts = |text: &str| vec![text.to_owned()];
-        let exact = TargetKind::Click { positive: texts("1.0"), negative: texts("1"), given: None };
-        let labels = LabelTexts::new(&target(exact), &MissingTexts::default());
-        assert_eq!(["1.0", "1"].map(|text| labels.label_value(text.as_bytes())), [Some(1.0), Some(0.0)]);
-    }
-
-    #[test]
     fn a_class_is_its_place_in_the_list() {
         let classes = ["low", "middle", "high"].map(String::from).to_vec();
         let labels = LabelTexts::new(&target(TargetKind::Classes { classes }), &MissingTexts::default());
-        assert_eq!(
-            ["low", "middle", "high"].map(|text| labels.label_value(text.as_bytes())),
-            [0.0, 1.0, 2.0].map(Some)
-        );
+        let found = ["low", "middle", "high"].map(|text| labels.label_value(text.as_bytes()));
+        assert_eq!(found, [0.0, 1.0, 2.0].map(Some));
         let fault = *labels.read(b"highest", 0).unwrap_err();
         assert_eq!(fault.expected, r#"one of the classes "low" or "middle" or "high" in label column "income""#);
-    }
-
-    #[test]
-    fn a_number_is_a_label_of_regression_and_a_count_is_not_negative() {
-        let numbers = |loss| LabelTexts::new(&target(TargetKind::Regression { loss }), &MissingTexts::default());
-        assert_eq!(numbers(RegressionLoss::Mse).label_value(b"-2.5"), Some(-2.5));
-        assert_eq!(numbers(RegressionLoss::Poisson).label_value(b"3"), Some(3.0));
-        for text in [&b"-1"[..], b"nan", b"", b"1e39"] {
-            assert_eq!(numbers(RegressionLoss::Poisson).label_value(text), None);
-        }
     }
 
     #[test]
@@ -218,17 +209,11 @@ mod tests {
 
     #[test]
     fn a_missing_number_is_no_label_and_a_named_text_is_one() {
-        let missing = MissingTexts::from(&["-1", "0"][..]);
-        let regression = |missing_label| Target {
-            missing: missing_label,
-            ..target(TargetKind::Regression { loss: RegressionLoss::Mse })
-        };
-        let labels = LabelTexts::new(&regression(MissingLabel::Refuse), &missing);
-        assert_eq!(["-1", "0", "", "1"].map(|text| labels.label_value(text.as_bytes())), [None, None, None, Some(1.0)]);
-        let labels = LabelTexts::new(&regression(MissingLabel::Skip), &missing);
-        assert!(["-1", "0", ""].iter().all(|text| labels.label_value(text.as_bytes()).unwrap().is_nan()));
-        let clicks = LabelTexts::new(&Target::from("y"), &missing);
-        assert_eq!(["1", "0", "-1"].map(|text| clicks.label_value(text.as_bytes())), [Some(1.0), Some(0.0), None]);
+        let refused = regression(RegressionLoss::Mse);
+        let skipped = Target { missing: MissingLabel::Skip, ..refused.clone() };
+        assert_eq!(values(&refused, &["-1", "0"], ["-1", "0", "", "1"]), [None, None, None, Some(1.0)]);
+        assert!(values(&skipped, &["-1", "0"], ["-1", "0", ""]).iter().all(|value| value.unwrap().is_nan()));
+        assert_eq!(values(&Target::from("y"), &["-1", "0"], ["1", "0", "-1"]), [Some(1.0), Some(0.0), None]);
     }
 
     #[test]
@@ -236,7 +221,7 @@ mod tests {
         let clicks = LabelTexts::new(&Target::from("y"), &MissingTexts::default());
         assert_eq!([true, false].map(|truth| clicks.truth_value(truth)), [Some(1.0), Some(0.0)]);
         let missing = MissingTexts::from(&["true"][..]);
-        let numbers = LabelTexts::new(&target(TargetKind::Regression { loss: RegressionLoss::Mse }), &missing);
+        let numbers = LabelTexts::new(&regression(RegressionLoss::Mse), &missing);
         assert_eq!([true, false].map(|truth| numbers.truth_value(truth)), [None, Some(0.0)]);
     }
 

@@ -155,16 +155,7 @@ mod tests {
 
     fn parse(job: &Job, text: &str) -> (Batch, Vec<String>) {
         let mut sink = BatchSink::new(&job.features, DataPart::All);
-        let positions = ColumnPositions {
-            fields: 4,
-            labels: vec![0],
-            weight: None,
-            numeric: vec![1],
-            categorical: vec![2, 3],
-            group: Some(2),
-            keys: vec![],
-            time: None,
-        };
+        let positions = ColumnPositions { group: Some(2), ..fixture::positions(job) };
         let outcome = RowParser::new(job, DataPart::All).parse((text.as_bytes(), 0), &positions, &mut sink);
         let bad = if outcome.bad.count > 0 { vec![outcome.bad.to_string()] } else { Vec::new() };
         (sink.rows, bad)

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use zagros_zip::ZipEq;
 
 use super::{ColumnBins, FREQUENT, FeatureProfile, ValueDistribution, stability_index};
-use crate::sketch::{DistinctSketch, FrequentValues};
+use crate::column_sums::{CategorySums, ColumnSum};
+use crate::sketch::FrequentValues;
 
 /// Numbers that are kept to make bins of.
 const KEPT: usize = 1 << 15;
@@ -76,18 +77,6 @@ impl NumberCounts {
         Self { ends, earlier, missing: 0, present: 0, stride: 1, skip: 0, kept: Vec::new() }
     }
 
-    #[inline]
-    pub(super) fn add(&mut self, value: Option<f64>) {
-        let Some(value) = value else {
-            self.missing += 1;
-            self.earlier.add(0, 1);
-            return;
-        };
-        self.present += 1;
-        self.earlier.add(1 + self.ends.partition_point(|end| *end <= value), 1);
-        self.keep(value);
-    }
-
     /// Keeps each so many values one: evenly over the rows, in bounded memory.
     fn keep(&mut self, value: f64) {
         if self.skip > 0 {
@@ -104,22 +93,6 @@ impl NumberCounts {
             self.stride *= 2;
         }
         self.skip = self.stride - 1;
-    }
-
-    pub(super) fn merge(&mut self, other: &Self) {
-        self.earlier.merge(&other.earlier);
-        self.missing += other.missing;
-        self.present += other.present;
-        // Each stands for as many values as were skipped around it.
-        for value in &other.kept {
-            (0..other.stride).for_each(|_| self.keep(*value));
-        }
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.earlier.clear();
-        (self.missing, self.present, self.stride, self.skip) = (0, 0, 1, 0);
-        self.kept.clear();
     }
 
     pub(super) fn feature_profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
@@ -143,16 +116,42 @@ impl NumberCounts {
     }
 }
 
+impl ColumnSum<Option<f64>> for NumberCounts {
+    #[inline]
+    fn add(&mut self, value: Option<f64>) {
+        let Some(value) = value else {
+            self.missing += 1;
+            self.earlier.add(0, 1);
+            return;
+        };
+        self.present += 1;
+        self.earlier.add(1 + self.ends.partition_point(|end| *end <= value), 1);
+        self.keep(value);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.earlier.merge(&other.earlier);
+        self.missing += other.missing;
+        self.present += other.present;
+        // Each stands for as many values as were skipped around it.
+        for value in &other.kept {
+            (0..other.stride).for_each(|_| self.keep(*value));
+        }
+    }
+
+    fn clear(&mut self) {
+        self.earlier.clear();
+        (self.missing, self.present, self.stride, self.skip) = (0, 0, 1, 0);
+        self.kept.clear();
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct CategoryCounts {
     /// Positions of the earlier bins by value.
     places: Arc<HashMap<u64, usize>>,
     earlier: EarlierBins,
-    present: u64,
-    values: u64,
-    /// Number of the last row with a value, from 1.
-    last_row: u64,
-    distinct: DistinctSketch,
+    sums: CategorySums,
     frequent: FrequentValues,
 }
 
@@ -168,59 +167,48 @@ impl CategoryCounts {
             .iter()
             .enumerate()
             .filter_map(|(place, value)| Some((u64::from_str_radix(value, 16).ok()?, 1 + place)));
-        Self {
-            places: Arc::new(places.collect()),
-            earlier: EarlierBins::new(bins),
-            present: 0,
-            values: 0,
-            last_row: 0,
-            distinct: DistinctSketch::default(),
-            frequent: FrequentValues::default(),
-        }
-    }
-
-    #[inline]
-    pub(super) fn add(&mut self, hash: u64, row: u64) {
-        self.values += 1;
-        self.present += u64::from(self.last_row != row);
-        self.last_row = row;
-        self.distinct.add(hash);
-        self.frequent.add(hash, 1);
-        let others = self.earlier.counts.len().saturating_sub(1);
-        self.earlier.add(self.places.get(&hash).copied().unwrap_or(others), 1);
-    }
-
-    pub(super) fn merge(&mut self, other: &Self) {
-        self.earlier.merge(&other.earlier);
-        self.present += other.present;
-        self.values += other.values;
-        self.distinct.merge(&other.distinct);
-        self.frequent.merge(&other.frequent);
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.earlier.clear();
-        (self.present, self.values, self.last_row) = (0, 0, 0);
-        self.distinct.clear();
-        self.frequent.clear();
+        let (places, earlier) = (Arc::new(places.collect()), EarlierBins::new(bins));
+        Self { places, earlier, sums: CategorySums::default(), frequent: FrequentValues::default() }
     }
 
     pub(super) fn feature_profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
-        let missing = rows - self.present;
+        let missing = rows - self.sums.present;
         self.earlier.add(0, missing);
         let top = self.frequent.most_frequent(FREQUENT);
         let counted: u64 = top.iter().map(|(_, count)| count).sum();
-        let others = self.values.saturating_sub(counted);
+        let others = self.sums.values.saturating_sub(counted);
         let counts: Vec<u64> =
             [missing].into_iter().chain(top.iter().map(|(_, count)| *count)).chain([others]).collect();
         let bins = ColumnBins::from_values(top.iter().map(|(value, _)| *value));
         FeatureProfile {
             column: column.to_owned(),
             missing: missing as f64 / rows.max(1) as f64,
-            distinct: Some(self.distinct.estimate().0),
+            distinct: Some(self.sums.distinct.estimate().0),
             drift: self.earlier.drift(earlier),
             distribution: ValueDistribution { bins, shares: shares(&counts) },
         }
+    }
+}
+
+impl ColumnSum<(u64, u64)> for CategoryCounts {
+    #[inline]
+    fn add(&mut self, (hash, row): (u64, u64)) {
+        self.sums.add((hash, row));
+        self.frequent.add(hash, 1);
+        let others = self.earlier.counts.len().saturating_sub(1);
+        self.earlier.add(self.places.get(&hash).copied().unwrap_or(others), 1);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.earlier.merge(&other.earlier);
+        self.sums.merge(&other.sums);
+        self.frequent.merge(&other.frequent);
+    }
+
+    fn clear(&mut self) {
+        self.earlier.clear();
+        self.sums.clear();
+        self.frequent.clear();
     }
 }
 
@@ -256,7 +244,7 @@ mod tests {
         counts.add(Some(1.0));
         assert_eq!(counts.feature_profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
         let mut counts = CategoryCounts::new(Some(&ColumnBins::Below(vec![1.0])));
-        counts.add(hash_value(b"a"), 1);
+        counts.add((hash_value(b"a"), 1));
         assert_eq!(counts.feature_profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
     }
 }

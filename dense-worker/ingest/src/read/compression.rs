@@ -150,17 +150,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fixture::long_text;
 
     const ALL: [FileCompression; 4] =
         [FileCompression::Gzip, FileCompression::Zstd, FileCompression::Lz4, FileCompression::Bzip2];
 
     fn compress(compression: FileCompression, text: &[u8]) -> Vec<u8> {
         match compression {
-            FileCompression::Gzip => {
-                let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-                encoder.write_all(text).unwrap();
-                encoder.finish().unwrap()
-            }
+            FileCompression::Gzip => crate::fixture::gzip(text),
             FileCompression::Zstd => {
                 ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
             }
@@ -182,11 +179,6 @@ mod tests {
         let mut text = Vec::new();
         compression.decode(Cursor::new(bytes)).read_to_end(&mut text)?;
         Ok(text)
-    }
-
-    /// Text with little repetition, so that its compressed form is long.
-    fn long_text() -> Vec<u8> {
-        (0..60_000_u32).flat_map(|n| format!("{}\n", n.wrapping_mul(2_654_435_761)).into_bytes()).collect()
     }
 
     #[test]
@@ -218,23 +210,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cut_off_ends_early() {
+    fn a_file_that_was_cut_off_ends_early_and_a_changed_byte_is_noticed() {
         for compression in ALL {
-            let whole = compress(compression, &long_text());
-            let error = read(whole[..whole.len() / 2].to_vec()).unwrap_err();
-            assert!(ends_early(&error), "{compression:?}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_changed_byte_is_noticed() {
-        // The frames of `compress` have no checksum with LZ4: there, text may change unnoticed.
-        for compression in [FileCompression::Gzip, FileCompression::Zstd, FileCompression::Bzip2] {
             let mut bytes = compress(compression, &long_text());
             let middle = bytes.len() / 2;
+            let error = read(bytes[..middle].to_vec()).unwrap_err();
+            assert!(ends_early(&error), "{compression:?}: {error}");
             bytes[middle] ^= 0x10;
-            let error = read(bytes).map(|text| text.len()).unwrap_err();
-            assert!(!ends_early(&error), "{compression:?}: {error}");
+            // The frames of `compress` have no checksum with LZ4: there, text may change unnoticed.
+            if compression != FileCompression::Lz4 {
+                let error = read(bytes).map(|text| text.len()).unwrap_err();
+                assert!(!ends_early(&error), "{compression:?}: {error}");
+            }
         }
     }
 

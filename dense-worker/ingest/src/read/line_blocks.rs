@@ -174,10 +174,9 @@ mod tests {
 
     #[test]
     fn a_line_that_starts_on_the_border_belongs_to_the_later_split() {
-        assert_eq!(lines_of(b"ab\ncd\nef", 0, 3, WIDE), [b"ab\n"]);
-        assert_eq!(lines_of(b"ab\ncd\nef", 3, 4, WIDE), [b"cd\n"]);
-        assert_eq!(lines_of(b"ab\ncd\nef", 4, 6, WIDE), [b""; 0]);
-        assert_eq!(lines_of(b"ab\ncd\nef", 6, u64::MAX, WIDE), [b"ef"]);
+        let bounds = [(0, 3), (3, 4), (4, 6), (6, u64::MAX)];
+        let found = bounds.map(|(start, end)| lines_of(b"ab\ncd\nef", start, end, WIDE).concat());
+        assert_eq!(found, [&b"ab\n"[..], b"cd\n", b"", b"ef"]);
     }
 
     proptest! {

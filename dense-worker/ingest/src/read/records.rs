@@ -174,24 +174,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_break_in_quotes_ends_no_record() {
+    fn a_line_break_in_quotes_ends_no_record_and_quotes_in_texts_and_comments_open_nothing() {
         let plain = syntax("", false);
-        assert_eq!(records(&plain, "a,\"b\nc\"\nd"), ["a,\"b\nc\"\n", "d"]);
-        assert_eq!(records(&plain, "\"a\"\"\n\",b\r\n\n\"\"\n"), ["\"a\"\"\n\",b\r\n", "\n", "\"\"\n"]);
-    }
-
-    #[test]
-    fn a_quote_inside_a_field_is_text() {
-        let plain = syntax("", false);
-        assert_eq!(records(&plain, "5\" pipe\nb, \"\nc"), ["5\" pipe\n", "b, \"\n", "c"]);
-        assert_eq!(records(&plain, "\"a\"b\"\nc"), ["\"a\"b\"\n", "c"]);
-        assert_eq!(records(&syntax("", true), "b, \"\n\" \nc"), ["b, \"\n\" \n", "c"]);
-    }
-
-    #[test]
-    fn quotes_in_comments_open_nothing() {
-        assert_eq!(records(&syntax("#", false), "#,\"a\n\"#\nb\"\n"), ["#,\"a\n", "\"#\nb\"\n"]);
-        assert_eq!(records(&syntax(",#", false), ",\"\n\"\n,#\"\n"), [",\"\n\"\n", ",#\"\n"]);
+        for (syntax, text, expected) in [
+            (&plain, "a,\"b\nc\"\nd", &["a,\"b\nc\"\n", "d"][..]),
+            (&plain, "\"a\"\"\n\",b\r\n\n\"\"\n", &["\"a\"\"\n\",b\r\n", "\n", "\"\"\n"]),
+            (&plain, "5\" pipe\nb, \"\nc", &["5\" pipe\n", "b, \"\n", "c"]),
+            (&plain, "\"a\"b\"\nc", &["\"a\"b\"\n", "c"]),
+            (&syntax("", true), "b, \"\n\" \nc", &["b, \"\n\" \n", "c"]),
+            (&syntax("#", false), "#,\"a\n\"#\nb\"\n", &["#,\"a\n", "\"#\nb\"\n"]),
+            (&syntax(",#", false), ",\"\n\"\n,#\"\n", &[",\"\n\"\n", ",#\"\n"]),
+        ] {
+            assert_eq!(records(syntax, text), expected, "{text}");
+        }
     }
 
     /// Records and their fields as csv-core finds them.

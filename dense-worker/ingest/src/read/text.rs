@@ -167,24 +167,11 @@ impl fmt::Debug for TextSource {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Write;
 
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
     use tempfile::TempDir;
 
     use super::*;
-
-    fn gzip(text: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    /// Text with little repetition, so that its compressed form is long.
-    fn long_text() -> Vec<u8> {
-        (0..40_000_u32).flat_map(|n| format!("{}\n", n.wrapping_mul(2_654_435_761)).into_bytes()).collect()
-    }
+    use crate::fixture::{gzip, long_text};
 
     fn read(bytes: &[u8]) -> Result<Vec<u8>, IngestError> {
         let folder = TempDir::new().unwrap();
@@ -197,20 +184,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_gzip_file_is_named_with_its_position() {
+    fn a_cut_off_gzip_file_is_named_with_its_position_and_a_damaged_one() {
         let whole = gzip(&long_text());
         let half = whole.len() / 2;
         let error = read(&whole[..half]).unwrap_err();
         assert!(matches!(error, IngestError::TruncatedFile { compressed, .. } if compressed == half as u64), "{error}");
         assert!(error.to_string().contains("a.gz: the gzip data ends early"), "{error}");
-    }
-
-    #[test]
-    fn a_damaged_gzip_file_is_named() {
-        let mut bytes = gzip(&long_text());
-        let last = bytes.len() - 6;
-        bytes[last] ^= 0xff;
-        let error = read(&bytes).unwrap_err();
+        let mut damaged = whole.clone();
+        damaged[whole.len() - 6] ^= 0xff;
+        let error = read(&damaged).unwrap_err();
         assert!(matches!(error, IngestError::DamagedFile { .. }), "{error}");
     }
 

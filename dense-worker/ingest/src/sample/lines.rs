@@ -91,10 +91,7 @@ fn thin_lines(bytes: &[u8], most: usize) -> (Vec<String>, bool) {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Write;
 
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
     use tempfile::TempDir;
 
     use super::*;
@@ -131,9 +128,7 @@ mod tests {
 
     #[test]
     fn of_a_compressed_file_the_start_is_read() {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(text().as_bytes()).unwrap();
-        let zipped = encoder.finish().unwrap();
+        let zipped = crate::fixture::gzip(text().as_bytes());
         let found = lines("rows", &zipped, 100_000, 1 << 10);
         assert_eq!((found.is_whole, found.is_spread, found.lines[0].as_str()), (false, false, "head"));
         assert!(found.lines.len() < 200);

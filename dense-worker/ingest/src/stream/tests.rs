@@ -6,32 +6,26 @@ use proptest::prelude::*;
 use zagros_job::{MissingLabel, Numeric, Target, TargetKind, TestPart};
 
 use super::*;
-use crate::fixture::{self, DealtSplits};
-use crate::{BadRow, SplitTask, WholeFiles, find_files};
+use crate::fixture::{self, DealtSplits, criteo_text, cut, samples, whole};
+use crate::{BadRow, SplitTask, find_files};
 
 mod quoted;
 
-fn options(part: DataPart) -> StreamOptions {
-    StreamOptions { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }
-}
-
 fn batches(job: &Job, part: DataPart, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Batch>, IngestError> {
-    BatchStream::open_in_blocks(job, options(part), DealtSplits::new(tasks), block_bytes)?.collect()
+    open(job, part, tasks, block_bytes).collect()
 }
 
-fn whole(path: &Path) -> Vec<SplitTask> {
-    vec![SplitTask { id: 0, path: path.into(), start: 0, end: u64::MAX }]
+fn open(job: &Job, part: DataPart, tasks: Vec<SplitTask>, block_bytes: usize) -> BatchStream {
+    BatchStream::open_in_blocks(job, StreamOptions::new(part), DealtSplits::new(tasks), block_bytes).unwrap()
 }
 
-/// All samples in one batch, without the fields that depend on how they were assembled.
-fn samples(batches: &[Batch]) -> Batch {
-    let mut all = batches.first().map(Batch::empty_like).unwrap_or_default();
-    batches.iter().for_each(|batch| all.append_samples(batch, 0..batch.size));
-    all
+fn sizes(batches: &[Batch]) -> Vec<usize> {
+    batches.iter().map(|batch| batch.size).collect()
 }
 
-fn criteo_text(rows: u64) -> String {
-    (0..rows).map(|n| fixture::criteo_line(n) + "\n").collect()
+/// Six good rows of Criteo and a malformed one in line 6.
+fn with_bad_line() -> String {
+    criteo_text(5) + "bad\n" + &criteo_text(1)
 }
 
 #[test]
@@ -39,9 +33,9 @@ fn a_file_becomes_batches_with_its_counts() {
     let (_folder, path) = fixture::file(criteo_text(20));
     let job = fixture::criteo();
     let infos = find_files(&job, &[path]).unwrap();
-    let mut stream = BatchStream::open(&job, options(DataPart::All), Box::new(WholeFiles::new(&infos))).unwrap();
+    let mut stream = BatchStream::open_files(&job, DataPart::All, &infos).unwrap();
     let batches: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
-    assert_eq!(batches.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 4]);
+    assert_eq!(sizes(&batches), [8, 8, 4]);
     assert_eq!(batches.iter().map(|batch| batch.bytes).sum::<u64>(), infos[0].bytes);
     let content = batches[2].completes[0].content;
     assert_eq!(batches[2].completes, [SplitEnd { split: 0, rows: 20, bad_rows: 0, content }]);
@@ -61,9 +55,7 @@ fn labels_that_contradict_each_other_are_counted_and_the_first_is_found() {
     let rows = ["1,1", "0,0", ",1", "0,1", "1,0", "0,1"].map(|labels| format!("{labels},7\n")).concat();
     let (_folder, path) = fixture::file(format!("click,buy,x\n{rows}"));
     for block_bytes in [8, 1 << 20] {
-        let tasks = whole(&path);
-        let mut stream =
-            BatchStream::open_in_blocks(&job, options(DataPart::Train), DealtSplits::new(tasks), block_bytes).unwrap();
+        let mut stream = open(&job, DataPart::Train, whole(&path), block_bytes);
         assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6, "all are trained on");
         let found = stream.contradictory_rows().expect("there are some");
         assert_eq!((found.labels.clone(), found.count, found.rows), (["buy".into(), "click".into()], 2, 6));
@@ -71,7 +63,7 @@ fn labels_that_contradict_each_other_are_counted_and_the_first_is_found() {
         assert!(found.to_string().starts_with("2 of 6 rows (33.333 %) have \"buy\" without \"click\""), "{found}");
     }
     job.features.targets[1].kind = given(None);
-    let mut stream = BatchStream::open(&job, options(DataPart::Train), DealtSplits::new(whole(&path))).unwrap();
+    let mut stream = open(&job, DataPart::Train, whole(&path), BLOCK_BYTES);
     assert_eq!((stream.by_ref().count(), stream.contradictory_rows()), (1, None), "two labels of their own");
 }
 
@@ -82,27 +74,15 @@ fn too_many_bad_rows_are_listed_with_their_lines() {
     let mut job = fixture::criteo();
     job.data.max_bad_rows = 1;
     // The second split starts in the middle, so its lines are found by counting.
-    let border = text.len() as u64 / 3;
-    let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
-    let error = batches(&job, DataPart::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 256).unwrap_err();
+    let error = batches(&job, DataPart::All, cut(&path, vec![text.len() as u64 / 3]), 256).unwrap_err();
     let IngestError::TooManyBadRows { count: 2, limit: 1, first, .. } = error else { panic!("{error}") };
     let places: Vec<_> = first.iter().map(|BadRow { line, column, .. }| (*line, *column)).collect();
     assert_eq!(places, [(6, 3), (10, 2)]);
 }
 
 #[test]
-fn tolerated_bad_rows_are_skipped_and_counted() {
-    let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
-    let mut job = fixture::criteo();
-    job.data.max_bad_rows = 1;
-    let mut stream = BatchStream::open(&job, options(DataPart::All), DealtSplits::new(whole(&path))).unwrap();
-    assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6);
-    assert_eq!(stream.stats().bad_rows, 1);
-}
-
-#[test]
 fn a_share_of_the_rows_may_be_malformed() {
-    let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
+    let (_folder, path) = fixture::file(with_bad_line());
     let mut job = fixture::criteo();
     job.data.max_bad_share = 0.000_09;
     let error = batches(&job, DataPart::All, whole(&path), 256).unwrap_err().to_string();
@@ -118,7 +98,7 @@ fn a_short_last_batch_is_dropped_and_its_splits_end_all_the_same() {
     let mut job = fixture::criteo();
     job.data.drop_last = true;
     let found = batches(&job, DataPart::Train, whole(&path), 256).unwrap();
-    assert_eq!(found.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 0]);
+    assert_eq!(sizes(&found), [8, 8, 0]);
     let content = found[2].completes[0].content;
     assert_eq!(found[2].completes, [SplitEnd { split: 0, rows: 20, bad_rows: 0, content }]);
     assert_eq!(found[2].labels.len() + found[2].numeric.len() + found[2].categorical[0].ids.len(), 0);
@@ -128,12 +108,12 @@ fn a_short_last_batch_is_dropped_and_its_splits_end_all_the_same() {
 
 #[test]
 fn malformed_rows_of_earlier_streams_count() {
-    let (_folder, path) = fixture::file(criteo_text(5) + "bad\n" + &criteo_text(1));
+    let (_folder, path) = fixture::file(with_bad_line());
     let mut job = fixture::criteo();
     job.data.max_bad_rows = 4;
     let read = |bad_rows| {
-        let options = StreamOptions { bad_rows, ..options(DataPart::All) };
-        let mut stream = BatchStream::open(&job, options, DealtSplits::new(whole(&path))).unwrap();
+        let options = StreamOptions { bad_rows, ..StreamOptions::new(DataPart::All) };
+        let mut stream = fixture::stream(&job, options, whole(&path));
         stream.by_ref().collect::<Result<Vec<_>, _>>().map(|_| stream.stats().bad_rows)
     };
     assert_eq!(read(3).unwrap(), 1);
@@ -142,37 +122,14 @@ fn malformed_rows_of_earlier_streams_count() {
 }
 
 #[test]
-fn a_line_of_a_hundred_megabytes_is_a_bad_row_and_takes_little_memory() {
-    let (folder, path) = fixture::file(criteo_text(2));
-    let line = std::fs::File::create(folder.path().join("long")).unwrap();
-    line.set_len(100 << 20).unwrap();
-    std::fs::write(folder.path().join("after"), format!("\n{}", criteo_text(2))).unwrap();
-    let mut all = std::fs::File::options().append(true).open(&path).unwrap();
-    for part in ["long", "after"] {
-        std::io::copy(&mut std::fs::File::open(folder.path().join(part)).unwrap(), &mut all).unwrap();
-    }
-    let mut job = fixture::criteo();
-    (job.data.max_bad_rows, job.data.max_line_bytes) = (1, 1 << 16);
-    let mut stream = BatchStream::open(&job, options(DataPart::All), DealtSplits::new(whole(&path))).unwrap();
-    assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 4);
-    assert_eq!(stream.stats().bad_rows, 1);
-}
-
-#[test]
-fn an_epoch_without_rows_is_an_error() {
-    let (_folder, path) = fixture::file("click,age,city,tags\n\n");
-    let error = batches(&fixture::delimited(|_| ()), DataPart::Train, whole(&path), 64).unwrap_err().to_string();
-    assert!(error.contains("data.txt: no rows (only empty lines"), "{error}");
-}
-
-#[test]
-fn a_file_without_rows_is_an_error_in_several_splits_too() {
-    let text = "click,age,city,tags\n\n\n\n\n";
-    let (_folder, path) = fixture::file(text);
+fn a_file_without_rows_is_an_error_in_one_split_and_in_several() {
+    let (_folder, path) = fixture::file("click,age,city,tags\n\n\n\n\n");
     let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
     let read = |tasks| batches(&fixture::delimited(|_| ()), DataPart::Train, tasks, 64);
-    let error = read(vec![task(1, 21, 24), task(0, 0, 21)]).unwrap_err().to_string();
-    assert!(error.contains("data.txt: no rows (only empty lines"), "{error}");
+    for tasks in [whole(&path), vec![task(1, 21, 24), task(0, 0, 21)]] {
+        let error = read(tasks.clone()).unwrap_err().to_string();
+        assert!(error.contains("data.txt: no rows (only empty lines"), "{tasks:?}: {error}");
+    }
     assert_eq!(read(vec![task(1, 21, 24)]).unwrap().len(), 1, "the rest of the file may have rows");
 }
 
@@ -183,8 +140,7 @@ fn malformed_rows_are_counted_by_split() {
     let mut job = fixture::criteo();
     job.data.max_bad_rows = 3;
     let border = criteo_text(3).len() as u64 + 5;
-    let task = |id, start, end| SplitTask { id, path: path.clone(), start, end };
-    let found = batches(&job, DataPart::All, vec![task(0, 0, border), task(1, border, u64::MAX)], 64).unwrap();
+    let found = batches(&job, DataPart::All, cut(&path, vec![border]), 64).unwrap();
     let ends: Vec<_> = found.iter().flat_map(|batch| &batch.completes).map(|end| end.bad_rows).collect();
     assert_eq!(ends, [1, 2]);
 }
@@ -195,8 +151,7 @@ fn reading_is_ahead_of_delivery_by_a_window_of_rows() {
     let (_folder, path) = fixture::file(criteo_text(4_000));
     let mut job = fixture::criteo();
     job.data.shuffle_rows = 400;
-    let mut stream =
-        BatchStream::open_in_blocks(&job, options(DataPart::Train), DealtSplits::new(whole(&path)), 512).unwrap();
+    let mut stream = open(&job, DataPart::Train, whole(&path), 512);
     let mut delivered = 0;
     while delivered < 3_000 {
         delivered += stream.next().unwrap().unwrap().size as u64;
@@ -210,42 +165,15 @@ fn a_split_without_rows_still_completes() {
     let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
     let inside_the_header = SplitTask { id: 5, path, start: 0, end: 3 };
     let batches = batches(&fixture::delimited(|_| ()), DataPart::Train, vec![inside_the_header], 64).unwrap();
-    assert_eq!(
-        (batches[0].size, batches[0].completes.as_slice()),
-        (0, &[SplitEnd { split: 5, rows: 0, bad_rows: 0, content: 0 }][..])
-    );
+    assert_eq!(batches[0].size, 0);
+    assert_eq!(batches[0].completes, [SplitEnd { split: 5, rows: 0, bad_rows: 0, content: 0 }]);
 }
 
 #[test]
 fn a_stream_ends_after_an_error() {
-    let mut stream =
-        BatchStream::open(&fixture::criteo(), options(DataPart::All), DealtSplits::new(whole(Path::new("no/file"))))
-            .unwrap();
+    let mut stream = open(&fixture::criteo(), DataPart::All, whole(Path::new("no/file")), BLOCK_BYTES);
     assert!(matches!(stream.next(), Some(Err(IngestError::Unreadable { .. }))));
     assert!(stream.next().is_none());
-}
-
-#[test]
-fn train_and_test_part_are_all_rows() {
-    let (_folder, path) = fixture::file(criteo_text(100));
-    let mut job = fixture::criteo();
-    job.data.test = TestPart::Fraction(0.5);
-    let size = |part| batches(&job, part, whole(&path), 512).unwrap().iter().map(|batch| batch.size).sum::<usize>();
-    assert_eq!((size(DataPart::Train) + size(DataPart::Test), size(DataPart::All)), (100, 100));
-}
-
-#[test]
-fn epochs_are_shuffled_differently_and_repeatably() {
-    let (_folder, path) = fixture::file(criteo_text(64));
-    let mut job = fixture::criteo();
-    job.data.shuffle_rows = 40;
-    let read = |epoch| {
-        let options = StreamOptions { epoch, ..options(DataPart::Train) };
-        let stream = BatchStream::open(&job, options, DealtSplits::new(whole(&path))).unwrap();
-        samples(&stream.map(Result::unwrap).collect::<Vec<_>>())
-    };
-    assert_eq!(read(0), read(0));
-    assert_ne!(read(0), read(1));
 }
 
 proptest! {
@@ -269,7 +197,7 @@ proptest! {
     #[test]
     fn threads_splits_and_blocks_do_not_change_the_samples(
         rows in 1_u64..60,
-        mut borders in prop::collection::vec(1_u64..6_000, 0..5),
+        borders in prop::collection::vec(1_u64..6_000, 0..5),
         threads in 1_usize..5,
         block_bytes in 64_usize..4_096,
         shuffle_rows in prop_oneof![Just(0_usize), 1_usize..50],
@@ -287,11 +215,7 @@ proptest! {
             // By chance all rows are in the test part.
             return Ok(());
         };
-        borders.extend([0, u64::MAX]);
-        borders.sort_unstable();
-        borders.dedup();
-        let task = |(id, pair): (usize, &[u64])| SplitTask { id: id as u64, path: path.clone(), start: pair[0], end: pair[1] };
-        let tasks: Vec<_> = borders.windows(2).enumerate().map(task).collect();
+        let tasks = cut(&path, borders);
         let splits = tasks.len() as u64;
         job.data.threads = threads;
         let found = batches(&job, DataPart::Train, tasks, block_bytes).unwrap();

@@ -348,15 +348,11 @@ mod tests {
     #[test]
     fn impossible_specs_are_refused() {
         let default = FactorSpec::default;
-        let too_few = FactorSpec { factors: 2, values: 2, order: 1, terms: 10_000, ..default() };
-        for spec in [
-            FactorSpec { factors: 1, ..default() },
-            FactorSpec { order: 9, ..default() },
-            FactorSpec { decay: 0.0, ..default() },
-            FactorSpec { terms: 0, ..default() },
-            FactorSpec { test_rows: 0, ..default() },
-            too_few,
-        ] {
+        let few_values = FactorSpec { factors: 2, values: 2, order: 1, terms: 10_000, ..default() };
+        let few_rows = FactorSpec { test_rows: 0, ..default() };
+        let [no_terms, high_order] = [FactorSpec { terms: 0, ..default() }, FactorSpec { order: 9, ..default() }];
+        let [one_factor, no_decay] = [FactorSpec { factors: 1, ..default() }, FactorSpec { decay: 0.0, ..default() }];
+        for spec in [few_values, few_rows, no_terms, high_order, one_factor, no_decay] {
             assert!(matches!(FactorTeacher::new(&spec), Err(IngestError::BadSpec { .. })), "{spec:?}");
         }
     }

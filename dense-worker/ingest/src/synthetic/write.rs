@@ -158,7 +158,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files, fixture};
+    use crate::{DataPart, StreamOptions, fixture};
 
     fn spec(rows: u64, test_rows: u64) -> SyntheticSpec {
         SyntheticSpec { rows, test_rows, ..SyntheticSpec::default() }
@@ -168,16 +168,8 @@ mod tests {
     fn files_are_read_back_with_the_planted_labels() {
         let folder = TempDir::new().unwrap();
         let truth = generate_criteo(&spec(3, 20_000), &folder.path().join("new/folder")).unwrap();
-        let job = fixture::criteo();
-        let infos = find_files(&job, &[folder.path().join("new/folder/test.txt")]).unwrap();
-        let options = StreamOptions {
-            part: DataPart::All,
-            epoch: 0,
-            start: StreamStart::default(),
-            bad_rows: 0,
-            cancel: std::sync::Arc::default(),
-        };
-        let stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
+        let splits = fixture::whole(&folder.path().join("new/folder/test.txt"));
+        let stream = fixture::stream(&fixture::criteo(), StreamOptions::new(DataPart::All), splits);
         let labels: Vec<f32> = stream.flat_map(|batch| batch.unwrap().labels).collect();
         assert_eq!(labels, truth.iter().map(|(label, _)| *label).collect::<Vec<_>>());
         assert_eq!(labels.len(), 20_000);

@@ -4,18 +4,17 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, WholeFiles, find_files,
-    fit_features, hash_value,
+    Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, WholeFiles, find_files, hash_value,
 };
 use zagros_job::{Job, Overrides, Standardise};
 
-use crate::options;
+use crate::{Dealt, read};
 
 const JOB: &str = r#"
 [data]
@@ -76,16 +75,6 @@ impl Bench {
     }
 }
 
-fn open(job: &Job, part: DataPart, cancel: &Arc<AtomicBool>) -> BatchStream {
-    let infos = find_files(job, &job.data.train).unwrap();
-    let options = StreamOptions { cancel: Arc::clone(cancel), ..options(part) };
-    BatchStream::open(job, options, Box::new(WholeFiles::new(&infos))).unwrap()
-}
-
-fn read(job: &Job, part: DataPart) -> Result<Vec<Batch>, IngestError> {
-    open(job, part, &Arc::default()).collect()
-}
-
 /// Ids of the `city` column and the ages, in order.
 fn columns(batches: &[Batch]) -> (Vec<u64>, Vec<f32>) {
     let cities = batches.iter().flat_map(|batch| batch.categorical[0].ids.clone()).collect();
@@ -107,18 +96,6 @@ fn files_with_their_columns_in_any_order_are_one_stream() {
 }
 
 #[test]
-fn a_fitted_column_has_mean_zero_and_deviation_one_over_the_training_part() {
-    let bench = Bench::new();
-    let mut job = bench.job();
-    let report = fit_features(&mut job, &Default::default(), &Arc::default()).unwrap();
-    let (_, values) = columns(&read(&job, DataPart::Train).unwrap());
-    assert_eq!(report.rows, values.len() as u64);
-    let mean = values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len() as f64;
-    let variance = values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / values.len() as f64;
-    assert!(mean.abs() < 1e-6 && (variance - 1.0).abs() < 1e-5, "mean {mean}, variance {variance}");
-}
-
-#[test]
 fn compressed_files_give_the_same_batches_and_count_their_own_bytes() {
     let bench = Bench::new();
     let plain = read(&bench.job(), DataPart::Train).unwrap();
@@ -129,28 +106,12 @@ fn compressed_files_give_the_same_batches_and_count_their_own_bytes() {
 }
 
 #[test]
-fn a_truncated_file_ends_the_stream_with_its_name() {
-    let bench = Bench::new();
-    let bytes = bench.compress("b.csv");
-    let whole = fs::read(bench.path("b.csv")).unwrap();
-    bench.write("b.csv", &whole[..bytes as usize - 20]);
-    let error = read(&bench.job(), DataPart::All).unwrap_err();
-    assert!(matches!(&error, IngestError::TruncatedFile { path, .. } if path.ends_with("b.csv")), "{error}");
-}
-
-#[test]
 fn a_gzip_file_is_not_read_from_its_middle() {
     let bench = Bench::new();
     bench.compress("a.csv");
-    struct Middle(Option<SplitTask>);
-    impl SplitSource for Middle {
-        fn next(&mut self) -> Result<Option<SplitTask>, String> {
-            Ok(self.0.take())
-        }
-    }
     let middle = SplitTask { id: 0, path: bench.path("a.csv"), start: 100, end: 200 };
-    let options = options(DataPart::All);
-    let mut stream = BatchStream::open(&bench.job(), options, Box::new(Middle(Some(middle)))).unwrap();
+    let (options, splits) = (StreamOptions::new(DataPart::All), Box::new(Dealt(vec![middle].into_iter())));
+    let mut stream = BatchStream::open(&bench.job(), options, splits).unwrap();
     let error = stream.next().unwrap().unwrap_err().to_string();
     assert!(error.contains("cannot be read from byte 100 on"), "{error}");
 }
@@ -158,8 +119,10 @@ fn a_gzip_file_is_not_read_from_its_middle() {
 #[test]
 fn a_cancelled_stream_does_not_look_finished() {
     let bench = Bench::new();
-    let cancel = Arc::default();
-    let mut stream = open(&bench.job(), DataPart::All, &cancel);
+    let (job, options) = (bench.job(), StreamOptions::new(DataPart::All));
+    let cancel = Arc::clone(&options.cancel);
+    let infos = find_files(&job, &job.data.train).unwrap();
+    let mut stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
     assert!(stream.next().unwrap().is_ok());
     cancel.store(true, Ordering::Relaxed);
     // Batches that were already assembled may still come.
@@ -174,8 +137,7 @@ fn a_file_that_vanishes_after_the_check_is_named() {
     let job = bench.job();
     let infos = find_files(&job, &job.data.train).unwrap();
     fs::remove_file(bench.path("b.csv")).unwrap();
-    let options = options(DataPart::All);
-    let stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&infos))).unwrap();
+    let stream = BatchStream::open_files(&job, DataPart::All, &infos).unwrap();
     let error = stream.map(|batch| batch.map(drop)).find_map(Result::err).unwrap().to_string();
     assert!(error.contains("b.csv: No such file"), "{error}");
 }

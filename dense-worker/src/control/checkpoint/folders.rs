@@ -108,7 +108,11 @@ mod tests {
 
     use super::*;
     use crate::control::save::FileRecord;
-    use crate::testing::job;
+    use crate::testing::small_job;
+
+    fn steps(folders: Vec<(u64, Folder)>) -> Vec<u64> {
+        folders.into_iter().map(|(step, _)| step).collect()
+    }
 
     #[test]
     fn only_folders_with_a_manifest_are_checkpoints_and_the_newest_is_last() {
@@ -124,8 +128,7 @@ mod tests {
                 fs::write(path.join(MANIFEST), "{}").unwrap();
             }
         }
-        let steps: Vec<u64> = complete(&disk).unwrap().into_iter().map(|(step, _)| step).collect();
-        assert_eq!(steps, [9, 10]);
+        assert_eq!(steps(complete(&disk).unwrap()), [9, 10]);
         assert!(folder_of(&disk, 10).has_file(MANIFEST).unwrap());
     }
 
@@ -138,8 +141,7 @@ mod tests {
             folder_of(&disk, step).make().unwrap().write(MANIFEST, b"{}").unwrap();
         }
         retain_newest(&disk, 1, 620).unwrap();
-        let left: Vec<u64> = all(&disk).unwrap().into_iter().map(|(step, _)| step).collect();
-        assert_eq!(left, [620]);
+        assert_eq!(steps(all(&disk).unwrap()), [620]);
     }
 
     #[test]
@@ -147,16 +149,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let disk = Folder::on_disk(folder.path());
         for step in [5, 100, 20] {
-            let checkpoint = folder_of(&disk, step).make().unwrap();
-            checkpoint.write(MANIFEST, b"{}").unwrap();
+            folder_of(&disk, step).make().unwrap().write(MANIFEST, b"{}").unwrap();
         }
         folder_of(&disk, 7).make().unwrap();
         fs::create_dir(folder.path().join("step-000000007")).unwrap();
-        let left = || all(&disk).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
         retain_newest(&disk, 2, 100).unwrap();
-        assert_eq!(left(), [20, 100]);
+        assert_eq!(steps(all(&disk).unwrap()), [20, 100]);
         delete_all(&disk).unwrap();
-        assert!(left().is_empty());
+        assert!(all(&disk).unwrap().is_empty());
         assert!(folder.path().join("step-000000007").is_dir());
     }
 
@@ -171,10 +171,8 @@ mod tests {
     #[test]
     fn files_that_a_younger_checkpoint_needs_stay_and_go_with_it() {
         let (disk, store) = (tempfile::tempdir().unwrap(), zagros_fakes::s3::FakeS3::start("models"));
-        let open = || {
-            Folder::open_in(&store.environment_variables(), "s3://models/run", std::time::Duration::from_secs(20))
-                .unwrap()
-        };
+        let limit = std::time::Duration::from_secs(20);
+        let open = || Folder::open_in(&store.environment_variables(), "s3://models/run", limit).unwrap();
         for root in [Folder::on_disk(disk.path()), open()] {
             let write = |step: u64, own: &str, row_files: &[&str]| {
                 let folder = folder_of(&root, step).make().unwrap();
@@ -189,7 +187,7 @@ mod tests {
             folder_of(&root, 25).make().unwrap().write("a.delta-2.zrows", b"rows").unwrap();
             let all_files = [a, "../resume-000000000020/a.delta-1.zrows", "../resume-000000000025/a.delta-2.zrows"];
             write(30, "a.delta-3.zrows", &[&all_files[..], &["a.delta-3.zrows"]].concat());
-            let steps = || all(&root).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
+            let steps = || steps(all(&root).unwrap());
             let whole = |step: u64| complete(&root).unwrap().iter().any(|(found, _)| *found == step);
             let has = |step: u64, file: &str| folder_of(&root, step).has_file(file).unwrap();
             for keep in [2, 1, 1] {
@@ -222,7 +220,7 @@ mod tests {
     #[test]
     fn checkpoints_are_in_the_run_or_below_the_folder_that_the_job_names() {
         let folder = tempfile::tempdir().unwrap();
-        let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = small_job();
         job.output.folder = folder.path().join("runs");
         let run = RunFolder::create(&job).unwrap();
         let own = CheckpointRoot::new(&job).unwrap();

@@ -2,7 +2,6 @@
 //!
 //! What fails here fails the checkpoint, never training: the last good one stays, and everyone hears of it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -14,7 +13,7 @@ use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Position, PositionRequest, SaveStage, WaitKind};
 
-use super::{CapturedCheckpoint, FORMAT, ResumeCursor, TrainingPosition, delete_all, folder_of};
+use super::{CapturedCheckpoint, ResumeCursor, TrainingPosition, delete_all, folder_of};
 use crate::control::data::control_error;
 use crate::control::save::{on_all, save_rows};
 use crate::control::trainer::Trainer;
@@ -123,8 +122,8 @@ impl Trainer {
             async move { saved.await.inspect(|_| drop(waiting)) }
         };
         let (servers, _) = on_all(&*self.run.client, capture).await?;
-        let pause = started.elapsed();
-        self.run.metrics.checkpoint_pause_seconds.observe(pause.as_secs_f64());
+        let pause_seconds = started.elapsed().as_secs_f64();
+        self.run.metrics.checkpoint_pause_seconds.observe(pause_seconds);
         let writing = CapturedCheckpoint {
             job: Arc::clone(&self.run.job),
             step,
@@ -146,12 +145,7 @@ impl Trainer {
                     complete.store(step, Ordering::Release);
                     membership.update_progress(|progress| progress.checkpoint_step = step);
                     let seconds = started.elapsed().as_secs_f64();
-                    observer.observe(&WorkerEvent::Checkpoint {
-                        step,
-                        rows,
-                        pause_seconds: pause.as_secs_f64(),
-                        seconds,
-                    });
+                    observer.observe(&WorkerEvent::Checkpoint { step, rows, pause_seconds, seconds });
                     Ok(())
                 }
                 Err(error) => {
@@ -178,19 +172,15 @@ impl Trainer {
     /// What this worker knows of training, without where the data is.
     pub(crate) fn training_position(&self, epoch: u32) -> TrainingPosition {
         TrainingPosition {
-            format: FORMAT,
             tracker: self.tracker.state(),
             epoch,
             files: self.checkpoints.files.clone(),
-            plan: Vec::new(),
-            done: Vec::new(),
             bad_rows: self.run.completer.bad_rows(),
             readers: Vec::new(),
-            contents: BTreeMap::new(),
-            measures: Vec::new(),
             evaluated: self.scoring.evaluated,
             of_epochs: self.scoring.of_epochs.clone(),
             choice: self.scoring.model.choice_state(),
+            ..TrainingPosition::starting_at(0)
         }
     }
 

@@ -239,13 +239,8 @@ pub(super) fn changed_split(job: &Job, splits: Vec<(SplitTask, u64)>) -> Result<
     tracing::info!(splits = splits.len(), bytes, "files were written since the checkpoint; comparing rows");
     let mut job = job.clone();
     (job.data.shuffle_rows, job.data.max_bad_rows) = (0, u64::MAX);
-    let options = StreamOptions {
-        part: DataPart::Train,
-        epoch: 0,
-        start: StreamStart::default(),
-        bad_rows: 0,
-        cancel: Arc::default(),
-    };
+    let (start, cancel) = (StreamStart::default(), Arc::default());
+    let options = StreamOptions { part: DataPart::Train, epoch: 0, start, bad_rows: 0, cancel };
     let tasks = SplitList(splits.iter().map(|(task, _)| task.clone()).collect());
     for batch in BatchStream::open(&job, options, Box::new(tasks))? {
         for end in batch?.completes {

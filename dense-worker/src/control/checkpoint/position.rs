@@ -214,10 +214,8 @@ mod tests {
         let second = Split { id: (2 << 32) | 1, file: 0, start: 10, end: 20 };
         assert_eq!((position.plan.len(), position.plan[1], position.done.as_slice()), (3, second, &[2 << 32][..]));
         assert_eq!(position.bad_rows, 4);
-        assert_eq!(
-            position.resume_cursors,
-            [control::ResumeCursor { reader: 1, splits: vec![second], drop: 3, windows: 2, skip: 1 }]
-        );
+        let cursor = control::ResumeCursor { reader: 1, splits: vec![second], drop: 3, windows: 2, skip: 1 };
+        assert_eq!(position.resume_cursors, [cursor]);
         let empty = TrainingPosition { plan: Vec::new(), done: Vec::new(), ..training() };
         let placed = empty.placed_at(&position);
         assert_eq!((placed.plan, placed.done), (training().plan, vec![0]));
@@ -229,10 +227,8 @@ mod tests {
         let file = |bytes| print(bytes, Some(5));
         assert_eq!(training().other_files(&[file(30)]), None);
         assert_eq!(training().other_files(&[]).unwrap(), "1 training files then, 0 now");
-        assert_eq!(
-            training().other_files(&[print(30, Some(6))]).unwrap(),
-            "a had other content then than moved/a has now, of the same 30 bytes"
-        );
+        let other = "a had other content then than moved/a has now, of the same 30 bytes";
+        assert_eq!(training().other_files(&[print(30, Some(6))]).unwrap(), other);
         // A checkpoint of a release that kept sizes alone.
         assert_eq!(training().other_files(&[print(30, None)]), None);
         assert_eq!(training().other_files(&[file(31)]).unwrap(), "a had 30 bytes then, moved/a has 31 now");

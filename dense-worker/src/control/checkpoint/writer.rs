@@ -117,16 +117,9 @@ impl CapturedCheckpoint {
         let saved = servers.into_iter().map(|server| save_rows(server, &folder, SaveStage::Files));
         let saved = try_join_all(saved).await?;
         let own = vec![(DENSE, weights), (OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
-        let outcome = TrainingOutcome::Interrupted;
-        let trained = TrainedModel {
-            job: &job,
-            outcome,
-            steps: step,
-            samples,
-            evaluation: None,
-            validation: None,
-            calibrators: None,
-        };
+        let (job, steps, outcome) = (&*job, step, TrainingOutcome::Interrupted);
+        let (evaluation, validation, calibrators) = (None, None, None);
+        let trained = TrainedModel { job, outcome, steps, samples, evaluation, validation, calibrators };
         let manifest = write_files(&folder, trained, WrittenModel { own, saved }).await?;
         let retained = run_blocking("checkpoints", move || retain_newest(&checkpoints, keep, step)).await;
         if let Err(error) = retained.and_then(|retained| retained) {
@@ -141,11 +134,10 @@ impl CapturedCheckpoint {
 mod tests {
     use super::super::folders::folder_of;
     use super::*;
-    use crate::testing::job;
-    use zagros_job::Model;
+    use crate::testing::small_job;
 
     fn writer(every_steps: Option<u64>, keep: usize) -> CheckpointWriter {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = small_job();
         (job.checkpoint.every_steps, job.checkpoint.keep) = (every_steps, keep);
         CheckpointWriter::new(&job, Some(Folder::on_disk("checkpoints")), Vec::new())
     }

@@ -84,20 +84,16 @@ impl Trainer {
         StepFacts { checkpoint_by_time, newest_group: membership.group_generation(), leaves: membership.may_leave() }
     }
 
-    /// Splits without a training row are nothing to stop for, once some had rows.
+    /// Splits without a training row are nothing to stop for where rows may have been read before, or by another worker.
     fn rows_or_end(
         &mut self,
         fetched: Option<Result<FetchedBatch, WorkerError>>,
     ) -> Result<Option<FetchedBatch>, WorkerError> {
+        let may_be_dry = self.tracker.steps > 0 || self.run.job.cluster.has_groups() || self.run.joins_late();
         match fetched.transpose() {
-            Err(WorkerError::Ingest(IngestError::NoRows { .. })) if self.may_be_without_rows() => Ok(None),
+            Err(WorkerError::Ingest(IngestError::NoRows { .. })) if may_be_dry => Ok(None),
             fetched => fetched,
         }
-    }
-
-    /// Whether the rows may have been read before, or by another worker.
-    fn may_be_without_rows(&self) -> bool {
-        self.tracker.steps > 0 || self.run.job.cluster.has_groups() || self.run.joins_late()
     }
 
     pub(crate) fn skip_batch(&mut self, epoch: u32, seq: u64, mut batch: Batch) {

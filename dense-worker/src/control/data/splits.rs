@@ -187,32 +187,43 @@ impl SplitSource for LeasedSplits {
 }
 
 #[cfg(test)]
+impl SplitClient {
+    pub(crate) fn of_test(control: Arc<zagros_fakes::FakeControlPlane>) -> Self {
+        Self {
+            control,
+            member: 7,
+            incarnation: 1,
+            files: Arc::new(vec!["a".into(), "b".into()]),
+            timeout: Duration::from_secs(5),
+            stop: StopSignal::from_shutdown(zagros_plumbing::Shutdown::new()),
+            waits: Waits::default(),
+            asked: Arc::default(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use zagros_fakes::FakeControlPlane;
-    use zagros_plumbing::Shutdown;
     use zagros_protocol::control::{AssignResponse, Wait};
 
     use super::*;
+    use crate::testing::assert_refused;
 
     fn splits(work: impl IntoIterator<Item = Result<Work, Refusal>>) -> SplitClient {
         let control = FakeControlPlane::default();
         let answers = work.into_iter().map(|work| work.map(|work| AssignResponse { work: Some(work) }));
         let epoch_done = AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) };
         control.assign.respond_in_order(answers.chain([Ok(epoch_done)]));
-        SplitClient {
-            control: Arc::new(control),
-            member: 7,
-            incarnation: 1,
-            files: Arc::new(vec!["a".into(), "b".into()]),
-            timeout: Duration::from_secs(5),
-            stop: StopSignal::from_shutdown(Shutdown::new()),
-            waits: Waits::default(),
-            asked: Arc::default(),
-        }
+        SplitClient::of_test(Arc::new(control))
     }
 
     fn split(id: u64, file: u32) -> Result<Work, Refusal> {
         Ok(Work::Split(Split { id, file, start: 0, end: 9 }))
+    }
+
+    fn away() -> Result<Work, Refusal> {
+        Err(Refusal::new(RefusalKind::Unavailable, "connection refused"))
     }
 
     fn task(id: u64, path: &str) -> SplitTask {
@@ -244,7 +255,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_coordinator_that_comes_back_is_asked_again() {
-        let away = || Err(Refusal::new(RefusalKind::Unavailable, "connection refused"));
         let splits = splits([away(), away(), Ok(Work::EpochDone(EpochDone::default()))]);
         assert_eq!(splits.ask_for_splits(0, SplitNeed::ForAStream).await.unwrap(), AssignedSplits::EpochDone);
     }
@@ -271,24 +281,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_stays_away_is_named_with_the_time_waited() {
-        let away = std::iter::repeat_with(|| Err(Refusal::new(RefusalKind::Unavailable, "connection refused")));
-        let error = splits(away.take(1000)).ask_for_splits(0, SplitNeed::ForAStream).await.unwrap_err().to_string();
-        assert!(
-            error.contains("coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"),
-            "{error}"
+        let away = std::iter::repeat_with(away);
+        assert_refused(
+            splits(away.take(1000)).ask_for_splits(0, SplitNeed::ForAStream).await,
+            &["coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"],
         );
     }
 
     #[tokio::test]
     async fn answers_that_make_no_sense_are_errors() {
-        assert!(matches!(
-            splits([split(4, 2)]).ask_for_splits(0, SplitNeed::ForAStream).await,
-            Err(WorkerError::Control { .. })
-        ));
+        let ask = async |answer| splits([answer]).ask_for_splits(0, SplitNeed::ForAStream).await;
+        assert!(matches!(ask(split(4, 2)).await, Err(WorkerError::Control { .. })));
         let fenced = Err(Refusal::new(RefusalKind::Fenced, "replaced"));
-        assert!(matches!(
-            splits([fenced]).ask_for_splits(0, SplitNeed::ForAStream).await,
-            Err(WorkerError::Fenced { .. })
-        ));
+        assert!(matches!(ask(fenced).await, Err(WorkerError::Fenced { .. })));
     }
 }

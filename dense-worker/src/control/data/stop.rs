@@ -139,10 +139,14 @@ mod tests {
     use super::*;
     use crate::error::ExitClass;
 
+    fn watched(view: MemberView) -> (watch::Sender<MemberView>, StopSignal) {
+        let (tell, view) = watch::channel(view);
+        (tell, StopSignal::new(Shutdown::new(), view))
+    }
+
     #[tokio::test]
     async fn silence_is_no_reason_to_stop_but_an_order_is() {
-        let (tell, view) = watch::channel(MemberView { lost: Some("silent".to_owned()), ..MemberView::default() });
-        let mut stop = StopSignal::new(Shutdown::new(), view);
+        let (tell, mut stop) = watched(MemberView { lost: Some("silent".to_owned()), ..MemberView::default() });
         assert!(stop.wait_for_request().now_or_never().is_none());
         tell.send_modify(|view| view.stop = Some("run failed".to_owned()));
         assert!(matches!(stop.wait_for_request().await, WorkerError::Stopped { reason } if reason == "run failed"));
@@ -154,8 +158,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_drain_asks_to_finish_tidily_and_is_not_the_end() {
-        let (tell, view) = watch::channel(MemberView::default());
-        let mut stop = StopSignal::new(Shutdown::new(), view);
+        let (tell, mut stop) = watched(MemberView::default());
         assert!(!stop.is_requested());
         tell.send_modify(|view| view.draining = Some("embedding server 0 was asked to end".to_owned()));
         assert!(stop.is_requested() && stop.run_ended().now_or_never().is_none());
@@ -169,16 +172,14 @@ mod tests {
     /// The other workers of its group stop with this one, often before its own heartbeat is answered.
     #[tokio::test(start_paused = true)]
     async fn the_reason_of_a_drain_may_come_after_the_others_stopped() {
-        let (tell, view) = watch::channel(MemberView::default());
-        let stop = StopSignal::new(Shutdown::new(), view);
+        let (tell, stop) = watched(MemberView::default());
         let later = async {
             tokio::time::sleep(WORD_OF_DRAIN / 2).await;
             tell.send_modify(|view| view.draining = Some("embedding server 1 was asked to end".to_owned()));
         };
         let (reason, ()) = tokio::join!(stop.drained_because(), later);
         assert_eq!(reason.as_deref(), Some("embedding server 1 was asked to end"));
-        let (_silent, view) = watch::channel(MemberView::default());
-        assert_eq!(StopSignal::new(Shutdown::new(), view).drained_because().await, None);
+        assert_eq!(watched(MemberView::default()).1.drained_because().await, None);
     }
 
     #[tokio::test]

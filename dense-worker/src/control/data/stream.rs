@@ -114,14 +114,8 @@ impl StreamPosition {
         shuffle_rows: usize,
         dealt: watch::Receiver<Vec<SplitTask>>,
     ) -> Self {
-        Self {
-            order,
-            cursor: Some(StreamCursor::new(start, shuffle_rows)),
-            dealt: Some(dealt),
-            bad_rows: HashMap::new(),
-            contents: HashMap::new(),
-            over: false,
-        }
+        let cursor = Some(StreamCursor::new(start, shuffle_rows));
+        Self { order, cursor, dealt: Some(dealt), ..Self::default() }
     }
 
     /// The next batch is trained on, or skipped for good; answers the splits whose last row it has.
@@ -200,14 +194,9 @@ mod tests {
         let (deal, dealt) = watch::channel(vec![task(1)]);
         let mut stream = StreamPosition::new(3, StreamStart::default(), 0, dealt);
         deal.send_modify(|dealt| dealt.push(task(2)));
-        let batch = |size, ends: &[(u64, u64)]| Batch {
-            size,
-            completes: ends
-                .iter()
-                .map(|(split, rows)| SplitEnd { split: *split, rows: *rows, bad_rows: 0, content: 7 })
-                .collect(),
-            ..Batch::default()
-        };
+        let end = |(split, rows): &(u64, u64)| SplitEnd { split: *split, rows: *rows, bad_rows: 0, content: 7 };
+        let batch =
+            |size, ends: &[(u64, u64)]| Batch { size, completes: ends.iter().map(end).collect(), ..Batch::default() };
         assert_eq!(stream.advance(&mut batch(4, &[(1, 3)])), [1]);
         let late = stream.wait_until_closed(Duration::from_secs(1)).await.unwrap_err();
         assert!(late.to_string().contains("did not end within 1s"), "{late}");
@@ -216,16 +205,12 @@ mod tests {
         stream.wait_until_closed(Duration::from_secs(1)).await.unwrap();
         let start = StreamStart { drop: 1, ..StreamStart::default() };
         assert_eq!(stream.stream_to_resume(), Some(AssignedStream { order: 3, tasks: vec![task(2), task(3)], start }));
-        assert_eq!(
-            (stream.stream_remainder().map(|rest| rest.splits), stream.dealt_splits()),
-            (Some(vec![2, 3]), vec![1, 2, 3])
-        );
+        assert_eq!(stream.stream_remainder().map(|rest| rest.splits), Some(vec![2, 3]));
+        assert_eq!(stream.dealt_splits(), [1, 2, 3]);
         stream.mark_ended();
         // A worker that leaves in the next epoch does not report them once more.
-        assert_eq!(
-            (stream.stream_remainder(), stream.stream_to_resume(), stream.dealt_splits()),
-            (None, None, Vec::new())
-        );
+        assert_eq!((stream.stream_remainder(), stream.stream_to_resume()), (None, None));
+        assert!(stream.dealt_splits().is_empty());
         assert_eq!(StreamPosition::default().stream_to_resume(), None);
     }
 }

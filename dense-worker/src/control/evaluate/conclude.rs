@@ -203,12 +203,8 @@ fn best_before(metric: EvalMetric, evaluated: &[EvaluatedState], kept: Option<&(
         None => evaluated.iter().filter_map(measured).reduce(|a, b| if b.1.merit > a.1.merit { b } else { a }),
     };
     let (step, best) = best?;
-    let what = format!(
-        "the best state before had a validation {} of {:.4} at step {}",
-        name_of(metric),
-        best.value,
-        group_thousands(step)
-    );
+    let (name, value, step) = (name_of(metric), best.value, group_thousands(step));
+    let what = format!("the best state before had a validation {name} of {value:.4} at step {step}");
     Some(match kept {
         Some((_, folder)) => format!(
             "{what} and is in {folder}: `zagros eval {folder}` scores it, and `zagros train JOB --fresh --from {folder}` goes on from it \
@@ -241,10 +237,10 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use zagros_job::{Model, Target};
+    use zagros_job::Target;
 
     use super::*;
-    use crate::testing::{batch, job};
+    use crate::testing::{batch, small_job};
 
     fn states(aucs: &[(u64, Option<f64>)]) -> Vec<EvaluatedState> {
         let state = |(step, auc): &(u64, Option<f64>)| EvaluatedState {
@@ -260,10 +256,8 @@ mod tests {
         let evaluated = states(&[(100, Some(0.7)), (1200, Some(0.81234)), (1300, Some(0.5))]);
         let kept = (1200, "runs/ads/checkpoints/step-000001200".to_owned());
         let best = best_before(EvalMetric::Auc, &evaluated, Some(&kept)).unwrap();
-        assert!(
-            best.contains("a validation AUC of 0.8123 at step 1,200 and is in runs/ads/checkpoints/step-000001200"),
-            "{best}"
-        );
+        let place = "a validation AUC of 0.8123 at step 1,200 and is in runs/ads/checkpoints/step-000001200";
+        assert!(best.contains(place), "{best}");
         assert!(best.contains("`zagros eval runs/ads") && best.contains("--from runs/ads"), "{best}");
         let lost = best_before(EvalMetric::Auc, &evaluated, None).unwrap();
         assert!(lost.contains("0.8123 at step 1,200, and was not kept: train.early_stop"), "{lost}");
@@ -276,7 +270,7 @@ mod tests {
     }
 
     fn scores(samples: &[(bool, f32)]) -> (Vec<Target>, PartScores) {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = small_job();
         job.eval.calibration = Some(CalibrationKind::Isotonic);
         let mut scores = PartScores::new(&Arc::new(job.clone()));
         let mut batch = batch(samples.len(), &[&[]]);

@@ -225,12 +225,8 @@ mod tests {
     fn explained(early_stop: EarlyStop, evaluations: &[Evaluation]) -> String {
         let mut search = SearchState::default();
         for (number, evaluation) in number_from(1, evaluations) {
-            search.note_evaluation(
-                early_stop_rule(early_stop),
-                100 * number,
-                measured_state(early_stop.metric, evaluation),
-                PatienceUse::Spent,
-            );
+            let measured = measured_state(early_stop.metric, evaluation);
+            search.note_evaluation(early_stop_rule(early_stop), 100 * number, measured, PatienceUse::Spent);
         }
         explain_end(early_stop, &search, StateUse::Saved)
     }
@@ -242,19 +238,15 @@ mod tests {
         let expected = "stopped: validation AUC has not risen for 2 evaluations; the best was 0.8000 at step 200, which is \
                         what is saved";
         assert_eq!(explained(stop(EvalMetric::Auc, 2, 0.0), &aucs), expected);
-        assert_eq!(
-            explained(stop(EvalMetric::Auc, 3, 0.0), &aucs),
-            "the best validation AUC was 0.8000 at step 200, which is what is saved"
-        );
+        let expected = "the best validation AUC was 0.8000 at step 200, which is what is saved";
+        assert_eq!(explained(stop(EvalMetric::Auc, 3, 0.0), &aucs), expected);
         let slow = [0.9, 0.90005, 0.90009].map(|value| auc(Some(value)));
         let message = explained(stop(EvalMetric::Auc, 2, 1e-4), &slow);
         assert!(message.contains("has not risen by 0.0001 for 2 evaluations; the best was 0.9001 at step 300"));
         let losses = [0.5, 0.4, 0.45].map(|value| Evaluation { logloss: Some(value), ..Evaluation::default() });
         let message = explained(stop(EvalMetric::Logloss, 1, 0.0), &losses);
-        assert!(
-            message.contains("logloss has not fallen for 1 evaluation; the best was 0.4000 at step 200"),
-            "{message}"
-        );
+        let expected = "logloss has not fallen for 1 evaluation; the best was 0.4000 at step 200";
+        assert!(message.contains(expected), "{message}");
         let lost = explain_end(stop(EvalMetric::Auc, 1, 0.0), &SearchState::default(), StateUse::Lost);
         assert!(lost.contains("was never defined; the last state is the model"), "{lost}");
     }

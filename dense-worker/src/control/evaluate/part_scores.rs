@@ -234,20 +234,13 @@ pub struct PartMeasures {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::Model;
 
     use super::*;
-    use crate::testing::{batch, job};
+    use crate::testing::{batch, class_target, ffnn, job, number_target, small_job};
 
     fn job_of_three() -> Arc<Job> {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        let classes = TargetKind::Classes { classes: ["a", "b"].map(String::from).to_vec() };
-        let number = TargetKind::Regression { loss: RegressionLoss::Mse };
-        job.features.targets = vec![
-            Target::from("click"),
-            Target { kind: classes, ..Target::from("level") },
-            Target { kind: number, ..Target::from("price") },
-        ];
+        let mut job = small_job();
+        job.features.targets = vec![Target::from("click"), class_target("level"), number_target("price")];
         Arc::new(job)
     }
 
@@ -312,7 +305,7 @@ mod tests {
 
     #[test]
     fn blocks_are_bounded_by_rows_and_by_memory() {
-        let rows = |dims: &[usize]| block_rows(&job(1, dims, Model::Ffnn { hidden: vec![], dropout: 0.0 }));
+        let rows = |dims: &[usize]| block_rows(&job(1, dims, ffnn(&[])));
         assert_eq!(rows(&[2]), 65_536);
         assert_eq!(rows(&[1023]), 16_384);
         assert_eq!(rows(&[1 << 20]), 1024);

@@ -66,12 +66,8 @@ impl EvaluateCommand {
             None => find_test(Arc::clone(&job)).await?,
         };
         let held_out = held_out.ok_or(IngestError::NoFiles { key: "test" })?;
-        let scoring = ScoringParts {
-            control: self.control,
-            connect: self.connect,
-            observer: self.observer,
-            shutdown: self.shutdown,
-        };
+        let (control, connect, observer, shutdown) = (self.control, self.connect, self.observer, self.shutdown);
+        let scoring = ScoringParts { control, connect, observer, shutdown };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
         let calibrators = saved.read_calibrators(&scorer.job.features.targets).await?;
         let step = saved.manifest.steps;

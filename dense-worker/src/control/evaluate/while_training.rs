@@ -100,17 +100,11 @@ impl Trainer {
     /// The coordinator only shows it: a silent coordinator stops nothing.
     async fn report_evaluation(&self, step: u64, epoch: u32, part: HeldOutPart, evaluation: Evaluation) {
         let part = match part {
-            HeldOutPart::Validation => control::HeldOutPart::Validation,
-            HeldOutPart::Test => control::HeldOutPart::Test,
+            HeldOutPart::Validation => control::HeldOutPart::Validation.into(),
+            HeldOutPart::Test => control::HeldOutPart::Test.into(),
         };
-        let measures = control::Evaluation {
-            step,
-            epoch,
-            samples: evaluation.samples,
-            auc: evaluation.auc.unwrap_or(f64::NAN),
-            logloss: evaluation.logloss.unwrap_or(f64::NAN),
-            part: part.into(),
-        };
+        let [auc, logloss] = [evaluation.auc, evaluation.logloss].map(|measure| measure.unwrap_or(f64::NAN));
+        let measures = control::Evaluation { step, epoch, samples: evaluation.samples, auc, logloss, part };
         let (control, timeout) = (Arc::clone(&self.run.splits.control), self.run.job.cluster.timeout);
         let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
         let request = ReportEvaluationRequest { member, incarnation, evaluation: Some(measures) };

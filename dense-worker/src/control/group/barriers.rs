@@ -98,11 +98,6 @@ impl GroupBallots {
         }
     }
 
-    pub(crate) async fn wait_for_save(&mut self) -> Result<(), WorkerError> {
-        // Where one of them was asked to stop meanwhile, it is the end as well.
-        self.vote_for(BarrierReason::Saved).await.map(|_| ())
-    }
-
     pub(crate) async fn vote_for(&mut self, reason: BarrierReason) -> Result<BarrierResult, WorkerError> {
         self.vote(BarrierVote { reason: reason.into(), ..BarrierVote::default() }).await
     }
@@ -188,29 +183,17 @@ mod tests {
     use tokio::time::Instant;
     use zagros_coordinator_client::AnnouncedBarrier;
     use zagros_fakes::FakeControlPlane;
-    use zagros_plumbing::Shutdown;
     use zagros_protocol::RefusalKind;
     use zagros_protocol::control::BarrierWait;
     use zagros_worker_core::BarrierLog;
 
     use super::*;
-    use crate::control::data::StopSignal;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
     fn ballots() -> (GroupBallots, Arc<FakeControlPlane>) {
         let control = Arc::new(FakeControlPlane::default());
-        let splits = SplitClient {
-            control: control.clone(),
-            member: 7,
-            incarnation: 2,
-            files: Arc::default(),
-            timeout: TIMEOUT,
-            stop: StopSignal::from_shutdown(Shutdown::new()),
-            waits: Waits::default(),
-            asked: Arc::default(),
-        };
-        let mut ballots = GroupBallots::new(&splits);
+        let mut ballots = GroupBallots::new(&SplitClient::of_test(control.clone()));
         ballots.enter_group(3);
         (ballots, control)
     }
@@ -225,6 +208,16 @@ mod tests {
 
     fn decided(decision: BarrierDecision) -> Result<BarrierResponse, Refusal> {
         answer(State::Result(BarrierResult { decision: decision.into(), votes: Vec::new() }))
+    }
+
+    fn failed(worker: u32, reason: &str) -> Result<BarrierResponse, Refusal> {
+        answer(State::Failure(BarrierFailure { workers: vec![worker], reason: reason.to_owned() }))
+    }
+
+    /// Work that takes so long.
+    async fn work(time: Duration) -> Result<u32, WorkerError> {
+        sleep(time).await;
+        Ok(5)
     }
 
     fn away() -> Result<BarrierResponse, Refusal> {
@@ -251,8 +244,7 @@ mod tests {
         let (mut ballots, control) = ballots();
         control.barrier.respond_in_order([decided(BarrierDecision::Stop)]);
         assert!(matches!(ballots.wait_for_all().await, Err(WorkerError::Interrupted)));
-        let failure = BarrierFailure { workers: vec![1], reason: "it did not come".to_owned() };
-        control.barrier.respond_in_order([wait(), answer(State::Failure(failure))]);
+        control.barrier.respond_in_order([wait(), failed(1, "it did not come")]);
         let error = ballots.wait_for_all().await.unwrap_err();
         assert!(error.to_string().starts_with("dense worker 1 gone or late: it did not come; see"), "{error}");
     }
@@ -280,16 +272,11 @@ mod tests {
     async fn a_worker_on_its_way_says_so_and_ends_with_a_barrier_that_fails() {
         let (ballots, control) = ballots();
         control.barrier.respond_in_order([wait(), away(), wait()]);
-        let work = async {
-            sleep(ON_THE_WAY * 7 / 2).await;
-            Ok(5)
-        };
-        assert_eq!(ballots.on_the_way(work).await.unwrap(), 5);
+        assert_eq!(ballots.on_the_way(work(ON_THE_WAY * 7 / 2)).await.unwrap(), 5);
         let requests = control.barrier.requests();
         assert_eq!(requests.len(), 3);
         assert!(requests.iter().all(|request| request.ballot == 1 && request.vote.is_none()));
-        let failure = BarrierFailure { workers: vec![2], reason: "it is gone".to_owned() };
-        control.barrier.respond_in_order([answer(State::Failure(failure))]);
+        control.barrier.respond_in_order([failed(2, "it is gone")]);
         let ended = ballots.on_the_way(std::future::pending::<Result<(), _>>()).await;
         assert!(matches!(ended, Err(WorkerError::BarrierMissed { workers, .. }) if workers == [2]));
     }
@@ -300,12 +287,8 @@ mod tests {
         let (ballots, control) = ballots();
         control.hang(1);
         control.barrier.respond(BarrierResponse { state: Some(State::Wait(BarrierWait::default())) });
-        let work = async {
-            sleep(TIMEOUT).await;
-            Ok(())
-        };
         let started = tokio::time::Instant::now();
-        ballots.on_the_way(work).await.unwrap();
+        ballots.on_the_way(work(TIMEOUT)).await.unwrap();
         assert_eq!(started.elapsed(), TIMEOUT);
         assert!(control.barrier.accepted().len() > 1, "one report took the whole timeout");
     }
@@ -315,11 +298,7 @@ mod tests {
         let (mut ballots, control) = ballots();
         ballots.enter_group(0);
         ballots.wait_for_all().await.unwrap();
-        let work = async {
-            sleep(ON_THE_WAY * 3).await;
-            Ok(())
-        };
-        ballots.on_the_way(work).await.unwrap();
+        ballots.on_the_way(work(ON_THE_WAY * 3)).await.unwrap();
         assert_eq!(control.barrier.requests(), []);
     }
 

@@ -38,8 +38,7 @@ impl Trainer {
         fetched: Option<FetchedBatch>,
         ahead: Option<VoteRule>,
     ) -> Result<Option<StepAgreement>, WorkerError> {
-        let none = AgreedTurns::without_batches();
-        let agreed = self.group.agreed.take().unwrap_or(none);
+        let agreed = self.group.agreed.take().unwrap_or_default();
         match fetched {
             Some(fetched) => self.step_with(epoch, rank, fetched, &agreed, ahead).await?,
             None => self.step_without(epoch, rank, &agreed).await?,

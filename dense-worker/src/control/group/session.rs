@@ -53,14 +53,9 @@ pub(crate) struct GroupRank {
 impl GroupRank {
     /// As the coordinator has put it.
     pub(crate) fn new(job: &Job, group: &GroupResponse) -> Self {
-        let mode = job.train.mode;
-        Self {
-            rank: group.rank,
-            generation: group.generation,
-            world: group.world,
-            in_turns: mode == Mode::Sync,
-            asynchronous: mode == Mode::Async,
-        }
+        let GroupResponse { rank, generation, world, .. } = *group;
+        let (in_turns, asynchronous) = (job.train.mode == Mode::Sync, job.train.mode == Mode::Async);
+        Self { rank, generation, world, in_turns, asynchronous }
     }
 }
 
@@ -95,18 +90,5 @@ impl GroupSession {
 
     pub(crate) fn generation(&self) -> u64 {
         self.rank.map_or(0, |rank| rank.generation)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_worker_leads() {
-        let group = |rank| GroupRank { rank, generation: 1, world: 3, in_turns: false, asynchronous: false };
-        let session = |rank| GroupSession { rank, ..GroupSession::default() };
-        assert_eq!([0, 1, 2].map(|rank| session(Some(group(rank))).leads()), [true, false, false]);
-        assert!(session(None).leads(), "it is alone");
     }
 }

@@ -126,7 +126,10 @@ impl Trainer {
         same_epoch: bool,
     ) -> Result<Event, WorkerError> {
         let leads = self.group.row_order() as usize == source;
-        let mine = leads.then(|| serde_json::to_vec(&self.shared_state(epoch)).unwrap_or_default());
+        let mine = leads.then(|| {
+            let counted = self.group.counted.clone();
+            serde_json::to_vec(&SharedState { training: self.training_position(epoch), counted }).unwrap_or_default()
+        });
         let shared = self.run.dense.call(move |dense| dense.follow_rank(source, mine.unwrap_or_default())).await??;
         let SharedState { training, counted } = serde_json::from_slice(&shared)
             .map_err(|error| inconsistent_batch(0, format!("what dense worker {source} sent of training ({error})")))?;
@@ -141,10 +144,6 @@ impl Trainer {
         let workers = self.group.indices.clone();
         self.run.observer.observe(&WorkerEvent::Regrouped { step, generation, source: workers[source], workers });
         Ok(Event::Ready(self.loop_counts(epoch)))
-    }
-
-    fn shared_state(&self, epoch: u32) -> SharedState {
-        SharedState { training: self.training_position(epoch), counted: self.group.counted.clone() }
     }
 
     fn adopt(&mut self, mut training: TrainingPosition, same_epoch: bool) {

@@ -325,22 +325,20 @@ impl ChangedMeanings {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{ColumnReading, IdSource, Model, ValueBuckets};
+    use zagros_job::{ColumnReading, IdSource, ValueBuckets};
 
     use super::*;
-    use crate::testing::job;
+    use crate::testing::{ffnn, job, small_job};
 
     #[test]
     fn outputs_are_compared_by_what_they_are_for() {
         let outputs_of = |targets: &[Target]| {
-            let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+            let mut job = small_job();
             job.features.targets = targets.to_vec();
             predicted(&job)
         };
-        assert_eq!(
-            outputs_of(&[Target::from("clicked")]),
-            outputs_of(&[Target { weight: 2.0, ..Target::from("click") }])
-        );
+        let weighted = Target { weight: 2.0, ..Target::from("click") };
+        assert_eq!(outputs_of(&[Target::from("clicked")]), outputs_of(&[weighted]));
         let count = TargetKind::Regression { loss: RegressionLoss::Poisson };
         assert_eq!(outputs_of(&[Target { kind: count.clone(), ..Target::from("n") }]), ["a count"]);
         let both = [Target::from("click"), Target { kind: count, ..Target::from("n") }];
@@ -349,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_feature_of_the_same_name_with_other_values_begins_anew_unless_it_is_to_stay() {
-        let model = job(1, &[2, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let model = job(1, &[2, 2], ffnn(&[]));
         let same = ChangedMeanings::compare(&model, &model);
         assert_eq!((same.lines(), same.keep_numbers(), same.tables_anew().len()), (vec![], true, 0));
         let mut changed = model.clone();
@@ -363,14 +361,9 @@ mod tests {
         let lines = anew.lines();
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[0].contains("the layers that read numbers begin anew"), "{}", lines[0]);
-        assert!(
-            lines[1].ends_with(
-                "begins empty: feature `C1` makes its ids otherwise than in the model \
-            (train.start_changed = \"keep\" keeps the rows)"
-            ),
-            "{}",
-            lines[1]
-        );
+        let empty = "begins empty: feature `C1` makes its ids otherwise than in the model (train.start_changed = \"keep\" \
+                     keeps the rows)";
+        assert!(lines[1].ends_with(empty), "{}", lines[1]);
         changed.train.start_changed = StartChanged::Keep;
         let kept = ChangedMeanings::compare(&changed, &model);
         assert!(kept.keep_numbers() && kept.tables_anew().is_empty());

@@ -9,7 +9,7 @@ use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::{ClientError, Shard};
 use zagros_fakes::{FakeControlPlane, FakeShard};
 use zagros_ingest::Batch;
-use zagros_job::{Model, NonFinitePolicy};
+use zagros_job::NonFinitePolicy;
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
 
@@ -20,7 +20,7 @@ use crate::event::{Observer, StepReport, WorkerEvent};
 use crate::model::ModelError;
 use crate::report::RunFolder;
 use crate::summary::{RunSummary, TrainingOutcome};
-use crate::testing::{WorkerShard, batch, job};
+use crate::testing::{WorkerShard, batch, ffnn, job};
 
 /// Long enough for a busy machine; every test here ends far earlier.
 const LATE: Duration = Duration::from_secs(60);
@@ -66,7 +66,7 @@ impl WorkerSetting {
     }
 
     fn worker(&self, staleness: usize) -> Worker {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+        let mut job = job(1, &[2], ffnn(&[3]));
         job.train.staleness = staleness;
         let shard: Arc<dyn Shard> = self.shard.clone();
         Worker {
@@ -354,23 +354,4 @@ fn a_wait_that_was_interrupted_is_no_failure_of_the_run() {
     assert_eq!(outcome(&Err(WorkerError::Interrupted)), control::Outcome::Interrupted);
     let failed = WorkerError::Stopped { reason: "worker 1 failed".to_owned() };
     assert_eq!(outcome(&Err(failed)), control::Outcome::Failed);
-}
-
-#[tokio::test]
-async fn the_run_folder_holds_job_measures_summary_and_model() {
-    let parent = tempfile::tempdir().unwrap();
-    let setting = WorkerSetting::new(FakeShard::default());
-    let mut worker = setting.worker(1);
-    let folder = save_below(&mut worker, parent.path());
-    run(worker, 3).await.unwrap();
-    let lines = std::fs::read_to_string(folder.metrics_file()).unwrap();
-    assert_eq!(lines.lines().count(), 3);
-    let summary = read_summary(&folder);
-    assert_eq!((&summary["steps"], &summary["outcome"]), (&3.into(), &"finished".into()));
-    assert_eq!(summary["model"], "model");
-    assert!(
-        folder.model_folder().join("manifest.json").is_file()
-            && folder.model_folder().join("dense.safetensors").is_file()
-    );
-    assert!(folder.job_file().is_file() && folder.tensorboard_folder().is_dir());
 }

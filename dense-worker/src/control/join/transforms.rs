@@ -42,13 +42,9 @@ impl Worker {
             return Ok(());
         }
         let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
-        let caller = TransformsCaller {
-            control: Arc::clone(&self.control),
-            member: membership.member_id(),
-            incarnation: membership.incarnation(),
-            timeout: self.job.cluster.timeout,
-            stop,
-        };
+        let (control, timeout) = (Arc::clone(&self.control), self.job.cluster.timeout);
+        let (member, incarnation) = (membership.member_id(), membership.incarnation());
+        let caller = TransformsCaller { control, member, incarnation, timeout, stop };
         let others = self.index > 0;
         let kind = if others { WaitKind::Workers } else { WaitKind::Work };
         let _waiting = self.waits.begin_wait(Waiting::new(LOOP, kind, "the statistics of the features"));
@@ -211,14 +207,8 @@ fn measured(statistic: FeatureStatistic, message: &Transform) -> Option<Measured
         // First the numbers of rare categories, then those of each id.
         FeatureStatistic::Encoding(_) => {
             let (rare, values) = values.split_at(values.len() / (ids.len() + 1));
-            let (mean, deviation, ids) = (*mean, *deviation, ids.clone());
-            Some(MeasuredValue::Encoding(EncodingTable {
-                mean,
-                deviation,
-                rare: rare.to_vec(),
-                ids,
-                values: values.to_vec(),
-            }))
+            let (mean, deviation, rare, ids, values) = (*mean, *deviation, rare.to_vec(), ids.clone(), values.to_vec());
+            Some(MeasuredValue::Encoding(EncodingTable { mean, deviation, rare, ids, values }))
         }
     }
 }
@@ -249,6 +239,7 @@ mod tests {
     use zagros_plumbing::Shutdown;
 
     use super::*;
+    use crate::testing::{assert_refused, ffnn};
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -279,7 +270,7 @@ mod tests {
     #[test]
     fn every_statistic_travels_by_message() {
         let vocabulary = IdRange::Vocabulary(Vocabulary { min_count: 1, max_size: 9, ids: None });
-        let mut job = crate::testing::job(3, &[2, 2], zagros_job::Model::Ffnn { hidden: vec![2], dropout: 0.0 });
+        let mut job = crate::testing::job(3, &[2, 2], ffnn(&[2]));
         job.features.numeric.truncate(2);
         let encoding = CategoryEncoding {
             by: EncodeBy::Target,
@@ -319,15 +310,13 @@ mod tests {
         apply(&mut job, &statistics, &messages).unwrap();
         assert_eq!(job.features, known.features);
         assert!(job.features.unmeasured_statistics().is_empty());
-        let error = apply(&mut job, &statistics, &messages[1..]).unwrap_err().to_string();
-        assert!(error.contains("4 values for 5 statistics"), "{error}");
+        assert_refused(apply(&mut job, &statistics, &messages[1..]), &["4 values for 5 statistics"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_first_worker_that_reads_nothing_more_is_named() {
         let started = Instant::now();
-        let error = caller([reading(70)]).wait().await.unwrap_err().to_string();
-        assert!(error.contains("dense worker 0 has read nothing more") && error.contains("byte 70"), "{error}");
+        assert_refused(caller([reading(70)]).wait().await, &["dense worker 0 has read nothing more", "byte 70"]);
         assert!(started.elapsed() < TIMEOUT * 2, "{:?}", started.elapsed());
     }
 }

@@ -172,13 +172,8 @@ mod tests {
 
     #[test]
     fn a_wait_is_reported_once_it_is_long() {
-        let waiting = |server, millis| UnansweredRequests {
-            server,
-            lookups: 1,
-            pushes: 2,
-            oldest: Duration::from_millis(millis),
-        };
-        let reported = worth_reporting(&[waiting(0, 999), waiting(3, 1500)]);
+        let millis = |wait, millis| UnansweredRequests { oldest: Duration::from_millis(millis), ..wait };
+        let reported = worth_reporting(&[millis(waiting(0, 0), 999), millis(waiting(3, 0), 1500)]);
         assert_eq!(reported, [ServerWait { server: 3, lookups: 1, pushes: 2, oldest_ms: 1500 }]);
     }
 

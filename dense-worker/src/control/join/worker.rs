@@ -1,6 +1,5 @@
 //! A worker from start to end: look at the data, join, train, save, leave.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,7 +132,7 @@ impl Worker {
         let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
         let trained = tokio::select! {
             biased;
-            trained = self.know_and_train(data, metrics, dense, Arc::clone(&membership)) => trained,
+            trained = self.train(data, metrics, dense, Arc::clone(&membership)) => trained,
             reason = cut_off(stop) => Err(reason),
         };
         let left = match &trained {
@@ -155,15 +154,8 @@ impl Worker {
             // The coordinator counts bytes. It does not deal these batches out.
             let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
             let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
-            let (held_out, measured) = (HeldOutParts::default(), Vec::new());
-            return Ok(WorkerData {
-                input,
-                files: vec![memory],
-                fingerprints: vec![0],
-                held_out,
-                measured,
-                start: None,
-            });
+            let (files, fingerprints, held_out) = (vec![memory], vec![0], HeldOutParts::default());
+            return Ok(WorkerData { input, files, fingerprints, held_out, measured: Vec::new(), start: None });
         }
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job)).await?;
@@ -184,10 +176,8 @@ impl Worker {
             let (point, job) = (point.clone(), self.job.clone());
             run_blocking("rows", move || point.compare_rows(&job, &now)).await??;
         }
-        let start = match self.index == 0 && self.resume.is_none() {
-            true => StartModel::open(&self.job).await?,
-            false => None,
-        };
+        let may_start = self.index == 0 && self.resume.is_none();
+        let start = if may_start { StartModel::open(&self.job).await? } else { None };
         if let Some(start) = &start {
             start.fix_statistics(&mut self.job);
         }
@@ -223,7 +213,7 @@ impl Worker {
         Ok(Membership::join(Arc::clone(&self.control), request, timeout, &self.shutdown).await?)
     }
 
-    async fn know_and_train(
+    async fn train(
         &mut self,
         data: WorkerData,
         metrics: WorkerMetrics,
@@ -231,16 +221,6 @@ impl Worker {
         membership: Arc<Membership>,
     ) -> Result<RunSummary, WorkerError> {
         self.know_transforms(&data.measured, &membership).await?;
-        self.train(data, metrics, dense, membership).await
-    }
-
-    async fn train(
-        &self,
-        data: WorkerData,
-        metrics: WorkerMetrics,
-        dense: DenseThread,
-        membership: Arc<Membership>,
-    ) -> Result<RunSummary, WorkerError> {
         let client = self.reach_servers(&membership).await?;
         let writer = (tile_writer(membership.member_id()), membership.incarnation());
         dense.stream_by(Access::Train, || self.client_of(writer)).await?;
@@ -317,7 +297,7 @@ impl Worker {
             control: Arc::clone(&self.control),
             member: membership.member_id(),
             incarnation: membership.incarnation(),
-            files: paths(&data.files),
+            files: Arc::new(data.files.iter().map(|file| file.path.clone()).collect()),
             timeout,
             stop: stop.clone(),
             waits: self.waits.clone(),
@@ -366,10 +346,6 @@ async fn cut_off(mut stop: StopSignal) -> WorkerError {
     let reason = stop.run_ended().await;
     tokio::time::sleep(NOTICE).await;
     reason
-}
-
-fn paths(files: &[FileInfo]) -> Arc<Vec<PathBuf>> {
-    Arc::new(files.iter().map(|file| file.path.clone()).collect())
 }
 
 fn sizes(files: &[FileInfo], fingerprints: &[u64]) -> Vec<FileSize> {

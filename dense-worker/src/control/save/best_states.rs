@@ -113,32 +113,17 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use prometheus::Registry;
     use proptest::prelude::*;
     use zagros_embedding_client::Shard;
     use zagros_fakes::FakeShard;
-    use zagros_job::{Job, Model};
+    use zagros_job::Job;
 
     use super::*;
-    use crate::metrics::WorkerMetrics;
-    use crate::summary::TrainingOutcome;
-    use crate::testing::{WorkerShard, job};
-
-    fn trained(job: &Job, steps: u64) -> TrainedModel<'_> {
-        TrainedModel {
-            job,
-            outcome: TrainingOutcome::Interrupted,
-            steps,
-            samples: 0,
-            evaluation: None,
-            validation: None,
-            calibrators: None,
-        }
-    }
+    use crate::testing::{WorkerShard, assert_refused, metrics, small_job};
 
     async fn setting() -> (tempfile::TempDir, Job, DenseThread, Vec<Arc<dyn Shard>>) {
-        let job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await.unwrap();
+        let job = small_job();
+        let dense = DenseThread::start(&job, metrics()).await.unwrap();
         (tempfile::tempdir().unwrap(), job, dense, vec![Arc::new(WorkerShard::default())])
     }
 
@@ -155,13 +140,12 @@ mod tests {
         let (folder, job, dense, shards) = setting().await;
         let mut checkpoints = BestStates::new(Folder::on_disk(folder.path().join("checkpoints")), 1);
         for (step, merit) in [(10, 0.7), (20, 0.9), (30, 0.8), (40, 0.6)] {
-            checkpoints.keep_state(Some(merit), trained(&job, step), &dense, &shards).await.unwrap();
+            checkpoints.keep_state(Some(merit), TrainedModel::of_test(&job, step), &dense, &shards).await.unwrap();
         }
         assert_eq!(folders(&folder.path().join("checkpoints")), ["step-000000020", "step-000000040"]);
         assert_eq!(checkpoints.best_step(), Some(20));
         checkpoints.restore(20, &dense, &shards).await.unwrap();
-        let missing = checkpoints.restore(30, &dense, &shards).await.unwrap_err().to_string();
-        assert!(missing.contains("no model here"), "{missing}");
+        assert_refused(checkpoints.restore(30, &dense, &shards).await, &["no model here"]);
         checkpoints.delete_all().await.unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -170,9 +154,9 @@ mod tests {
     async fn a_state_that_cannot_be_written_takes_no_other_away() {
         let (folder, job, dense, shards) = setting().await;
         let mut checkpoints = BestStates::new(Folder::on_disk(folder.path()), 1);
-        checkpoints.keep_state(Some(0.5), trained(&job, 1), &dense, &shards).await.unwrap();
+        checkpoints.keep_state(Some(0.5), TrainedModel::of_test(&job, 1), &dense, &shards).await.unwrap();
         let full: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(FakeShard::default().failing_to_save()))];
-        assert!(checkpoints.keep_state(Some(0.6), trained(&job, 2), &dense, &full).await.is_err());
+        assert!(checkpoints.keep_state(Some(0.6), TrainedModel::of_test(&job, 2), &dense, &full).await.is_err());
         assert_eq!((folders(folder.path()), checkpoints.best_step()), (vec!["step-000000001".to_owned()], Some(1)));
     }
 

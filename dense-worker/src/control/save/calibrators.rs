@@ -107,19 +107,16 @@ fn read<T: for<'a> Deserialize<'a>>(content: &[u8]) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use zagros_eval::calibrator::IsotonicKnot;
-    use zagros_job::RegressionLoss;
 
     use super::*;
+    use crate::testing::{class_target, number_target};
 
     fn temperature(temperature: f64) -> Option<Calibrator> {
         Some(Calibrator::Temperature { temperature })
     }
 
     fn targets() -> Vec<Target> {
-        let classes = TargetKind::Classes { classes: ["a", "b"].map(String::from).to_vec() };
-        let number = TargetKind::Regression { loss: RegressionLoss::Mse };
-        let target = |name: &str, kind: &TargetKind| Target { kind: kind.clone(), ..Target::from(name) };
-        vec![Target::from("click"), target("price", &number), target("level", &classes)]
+        vec![Target::from("click"), number_target("price"), class_target("level")]
     }
 
     #[test]
@@ -132,10 +129,8 @@ mod tests {
             r#"{"method":"isotonic","knots":[{"logit":1.0,"calibrated":0.0},{"logit":0.0,"calibrated":0.0}]}"#;
         assert!(one(falling).unwrap_err().contains("do not increase"));
         let several = |label: &str| {
-            let text = format!(
-                r#"{{"labels":{{"{label}":{{"method":"isotonic","knots":[{{"logit":1.0,"calibrated":0.0}}]}}}}}}"#
-            );
-            ModelCalibrators::parse(&targets(), text.as_bytes())
+            let one = r#"{"method":"isotonic","knots":[{"logit":1.0,"calibrated":0.0}]}"#;
+            ModelCalibrators::parse(&targets(), format!("{{\"labels\":{{\"{label}\":{one}}}}}").as_bytes())
         };
         assert!(several("click").is_ok());
         assert!(several("level").unwrap_err().contains("its method is none for the label \"level\""));

@@ -198,12 +198,13 @@ impl Manifest {
         let next = AtomicUsize::new(0);
         let check = || {
             let mut found = Vec::new();
-            while let Some((number, file)) = take(&next, &self.files) {
+            loop {
+                let number = next.fetch_add(1, Ordering::AcqRel);
+                let Some(file) = self.files.get(number) else { return found };
                 if let Err(error) = self.check_file(folder, &file.name, &|_| ()) {
                     found.push((number, error));
                 }
             }
-            found
         };
         let mut found = std::thread::scope(|threads| {
             let checks: Vec<_> = (0..AT_A_TIME.min(self.files.len())).map(|_| threads.spawn(check)).collect();
@@ -213,11 +214,6 @@ impl Manifest {
         found.sort_by_key(|(number, _)| *number);
         found.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
-}
-
-fn take<'a>(next: &AtomicUsize, files: &'a [FileRecord]) -> Option<(usize, &'a FileRecord)> {
-    let number = next.fetch_add(1, Ordering::AcqRel);
-    files.get(number).map(|file| (number, file))
 }
 
 const HELP: &str = "it is damaged or of another save, use another one";
@@ -247,7 +243,7 @@ fn compare(folder: &Folder, record: &FileRecord, found: ContentDigest) -> Result
     Err(damaged(folder, format!("{name} is not the file that was saved: {differs}; {HELP}")))
 }
 
-fn damaged(folder: &Folder, reason: String) -> WorkerError {
+pub(super) fn damaged(folder: &Folder, reason: String) -> WorkerError {
     WorkerError::SavedModel { folder: folder.to_string(), reason }
 }
 
@@ -310,6 +306,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::testing::assert_refused;
 
     fn saved(folder: &Path) -> (Folder, Manifest) {
         let disk = Folder::on_disk(folder);
@@ -371,19 +368,13 @@ mod tests {
         let (disk, manifest) = saved(folder.path());
         for content in ["row", "rows and more"] {
             disk.write("rows-0-of-1.zrows", content.as_bytes()).unwrap();
-            for reported in
-                [reported(manifest.check_files(&disk)), reported(manifest.read_file(&disk, "rows-0-of-1.zrows"))]
-            {
-                assert!(
-                    reported.contains("is not the file that was saved") && reported.contains("bytes"),
-                    "{reported}"
-                );
-            }
+            assert_refused(manifest.check_files(&disk), &["is not the file that was saved", "bytes"]);
+            let read = manifest.read_file(&disk, "rows-0-of-1.zrows");
+            assert_refused(read, &["is not the file that was saved", "bytes"]);
         }
         disk.delete_file("rows-0-of-1.zrows").unwrap();
-        assert!(reported(manifest.check_files(&disk)).contains("rows-0-of-1.zrows is missing"));
-        let unnamed = reported(manifest.read_file(&disk, "training.json"));
-        assert!(unnamed.contains("does not name training.json"), "{unnamed}");
+        assert_refused(manifest.check_files(&disk), &["rows-0-of-1.zrows is missing"]);
+        assert_refused(manifest.read_file(&disk, "training.json"), &["does not name training.json"]);
     }
 
     /// Nothing is read, and nothing waited for, because a manifest says so.
@@ -397,22 +388,20 @@ mod tests {
         };
         let many: Vec<String> = (0..1025).map(|number| format!("rows-{number}.zrows")).collect();
         assert!(refused(Manifest { row_files: many, ..good.clone() }).contains("names 1025 files"));
-        for elsewhere in
-            ["../rows.zrows", "/dev/zero", "", "..", "../model/rows.zrows", "../resume-/a", "../resume-1/../a"]
+        let with_file = |name: &str| {
+            let record = FileRecord { name: name.to_owned(), ..good.files[1].clone() };
+            Manifest { files: good.files.iter().cloned().chain([record]).collect(), ..good.clone() }
+        };
+        for name in ["../rows.zrows", "/dev/zero", "", "..", "../model/rows.zrows", "../resume-/a", "../resume-1/../a"]
         {
-            let named = |name: &str| FileRecord { name: name.to_owned(), ..good.files[1].clone() };
-            let files = good.files.iter().cloned().chain([named(elsewhere)]).collect();
-            let reported = refused(Manifest { row_files: vec![elsewhere.to_owned()], files, ..good.clone() });
-            assert!(reported.contains("which is no file of the folder itself"), "{reported}");
+            let refusal = refused(Manifest { row_files: vec![name.to_owned()], ..with_file(name) });
+            assert!(refusal.contains("which is no file of the folder itself"), "{refusal}");
         }
         let dense = "../resume-1/dense.safetensors".to_owned();
-        let record = FileRecord { name: dense.clone(), ..good.files[0].clone() };
-        let files = good.files.iter().cloned().chain([record]).collect();
-        assert!(refused(Manifest { dense, files, ..good.clone() }).contains("which is no file of the folder itself"));
-        let twice = vec!["a.zrows".to_owned(), "a.zrows".to_owned()];
-        let record = FileRecord { name: twice[0].clone(), ..good.files[1].clone() };
-        let files = good.files.iter().cloned().chain([record]).collect();
-        assert!(refused(Manifest { row_files: twice, files, ..good.clone() }).contains("\"a.zrows\" twice"));
+        let refusal = refused(Manifest { dense: dense.clone(), ..with_file(&dense) });
+        assert!(refusal.contains("which is no file of the folder itself"), "{refusal}");
+        let twice = vec!["a.zrows".to_owned(); 2];
+        assert!(refused(Manifest { row_files: twice, ..with_file("a.zrows") }).contains("\"a.zrows\" twice"));
         let unknown = refused(Manifest { files: good.files[..1].to_vec(), ..good.clone() });
         assert!(unknown.contains("does not say what \"rows-0-of-1.zrows\" is known by"), "{unknown}");
         disk.write(MANIFEST, &vec![b' '; 5 << 20]).unwrap();

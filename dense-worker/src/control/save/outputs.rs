@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zagros_embedding_client::Shard;
 use zagros_plumbing::process::{MachineInfo, peak_memory};
-use zagros_protocol::control::DescribeRequest;
+use zagros_protocol::control::{BarrierReason, DescribeRequest};
 
 use super::row_servers::on_all;
 use super::saved_model::{TrainedModel, model_place, save};
@@ -33,7 +33,8 @@ impl Trainer {
         let summary = if together {
             let ballots = self.ballots.clone();
             let summary = ballots.on_the_way(self.model_and_summary(outcome)).await?;
-            self.ballots.wait_for_save().await?;
+            // Where one of them was asked to stop meanwhile, it is the end as well.
+            self.ballots.vote_for(BarrierReason::Saved).await?;
             summary
         } else {
             self.model_and_summary(outcome).await?

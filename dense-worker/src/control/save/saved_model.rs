@@ -12,7 +12,7 @@ use zagros_store::{Folder, StoreError};
 
 use super::calibrators;
 use super::calibrators::ModelCalibrators;
-use super::manifest::{FileRecord, MANIFEST, Manifest};
+use super::manifest::{FileRecord, MANIFEST, Manifest, damaged};
 use super::row_servers::{RowServers, on_all};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
@@ -197,8 +197,7 @@ impl SavedModel {
             return Ok(None);
         }
         let read = ModelCalibrators::parse(targets, &self.read_file(calibrators::FILE).await?);
-        let wrong = |reason| WorkerError::SavedModel { folder: self.folder.to_string(), reason };
-        read.map(Some).map_err(wrong)
+        read.map(Some).map_err(|reason| damaged(&self.folder, reason))
     }
 
     /// Compares the network of a job with the bytes that are saved of it, before it takes memory: the job in the folder of a model may
@@ -236,10 +235,7 @@ impl SavedModel {
     ) -> Result<(), WorkerError> {
         let weights = self.read_file(&self.manifest.dense).await?;
         let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
-        taken.map_err(|error| WorkerError::SavedModel {
-            folder: self.folder.to_string(),
-            reason: format!("{}: {error}", self.manifest.dense),
-        })?;
+        taken.map_err(|error| damaged(&self.folder, format!("{}: {error}", self.manifest.dense)))?;
         let (_, loaded) = on_all(servers, |_, server| self.load_rows(server, how)).await?;
         let loaded: u64 = loaded.iter().sum();
         if loaded == self.manifest.rows {
@@ -272,8 +268,15 @@ pub(crate) fn fingerprint(job: &Job) -> String {
 }
 
 #[cfg(test)]
+impl<'a> TrainedModel<'a> {
+    pub(crate) fn of_test(job: &'a Job, steps: u64) -> Self {
+        let (evaluation, validation, calibrators) = (None, None, None);
+        Self { job, outcome: TrainingOutcome::Finished, steps, samples: 40, evaluation, validation, calibrators }
+    }
+}
+
+#[cfg(test)]
 mod tests {
-    use prometheus::Registry;
     use zagros_job::Model;
 
     use std::fs;
@@ -282,8 +285,7 @@ mod tests {
     use zagros_protocol::{BucketMap, Generation};
 
     use super::*;
-    use crate::metrics::WorkerMetrics;
-    use crate::testing::{WorkerShard, job};
+    use crate::testing::{WorkerShard, assert_refused, ffnn, job, metrics};
 
     fn disk(folder: &tempfile::TempDir) -> Folder {
         Folder::on_disk(folder.path())
@@ -297,53 +299,30 @@ mod tests {
         (0..2).map(|index| -> Arc<dyn Shard> { Arc::new(WorkerShard::from(server(index))) }).collect()
     }
 
-    async fn dense(seed: u64) -> (Job, DenseThread) {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
-        job.train.seed = seed;
-        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await.unwrap();
+    async fn dense() -> (Job, DenseThread) {
+        let job = job(1, &[2], ffnn(&[3]));
+        let dense = DenseThread::start(&job, metrics()).await.unwrap();
         (job, dense)
     }
 
-    async fn weights(dense: &DenseThread) -> Vec<u8> {
-        dense.call(|dense| dense.model.to_safetensors()).await.unwrap().unwrap()
-    }
-
-    fn trained(job: &Job) -> TrainedModel<'_> {
-        TrainedModel {
-            job,
-            outcome: TrainingOutcome::Finished,
-            steps: 5,
-            samples: 40,
-            evaluation: None,
-            validation: None,
-            calibrators: None,
-        }
-    }
-
-    #[tokio::test]
-    async fn a_saved_model_loads() {
+    /// A folder with a saved model, and the network that it was saved of.
+    async fn saved() -> (tempfile::TempDir, Job, DenseThread, Manifest) {
         let folder = tempfile::tempdir().unwrap();
-        let (job, first) = dense(1).await;
-        let manifest = save(&disk(&folder), trained(&job), &first, &shards()).await.unwrap();
-        let saved = SavedModel::open(&disk(&folder)).await.unwrap();
-        assert_eq!(saved.manifest, manifest);
-        let (_, second) = dense(2).await;
-        assert_ne!(weights(&second).await, weights(&first).await);
-        saved.load(&second, &shards(), LoadMode::IntoEmpty).await.unwrap();
-        assert_eq!(weights(&second).await, weights(&first).await);
+        let (job, dense) = dense().await;
+        let manifest = save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &shards()).await.unwrap();
+        (folder, job, dense, manifest)
     }
 
     #[tokio::test]
     async fn a_failed_save_leaves_no_manifest_not_even_an_older_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let (job, dense) = dense(1).await;
-        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        let (folder, job, dense, _) = saved().await;
         let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(server(0).failing_to_save()))];
-        let error = save(&disk(&folder), trained(&job), &dense, &failing).await.unwrap_err().to_string();
-        assert!(error.contains("embedding server 0 (fake) could not save its rows: disk full"), "{error}");
+        assert_refused(
+            save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &failing).await,
+            &["embedding server 0 (fake) could not save its rows: disk full"],
+        );
         assert!(!folder.path().join(MANIFEST).exists());
-        let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
-        assert!(error.contains("no model here"), "{error}");
+        assert_refused(SavedModel::open(&disk(&folder)).await, &["no model here"]);
     }
 
     /// A process that was killed while it wrote leaves its temporary file.
@@ -352,8 +331,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let left = folder.path().join("rows-0.bin.0123456789abcdef.tmp");
         fs::write(&left, "half of the rows").unwrap();
-        let (job, dense) = dense(1).await;
-        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        let (job, dense) = dense().await;
+        save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &shards()).await.unwrap();
         assert!(!left.exists());
         assert!(SavedModel::open(&disk(&folder)).await.is_ok());
     }
@@ -361,9 +340,7 @@ mod tests {
     /// The job of a model may be another user's: here it has 4 TB of weights, beside a file of some bytes.
     #[tokio::test]
     async fn a_network_that_is_far_larger_than_its_file_is_refused_before_it_is_built() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut job, dense) = dense(1).await;
-        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        let (folder, mut job, _, _) = saved().await;
         // The fake servers write none.
         for shard in 0..shards().len() {
             fs::write(folder.path().join(format!("rows-{shard}.zrows")), "rows").unwrap();
@@ -381,8 +358,7 @@ mod tests {
             job.train.weights = weights;
             for model in networks.clone() {
                 job.model = model;
-                let error = saved.check_network(&job).await.unwrap_err().to_string();
-                assert!(error.contains("bytes of weights") && error.contains("use the job"), "{error}");
+                assert_refused(saved.check_network(&job).await, &["bytes of weights", "use the job"]);
             }
         }
     }
@@ -390,7 +366,7 @@ mod tests {
     #[tokio::test]
     async fn a_model_goes_into_its_run_or_below_the_folder_that_the_job_names() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut job, dense) = dense(1).await;
+        let (mut job, dense) = dense().await;
         job.output.folder = folder.path().join("runs");
         let run = RunFolder::create(&job).unwrap();
         let (own, reported) = model_place(&job, &run).unwrap();
@@ -398,7 +374,7 @@ mod tests {
         let elsewhere = folder.path().join("elsewhere");
         job.output.model_folder = Some(elsewhere.display().to_string());
         let (model, reported) = model_place(&job, &run).unwrap();
-        save(&model, trained(&job), &dense, &shards()).await.unwrap();
+        save(&model, TrainedModel::of_test(&job, 5), &dense, &shards()).await.unwrap();
         assert_eq!(std::path::Path::new(&reported), elsewhere.join(run.name()).join("model"));
         assert!(std::path::Path::new(&reported).join(MANIFEST).is_file());
         let saved = fs::read_to_string(std::path::Path::new(&reported).join(JOB)).unwrap();
@@ -411,24 +387,20 @@ mod tests {
 
     #[tokio::test]
     async fn rows_that_went_missing_are_reported() {
-        let folder = tempfile::tempdir().unwrap();
-        let (job, dense) = dense(1).await;
-        let shards = shards();
-        save(&disk(&folder), trained(&job), &dense, &shards).await.unwrap();
+        let (folder, _, dense, _) = saved().await;
         let saved = SavedModel::open(&disk(&folder)).await.unwrap();
-        let error = saved.load(&dense, &shards[..1].to_vec(), LoadMode::Replace).await.unwrap_err().to_string();
-        assert!(error.contains("2 rows were saved, but the embedding servers took 1"), "{error}");
+        assert_refused(
+            saved.load(&dense, &shards()[..1].to_vec(), LoadMode::Replace).await,
+            &["2 rows were saved, but the embedding servers took 1"],
+        );
     }
 
     #[tokio::test]
     async fn another_format_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let (job, dense) = dense(1).await;
-        let mut manifest = save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        let (folder, _, _, mut manifest) = saved().await;
         manifest.format = 2;
         fs::write(folder.path().join(MANIFEST), manifest.into_sealed().1).unwrap();
-        let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
-        assert!(error.contains("this release reads format 1"), "{error}");
+        assert_refused(SavedModel::open(&disk(&folder)).await, &["this release reads format 1"]);
         fs::write(folder.path().join(MANIFEST), b"{").unwrap();
         assert!(SavedModel::open(&disk(&folder)).await.unwrap_err().to_string().contains("is damaged"));
     }

@@ -222,10 +222,8 @@ mod tests {
         let mut divergence = DivergenceWatch::new(f64::INFINITY);
         assert!((0..300).all(|_| divergence.note_loss(1e9) == LossSense::Fine));
         assert_eq!(LossSense::from_loss(f64::NAN, f64::INFINITY), LossSense::None);
-        assert_eq!(
-            [2.0, 2.1, 10.1].map(|times| LossSense::from_loss(times, 1.0)),
-            [LossSense::Fine, LossSense::Doubtful, LossSense::None]
-        );
+        let expected = [LossSense::Fine, LossSense::Doubtful, LossSense::None];
+        assert_eq!([2.0, 2.1, 10.1].map(|times| LossSense::from_loss(times, 1.0)), expected);
     }
 
     #[test]
@@ -259,13 +257,13 @@ mod tests {
 
     #[test]
     fn a_short_run_is_judged_at_its_end() {
-        let at_end = |losses: &[f64]| {
+        for (steps, loss, expected) in
+            [(30, 251.0, LossSense::None), (9, 251.0, LossSense::Fine), (30, 0.5, LossSense::Fine)]
+        {
             let mut divergence = DivergenceWatch::new(LN_2);
-            losses.iter().for_each(|loss| assert_eq!(divergence.note_loss(*loss), LossSense::Fine));
-            divergence.at_end()
-        };
-        assert_eq!(at_end(&[251.0; 30]), LossSense::None);
-        assert_eq!((at_end(&[251.0; 9]), at_end(&[0.5; 30])), (LossSense::Fine, LossSense::Fine));
+            assert!((0..steps).all(|_| divergence.note_loss(loss) == LossSense::Fine));
+            assert_eq!(divergence.at_end(), expected);
+        }
     }
 
     fn reports(labels: impl Iterator<Item = bool>) -> Vec<LongRuns> {
@@ -280,19 +278,15 @@ mod tests {
         assert_eq!(found, [LongRuns { rows: 20_224, runs: 2, expected: 444 }]);
         let text = found[0].to_string();
         assert!(text.starts_with("the labels of 20224 training rows come in 2 runs"), "{text}");
-    }
-
-    #[test]
-    fn labels_in_turns_of_a_thousand_are_reported() {
+        // Labels in turns of a thousand.
         assert_eq!(reports((0..40_000).map(|row| row / 1_000 % 2 == 0)).len(), 1);
     }
 
     #[test]
     fn rare_positives_and_groups_of_ten_are_nothing_to_report() {
         assert!(reports((0..200_000).map(|row| row % 1_000 == 7)).is_empty());
-        assert!(
-            reports((0..200_000_u64).map(|row| (row / 5).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 0)).is_empty()
-        );
+        let of_group = |row: u64| (row / 5).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 0;
+        assert!(reports((0..200_000).map(of_group)).is_empty());
         assert!(reports((0..200_000).map(|_| true)).is_empty());
     }
 

@@ -73,11 +73,9 @@ pub(crate) fn loss_of_ignorance<'a>(targets: impl IntoIterator<Item = &'a Target
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Model, RegressionLoss};
-
     use super::*;
     use crate::progress::OverallMeasures;
-    use crate::testing::job;
+    use crate::testing::{number_target, small_job};
 
     fn report(predicted: &BatchPredictions) -> crate::event::Evaluation {
         let mut overall = OverallMeasures::new();
@@ -86,7 +84,7 @@ mod tests {
     }
 
     fn two(first: Target) -> MainTarget {
-        let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
+        let mut job = small_job();
         job.features.targets = vec![first, Target { missing: MissingLabel::Skip, ..Target::from("other") }];
         MainTarget::new(&job)
     }
@@ -103,8 +101,7 @@ mod tests {
 
     #[test]
     fn a_regression_has_samples_and_no_measures_of_clicks() {
-        let kind = TargetKind::Regression { loss: RegressionLoss::Mse };
-        let main = two(Target { kind, ..Target::from("label") });
+        let main = two(number_target("label"));
         let found = report(&main.batch_predictions(&[3.0, 1.0, 4.0, 0.0], &[3.5, 0.0, 1.0, 0.0], 0.5));
         assert_eq!((found.samples, found.logloss, found.auc, found.positive_rate), (2, None, None, None));
         assert_eq!(main.clicks(&[3.0, 1.0]).count(), 0);
@@ -114,8 +111,7 @@ mod tests {
     fn ignorance_is_the_loss_of_equal_chances() {
         let classes = TargetKind::Classes { classes: ["a", "b", "c"].map(String::from).to_vec() };
         let classes = Target { kind: classes, weight: 0.5, ..Target::from("level") };
-        let regression = Target { kind: TargetKind::Regression { loss: RegressionLoss::Mse }, ..Target::from("x") };
         assert_eq!(loss_of_ignorance(&[Target::from("y"), classes.clone()]), LN_2 + 0.5 * 3.0_f64.ln());
-        assert_eq!(loss_of_ignorance(&[classes, regression]), f64::INFINITY);
+        assert_eq!(loss_of_ignorance(&[classes, number_target("x")]), f64::INFINITY);
     }
 }

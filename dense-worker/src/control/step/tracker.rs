@@ -340,10 +340,8 @@ mod tests {
         assert_eq!((tracker.overall.report().samples, tracker.recent_measures().samples), (0, 4));
         assert_eq!(tracker.count_step(step(0)).epoch_fraction, 0.4);
         assert_eq!(tracker.staleness(), StepStaleness { max: 3, mean: 1.0 });
-        assert_eq!(
-            (tracker.count_skipped(20), tracker.steps, tracker.samples, tracker.epoch_fraction()),
-            (1, 4, 6, 0.6)
-        );
+        let skipped = tracker.count_skipped(20);
+        assert_eq!((skipped, tracker.steps, tracker.samples, tracker.epoch_fraction()), (1, 4, 6, 0.6));
     }
 
     #[test]
@@ -357,10 +355,8 @@ mod tests {
         let mut resumed = TrainingTracker::new(100);
         resumed.restore(serde_json::from_str(&kept).unwrap());
         assert_eq!((resumed.steps, resumed.samples, resumed.skipped, resumed.epoch_fraction()), (2, 2, 1, 0.5));
-        assert_eq!(
-            (resumed.smoothed_loss(), resumed.staleness(), resumed.overall.report()),
-            (0.25, first.staleness(), first.overall.report())
-        );
+        assert_eq!((resumed.smoothed_loss(), resumed.staleness()), (0.25, first.staleness()));
+        assert_eq!(resumed.overall.report(), first.overall.report());
         assert_eq!((resumed.recent_measures(), resumed.recent_measures().samples), (first.recent_measures(), 2));
         assert_eq!((first.cost().samples, resumed.cost().samples), (2, 0));
         assert_eq!(resumed.count_step(step).step, first.count_step(step).step);

@@ -13,13 +13,12 @@ use zagros_protocol::datapath::Access;
 use super::*;
 use crate::datapath::buckets::GradientBuckets;
 use crate::datapath::prepared::BatchPreparer;
-use crate::metrics::WorkerMetrics;
-use crate::testing::{batch, job, normed_net};
+use crate::testing::{assert_refused, batch, ffnn, job, metrics, normed_net};
 use zagros_worker_core::{RankProgress, StepAgreement, StepVote};
 use zagros_zip::ZipEq;
 
 fn job_of(seed: u64) -> Job {
-    let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+    let mut job = job(1, &[2], ffnn(&[3]));
     job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
     job.train.seed = seed;
     job
@@ -33,7 +32,7 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, DenseStage) -> T + Sync) ->
         let (interrupt, lane) = (GroupInterrupt::default(), GroupLane::Steps);
         let group =
             barrier.form_group(&ProcessGroupConfig { rank, world, generation: 1, lane, store, timeout, interrupt })?;
-        let mut dense = DenseStage::new(&jobs[rank], WorkerMetrics::new(&prometheus::Registry::new()))?;
+        let mut dense = DenseStage::new(&jobs[rank], metrics())?;
         dense.join_group((group, None), 11, b"same", RankProgress::default())?;
         Ok(play(rank, dense))
     };
@@ -42,6 +41,15 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, DenseStage) -> T + Sync) ->
         let threads: Vec<_> = (0..jobs.len()).map(|index| scope.spawn(move || rank(index))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
+}
+
+/// As [`ranks`], where all are well.
+fn all_ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, DenseStage) -> T + Sync) -> Vec<T> {
+    ranks(jobs, play).into_iter().map(Result::unwrap).collect()
+}
+
+fn same_jobs(count: usize) -> Vec<Job> {
+    vec![job_of(1); count]
 }
 
 fn samples(values: &[f32]) -> (PreparedBatch, BatchRows) {
@@ -54,9 +62,8 @@ fn samples(values: &[f32]) -> (PreparedBatch, BatchRows) {
 }
 
 fn step(dense: &mut DenseStage, values: &[f32]) -> Result<(f32, Vec<f32>), WorkerError> {
-    let mine =
-        RankTurn { samples: values.len() as u32, weight: values.len() as f32, bytes: 10.0, ..RankTurn::default() };
-    let agreed = dense.agree_on_step(mine)?;
+    let (samples_here, weight) = (values.len() as u32, values.len() as f32);
+    let agreed = dense.agree_on_step(RankTurn { samples: samples_here, weight, bytes: 10.0, ..RankTurn::default() })?;
     let (prepared, rows) = samples(values);
     let batch = (!values.is_empty()).then_some((&prepared, rows));
     let rank = dense.process_group.as_ref().map_or(0, |process_group| process_group.group.rank());
@@ -66,29 +73,6 @@ fn step(dense: &mut DenseStage, values: &[f32]) -> Result<(f32, Vec<f32>), Worke
 
 fn near(found: &[f32], expected: &[f32]) -> bool {
     found.len() == expected.len() && found.iter().zip_eq(expected).all(|(a, b)| (a - b).abs() < 1e-6)
-}
-
-/// Invariant RK-1.
-#[test]
-fn workers_make_the_step_that_one_makes_with_all_their_samples() {
-    let all = [0.5, -1.0, 2.0, 0.25, -0.75];
-    let steps = |dense: &mut DenseStage, mine: &[f32]| -> Vec<(f32, Vec<f32>)> {
-        (0..5).map(|_| step(dense, mine).unwrap()).collect()
-    };
-    let alone = ranks(&[job_of(1)], |_, mut dense| steps(&mut dense, &all)).remove(0).unwrap();
-    // The last worker has no samples left.
-    let parts = [&all[..3], &all[3..], &[]];
-    let joint: Vec<_> = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
-        let steps = steps(&mut dense, parts[rank]);
-        (steps, dense.model.to_safetensors().unwrap())
-    });
-    let joint: Vec<_> = joint.into_iter().map(Result::unwrap).collect();
-    for (index, (loss, gradients)) in alone.iter().enumerate() {
-        let found: Vec<f32> = joint.iter().flat_map(|(steps, _)| steps[index].1.clone()).collect();
-        assert!(near(&found, gradients), "step {index}: {found:?}, alone {gradients:?}");
-        assert!(joint.iter().all(|(steps, _)| near(&[steps[index].0], &[*loss])), "step {index}");
-    }
-    assert!(joint.iter().all(|(_, weights)| *weights == joint[0].1), "weights differ");
 }
 
 /// Clicks and a number that some samples do not have, whose samples have weights: those of the given numbers.
@@ -115,7 +99,7 @@ fn workers_share_a_step_by_the_weights_of_their_samples() {
     job.features.targets = vec![Target::from("click"), number];
     let steps = |numbers: &[&[usize]]| {
         let jobs = vec![job.clone(); numbers.len()];
-        let made = ranks(&jobs, |rank, mut dense| {
+        all_ranks(&jobs, |rank, mut dense| {
             let mut made = Vec::new();
             for _ in 0..4 {
                 let (prepared, rows) = weighted(&jobs[rank], numbers[rank]);
@@ -125,8 +109,7 @@ fn workers_share_a_step_by_the_weights_of_their_samples() {
                 made.push((stepped.loss, stepped.gradients.tables.concat()));
             }
             made
-        });
-        made.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+        })
     };
     let alone = steps(&[&[1, 2, 3, 4, 5, 6, 7]]).remove(0);
     // The samples of the last worker have no weight.
@@ -144,26 +127,20 @@ fn workers_share_a_step_by_the_weights_of_their_samples() {
 fn weights_after(bucket: usize, model: &Model, worlds_samples: &[&[f32]]) -> Vec<Vec<u8>> {
     let job = |_| Job { model: model.clone(), ..job_of(1) };
     let jobs: Vec<Job> = worlds_samples.iter().map(job).collect();
-    let weights = ranks(&jobs, |rank, mut dense| {
+    all_ranks(&jobs, |rank, mut dense| {
         dense.process_group.as_mut().unwrap().buckets = GradientBuckets::new(bucket);
         (0..4).for_each(|_| drop(step(&mut dense, worlds_samples[rank]).unwrap()));
         dense.model.to_safetensors().unwrap()
-    });
-    weights.into_iter().map(Result::unwrap).collect()
+    })
 }
 
 #[test]
 fn buckets_of_any_size_make_the_step_of_one_sum_bit_for_bit() {
     let many: Vec<f32> = (0..1500).map(|sample| (sample as f32 * 0.7).sin()).collect();
-    let dcnv2 = Model::Dcnv2 {
-        cross_layers: 1,
-        rank: None,
-        structure: zagros_job::CrossStructure::Parallel,
-        hidden: vec![3],
-        dropout: 0.0,
-    };
+    let structure = zagros_job::CrossStructure::Parallel;
+    let dcnv2 = Model::Dcnv2 { cross_layers: 1, rank: None, structure, hidden: vec![3], dropout: 0.0 };
     // With this crate's own backward in one chunk and in two, with autograd, and for a worker without samples.
-    for model in [Model::Ffnn { hidden: vec![5, 3], dropout: 0.0 }, dcnv2] {
+    for model in [ffnn(&[5, 3]), dcnv2] {
         for samples in [[&many[..3], &many[3..7]], [&many, &many[..9]], [&many[..4], &[]]] {
             let whole = weights_after(usize::MAX, &model, &samples);
             assert_eq!(whole[0], whole[1]);
@@ -177,7 +154,7 @@ fn buckets_of_any_size_make_the_step_of_one_sum_bit_for_bit() {
 #[test]
 fn every_rank_gets_the_turns_of_all_ranks() {
     let turns = [(4, false), (0, true), (2, false)];
-    let reported = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
+    let reported = all_ranks(&same_jobs(3), |rank, mut dense| {
         let (samples, stop) = turns[rank];
         dense.wait_for_all().unwrap();
         assert_eq!(dense.all_gather(&[rank as u8]).unwrap(), [[0], [1], [2]]);
@@ -185,12 +162,9 @@ fn every_rank_gets_the_turns_of_all_ranks() {
         dense.agree_on_step(RankTurn { samples, weight: 2.0 * samples as f32, bytes: 10.0, vote }).unwrap()
     });
     for agreed in reported {
-        let agreed = agreed.unwrap();
         assert!(agreed.step_agreement().stop);
-        assert_eq!(
-            (agreed.sample_count(), agreed.bytes_read(), agreed.busy_ranks().collect::<Vec<_>>()),
-            (6, 30, vec![0, 2])
-        );
+        assert_eq!((agreed.sample_count(), agreed.bytes_read()), (6, 30));
+        assert_eq!(agreed.busy_ranks().collect::<Vec<_>>(), [0, 2]);
         assert_eq!([0, 1, 2].map(|rank| agreed.share_of_rank(rank).weight), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
     }
 }
@@ -198,19 +172,17 @@ fn every_rank_gets_the_turns_of_all_ranks() {
 #[test]
 fn ranks_that_know_their_next_turn_agree_on_it_with_this_step() {
     let next = |knowing: &[usize]| {
-        let both = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
+        all_ranks(&same_jobs(2), |rank, mut dense| {
             let (prepared, rows) = samples(&[0.5]);
             let turn_ahead = TurnAhead::default();
             if knowing.contains(&rank) {
                 let vote = StepVote { checkpoint: rank == 0, ..StepVote::default() };
                 turn_ahead.set(RankTurn { samples: 3 + rank as u32, weight: 1.0, bytes: 0.0, vote }).unwrap();
             }
-            let (stepped, next) = dense
-                .group_step(Some((&prepared, rows)), RankShare { weight: 0.5, samples: 0.5 }, 1, &turn_ahead)
-                .unwrap();
+            let half = RankShare { weight: 0.5, samples: 0.5 };
+            let (stepped, next) = dense.group_step(Some((&prepared, rows)), half, 1, &turn_ahead).unwrap();
             (stepped.loss, next)
-        });
-        both.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+        })
     };
     let (known, unknown) = (next(&[0, 1]), next(&[1]));
     let agreed = known[0].1.as_ref().unwrap();
@@ -222,14 +194,13 @@ fn ranks_that_know_their_next_turn_agree_on_it_with_this_step() {
 
 #[test]
 fn a_value_that_is_not_finite_on_one_worker_stops_all_and_changes_nothing() {
-    let ended = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
+    let ended = all_ranks(&same_jobs(2), |rank, mut dense| {
         let saved = dense.model.to_safetensors().unwrap();
         let value = [0.5, f32::NAN][rank];
         let error = step(&mut dense, &[value]).unwrap_err();
         assert_eq!(dense.model.to_safetensors().unwrap(), saved);
         error
     });
-    let ended: Vec<WorkerError> = ended.into_iter().map(Result::unwrap).collect();
     assert!(matches!(&ended[0], WorkerError::PeerDiverged { step: 1, workers } if *workers == [1]), "{}", ended[0]);
     assert!(matches!(&ended[1], WorkerError::Step { step: 1, source: ModelError::NotFinite { .. } }), "{}", ended[1]);
 }
@@ -242,7 +213,7 @@ fn all_skip_a_step_that_is_not_finite_on_one_worker_if_the_job_says_so() {
         job
     };
     for precision in [Precision::F32, Precision::F16] {
-        let ended = ranks(&[skips(precision), skips(precision)], |rank, mut dense| {
+        let ended = all_ranks(&[skips(precision), skips(precision)], |rank, mut dense| {
             let saved = dense.model.to_safetensors().unwrap();
             let skipped = step(&mut dense, &[[0.5, f32::NAN][rank]]).unwrap_err();
             assert!(matches!(&skipped, WorkerError::Skipped { step: 1, workers } if *workers == [1]), "{skipped}");
@@ -250,7 +221,6 @@ fn all_skip_a_step_that_is_not_finite_on_one_worker_if_the_job_says_so() {
             step(&mut dense, &[0.5]).unwrap();
             (dense.model.to_safetensors().unwrap(), dense.model.optimizer_state().unwrap())
         });
-        let ended: Vec<_> = ended.into_iter().map(Result::unwrap).collect();
         // The loss scale is the same on all workers too.
         assert_eq!(ended[0], ended[1]);
     }
@@ -258,13 +228,12 @@ fn all_skip_a_step_that_is_not_finite_on_one_worker_if_the_job_says_so() {
 
 #[test]
 fn values_arrive_by_rank_and_a_worker_that_sends_another_kind_is_named() {
-    let said = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
+    let said = all_ranks(&same_jobs(2), |rank, mut dense| {
         assert_eq!(dense.all_gather_values(&(rank as u64 + 7)).unwrap(), [7, 8]);
         if rank == 0 { dense.all_gather_values(&1_u64) } else { dense.all_gather(b"one").map(|_| Vec::new()) }
     });
-    let refused = said[0].as_ref().unwrap().as_ref().unwrap_err().to_string();
-    assert!(refused.contains("what dense worker 1 sent"), "{refused}");
-    let mut alone = DenseStage::new(&job_of(1), WorkerMetrics::new(&prometheus::Registry::new())).unwrap();
+    assert_refused(said[0].as_ref(), &["what dense worker 1 sent"]);
+    let mut alone = DenseStage::new(&job_of(1), metrics()).unwrap();
     assert_eq!(alone.all_gather_values(&"here".to_owned()).unwrap(), ["here"]);
 }
 
@@ -277,13 +246,9 @@ fn workers_that_start_with_other_weights_are_named() {
 
 #[test]
 fn a_worker_that_is_gone_is_named() {
-    let ended = ranks(
-        &[job_of(1), job_of(1)],
-        |rank, mut dense| {
-            if rank == 1 { Ok(()) } else { step(&mut dense, &[0.5]).map(|_| ()) }
-        },
-    );
-    let error = ended.into_iter().next().unwrap().unwrap().unwrap_err();
+    let play =
+        |rank: usize, mut dense: DenseStage| if rank == 1 { Ok(()) } else { step(&mut dense, &[0.5]).map(|_| ()) };
+    let error = all_ranks(&same_jobs(2), play).remove(0).unwrap_err();
     assert!(error.to_string().starts_with("dense worker 1 gone or late"), "{error}");
 }
 
@@ -292,11 +257,10 @@ fn a_worker_that_is_gone_is_named() {
 fn buffers_of_a_module_are_the_same_on_all_workers() {
     let count = |parts: &[&[f32]]| {
         let jobs = vec![Job { model: normed_net(), ..job_of(1) }; parts.len()];
-        let all = ranks(&jobs, |rank, mut dense| {
+        all_ranks(&jobs, |rank, mut dense| {
             (0..2).for_each(|_| drop(step(&mut dense, parts[rank]).unwrap()));
             dense.model.to_safetensors().unwrap()
-        });
-        all.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+        })
     };
     let running_mean = |saved: &[u8]| {
         let stored = SafeTensors::deserialize(saved).unwrap();

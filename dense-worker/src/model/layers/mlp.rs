@@ -230,11 +230,6 @@ pub(crate) struct LinearLayer {
 }
 
 impl LinearLayer {
-    /// Weight `[outputs, inputs]` and bias `[outputs]`.
-    pub(crate) fn parts(&self) -> (&Tensor, &Tensor) {
-        (&self.weight, &self.bias)
-    }
-
     /// `[batch, inputs]` to `[batch, outputs]`.
     pub(crate) fn forward<'n>(&'n self, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         calls.layer(self.layer, [x], |[x]| Ok(x.f_linear(&self.weight, Some(&self.bias))?))
@@ -296,11 +291,6 @@ impl Mlp {
         let activation = |(index, width): (usize, &usize)| weights.activation(name, index, *width);
         let activations = widths[..hidden].iter().enumerate().map(activation).collect::<Result<_, _>>()?;
         Ok(Self { layers, norms, activations, precision: weights.precision })
-    }
-
-    /// Number of values that the first layer takes.
-    pub(crate) fn input_count(&self) -> usize {
-        self.layers.first().map_or(0, |layer| usize::try_from(layer.weight.size()[1]).unwrap_or(0))
     }
 
     /// Precision of a layer's products. The layer without an activation gives the logit, which stays f32: with the eight
@@ -419,26 +409,7 @@ pub(crate) fn parse_widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::Model;
-
     use super::*;
-
-    #[test]
-    fn first_weights_are_within_the_bound_and_seeded() {
-        let weights = |seed| {
-            let variables = tch::nn::VarStore::new(tch::Device::Cpu);
-            let mut job = crate::testing::job(0, &[16], Model::Ffnn { hidden: vec![8], dropout: 0.0 });
-            job.train.seed = seed;
-            let mut weights = WeightBuilder::new(&job, variables.root(), ValuesPlace::Here);
-            Mlp::logit("layers", 16, &[8], &mut weights).unwrap();
-            Vec::<f32>::try_from(variables.variables()["layers.0.weight"].detach().reshape([-1])).unwrap()
-        };
-        let first = weights(3);
-        assert!(first.iter().all(|weight| weight.abs() <= 0.25));
-        assert!(first.iter().any(|weight| *weight > 0.1) && first.iter().any(|weight| *weight < -0.1));
-        assert_eq!(first, weights(3));
-        assert_ne!(first, weights(4));
-    }
 
     #[test]
     fn a_width_of_zero_is_refused() {

@@ -69,14 +69,3 @@ impl Dlrm {
 fn strict_lower_triangle(vectors: usize) -> Vec<i64> {
     (0..vectors).flat_map(|row| (0..row).map(move |column| int(row * vectors + column))).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pairs_are_the_strict_lower_triangle_row_by_row() {
-        assert_eq!(strict_lower_triangle(3), [3, 6, 7]);
-        assert!(strict_lower_triangle(1).is_empty());
-    }
-}

@@ -121,33 +121,3 @@ impl AttentionShape {
         Ok(input.f_narrow(1, int(self.target), int(self.sequence.dim))?)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use zagros_job::Model;
-
-    use super::*;
-    use crate::testing::{job, sequence};
-
-    fn shape(pad: PadSide) -> SequenceShape {
-        let model = Model::Ffnn { hidden: vec![], dropout: 0.0 };
-        let mut job = job(0, &[1, 2], model);
-        sequence(&mut job, 0, 3, pad);
-        InputShape::new(&job).sequences[0]
-    }
-
-    #[test]
-    fn a_sequence_finds_its_vectors_and_its_real_positions() {
-        // The vector of two values, three positions of one value, and their number; samples with 0, 1 and 3 real positions.
-        let input = Tensor::from_slice(&[
-            9.0_f32, 9.0, 0.0, 0.0, 0.0, 0.0, 9.0, 9.0, 5.0, 0.0, 0.0, 1.0, 9.0, 9.0, 1.0, 2.0, 3.0, 3.0,
-        ])
-        .reshape([3, 6]);
-        let real = |pad| Vec::<bool>::try_from(shape(pad).real_positions(&input).unwrap().reshape([-1])).unwrap();
-        assert_eq!(real(PadSide::Right), [false, false, false, true, false, false, true, true, true]);
-        assert_eq!(real(PadSide::Left), [false, false, false, false, false, true, true, true, true]);
-        let vectors = shape(PadSide::Left).position_vectors(&input).unwrap();
-        assert_eq!(vectors.size(), [3, 3, 1]);
-        assert_eq!(Vec::<f32>::try_from(vectors.get(2).reshape([-1])).unwrap(), [1.0, 2.0, 3.0]);
-    }
-}

@@ -61,13 +61,3 @@ fn split(dims: &[usize]) -> (Vec<i64>, Vec<i64>) {
     }
     (first, rest)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_value_of_each_row_is_wide() {
-        assert_eq!(split(&[3, 1, 2]), (vec![0, 3, 4], vec![1, 2, 5]));
-    }
-}

@@ -118,7 +118,7 @@ impl RoundedProducts for HalfCopies {
     }
 
     fn weight_gradient(&mut self, slopes: View<'_>, gradient: &mut [f32], adds: bool) -> Result<(), StepError> {
-        let made = || {
+        let mut made = || {
             let (mut copy, input) = (self.last_rows(&self.slopes)?, self.last_rows(&self.input)?);
             round(&tensor(slopes)?, &mut copy)?;
             let columns = usize::try_from(input.size()[1]).unwrap_or(0);

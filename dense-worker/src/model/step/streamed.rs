@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use zagros_job::{Job, Precision};
 use zagros_network::{
-    BatchShare, LayerAccess, SampleBlocks, Step, StepError, StepForm, Traversal, TraversalPurpose, UnitDropout,
+    BatchShare, LayerAccess, OutputLoss, SampleBlocks, Step, StepError, StepForm, Traversal, TraversalPurpose,
+    UnitDropout,
 };
 use zagros_zip::{ZipEq, number_from};
 

@@ -6,8 +6,7 @@ use rand_pcg::Pcg64Mcg;
 use zagros_job::{CrossStructure, DenseOptimizer, ExpertLayers, Job, Model, Precision};
 use zagros_zip::{ZipEq, number_from};
 
-use super::CHUNK;
-use super::pairs::{PairProducts, PairsPlace};
+use super::threads::CHUNK;
 use crate::model::{DenseModel, InputShape, ModelError, StepCompute, StepOutput};
 use crate::testing::job;
 
@@ -48,10 +47,7 @@ pub(super) fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
     let shape = InputShape::new(job);
     let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
     let (numeric, embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
-    let labels = values(batch * job.features.targets.len())
-        .into_iter()
-        .map(|value| if value > 0.3 { 1.0 } else { 0.0 })
-        .collect();
+    let labels = values(batch * job.features.targets.len()).into_iter().map(|value| f32::from(value > 0.3)).collect();
     [numeric, embeddings, labels]
 }
 
@@ -105,14 +101,17 @@ fn dlrm_equals_autograd_for_any_batch_and_threads() {
 }
 
 #[test]
-fn dlrm_without_numeric_values_equals_autograd() {
-    check(&mut job(0, &[16, 16, 16], dlrm(0.0)), CHUNK + 5, 2);
-}
-
-#[test]
-fn ffnn_equals_autograd_for_any_inputs() {
-    for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2]), (4, &[])] {
-        check(&mut job(numeric, dims, ffnn(0.0)), CHUNK + 5, 2);
+fn networks_equal_autograd_for_any_inputs() {
+    let networks: [(Model, &[(usize, &[usize])]); 4] = [
+        (dlrm(0.0), &[(0, &[16, 16, 16])]),
+        (ffnn(0.0), &[(2, &[4, 3, 1]), (0, &[8, 2]), (4, &[])]),
+        (wide_deep(0.0), &[(2, &[4, 3, 1]), (0, &[8, 2]), (4, &[]), (3, &[1, 1])]),
+        (deepfm(0.0), &[(3, &[4, 4, 4]), (0, &[9, 9]), (1, &[2])]),
+    ];
+    for (model, inputs) in networks {
+        for (numeric, dims) in inputs {
+            check(&mut job(*numeric, dims, model.clone()), CHUNK + 5, 2);
+        }
     }
 }
 
@@ -131,38 +130,12 @@ fn dcnv2_equals_autograd_in_each_form() {
 }
 
 #[test]
-fn wide_deep_equals_autograd_for_any_inputs() {
-    for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2]), (4, &[]), (3, &[1, 1])] {
-        check(&mut job(numeric, dims, wide_deep(0.0)), CHUNK + 5, 2);
-    }
-}
-
-#[test]
-fn deepfm_equals_autograd_for_any_inputs() {
-    for (numeric, dims) in [(3, &[4, 4, 4][..]), (0, &[9, 9]), (1, &[2])] {
-        check(&mut job(numeric, dims, deepfm(0.0)), CHUNK + 5, 2);
-    }
-}
-
-#[test]
 fn networks_of_several_labels_equal_autograd() {
     let mmoe = |hidden: &[i64]| Model::Mmoe { experts: 3, layers: experts(hidden.to_vec(), 0.0) };
     let ple = |levels| Model::Ple { levels, shared_experts: 2, task_experts: 1, layers: experts(vec![7, 6], 0.0) };
-    let bottom = |bottom: &[i64], tower: &[i64]| {
-        let (bottom, tower) = (bottom.to_vec(), tower.to_vec());
-        Model::SharedBottom { bottom, tower, dropout: 0.0 }
-    };
-    let models = [
-        mmoe(&[8]),
-        mmoe(&[9, 4]),
-        ple(1),
-        ple(2),
-        ple(3),
-        bottom(&[9, 6], &[4]),
-        bottom(&[9], &[]),
-        bottom(&[], &[4]),
-    ];
-    for model in models {
+    let bottom = |bottom, tower| Model::SharedBottom { bottom, tower, dropout: 0.0 };
+    let bottoms = [bottom(vec![9, 6], vec![4]), bottom(vec![9], vec![]), bottom(vec![], vec![4])];
+    for model in [mmoe(&[8]), mmoe(&[9, 4]), ple(1), ple(2), ple(3)].into_iter().chain(bottoms) {
         for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2])] {
             check(&mut tasks(model.clone(), numeric, dims), CHUNK + 5, 2);
         }
@@ -265,44 +238,5 @@ fn a_value_that_is_not_finite_is_seen_in_every_share() {
         numeric[place] = f32::NAN;
         let refused = model.step(&numeric, &embeddings, &labels).unwrap_err();
         assert!(matches!(refused, ModelError::NotFinite { what: "the loss" }), "{refused}");
-    }
-}
-
-proptest! {
-    #[test]
-    fn pairs_and_their_slopes_equal_the_definition(
-        batch in 1_usize..4, vectors in 1_usize..20, dim in 1_usize..20, bottom: bool, extra in 0_usize..5, seed: u64,
-    ) {
-        let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
-        let mut pairs = PairProducts::new(vectors, dim);
-        let place = PairsPlace { stride: (pairs.count() + 2 * extra).max(1), offset: extra };
-        let stride = place.stride;
-        let of_dense = if bottom { dim } else { 0 };
-        let (dense, embeddings) = (values(batch * of_dense), values(batch * (vectors * dim - of_dense)));
-        let (mut out, slopes, before) = (vec![9.0; batch * stride], values(batch * stride), values(batch * of_dense));
-        pairs.forward(&dense, &embeddings, &mut out, place);
-        let (mut d_dense, mut d_embeddings) = (before.clone(), vec![f32::NAN; embeddings.len()]);
-        pairs.backward((&dense, &embeddings), (&slopes, place), &mut d_dense, &mut d_embeddings);
-        for sample in 0..batch {
-            let of_sample = |values: &[f32]| values[sample * values.len() / batch..(sample + 1) * values.len() / batch].to_vec();
-            let all = [of_sample(&dense), of_sample(&embeddings)].concat();
-            let mut expected: Vec<f64> = [of_sample(&before), vec![0.0; vectors * dim - of_dense]].concat().into_iter().map(f64::from).collect();
-            let first = sample * stride + extra;
-            prop_assert!(out[sample * stride..first].iter().all(|value| *value == 9.0));
-            let all_pairs = (0..vectors).flat_map(|row| (0..row).map(move |column| (row, column)));
-            for (place, (row, column)) in number_from(first, all_pairs) {
-                let (a, b) = (&all[row * dim..][..dim], &all[column * dim..][..dim]);
-                let product: f64 = a.iter().zip_eq(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-                prop_assert!((f64::from(out[place]) - product).abs() < 1e-5);
-                for d in 0..dim {
-                    expected[row * dim + d] += f64::from(slopes[place]) * f64::from(b[d]);
-                    expected[column * dim + d] += f64::from(slopes[place]) * f64::from(a[d]);
-                }
-            }
-            for (found, expected) in [of_sample(&d_dense), of_sample(&d_embeddings)].concat().into_iter().zip_eq(expected) {
-                prop_assert!((f64::from(found) - expected).abs() < 1e-5, "{} is not {}", found, expected);
-            }
-        }
     }
 }

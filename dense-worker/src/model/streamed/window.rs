@@ -153,17 +153,6 @@ impl LayerWindow {
         Self { store, layers, recomputes, spare, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Of the first tensor.
-    pub(crate) fn weights_of_first(&self, layer: usize) -> Option<usize> {
-        Some(self.layers.get(layer)?.tensors.first()?.segment.range.len())
-    }
-
-    pub(crate) fn most_outputs(&self) -> usize {
-        let tensors = self.layers.iter().flat_map(|layer| &layer.tensors);
-        let outputs = tensors.filter_map(|tensor| tensor.segment.tensor.shape.first());
-        outputs.max().map_or(1, |outputs| usize::try_from(*outputs).unwrap_or(usize::MAX))
-    }
-
     /// Before a traversal by so many threads. What an earlier one left is gone. A training step's gradients count `share` in the
     /// sum of all workers.
     pub(crate) fn start(&self, purpose: TraversalPurpose, (step, share): (u64, f32), threads: usize) {

@@ -6,27 +6,15 @@ use super::*;
 
 /// Networks with dropout.
 fn networks() -> [Model; 5] {
+    let (dropout, structure) = (0.5, CrossStructure::Stacked);
+    let (fmb_hidden, bottom, top) = (vec![4], vec![4], vec![5]);
+    let gate = Some(StreamGates { hidden: vec![3], first: vec!["C1".into()], second: vec![] });
     [
-        Model::DeepFm { hidden: vec![6], dropout: 0.5 },
-        Model::WideDeep { hidden: vec![6], dropout: 0.5 },
-        Model::Dcnv2 { cross_layers: 2, rank: None, structure: CrossStructure::Stacked, hidden: vec![5], dropout: 0.5 },
-        Model::Wukong {
-            layers: 1,
-            fmb: 2,
-            lcb: 1,
-            rank: 2,
-            fmb_hidden: vec![4],
-            bottom: vec![4],
-            top: vec![5],
-            dropout: 0.5,
-        },
-        Model::FinalMlp {
-            first: vec![6],
-            second: vec![4],
-            heads: 2,
-            gate: Some(StreamGates { hidden: vec![3], first: vec!["C1".into()], second: vec![] }),
-            dropout: 0.5,
-        },
+        Model::DeepFm { hidden: vec![6], dropout },
+        Model::WideDeep { hidden: vec![6], dropout },
+        Model::Dcnv2 { cross_layers: 2, rank: None, structure, hidden: vec![5], dropout },
+        Model::Wukong { layers: 1, fmb: 2, lcb: 1, rank: 2, fmb_hidden, bottom, top, dropout },
+        Model::FinalMlp { first: vec![6], second: vec![4], heads: 2, gate, dropout },
     ]
 }
 
@@ -89,10 +77,8 @@ fn a_missing_device_is_refused_with_what_to_do() {
         Ok(mut model) => assert!(step(&mut model, &TestSamples::random(&job, 9)).loss.is_finite()),
         Err(error) => {
             let text = error.to_string();
-            assert!(
-                matches!(error, ModelError::Device { .. }) && text.starts_with("train.device = \"cuda\": "),
-                "{text}"
-            );
+            assert!(matches!(error, ModelError::Device { .. }), "{text}");
+            assert!(text.starts_with("train.device = \"cuda\": "), "{text}");
             assert!(text.ends_with("or train with train.device = \"cpu\""), "{text}");
         }
     }

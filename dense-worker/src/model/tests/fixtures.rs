@@ -13,7 +13,7 @@ use zagros_job::{
 use zagros_zip::ZipEq;
 
 use crate::model::{DenseModel, LabelledSamples, to_vec};
-use crate::testing::{job, sequence};
+use crate::testing::{ffnn, fixture, job, sequence};
 
 #[derive(Deserialize)]
 pub(super) struct NetworkFixture {
@@ -52,35 +52,26 @@ pub(super) fn assert_near(what: &str, found: &[f32], expected: &[f64]) {
     }
 }
 
-fn check(text: &str, job: &Job) {
-    let fixture: NetworkFixture = serde_json::from_str(text).unwrap();
+fn check(name: &str, job: &Job) {
+    let text = std::fs::read_to_string(fixture(&format!("{name}.json"))).unwrap();
+    let fixture: NetworkFixture = serde_json::from_str(&text).unwrap();
+    let near = |what: &str, found: &[f32], expected: &[f64]| assert_near(&format!("{name}: {what}"), found, expected);
     let mut model = DenseModel::new(job).unwrap();
     model.load_safetensors(&fixture.safetensors()).unwrap();
-    let predicted = model
-        .predict(&fixture.numeric, &fixture.embeddings, fixture.labels.len() / job.features.targets.len())
-        .unwrap();
-    assert_near("predicted logits", &predicted, &fixture.logits);
+    let samples = fixture.labels.len() / job.features.targets.len();
+    let predicted = model.predict(&fixture.numeric, &fixture.embeddings, samples).unwrap();
+    near("predicted logits", &predicted, &fixture.logits);
     let NetworkFixture { numeric, embeddings, labels, sample_weights: weights, .. } = &fixture;
     let output = model.step_on(LabelledSamples { numeric, embeddings, labels, weights }).unwrap();
-    assert_near("logits", &output.logits, &fixture.logits);
-    assert_near("loss", &[output.loss], &[fixture.loss]);
-    assert_near("gradient of embeddings", &output.gradients, &fixture.gradients["embeddings"]);
+    near("logits", &output.logits, &fixture.logits);
+    near("loss", &[output.loss], &[fixture.loss]);
+    near("gradient of embeddings", &output.gradients, &fixture.gradients["embeddings"]);
     let weights = model.variables.variables();
-    assert_eq!(weights.len() + 1, fixture.gradients.len());
-    for (name, weight) in weights {
-        assert_near(&format!("gradient of {name}"), &to_vec(&weight.grad()).unwrap(), &fixture.gradients[&name]);
+    assert_eq!(weights.len() + 1, fixture.gradients.len(), "{name}");
+    for (weight_name, weight) in weights {
+        let gradient = to_vec::<f32>(&weight.grad()).unwrap();
+        near(&format!("gradient of {weight_name}"), &gradient, &fixture.gradients[&weight_name]);
     }
-}
-
-/// Checks a network against the fixture of a name.
-macro_rules! fixture {
-    ($name:ident, $numeric:expr, $dims:expr, $model:expr) => {
-        #[test]
-        fn $name() {
-            let text = include_str!(concat!("../fixtures/", stringify!($name), ".json"));
-            check(text, &job($numeric, &$dims, $model));
-        }
-    };
 }
 
 fn a_dlrm() -> Model {
@@ -126,20 +117,6 @@ pub(super) fn a_din(
     Model::Din { attention, attention_hidden, activation, softmax, hidden, dropout: 0.0 }
 }
 
-#[test]
-fn din() {
-    let network = a_din(&[("S2", "C1")], &[5, 3], AttentionActivation::Prelu, false, &[6, 4]);
-    let job = with_sequences(job(2, &[3, 4], network), &[(3, 1, PadSide::Left)]);
-    check(include_str!("../fixtures/din.json"), &job);
-}
-
-#[test]
-fn din_softmax() {
-    let network = a_din(&[("S2", "C0"), ("S3", "C1")], &[5], AttentionActivation::Sigmoid, true, &[6]);
-    let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, PadSide::Right), (2, 1, PadSide::Left)]);
-    check(include_str!("../fixtures/din_softmax.json"), &job);
-}
-
 pub(super) fn a_bst(
     pairs: &[(&str, &str)],
     (layers, heads, ffn): (usize, usize, usize),
@@ -148,28 +125,6 @@ pub(super) fn a_bst(
 ) -> Model {
     let (attention, hidden) = (attention(pairs), hidden.to_vec());
     Model::Bst { attention, layers, heads, ffn, causal, hidden, dropout: 0.0 }
-}
-
-#[test]
-fn bst() {
-    let job =
-        with_sequences(job(2, &[3, 4], a_bst(&[("S2", "C1")], (2, 2, 5), false, &[6, 4])), &[(3, 1, PadSide::Left)]);
-    check(include_str!("../fixtures/bst.json"), &job);
-}
-
-#[test]
-fn bst_two() {
-    let network = a_bst(&[("S2", "C0"), ("S3", "C1")], (1, 1, 3), false, &[6]);
-    let job = with_sequences(job(0, &[3, 2], network), &[(3, 0, PadSide::Right), (2, 1, PadSide::Left)]);
-    check(include_str!("../fixtures/bst_two.json"), &job);
-}
-
-/// Each position attends to itself and earlier ones.
-#[test]
-fn bst_causal() {
-    let network = a_bst(&[("S2", "C0"), ("S3", "C1")], (2, 1, 3), true, &[6]);
-    let job = with_sequences(job(1, &[3, 2], network), &[(3, 0, PadSide::Right), (3, 1, PadSide::Left)]);
-    check(include_str!("../fixtures/bst_causal.json"), &job);
 }
 
 /// Hidden layers, numbers of the features that the first gate reads, and the same of the second.
@@ -186,9 +141,6 @@ pub(super) fn a_finalmlp((first, second): (&[i64], &[i64]), heads: usize, gates:
     Model::FinalMlp { first, second, heads, gate: gates.map(gate), dropout: 0.0 }
 }
 
-fixture!(finalmlp, 2, [4, 3], a_finalmlp((&[6, 4], &[6]), 1, None));
-fixture!(finalmlp_gates, 2, [4, 3], a_finalmlp((&[4], &[5, 6]), 2, Some((&[5], &["I1", "C1"], &[]))));
-fixture!(finalmlp_without_numbers, 0, [3, 2], a_finalmlp((&[6], &[3]), 3, Some((&[], &["C1"], &["C0"]))));
 /// A network of three numbers, one of which has an indicator, and of a vector of two.
 fn with_embedded_numbers(dims: &[usize], model: Model) -> Job {
     let mut job = job(4, dims, model);
@@ -197,48 +149,6 @@ fn with_embedded_numbers(dims: &[usize], model: Model) -> Job {
     job.features.numeric_embedding = Some(NumericEmbedding { frequencies: 2, sigma: 0.5, dim: 3 });
     job
 }
-
-#[test]
-fn dlrm_with_embedded_numbers() {
-    check(include_str!("../fixtures/dlrm_plr.json"), &with_embedded_numbers(&[4, 4, 4], a_dlrm()));
-}
-
-#[test]
-fn dcnv2_with_embedded_numbers() {
-    let job = with_embedded_numbers(&[3, 2], dcnv2(2, None, CrossStructure::Stacked, &[6, 4]));
-    check(include_str!("../fixtures/dcnv2_plr.json"), &job);
-}
-
-#[test]
-fn first_frequencies_are_those_of_the_seed_and_sigma() {
-    let frequencies = |seed, sigma| {
-        let mut job = job(40, &[4], Model::Ffnn { hidden: vec![4], dropout: 0.0 });
-        job.features.numeric_embedding = Some(NumericEmbedding { frequencies: 50, sigma, dim: 1 });
-        job.train.seed = seed;
-        let model = DenseModel::new(&job).unwrap();
-        to_vec::<f32>(&model.variables.variables()["numeric_embedding.frequencies"]).unwrap()
-    };
-    let first = frequencies(1, 0.5);
-    assert_eq!(frequencies(1, 0.5), first);
-    assert_ne!(frequencies(2, 0.5), first);
-    let mean = |values: &mut dyn Iterator<Item = f32>| values.sum::<f32>() / 2_000.0;
-    let (average, squares) = (mean(&mut first.iter().copied()), mean(&mut first.iter().map(|value| value * value)));
-    assert!(average.abs() < 0.04 && (squares.sqrt() - 0.5).abs() < 0.03, "{average} {squares}");
-}
-
-fixture!(dlrm, 3, [4, 4, 4], a_dlrm());
-fixture!(dlrm_without_numbers, 0, [4, 4, 4], a_dlrm());
-fixture!(ffnn, 2, [4, 3, 1], Model::Ffnn { hidden: vec![7, 3], dropout: 0.0 });
-fixture!(dcnv2_stacked, 2, [3, 2], dcnv2(2, None, CrossStructure::Stacked, &[6, 4]));
-fixture!(dcnv2_parallel_low_rank, 2, [3, 2], dcnv2(3, Some(2), CrossStructure::Parallel, &[6, 4]));
-fixture!(dcnv2_cross_alone, 2, [3, 2], dcnv2(2, None, CrossStructure::Parallel, &[]));
-fixture!(deepfm, 3, [4, 4, 4], Model::DeepFm { hidden: vec![6, 4], dropout: 0.0 });
-fixture!(deepfm_without_numbers, 0, [3, 3], Model::DeepFm { hidden: vec![5], dropout: 0.0 });
-fixture!(wide_deep, 2, [4, 1, 3], Model::WideDeep { hidden: vec![6, 4], dropout: 0.0 });
-fixture!(wide_deep_without_numbers, 0, [4, 1, 3], Model::WideDeep { hidden: vec![5], dropout: 0.0 });
-// The second layer takes as many vectors as it gives.
-fixture!(wukong, 3, [4, 4, 4], a_wukong(2, (3, 2), &[7]));
-fixture!(wukong_without_numbers, 0, [4, 4, 4], a_wukong(1, (2, 1), &[]));
 
 /// A target of a kind that the script knows by name, with the weight of its loss.
 fn target(kind: &str, weight: f64) -> Target {
@@ -255,36 +165,104 @@ fn target(kind: &str, weight: f64) -> Target {
     Target { kind, ..plain }
 }
 
-/// Checks a network of several targets against the fixture of a name.
-macro_rules! fixture_of_several {
-    ($name:ident, $model:expr, $targets:expr) => {
-        #[test]
-        fn $name() {
-            let mut job = job(2, &[3, 2], $model);
-            job.features.targets = $targets.map(|(kind, weight)| target(kind, weight)).to_vec();
-            check(include_str!(concat!("../fixtures/", stringify!($name), ".json")), &job);
-        }
-    };
+fn job_of_several(model: Model, targets: &[(&str, f64)]) -> Job {
+    let mut job = job(2, &[3, 2], model);
+    job.features.targets = targets.iter().map(|(kind, weight)| target(kind, *weight)).collect();
+    job
 }
 
 fn towers_over(bottom: &[i64], tower: &[i64]) -> Model {
     Model::SharedBottom { bottom: bottom.to_vec(), tower: tower.to_vec(), dropout: 0.0 }
 }
 
-fn a_ple() -> Model {
-    let (levels, shared_experts, task_experts) = (2, 1, 2);
-    let layers = ExpertLayers { hidden: vec![4], tower: vec![3], dropout: 0.0 };
-    Model::Ple { levels, shared_experts, task_experts, layers }
+/// Each fixture of networks of one label, and the network.
+fn networks() -> [(&'static str, Job); 15] {
+    let (stacked, parallel) = (CrossStructure::Stacked, CrossStructure::Parallel);
+    let deepfm = |hidden: &[i64]| Model::DeepFm { hidden: hidden.to_vec(), dropout: 0.0 };
+    let wide_deep = |hidden: &[i64]| Model::WideDeep { hidden: hidden.to_vec(), dropout: 0.0 };
+    let finalmlp = |first: &[i64], second: &[i64], heads, gates| a_finalmlp((first, second), heads, gates);
+    [
+        ("dlrm", job(3, &[4, 4, 4], a_dlrm())),
+        ("dlrm_without_numbers", job(0, &[4, 4, 4], a_dlrm())),
+        ("ffnn", job(2, &[4, 3, 1], ffnn(&[7, 3]))),
+        ("dcnv2_stacked", job(2, &[3, 2], dcnv2(2, None, stacked, &[6, 4]))),
+        ("dcnv2_parallel_low_rank", job(2, &[3, 2], dcnv2(3, Some(2), parallel, &[6, 4]))),
+        ("dcnv2_cross_alone", job(2, &[3, 2], dcnv2(2, None, parallel, &[]))),
+        ("deepfm", job(3, &[4, 4, 4], deepfm(&[6, 4]))),
+        ("deepfm_without_numbers", job(0, &[3, 3], deepfm(&[5]))),
+        ("wide_deep", job(2, &[4, 1, 3], wide_deep(&[6, 4]))),
+        ("wide_deep_without_numbers", job(0, &[4, 1, 3], wide_deep(&[5]))),
+        // The second layer takes as many vectors as it gives.
+        ("wukong", job(3, &[4, 4, 4], a_wukong(2, (3, 2), &[7]))),
+        ("wukong_without_numbers", job(0, &[4, 4, 4], a_wukong(1, (2, 1), &[]))),
+        ("finalmlp", job(2, &[4, 3], finalmlp(&[6, 4], &[6], 1, None))),
+        ("finalmlp_gates", job(2, &[4, 3], finalmlp(&[4], &[5, 6], 2, Some((&[5], &["I1", "C1"], &[]))))),
+        ("finalmlp_without_numbers", job(0, &[3, 2], finalmlp(&[6], &[3], 3, Some((&[], &["C1"], &["C0"]))))),
+    ]
 }
 
-fixture_of_several!(shared_bottom, towers_over(&[6], &[4]), [("mse", 0.5), ("click", 2.0)]);
-fixture_of_several!(esmm, towers_over(&[], &[5]), [("click", 1.0), ("given", 1.0)]);
-fixture_of_several!(
-    mmoe,
-    Model::Mmoe { experts: 3, layers: ExpertLayers { hidden: vec![5, 4], tower: vec![4], dropout: 0.0 } },
-    [("click", 1.0), ("poisson", 0.25)]
-);
-fixture_of_several!(finalmlp_of_several, a_finalmlp((&[4], &[6]), 2, None), [("click", 1.0), ("classes", 0.5)]);
+/// Each fixture of networks of sequences, or of numbers that are embedded.
+fn networks_of_sequences() -> [(&'static str, Job); 7] {
+    let (one, two) = ([("S2", "C1")], [("S2", "C0"), ("S3", "C1")]);
+    let (prelu, sigmoid) = (AttentionActivation::Prelu, AttentionActivation::Sigmoid);
+    let (left, right) = (PadSide::Left, PadSide::Right);
+    let plain = |dims: &[usize], network| with_sequences(job(2, dims, network), &[(3, 1, left)]);
+    let both =
+        |numeric, network, second| with_sequences(job(numeric, &[3, 2], network), &[(3, 0, right), (second, 1, left)]);
+    [
+        ("din", plain(&[3, 4], a_din(&one, &[5, 3], prelu, false, &[6, 4]))),
+        ("din_softmax", both(0, a_din(&two, &[5], sigmoid, true, &[6]), 2)),
+        ("bst", plain(&[3, 4], a_bst(&one, (2, 2, 5), false, &[6, 4]))),
+        ("bst_two", both(0, a_bst(&two, (1, 1, 3), false, &[6]), 2)),
+        // Each position attends to itself and earlier ones.
+        ("bst_causal", both(1, a_bst(&two, (2, 1, 3), true, &[6]), 3)),
+        ("dlrm_plr", with_embedded_numbers(&[4, 4, 4], a_dlrm())),
+        ("dcnv2_plr", with_embedded_numbers(&[3, 2], dcnv2(2, None, CrossStructure::Stacked, &[6, 4]))),
+    ]
+}
+
+/// Each fixture of networks of several labels.
+fn networks_of_several() -> [(&'static str, Job); 6] {
+    let layers = |hidden: &[i64], tower| ExpertLayers { hidden: hidden.to_vec(), tower: vec![tower], dropout: 0.0 };
+    let mmoe = Model::Mmoe { experts: 3, layers: layers(&[5, 4], 4) };
+    let ple = Model::Ple { levels: 2, shared_experts: 1, task_experts: 2, layers: layers(&[4], 3) };
+    let losses = [("huber", 1.0), ("poisson", 0.5), ("classes", 1.0), ("mse", 0.125)];
+    let click_and_classes = [("click", 1.0), ("classes", 0.5)];
+    [
+        ("shared_bottom", job_of_several(towers_over(&[6], &[4]), &[("mse", 0.5), ("click", 2.0)])),
+        ("esmm", job_of_several(towers_over(&[], &[5]), &[("click", 1.0), ("given", 1.0)])),
+        ("mmoe", job_of_several(mmoe, &[("click", 1.0), ("poisson", 0.25)])),
+        ("finalmlp_of_several", job_of_several(a_finalmlp((&[4], &[6]), 2, None), &click_and_classes)),
+        ("ple", job_of_several(ple, &click_and_classes)),
+        // Through the step without autograd, with samples that have weights.
+        ("losses", job_of_several(ffnn(&[6]), &losses)),
+    ]
+}
+
+#[test]
+fn every_network_has_the_values_of_pytorch() {
+    for (name, job) in networks().into_iter().chain(networks_of_sequences()).chain(networks_of_several()) {
+        check(name, &job);
+    }
+}
+
+#[test]
+fn first_frequencies_are_those_of_the_seed_and_sigma() {
+    let frequencies = |seed, sigma| {
+        let mut job = job(40, &[4], ffnn(&[4]));
+        job.features.numeric_embedding = Some(NumericEmbedding { frequencies: 50, sigma, dim: 1 });
+        job.train.seed = seed;
+        let model = DenseModel::new(&job).unwrap();
+        to_vec::<f32>(&model.variables.variables()["numeric_embedding.frequencies"]).unwrap()
+    };
+    let first = frequencies(1, 0.5);
+    assert_eq!(frequencies(1, 0.5), first);
+    assert_ne!(frequencies(2, 0.5), first);
+    let mean = |values: &mut dyn Iterator<Item = f32>| values.sum::<f32>() / 2_000.0;
+    let (average, squares) = (mean(&mut first.iter().copied()), mean(&mut first.iter().map(|value| value * value)));
+    assert!(average.abs() < 0.04 && (squares.sqrt() - 0.5).abs() < 0.03, "{average} {squares}");
+}
+
 /// The units of attention have one output, whatever the labels need.
 #[test]
 fn networks_of_sequences_have_outputs_for_several_labels() {
@@ -300,11 +278,3 @@ fn networks_of_sequences_have_outputs_for_several_labels() {
         assert_eq!((output.logits.len(), output.loss.is_finite()), (8, true));
     }
 }
-
-fixture_of_several!(ple, a_ple(), [("click", 1.0), ("classes", 0.5)]);
-// Through the step without autograd, with samples that have weights.
-fixture_of_several!(
-    losses,
-    Model::Ffnn { hidden: vec![6], dropout: 0.0 },
-    [("huber", 1.0), ("poisson", 0.5), ("classes", 1.0), ("mse", 0.125)]
-);

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use serde::Deserialize;
-use zagros_job::{AttentionActivation, DenseOptimizer, Job, MlpActivation, MlpNorm, MlpSettings, Model, PadSide};
+use zagros_job::{AttentionActivation, DenseOptimizer, Job, MlpActivation, MlpNorm, MlpSettings, PadSide};
 use zagros_zip::ZipEq;
 
 use super::TestSamples;
 use super::fixtures::{NetworkFixture, a_din, assert_near, with_sequences};
 use crate::model::{DenseModel, ModelError, to_vec};
-use crate::testing::job;
+use crate::testing::{ffnn, job};
 
 /// A fixture of `mlp_layers.json`.
 #[derive(Deserialize)]
@@ -40,7 +40,7 @@ const STILL: DenseOptimizer = DenseOptimizer::Sgd { lr: 0.0, momentum: 0.0, weig
 
 /// A step changes the buffers and no weight.
 fn still_job(activation: MlpActivation, norm: MlpNorm) -> Job {
-    let mut job = job(1, &[2, 1], Model::Ffnn { hidden: vec![3, 2], dropout: 0.0 });
+    let mut job = job(1, &[2, 1], ffnn(&[3, 2]));
     job.dense_optimizer = STILL;
     job.mlp = MlpSettings { activation, norm };
     job
@@ -53,6 +53,8 @@ fn every_activation_with_every_norm_has_the_values_of_pytorch() {
     for LayersFixture { activation, norm, values } in fixtures {
         check(&format!("{activation:?}, {norm:?}"), &still_job(activation, norm), &values);
     }
+    // An attention unit with Dice.
+    check("DIN", &din_with_dice(), &serde_json::from_str(include_str!("../fixtures/din_dice.json")).unwrap());
 }
 
 fn check(case: &str, job: &Job, fixture: &StatisticsFixture) {
@@ -83,11 +85,6 @@ fn din_with_dice() -> Job {
     let network = a_din(&[("S2", "C1")], &[5, 3], AttentionActivation::Dice, false, &[6]);
     let job = with_sequences(job(2, &[3, 4], network), &[(3, 1, PadSide::Left)]);
     Job { dense_optimizer: STILL, ..job }
-}
-
-#[test]
-fn an_attention_unit_with_dice_has_the_values_of_pytorch() {
-    check("DIN", &din_with_dice(), &serde_json::from_str(include_str!("../fixtures/din_dice.json")).unwrap());
 }
 
 #[test]

@@ -5,11 +5,11 @@ use zagros_zip::ZipEq;
 
 use super::fixtures::a_din;
 use crate::model::DenseModel;
-use crate::testing::{BATCH, job, sequence, weights};
+use crate::testing::{BATCH, ffnn, job, sequence, weights};
 
 fn networks() -> [Model; 2] {
     // Without autograd, and with it.
-    [Model::Ffnn { hidden: vec![3], dropout: 0.0 }, Model::DeepFm { hidden: vec![3], dropout: 0.0 }]
+    [ffnn(&[3]), Model::DeepFm { hidden: vec![3], dropout: 0.0 }]
 }
 
 fn job_of(model: &Model, change: impl Fn(&mut Job)) -> Job {

@@ -70,6 +70,8 @@ fn with_live_units(job: Job) -> Job {
 fn a_logit_has_the_same_bits_in_every_batch() {
     let cross = |structure, rank| Model::Dcnv2 { cross_layers: 2, rank, structure, hidden: vec![17, 5], dropout: 0.0 };
     let wide = |hidden: &[i64]| Model::Ffnn { hidden: hidden.to_vec(), dropout: 0.0 };
+    let (fmb_hidden, bottom, top) = (vec![17], vec![9], vec![33, 5]);
+    let wukong = Model::Wukong { layers: 2, fmb: 3, lcb: 4, rank: 3, fmb_hidden, bottom, top, dropout: 0.0 };
     let networks = [
         dlrm(),
         Model::Dlrm { bottom: vec![512, 256], top: vec![512, 33], dropout: 0.0 },
@@ -80,16 +82,7 @@ fn a_logit_has_the_same_bits_in_every_batch() {
         cross(CrossStructure::Parallel, Some(3)),
         Model::DeepFm { hidden: vec![64, 19], dropout: 0.0 },
         Model::WideDeep { hidden: vec![64, 19], dropout: 0.0 },
-        Model::Wukong {
-            layers: 2,
-            fmb: 3,
-            lcb: 4,
-            rank: 3,
-            fmb_hidden: vec![17],
-            bottom: vec![9],
-            top: vec![33, 5],
-            dropout: 0.0,
-        },
+        wukong,
         a_finalmlp((&[33, 16], &[24]), 8, Some((&[17], &["C0"], &[]))),
     ];
     for network in networks {

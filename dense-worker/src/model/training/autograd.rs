@@ -5,6 +5,7 @@
 //! round to zero are computed with a factor ([`LossScale`]).
 
 use tch::{Kind, Tensor};
+use zagros_network::OutputLoss;
 
 use super::loss::mean_over;
 use super::scoring::{BLOCK, batch_of_blocks};
@@ -217,8 +218,6 @@ mod tests {
         assert_eq!(scale.value, LEAST);
         (0..40 * HELD).for_each(|_| scale.note_finite());
         assert_eq!(scale.value, MOST);
-        assert!(
-            LossScale::read("0 1").is_none() && LossScale::read("2").is_none() && LossScale::read("NaN 1").is_none()
-        );
+        assert_eq!(["0 1", "2", "NaN 1"].map(LossScale::read), [None; 3]);
     }
 }

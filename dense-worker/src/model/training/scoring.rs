@@ -11,6 +11,7 @@
 //! ```
 
 use tch::Tensor;
+use zagros_network::OutputLoss;
 use zagros_zip::ZipEq;
 
 use crate::model::layers::LayerCalls;
@@ -92,22 +93,5 @@ impl WeightAverage {
     pub(crate) fn add(&mut self, weights: &[f32]) {
         let step = 1.0 - self.keep;
         self.values.iter_mut().zip_eq(weights).for_each(|(average, weight)| *average += step * (weight - *average));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn it_is_the_weighted_mean_of_all_weights() {
-        let mut average = WeightAverage::new(0.75, &[1.0, 8.0]);
-        for weights in [[2.0, 8.0], [-1.0, 0.0], [4.0, 16.0]] {
-            average.add(&weights);
-        }
-        let expected = |[first, a, b, c]: [f32; 4]| 0.421_875 * first + 0.140_625 * a + 0.1875 * b + 0.25 * c;
-        assert_eq!(average.values, [expected([1.0, 2.0, -1.0, 4.0]), expected([8.0, 8.0, 0.0, 16.0])]);
-        average.restart(&[3.0, 5.0]);
-        assert_eq!(average.values, [3.0, 5.0]);
     }
 }

@@ -1,7 +1,7 @@
 //! The dense gradients as workers share them: all gradients of a network one after another, in the order in which it made
 //! its weights. That order is the same on every worker.
 
-use zagros_network::UnitDropout;
+use zagros_network::{OutputLoss, UnitDropout};
 
 use crate::model::{DenseModel, DenseNetwork, LabelledSamples, ModelError, StepCompute, StreamedExchange};
 
@@ -124,48 +124,12 @@ impl DenseModel {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{DenseOptimizer, Model};
-
     use super::*;
-    use crate::testing::{BATCH, job};
-
-    fn model() -> DenseModel {
-        let mut job = job(1, &[2, 2], Model::Dlrm { bottom: vec![3], top: vec![4], dropout: 0.0 });
-        job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
-        DenseModel::new(&job).unwrap()
-    }
-
-    #[test]
-    fn gradients_that_go_through_a_buffer_make_the_same_step() {
-        let (mut at_once, mut in_parts) = (model(), model());
-        for _ in 0..3 {
-            let whole = at_once.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
-            assert_eq!(in_parts.backward(BATCH.0, BATCH.1, BATCH.2).unwrap(), whole);
-            let gradients = in_parts.gradients().to_vec();
-            in_parts.clear_gradients().unwrap();
-            let (head, tail) = gradients.split_at(5);
-            in_parts.replace_gradients(5, tail).unwrap();
-            in_parts.replace_gradients(0, head).unwrap();
-            in_parts.apply_gradients().unwrap();
-            assert_eq!(in_parts.to_safetensors().unwrap(), at_once.to_safetensors().unwrap());
-        }
-    }
-
-    #[test]
-    fn a_worker_without_samples_makes_the_others_step() {
-        let (mut busy, mut idle) = (model(), model());
-        busy.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
-        idle.replace_gradients(0, &vec![1.0; busy.weight_count()]).unwrap();
-        idle.clear_gradients().unwrap();
-        assert!(idle.gradients().iter().all(|gradient| *gradient == 0.0));
-        idle.replace_gradients(0, busy.gradients()).unwrap();
-        idle.apply_gradients().unwrap();
-        assert_eq!(idle.to_safetensors().unwrap(), busy.to_safetensors().unwrap());
-    }
+    use crate::testing::small_job;
 
     #[test]
     fn a_wrong_length_or_a_value_that_is_not_finite_changes_nothing() {
-        let mut model = model();
+        let mut model = DenseModel::new(&small_job()).unwrap();
         let saved = model.to_safetensors().unwrap();
         model.clear_gradients().unwrap();
         let weights = model.weight_count();

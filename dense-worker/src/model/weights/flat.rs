@@ -43,10 +43,6 @@ impl FlatParameters {
         Ok(gradients)
     }
 
-    pub(crate) fn with_same_shape(&self) -> Result<Self, ModelError> {
-        Self::shaped_like(&self.views, false)
-    }
-
     fn shaped_like(tensors: &[Tensor], mirrored: bool) -> Result<Self, ModelError> {
         let count: usize = tensors.iter().map(Tensor::numel).sum();
         let zeros = |device| Tensor::f_zeros([int(count)], (Kind::Float, device));
@@ -59,10 +55,6 @@ impl FlatParameters {
             start += length;
         }
         Ok(Self { all, views, mirror })
-    }
-
-    pub(crate) fn views(&self) -> impl Iterator<Item = Tensor> {
-        self.views.iter().map(Tensor::shallow_clone)
     }
 
     pub(crate) fn set_to_zero(&mut self) -> Result<(), ModelError> {
@@ -144,47 +136,12 @@ impl DenseModel {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::Model;
-
     use super::*;
-    use crate::testing::{BATCH, job, weights};
-
-    fn model(clip_norm: Option<f64>) -> DenseModel {
-        let mut job = job(1, &[2, 2], Model::Dlrm { bottom: vec![3], top: vec![4], dropout: 0.0 });
-        job.train.updates.clip_norm = clip_norm;
-        DenseModel::new(&job).unwrap()
-    }
-
-    /// One network's weights and gradients with an SGD step by hand, against the other network's weights after its own
-    /// step.
-    #[test]
-    fn an_update_by_the_caller_equals_the_networks_own() {
-        for clip_norm in [None, Some(0.05)] {
-            let (mut local, mut remote) = (model(clip_norm), model(clip_norm));
-            for _ in 0..3 {
-                let expected = local.step(BATCH.0, BATCH.1, BATCH.2).unwrap();
-                assert_eq!(
-                    remote.gradients_of(LabelledSamples::unweighted(BATCH.0, BATCH.1, BATCH.2)).unwrap(),
-                    expected
-                );
-                let mut made = weights(&remote);
-                made.iter_mut().zip_eq(remote.gradients()).for_each(|(weight, gradient)| *weight -= 0.1 * gradient);
-                remote.set_weights(&made).unwrap();
-                for (one, other) in weights(&local).iter().zip_eq(&made) {
-                    assert!((one - other).abs() < 1e-6, "{one} local, {other} remote");
-                }
-                // Start from the same bits again, so that losses stay equal.
-                remote.set_weights(&weights(&local)).unwrap();
-            }
-            let norm =
-                |model: &DenseModel| model.gradients().iter().map(|gradient| gradient * gradient).sum::<f32>().sqrt();
-            assert!(clip_norm.is_none_or(|limit| f64::from(norm(&remote)) < limit * 1.0001));
-        }
-    }
+    use crate::testing::{small_job, weights};
 
     #[test]
     fn weights_of_another_network_are_refused() {
-        let mut model = model(None);
+        let mut model = DenseModel::new(&small_job()).unwrap();
         let old_weights = weights(&model);
         assert!(model.set_weights(&old_weights[1..]).is_err() && model.copy_weights(&mut [0.0; 2]).is_err());
         assert_eq!(weights(&model), old_weights);

@@ -148,7 +148,7 @@ fn measure_log(plan: &Plan, workload: &Workload, reads: ReadMethod) -> Cost {
 fn measure_rocks(plan: &Plan, workload: &Workload, compression: Compression) -> Cost {
     let folder = tempfile::tempdir_in(&plan.folder).expect("a folder for the store");
     let options = RocksOptions { compression, ..RocksOptions::default() };
-    let store = RocksStore::open(folder.path(), &[workload.width()], &options).expect("an empty store");
+    let store = RocksStore::open(folder.path(), workload.width(), &options).expect("an empty store");
     let mut cost = measure_store(plan, workload, &store, folder.path());
     cost.memory = options.bound() as f64 / 1e6;
     cost

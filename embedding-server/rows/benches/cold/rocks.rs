@@ -1,6 +1,5 @@
 //! RocksDB as a cold store, at its best: the other side of the comparison.
 
-mod database;
 mod options;
 mod store;
 

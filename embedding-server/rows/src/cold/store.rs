@@ -107,12 +107,6 @@ impl LogStore {
         self.log.counters.log_counts(self.log.dead_bytes())
     }
 
-    /// How it reads files: by io_uring only where the kernel lets it.
-    #[must_use]
-    pub fn reads_by(&self) -> ReadMethod {
-        self.log.queue.method()
-    }
-
     /// Compacts until no segment has more than half dead records. The store does so by itself in the background, and bounds its files
     /// also where rows are written faster than one thread compacts.
     pub fn compact(&self) -> Result<(), ColdError> {

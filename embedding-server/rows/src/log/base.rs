@@ -128,12 +128,11 @@ impl LogBase {
             let (head, payload) = reader.next()?;
             if head.kind == RecordKind::End {
                 let expected = u64_at(payload, 0);
+                if expected == records {
+                    return Ok(());
+                }
                 let problem = format!("it has {records} records and should have {expected}");
-                return if expected == records {
-                    Ok(())
-                } else {
-                    Err(LogError::damaged(&reader.path, reader.offset, problem))
-                };
+                return Err(LogError::damaged(&reader.path, reader.offset, problem));
             }
             visit(&head, payload)?;
             records += 1;
@@ -164,12 +163,8 @@ struct PartReader {
 impl PartReader {
     fn open(path: &Path, start: u64) -> Result<Self, LogError> {
         let file = File::open(path).map_err(LogError::io("open", path))?;
-        let mut reader = Self {
-            path: path.to_owned(),
-            file: BufReader::with_capacity(GATHERED, file),
-            offset: 0,
-            payload: Vec::new(),
-        };
+        let file = BufReader::with_capacity(GATHERED, file);
+        let mut reader = Self { path: path.to_owned(), file, offset: 0, payload: Vec::new() };
         let mut bytes = [0; PREAMBLE_BYTES];
         reader.fill(&mut bytes)?;
         match SegmentPreamble::from_bytes(&bytes) {
@@ -253,16 +248,9 @@ impl BaseDraft {
     pub fn create_part(&self, number: u32) -> Result<BasePartDraft, LogError> {
         let path = part_path(&self.folder, number);
         let file = File::create(&path).map_err(LogError::io("make", &path))?;
-        let mut part = BasePartDraft {
-            path,
-            file: BufWriter::with_capacity(GATHERED, file),
-            offset: 0,
-            records: 0,
-            rows: 0,
-            bytes: Vec::new(),
-        };
-        part.bytes
-            .extend_from_slice(&SegmentPreamble { lineage: self.lineage, first: self.start, next: None }.to_bytes());
+        let file = BufWriter::with_capacity(GATHERED, file);
+        let bytes = SegmentPreamble { lineage: self.lineage, first: self.start, next: None }.to_bytes().to_vec();
+        let mut part = BasePartDraft { path, file, offset: 0, records: 0, rows: 0, bytes };
         part.write_out()?;
         Ok(part)
     }
@@ -298,9 +286,7 @@ impl BasePartDraft {
 
     /// Ends it, on the disk.
     pub fn finish(mut self) -> Result<PartSize, LogError> {
-        let end = RecordDraft::end(self.records);
-        debug_assert_eq!(end.kind, RecordKind::End);
-        self.append(&end)?;
+        self.append(&RecordDraft::end(self.records))?;
         let failed = |error| LogError::io("write", &self.path)(error);
         self.file.flush().map_err(failed)?;
         self.file.get_ref().sync_all().map_err(LogError::io("sync", &self.path))?;

@@ -7,22 +7,9 @@ use std::{fmt, io};
 
 use rustix::fs::{FallocateFlags, fallocate};
 
+/// The calls are those of the system, unless an implementation replaces them.
 pub trait LogDisk: Send + Sync + fmt::Debug {
     /// Makes a file, whose first `bytes` bytes then have room on the disk and are zero.
-    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File>;
-
-    /// A failure may leave some of the bytes written.
-    fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()>;
-
-    /// Waits until what was written is on the disk.
-    /// After a failure, what was written since the last success may be lost.
-    fn sync(&self, file: &File) -> io::Result<()>;
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemDisk;
-
-impl LogDisk for SystemDisk {
     fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
         match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
@@ -36,14 +23,22 @@ impl LogDisk for SystemDisk {
         }
     }
 
+    /// A failure may leave some of the bytes written.
     fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()> {
         file.write_all_at(bytes, place)
     }
 
+    /// Waits until what was written is on the disk.
+    /// After a failure, what was written since the last success may be lost.
     fn sync(&self, file: &File) -> io::Result<()> {
         file.sync_data()
     }
 }
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemDisk;
+
+impl LogDisk for SystemDisk {}
 
 /// What makes a record durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -301,41 +301,4 @@ mod tests {
         names.sort();
         names
     }
-
-    /// A process may end at each step of making or deleting a log. What it leaves is never taken for a log without rows.
-    #[test]
-    fn a_log_that_is_being_made_or_deleted_is_nobodys() {
-        let temporary = tempfile::tempdir().unwrap();
-        let folder = LogFolder::open(temporary.path()).unwrap();
-        folder.discard_old_log().unwrap();
-        fs::write(segment_path(folder.path(), 0), "").unwrap();
-        assert_eq!(folder.read_lineage().unwrap(), None, "killed before the lineage");
-        folder.begin_log(&lineage()).unwrap();
-        assert!(folder.read_lineage().unwrap().is_some());
-        fs::write(folder.path().join(DISCARDED), "").unwrap();
-        assert_eq!(folder.read_lineage().unwrap(), None, "killed while it was deleted");
-        folder.discard_old_log().unwrap();
-        assert_eq!(names(&folder), [DISCARDED, LOCK]);
-    }
-
-    /// Rows are never deleted because what they are cannot be read.
-    #[test]
-    fn a_lineage_that_is_missing_damaged_or_of_another_release_is_an_error() {
-        let temporary = tempfile::tempdir().unwrap();
-        let folder = LogFolder::open(temporary.path()).unwrap();
-        folder.discard_old_log().unwrap();
-        folder.begin_log(&lineage()).unwrap();
-        let path = folder.path().join(LINEAGE);
-        let refused = |text: &str| {
-            fs::write(&path, text).unwrap();
-            folder.read_lineage().unwrap_err().to_string()
-        };
-        assert!(refused("{ half").contains("lineage.json at byte 0"));
-        assert!(refused(r#"{"version": 4}"#).contains("missing field"));
-        assert!(refused(r#"{"version": 2}"#).contains("has version 2, and this release reads version 4"));
-        assert!(refused(r#"{"version": 99, "other": 1}"#).contains("has version 99, and this release reads version 4"));
-        fs::remove_file(&path).unwrap();
-        let missing = folder.read_lineage().unwrap_err().to_string();
-        assert!(missing.contains("lineage.json is missing: ") && missing.contains("segment-0000"), "{missing}");
-    }
 }

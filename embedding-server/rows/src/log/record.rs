@@ -4,7 +4,7 @@ use bytemuck::cast_slice;
 use zagros_table::{FrequencyCounts, PushOrigin, PushStep, StepRowBatch, StepRowSlices, TableTime, TileUpdate};
 
 use crate::log::format::{
-    COUNT_BYTES, HEAD_BYTES, ORIGIN_BYTES, RecordHead, RecordKind, copy_numbers, count_of, origin_of, u32_at, u64_at,
+    COUNT_BYTES, ORIGIN_BYTES, RecordHead, RecordKind, copy_numbers, count_of, origin_of, u32_at, u64_at,
 };
 use crate::log::rows_view::{LoggedRows, RowsView};
 use crate::log::window_group::WindowGroup;
@@ -174,14 +174,10 @@ fn window_group_of(payload: &[u8]) -> Option<WindowGroup> {
 /// A record in the making: the parts of its payload, and their CRC. All of it is known before its place in the log is.
 #[derive(Debug)]
 pub(crate) struct RecordDraft<'a> {
-    pub(crate) kind: RecordKind,
-    pub(crate) table: u32,
-    pub(crate) stripe: u32,
-    pub(crate) width: u32,
+    /// Without the place in the log.
+    head: RecordHead,
     start: DraftStart,
     parts: [&'a [u8]; 3],
-    length: usize,
-    crc: u32,
 }
 
 /// The first bytes of a payload, which are not of the caller's.
@@ -196,25 +192,25 @@ impl DraftStart {
         Self { bytes: [0; 48], length: 0 }
     }
 
-    fn put(&mut self, bytes: &[u8]) {
-        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
+    fn put_u32(mut self, number: u32) -> Self {
+        self.bytes[self.length..][..4].copy_from_slice(&number.to_le_bytes());
+        self.length += 4;
+        self
+    }
+
+    fn put_u64(mut self, number: u64) -> Self {
+        self.bytes[self.length..][..8].copy_from_slice(&number.to_le_bytes());
+        self.length += 8;
+        self
     }
 
     fn count(count: usize) -> Self {
-        let mut start = Self::empty();
-        start.put(&(count as u32).to_le_bytes());
-        start.put(&[0; 4]);
-        start
+        Self::empty().put_u32(count as u32).put_u32(0)
     }
 
     fn origin(origin: &PushOrigin, count: usize) -> Self {
-        let mut start = Self::empty();
-        start.put(&origin.writer.to_le_bytes());
-        start.put(&origin.seq.to_le_bytes());
-        start.put(&origin.incarnation.to_le_bytes());
-        start.put(&(count as u32).to_le_bytes());
-        start
+        let PushOrigin { writer, seq, incarnation } = *origin;
+        Self::empty().put_u64(writer).put_u64(seq).put_u32(incarnation).put_u32(count as u32)
     }
 }
 
@@ -222,8 +218,10 @@ impl<'a> RecordDraft<'a> {
     fn new(kind: RecordKind, [table, stripe, width]: [u32; 3], start: DraftStart, parts: [&'a [u8]; 3]) -> Self {
         let length = start.length + parts.iter().map(|part| part.len()).sum::<usize>();
         let first = crc32c::crc32c(&start.bytes[..start.length]);
-        let crc = parts.iter().fold(first, |crc, part| crc32c::crc32c_append(crc, part));
-        Self { kind, table, stripe, width, start, parts, length, crc }
+        let payload_crc = parts.iter().fold(first, |crc, part| crc32c::crc32c_append(crc, part));
+        let length = length as u32;
+        let head = RecordHead { kind, length, table, stripe, width, lsn: 0, durable: 0, payload_crc };
+        Self { head, start, parts }
     }
 
     /// Rows after a change, `slots` of `width` words each.
@@ -250,10 +248,7 @@ impl<'a> RecordDraft<'a> {
 
     pub(crate) fn step_rows(place: [u32; 2], rows: &StepRowSlices<'a>) -> Self {
         let StepRowSlices { step, ids, before, sums } = *rows;
-        let mut start = DraftStart::empty();
-        start.put(&step.to_le_bytes());
-        start.put(&(ids.len() as u32).to_le_bytes());
-        start.put(&[0; 4]);
+        let start = DraftStart::empty().put_u64(step).put_u32(ids.len() as u32).put_u32(0);
         let width = (before.len() / ids.len().max(1)) as u32;
         let parts = [cast_slice(ids), cast_slice(before), cast_slice(sums)];
         Self::new(RecordKind::StepRows, [place[0], place[1], width], start, parts)
@@ -271,26 +266,22 @@ impl<'a> RecordDraft<'a> {
     }
 
     pub(crate) fn pending(place: [u32; 2], origin: &PushOrigin, step: PushStep, id: u64, gradient: &'a [f32]) -> Self {
-        let mut start = DraftStart::origin(origin, gradient.len());
-        start.put(&step.number.to_le_bytes());
-        start.put(&step.share.to_le_bytes());
-        start.put(&tiles_word(step.tiles).to_le_bytes());
-        start.put(&id.to_le_bytes());
+        let PushStep { number, share, tiles } = step;
+        let start = DraftStart::origin(origin, gradient.len()).put_u64(number);
+        let start = start.put_u32(share.to_bits()).put_u32(tiles_word(tiles)).put_u64(id);
         Self::new(RecordKind::Pending, [place[0], place[1], 0], start, [cast_slice(gradient), &[], &[]])
     }
 
     pub(crate) fn commit(origin: &PushOrigin, step: u64, time: TableTime, groups: &'a [u32]) -> Self {
-        let mut start = DraftStart::origin(origin, groups.len());
-        [step, time.steps, time.seconds].iter().for_each(|number| start.put(&number.to_le_bytes()));
+        let start = DraftStart::origin(origin, groups.len());
+        let start = start.put_u64(step).put_u64(time.steps).put_u64(time.seconds);
         Self::new(RecordKind::Commit, [0; 3], start, [cast_slice(groups), &[], &[]])
     }
 
     /// A window group, and [`WindowGroup::window_words`] of it.
     pub(crate) fn window_group(group: &'a WindowGroup, words: &'a [u64]) -> Self {
-        let mut start = DraftStart::empty();
-        for number in [group.group, group.buckets.len() as u32, words.len() as u32, 0] {
-            start.put(&number.to_le_bytes());
-        }
+        let (buckets, count) = (group.buckets.len() as u32, words.len() as u32);
+        let start = DraftStart::empty().put_u32(group.group).put_u32(buckets).put_u32(count).put_u32(0);
         let parts = [cast_slice(words), cast_slice(&group.buckets), &[]];
         Self::new(RecordKind::WindowGroup, [0; 3], start, parts)
     }
@@ -301,39 +292,25 @@ impl<'a> RecordDraft<'a> {
     }
 
     pub(crate) fn stripe_counts(place: [u32; 2], lsn: u64, counts: &'a FrequencyCounts) -> Self {
-        let mut start = DraftStart::empty();
-        start.put(&lsn.to_le_bytes());
-        start.put(&(counts.ids.len() as u32).to_le_bytes());
-        start.put(&(counts.cells.len() as u32).to_le_bytes());
+        let (ids, cells) = (counts.ids.len() as u32, counts.cells.len() as u32);
+        let start = DraftStart::empty().put_u64(lsn).put_u32(ids).put_u32(cells);
         let parts = [cast_slice(&counts.ids), cast_slice(&counts.counts), cast_slice(&counts.cells)];
         Self::new(RecordKind::StripeCounts, [place[0], place[1], 0], start, parts)
     }
 
     pub(crate) fn end(records: u64) -> Self {
-        let mut start = DraftStart::empty();
-        start.put(&records.to_le_bytes());
-        Self::new(RecordKind::End, [0; 3], start, [&[]; 3])
+        Self::new(RecordKind::End, [0; 3], DraftStart::empty().put_u64(records), [&[]; 3])
     }
 
     pub(crate) fn record_bytes(&self) -> usize {
-        HEAD_BYTES + self.length.next_multiple_of(8)
+        self.head.record_bytes() as usize
     }
 
     /// Appends the record, whose place is known now.
     pub(crate) fn append_to(&self, bytes: &mut Vec<u8>, lsn: u64, durable: u64) {
-        let head = RecordHead {
-            kind: self.kind,
-            length: self.length as u32,
-            table: self.table,
-            stripe: self.stripe,
-            width: self.width,
-            lsn,
-            durable,
-            payload_crc: self.crc,
-        };
         bytes.reserve(self.record_bytes());
         let end = bytes.len() + self.record_bytes();
-        bytes.extend_from_slice(&head.to_bytes());
+        bytes.extend_from_slice(&RecordHead { lsn, durable, ..self.head }.to_bytes());
         bytes.extend_from_slice(&self.start.bytes[..self.start.length]);
         self.parts.iter().for_each(|part| bytes.extend_from_slice(part));
         bytes.resize(end, 0);
@@ -344,6 +321,7 @@ impl<'a> RecordDraft<'a> {
 mod tests {
     use super::*;
     use crate::log::WindowImage;
+    use crate::log::format::HEAD_BYTES;
 
     const ORIGIN: PushOrigin = PushOrigin { writer: 1 << 40, incarnation: 3, seq: 9 };
 
@@ -366,19 +344,18 @@ mod tests {
             assert_eq!((head.table, head.stripe, head.width), (1, 2, 3));
             assert_eq!(record, LogRecord::Rows(origin, rows.clone()));
         }
-        let read = |draft: RecordDraft<'_>| read_back(&draft).1;
-        let removed = RecordDraft::ids(RecordKind::Removed, [0, 1], &[1, 2, 3]);
-        assert_eq!(read(removed), LogRecord::Removed(vec![1, 2, 3]));
-        assert_eq!(read(RecordDraft::ids(RecordKind::Seen, [0, 1], &[4, 4])), LogRecord::Seen(vec![4, 4]));
-        assert_eq!(
-            read(RecordDraft::counts_added([0, 1], &[6, 7], &[1, 2])),
-            LogRecord::CountsAdded(vec![6, 7], vec![1, 2])
-        );
-        assert_eq!(read(RecordDraft::sketch_added([0, 1], 7, &[3, 2, 1])), LogRecord::SketchAdded(7, vec![3, 2, 1]));
-        assert_eq!(read(RecordDraft::mark(RecordKind::Cleared)), LogRecord::Cleared);
-        assert_eq!(read(RecordDraft::mark(RecordKind::LoadStarted)), LogRecord::LoadStarted);
-        assert_eq!(read(RecordDraft::mark(RecordKind::LoadComplete)), LogRecord::LoadComplete);
-        assert_eq!(read(RecordDraft::end(77)), LogRecord::End(77));
+        for (draft, expected) in [
+            (RecordDraft::ids(RecordKind::Removed, [0, 1], &[1, 2, 3]), LogRecord::Removed(vec![1, 2, 3])),
+            (RecordDraft::ids(RecordKind::Seen, [0, 1], &[4, 4]), LogRecord::Seen(vec![4, 4])),
+            (RecordDraft::counts_added([0, 1], &[6, 7], &[1, 2]), LogRecord::CountsAdded(vec![6, 7], vec![1, 2])),
+            (RecordDraft::sketch_added([0, 1], 7, &[3, 2, 1]), LogRecord::SketchAdded(7, vec![3, 2, 1])),
+            (RecordDraft::mark(RecordKind::Cleared), LogRecord::Cleared),
+            (RecordDraft::mark(RecordKind::LoadStarted), LogRecord::LoadStarted),
+            (RecordDraft::mark(RecordKind::LoadComplete), LogRecord::LoadComplete),
+            (RecordDraft::end(77), LogRecord::End(77)),
+        ] {
+            assert_eq!(read_back(&draft).1, expected);
+        }
         for tiles in [TileUpdate::AtOnce, TileUpdate::Stage, TileUpdate::Commit { factor: 0.5 }] {
             assert_eq!(tiles_of(tiles_word(tiles)), tiles);
         }
@@ -389,10 +366,8 @@ mod tests {
         assert_eq!(read_back(&draft).1, LogRecord::Pending(gradient.clone()));
         for groups in [vec![], vec![0, 7]] {
             let draft = RecordDraft::commit(&ORIGIN, 4, time, &groups);
-            assert_eq!(
-                read_back(&draft).1,
-                LogRecord::Commit { origin: ORIGIN, step: 4, time, groups: groups.clone() }
-            );
+            let commit = LogRecord::Commit { origin: ORIGIN, step: 4, time, groups: groups.clone() };
+            assert_eq!(read_back(&draft).1, commit);
         }
         let step_rows = StepRowBatch { step: 7, ids: vec![3, 4], before: vec![1, 2, 3, 4], sums: vec![0.5; 6] };
         let (head, record) = read_back(&RecordDraft::step_rows([1, 2], &step_rows.as_slices()));
@@ -407,14 +382,6 @@ mod tests {
         let counts = FrequencyCounts { ids: vec![9], counts: vec![2], cells: vec![1, 2, 3] };
         let draft = RecordDraft::stripe_counts([0, 1], 99, &counts);
         assert_eq!(read_back(&draft).1, LogRecord::StripeCounts { lsn: 99, counts: counts.clone() });
-    }
-
-    #[test]
-    fn kinds_have_numbers_of_their_own() {
-        for (kind, number, name) in RecordKind::ALL {
-            assert_eq!((RecordKind::from_number(number), kind.number(), kind.name()), (Some(kind), number, name));
-        }
-        assert_eq!(RecordKind::from_number(0), None);
     }
 
     #[test]

@@ -124,9 +124,8 @@ impl SegmentFiles {
     }
 
     /// Writes whole records, the first of which has the lsn `start`. What is in the files already is written again at the same
-    /// place: an earlier try may have failed half-way. Answers the lsn up to which nothing needs to be kept by the caller.
-    pub(crate) fn write(&mut self, records: &mut Vec<u8>, start: u64) -> io::Result<u64> {
-        let mut kept = start;
+    /// place: an earlier try may have failed half-way.
+    pub(crate) fn write(&mut self, records: &mut Vec<u8>, start: u64) -> io::Result<()> {
         // A try that failed may have come further than the last success.
         self.written = self.written.max(start);
         let first = self.current.as_ref().map_or(start, |segment| segment.first);
@@ -139,15 +138,13 @@ impl SegmentFiles {
                 self.written = start + place as u64;
             } else {
                 self.sync()?;
-                kept = start + place as u64;
-                self.roll(kept, head_at(records, place).map_or(0, |head| head.record_bytes()))?;
+                self.roll(start + place as u64, head_at(records, place).map_or(0, |head| head.record_bytes()))?;
             }
         }
         self.sync()?;
         // Last: whatever lies before the mark is there.
         let marked = self.mark.set(self.disk.as_ref(), start + records.len() as u64);
-        marked.map_err(|error| naming(&mark_path(&self.folder), error))?;
-        Ok(kept.max(start + records.len() as u64))
+        marked.map_err(|error| naming(&mark_path(&self.folder), error))
     }
 
     /// Writes a part of the records into the current segment. Zeros follow the last one.

@@ -8,7 +8,7 @@ use crate::log::folder::{LineageFile, list_segments, read_lineage};
 use crate::log::format::origin_of;
 use crate::log::{LogError, LogRecord, LogTail, RecordKind};
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogSummary {
     pub lineage: Option<LineageFile>,
     pub base: Option<BaseManifest>,
@@ -52,18 +52,7 @@ impl LogSummary {
         let oldest = list_segments(folder)?.first().map_or(0, |segment| segment.0);
         let first = base.as_ref().map_or(oldest, |base| base.start);
         let reached = base.as_ref().map_or(first, |base| base.end);
-        let mut summary = Self {
-            lineage: read_lineage(folder)?,
-            base,
-            segments: 0,
-            first,
-            end: first,
-            torn: 0,
-            records: BTreeMap::new(),
-            writers: BTreeMap::new(),
-            rows: BTreeMap::new(),
-            partial: 0,
-        };
+        let mut summary = Self { lineage: read_lineage(folder)?, base, first, end: first, ..Self::default() };
         let mut open = BTreeSet::new();
         let tail = LogTail::scan(folder, first..reached, None, |head, payload| {
             let count = summary.records.entry(head.kind).or_default();

@@ -255,7 +255,7 @@ impl LogWriter {
         let written = files.write(bytes, *start);
         self.room.store(files.room_left(), Ordering::Release);
         match written {
-            Ok(_) => {
+            Ok(()) => {
                 *start += bytes.len() as u64;
                 bytes.clear();
                 bytes.shrink_to(KEPT_BYTES);

@@ -161,37 +161,23 @@ fn name(file: &Path) -> &str {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::fs::{self, File};
-    use std::io::BufWriter;
+    use std::fs;
 
     use proptest::prelude::*;
-    use zagros_table::RowBatch;
     use zagros_zip::ZipEq;
 
     use super::*;
-    use crate::snapshot::testing::header;
-    use crate::snapshot::{SnapshotWriter, WrittenFile};
+    use crate::snapshot::WrittenFile;
+    use crate::snapshot::testing::{followed, patterned, write_following};
 
-    /// Writes rows of one word pattern and removals of table 0, as a file that follows another.
     fn write(path: &Path, follows: Option<FollowedFile>, rows: &[(u64, u32)], removed: &[u64]) -> WrittenFile {
-        let mut file = BufWriter::new(File::create(path).unwrap());
-        let header = crate::snapshot::SnapshotHeader { follows, ..header(16) };
-        let mut writer = SnapshotWriter::start(&mut file, header).unwrap();
-        let ids = rows.iter().map(|row| row.0).collect();
-        let slots = rows.iter().flat_map(|row| [row.1; 4]).collect();
-        writer.write_rows(0, &RowBatch { ids, slots, access: Vec::new() }).unwrap();
-        if !removed.is_empty() {
-            writer.write_removed_ids(0, removed).unwrap();
-        }
-        writer.write_counts(0, &[1], &[rows.len() as u32]).unwrap();
-        let written = writer.finish().unwrap();
-        std::io::Write::flush(&mut file).unwrap();
-        written
-    }
-
-    fn followed(path: &Path, written: &WrittenFile) -> FollowedFile {
-        let sha256 = written.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-        FollowedFile { name: path.file_name().unwrap().to_string_lossy().into_owned(), sha256 }
+        write_following(path, follows, |writer| {
+            writer.write_rows(0, &patterned(rows))?;
+            if !removed.is_empty() {
+                writer.write_removed_ids(0, removed)?;
+            }
+            writer.write_counts(0, &[1], &[rows.len() as u32])
+        })
     }
 
     fn found(chain: &FileChain) -> BTreeMap<u64, u32> {
@@ -207,10 +193,8 @@ mod tests {
                 match block.content {
                     BlockContent::Rows(rows) => {
                         for (id, slot) in rows.ids.iter().zip_eq(rows.slots.chunks(4)) {
-                            assert!(
-                                slot == [slot[0]; 4] && found.insert(*id, slot[0]).is_none(),
-                                "row {id} twice or torn"
-                            );
+                            let is_first = found.insert(*id, slot[0]).is_none();
+                            assert!(slot == [slot[0]; 4] && is_first, "row {id} twice or torn");
                         }
                     }
                     BlockContent::Counts { counts, .. } => counted.extend(counts),
@@ -233,10 +217,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let (mut now, mut files, mut follows) = (BTreeMap::new(), Vec::new(), None);
             for (number, changes) in saves.iter().enumerate() {
-                let mut delta: BTreeMap<u64, Option<u32>> = BTreeMap::new();
-                for (id, value) in changes {
-                    delta.insert(*id, *value);
-                }
+                let delta: BTreeMap<u64, Option<u32>> = changes.iter().copied().collect();
                 for (id, value) in &delta {
                     match value {
                         Some(value) => { now.insert(*id, *value); }

@@ -132,18 +132,13 @@ mod tests {
     use std::path::Path;
 
     use proptest::prelude::*;
-    use zagros_table::RowBatch;
 
     use super::*;
-    use crate::snapshot::testing::{header, rows_of, write_test_file};
+    use crate::snapshot::testing::{damage, followed, header, patterned, rows_of, write_following, write_test_file};
     use crate::snapshot::{FileChain, SnapshotTime, find_row, verify_file};
 
     fn set(ids: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
         ids.into_iter().collect()
-    }
-
-    fn hexadecimal(sha256: &[u8]) -> String {
-        sha256.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Copies a file beside itself, and returns what was written.
@@ -175,11 +170,8 @@ mod tests {
         for id in 0..100 {
             // Another table keeps its row of the same id.
             assert_eq!(row(&target, "user", id).map(|row| row.slot), row(&path, "user", id).map(|row| row.slot));
-            let expected = row(&path, "item", id).filter(|_| !ids.contains(&id));
-            assert_eq!(
-                row(&target, "item", id).map(|row| (row.slot, row.access)),
-                expected.map(|row| (row.slot, row.access))
-            );
+            let item = |path: &Path| row(path, "item", id).map(|row| (row.slot, row.access));
+            assert_eq!(item(&target), item(&path).filter(|_| !ids.contains(&id)));
         }
     }
 
@@ -199,29 +191,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path =
             write_test_file(folder.path(), &header(64), |writer| writer.write_rows(0, &rows_of(0..100, 4, false)));
-        let mut bytes = fs::read(&path).unwrap();
-        let place = bytes.len() / 2;
-        bytes[place] ^= 1;
-        fs::write(&path, &bytes).unwrap();
+        damage(&path);
         let refused = copy_without(&SavedFile::on_disk(&path), ("user", &set([1])), None, Vec::new()).unwrap();
         assert!(refused.unwrap_err().to_string().contains("is damaged"));
-    }
-
-    /// Rows of one word pattern and removals of table 0, as a file that follows another.
-    fn write(path: &Path, follows: Option<FollowedFile>, rows: &[(u64, u32)], removed: &[u64]) -> FollowedFile {
-        let mut file = File::create(path).unwrap();
-        let mut writer =
-            SnapshotWriter::start(&mut file, crate::snapshot::SnapshotHeader { follows, ..header(16) }).unwrap();
-        let ids = rows.iter().map(|row| row.0).collect();
-        let slots = rows.iter().flat_map(|row| [row.1; 4]).collect();
-        writer.write_rows(0, &RowBatch { ids, slots, access: Vec::new() }).unwrap();
-        writer.write_removed_ids(0, removed).unwrap();
-        followed(path, &writer.finish().unwrap())
-    }
-
-    fn followed(path: &Path, written: &WrittenFile) -> FollowedFile {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        FollowedFile { name, sha256: hexadecimal(&written.sha256) }
     }
 
     fn content(files: &[SavedFile]) -> BTreeMap<u64, u32> {
@@ -245,7 +217,12 @@ mod tests {
                 let rows: Vec<_> = changes.iter().filter_map(|(id, value)| Some((*id, (*value)?))).collect();
                 let removed: Vec<_> = changes.iter().filter(|(_, value)| value.is_none()).map(|(id, _)| *id).collect();
                 let path = folder.path().join(format!("f{number}.zrows"));
-                follows = Some(write(&path, follows.take(), &rows, if number == 0 { &[] } else { &removed }));
+                let removed = if number == 0 { &[][..] } else { &removed };
+                let written = write_following(&path, follows.take(), |writer| {
+                    writer.write_rows(0, &patterned(&rows))?;
+                    writer.write_removed_ids(0, removed)
+                });
+                follows = Some(followed(&path, &written));
                 let target = folder.path().join(format!("c{number}.zrows"));
                 let written = copy(&path, &target, "user", &gone, copied.take());
                 copied = Some(followed(&target, &written));

@@ -277,26 +277,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_have_numbers_of_their_own() {
-        for (kind, number, name) in BlockKind::NUMBERS {
-            assert_eq!(BlockKind::from_number(number), Some(kind));
-            assert_eq!(kind.name(), name);
-        }
-        assert_eq!(BlockKind::from_number(0), None);
-    }
-
-    #[test]
     fn the_size_of_a_payload_never_overflows() {
         let head = |kind, entries, words| BlockHeader { kind, table: 0, from: 0, until: 0, entries, words };
         assert_eq!(head(BlockKind::Rows, 3, 5).payload_bytes(), 3 * 8 + 3 * 5 * 4);
         assert_eq!(head(BlockKind::Sketch, 1, 7).payload_bytes(), 28);
         assert_eq!(head(BlockKind::Rows, u32::MAX, u32::MAX).payload_bytes(), u64::MAX);
-    }
-
-    #[test]
-    fn a_header_of_an_earlier_release_lacks_fields_of_a_later_one() {
-        let text = r#"{"release":"0.2.0","server":1,"servers":2,"tables":[]}"#;
-        let header: SnapshotHeader = serde_json::from_str(text).unwrap();
-        assert_eq!((header.buckets, header.owned), (0, vec![]));
     }
 }

@@ -44,45 +44,31 @@ impl<W: Write> SnapshotWriter<W> {
     /// Writes a run of rows of a table, in any order. In a larger run, a block has fewer buckets.
     pub fn write_rows(&mut self, table: u32, rows: &RowBatch) -> io::Result<()> {
         let header = self.table_header(table)?;
-        let (width, words, number) = (header.width, header.row_words(), header.number);
+        let (width, words) = (header.width, header.row_words());
         check_length("slots", rows.slots.len(), rows.ids.len() * width)?;
         check_length("values of access metadata", rows.access.len(), rows.ids.len() * (words - width))?;
-        let order = RowOrder::new(number, self.header.buckets.max(1), &rows.ids);
-        for range in order.block_ranges(BLOCK_BYTES / (8 + 4 * words)) {
-            self.start_keyed_block(BlockKind::Rows, table, words, &range, &order)?;
-            for position in order.positions(&range) {
-                put_words(&mut self.payload, &rows.slots[position * width..][..width]);
+        self.write_keyed(BlockKind::Rows, (table, words), &rows.ids, |payload, order, range| {
+            for position in order.positions(range) {
+                put_words(payload, &rows.slots[position * width..][..width]);
             }
             if words > width {
-                order
-                    .positions(&range)
-                    .for_each(|position| put_words(&mut self.payload, &rows.access[position..=position]));
+                order.positions(range).for_each(|position| put_words(payload, &rows.access[position..=position]));
             }
-            self.finish_block(block_of(BlockKind::Rows, table, words, &range))?;
-            self.rows += range.rows.len() as u64;
-        }
+        })?;
+        self.rows += rows.ids.len() as u64;
         Ok(())
     }
 
     pub fn write_counts(&mut self, table: u32, ids: &[u64], counts: &[u32]) -> io::Result<()> {
         check_length("counts", counts.len(), ids.len())?;
-        let order = RowOrder::new(self.table_header(table)?.number, self.header.buckets.max(1), ids);
-        for range in order.block_ranges(BLOCK_BYTES / 12) {
-            self.start_keyed_block(BlockKind::Counts, table, 1, &range, &order)?;
-            order.positions(&range).for_each(|position| put_words(&mut self.payload, &counts[position..=position]));
-            self.finish_block(block_of(BlockKind::Counts, table, 1, &range))?;
-        }
-        Ok(())
+        self.write_keyed(BlockKind::Counts, (table, 1), ids, |payload, order, range| {
+            order.positions(range).for_each(|position| put_words(payload, &counts[position..=position]));
+        })
     }
 
     /// Writes the ids of rows that are gone, in a delta.
     pub fn write_removed_ids(&mut self, table: u32, ids: &[u64]) -> io::Result<()> {
-        let order = RowOrder::new(self.table_header(table)?.number, self.header.buckets.max(1), ids);
-        for range in order.block_ranges(BLOCK_BYTES / 8) {
-            self.start_keyed_block(BlockKind::Removed, table, 0, &range, &order)?;
-            self.finish_block(block_of(BlockKind::Removed, table, 0, &range))?;
-        }
-        Ok(())
+        self.write_keyed(BlockKind::Removed, (table, 0), ids, |_, _, _| ())
     }
 
     pub fn write_sketch(&mut self, table: u32, stripe: u32, cells: &[u32]) -> io::Result<()> {
@@ -121,19 +107,24 @@ impl<W: Write> SnapshotWriter<W> {
         self.header.tables.get(table as usize).ok_or_else(unknown)
     }
 
-    /// A block's payload starts with its ids.
-    fn start_keyed_block(
+    /// Writes a block for each range of ids. Its payload is the ids, and the words that `put` adds for their positions.
+    fn write_keyed(
         &mut self,
         kind: BlockKind,
-        table: u32,
-        words: usize,
-        range: &RowRange,
-        order: &RowOrder,
+        (table, words): (u32, usize),
+        ids: &[u64],
+        put: impl Fn(&mut Vec<u8>, &RowOrder, &RowRange),
     ) -> io::Result<()> {
-        let bytes = block_of(kind, table, words, range).payload_bytes();
-        self.payload.clear();
-        self.payload.reserve(usize::try_from(bytes).map_err(io::Error::other)?);
-        order.ids(range).for_each(|id| self.payload.extend(id.to_le_bytes()));
+        let order = RowOrder::new(self.table_header(table)?.number, self.header.buckets.max(1), ids);
+        for range in order.block_ranges(BLOCK_BYTES / (8 + 4 * words)) {
+            let (from, until, entries) = (range.buckets.start, range.buckets.end, range.rows.len() as u32);
+            let head = BlockHeader { kind, table, from, until, entries, words: words as u32 };
+            self.payload.clear();
+            self.payload.reserve(usize::try_from(head.payload_bytes()).map_err(io::Error::other)?);
+            order.ids(&range).for_each(|id| self.payload.extend(id.to_le_bytes()));
+            put(&mut self.payload, &order, &range);
+            self.finish_block(head)?;
+        }
         Ok(())
     }
 
@@ -150,11 +141,6 @@ impl<W: Write> SnapshotWriter<W> {
         self.blocks += 1;
         Ok(())
     }
-}
-
-fn block_of(kind: BlockKind, table: u32, words: usize, range: &RowRange) -> BlockHeader {
-    let (entries, words) = (range.rows.len() as u32, words as u32);
-    BlockHeader { kind, table, from: range.buckets.start, until: range.buckets.end, entries, words }
 }
 
 fn check_length(what: &str, found: usize, expected: usize) -> io::Result<()> {

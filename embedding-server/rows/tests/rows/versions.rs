@@ -69,17 +69,22 @@ fn user_words() -> Vec<u32> {
     words
 }
 
-/// `UPDATE_FIXTURES=1` writes the file. Do this right before a release, never after it.
+/// The fixture of a version, which is what is written today. `UPDATE_FIXTURES=1` writes it. Do this right before a release, never
+/// after it.
+fn read_fixture(name: &str, (expected, bytes): (SnapshotHeader, Vec<u8>)) -> Vec<SnapshotBlock> {
+    if std::env::var_os("UPDATE_FIXTURES").is_some() {
+        fs::write(fixture(name), &bytes).unwrap();
+    }
+    assert_eq!(fs::read(fixture(name)).unwrap(), bytes);
+    let (header, blocks) = read(name).unwrap();
+    assert_eq!(header, expected);
+    blocks
+}
+
 #[test]
 fn version_2_loads_and_is_what_is_written_today() {
-    let (expected, bytes) = version_2();
-    if std::env::var_os("UPDATE_FIXTURES").is_some() {
-        fs::write(fixture("v2.zrows"), &bytes).unwrap();
-    }
-    assert_eq!(fs::read(fixture("v2.zrows")).unwrap(), bytes);
-    let (header, blocks) = read("v2.zrows").unwrap();
-    assert_eq!(header, expected);
-    let contents: Vec<BlockContent> = blocks.iter().map(|block| block.content.clone()).collect();
+    let blocks = read_fixture("v2.zrows", version_2());
+    let contents: Vec<BlockContent> = blocks.into_iter().map(|block| block.content).collect();
     assert_eq!(contents[0], BlockContent::Clock(SnapshotTime { steps: 1 << 33, seconds: 1_700_000_000 }));
     assert_eq!(sorted(&contents[1], 4), sorted(&rows(&[3, 1 << 40, u64::MAX], &user_words(), &[]), 4));
     assert_eq!(sorted(&contents[2], 3), sorted(&rows(&[0, 7], &[1, 2, 3, 4, 5, 6], &[40, u32::MAX]), 3));
@@ -109,16 +114,9 @@ fn version_3() -> (SnapshotHeader, Vec<u8>) {
     (header, bytes)
 }
 
-/// As [`version_2_loads_and_is_what_is_written_today`].
 #[test]
 fn version_3_loads_and_is_what_is_written_today() {
-    let (expected, bytes) = version_3();
-    if std::env::var_os("UPDATE_FIXTURES").is_some() {
-        fs::write(fixture("v3.zrows"), &bytes).unwrap();
-    }
-    assert_eq!(fs::read(fixture("v3.zrows")).unwrap(), bytes);
-    let (header, blocks) = read("v3.zrows").unwrap();
-    assert_eq!(header, expected);
+    let blocks = read_fixture("v3.zrows", version_3());
     assert_eq!(verify_file(&SavedFile::on_disk(fixture("v3.zrows")), |_| ()).unwrap().version, 3);
     assert_eq!(blocks[1], SnapshotBlock { table: 0, content: rows(&[7], &[1, 2, 3, 4], &[]) });
     let BlockContent::Removed(ids) = &blocks[2].content else { panic!("{:?}", blocks[2]) };

@@ -12,13 +12,19 @@ const SIZES: LogSizes = LogSizes { segment: 64 << 10, tail: 256 << 10 };
 /// Bytes of all files below a folder. A file that is deleted meanwhile has none.
 fn bytes_below(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    entries
-        .flatten()
-        .map(|entry| match entry.metadata() {
-            Ok(data) if data.is_dir() => bytes_below(&entry.path()),
-            data => data.map_or(0, |data| data.len()),
-        })
-        .sum()
+    let bytes = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(data) if data.is_dir() => bytes_below(&entry.path()),
+        data => data.map_or(0, |data| data.len()),
+    };
+    entries.flatten().map(bytes).sum()
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what} after {TIMEOUT:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -48,8 +54,7 @@ fn a_log_is_cut_by_its_bases_and_bounded_in_bytes() {
         assert!(found <= most, "{found} bytes after {pushed} pushed ones, at most {most}");
     }
     let expected = rows(&service);
-    drop(service);
-    assert_eq!(rows(&home.start()), expected);
+    assert_eq!(rows(&home.restart(service)), expected);
 }
 
 #[test]
@@ -67,19 +72,12 @@ fn pushes_are_refused_while_no_base_can_cut_the_log_and_go_on_afterwards() {
             Err(refusal) => break refusal,
         }
     };
-    assert_eq!(refusal.kind, RefusalKind::Unavailable);
-    assert!(
-        refusal.message.contains("since its newest base, and may have 1048576: a base is being written"),
-        "{refusal}"
-    );
+    let why = "since its newest base, and may have 1048576: a base is being written";
+    assert!(refusal.kind == RefusalKind::Unavailable && refusal.message.contains(why), "{refusal}");
     assert!(service.check_ready().unwrap_err().contains("accepts no pushes"));
     let old_rows = read(&service, &[(ITEM, &[1])]);
     drop(held);
-    let deadline = Instant::now() + TIMEOUT;
-    while push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).is_err() {
-        assert!(Instant::now() < deadline, "no base was written within {TIMEOUT:?}");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("no base was written", || push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).is_ok());
     assert_eq!(read(&service, &[(ITEM, &[1])])[0], old_rows[0] - 1.0, "the refused push is applied once");
     assert_eq!(service.check_ready(), Ok(()));
 }
@@ -93,15 +91,11 @@ fn a_server_that_ends_while_a_base_is_written_releases_its_log() {
     let ids: Vec<u64> = (0..1500).collect();
     let log = Arc::clone(service.log.as_ref().unwrap());
     let held = log.base.lock();
-    for seq in 1..=12 {
-        push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap();
-    }
-    let (deadline, expected) = (Instant::now() + TIMEOUT, rows(&service));
+    (1..=12).for_each(|seq| _ = push_items(&service, &ids, seq, 1.0));
+    let expected = rows(&service);
+    assert!(log.bound.is_due(log.tail_bytes()));
     // The thread holds the service as well once it waits for the lock.
-    while Arc::strong_count(&service) == 1 {
-        assert!(Instant::now() < deadline && log.bound.is_due(log.tail_bytes()), "no base is tried");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("no base is tried", || Arc::strong_count(&service) > 1);
     let start = Instant::now();
     drop(service);
     drop(held);
@@ -118,27 +112,18 @@ fn a_log_is_flushed_and_tried_again_while_a_base_is_written() {
     let ids: Vec<u64> = (0..1500).collect();
     let log = Arc::clone(service.log.as_ref().unwrap());
     let held = log.base.lock();
-    for seq in 1..=12 {
-        push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap();
-    }
-    let deadline = Instant::now() + TIMEOUT;
-    let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
-        while !is_so() {
-            assert!(Instant::now() < deadline, "{what}");
-            thread::sleep(Duration::from_millis(5));
-        }
-    };
-    wait_until("no base is tried", &|| Arc::strong_count(&service) > 1);
+    (1..=12).for_each(|seq| _ = push_items(&service, &ids, seq, 1.0));
+    wait_until("no base is tried", || Arc::strong_count(&service) > 1);
     // No caller waits for these records, as for those of moved rows and of lookups.
     log.writer.start_load();
     log.writer.complete_load();
-    wait_until("nothing is flushed", &|| log.writer.durable_lsn() == log.writer.next_lsn());
+    wait_until("nothing is flushed", || log.writer.durable_lsn() == log.writer.next_lsn());
     home.disk.fail(Some("write"));
     log.writer.start_load();
     log.writer.complete_load();
-    wait_until("the disk does not fail", &|| log.writer.check_running().is_err());
+    wait_until("the disk does not fail", || log.writer.check_running().is_err());
     home.disk.fail(None);
-    wait_until("nothing is tried again", &|| log.writer.check_running().is_ok());
+    wait_until("nothing is tried again", || log.writer.check_running().is_ok());
     drop(held);
 }
 
@@ -147,7 +132,7 @@ fn a_log_is_flushed_and_tried_again_while_a_base_is_written() {
 fn a_server_whose_run_is_over_is_ready_until_it_ends() {
     let home = LogFixture::new("");
     let service = home.start();
-    push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
+    push_items(&service, &[1], 1, 1.0);
     service.delete_log();
     assert_eq!(service.check_ready(), Ok(()));
     let log = service.log.as_ref().unwrap();

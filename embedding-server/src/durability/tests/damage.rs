@@ -1,12 +1,9 @@
 //! Damaged files: whatever happens to one of them while no server runs, the next server has the same rows, or it does not start and
 //! names a file. A row is never another one without a word.
 
-use std::collections::BTreeSet;
-
-use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
-
 use super::*;
 use crate::storage;
+use crate::testing::{load_request, save_request};
 
 /// Files that say nothing about rows.
 const OF_NOBODY: [&str; 3] = ["lock", "LOCK", "spare-"];
@@ -82,11 +79,10 @@ fn trained() -> (LogFixture, BTreeMap<PathBuf, Vec<u8>>) {
     let home = LogFixture::new("memory = \"256KiB\"");
     let service = home.start_with(SIZES).unwrap();
     let push_some = |first: u64, seq: u64| {
-        let ids: Vec<u64> = (first..first + 250).collect();
-        push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], seq, 1.0)).unwrap();
+        push_both(&service, &(first..first + 250).collect::<Vec<_>>(), seq, 1.0);
     };
     (0..24).for_each(|turn| push_some(250 * turn, turn + 1));
-    service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
+    write_base(&service);
     (0..8).for_each(|turn| push_some(125 * turn, 100 + turn));
     let evicted: u64 = service.tables.iter().map(|table| table.event_counts().evicted).sum();
     assert!(evicted > 1000 && home.files("segment-").len() > 2, "{evicted} rows have left memory");
@@ -96,13 +92,10 @@ fn trained() -> (LogFixture, BTreeMap<PathBuf, Vec<u8>>) {
 }
 
 /// What a run knows of a server: its rows, its lineage, and which pushes it has.
-type Known = (BTreeMap<(usize, u64), Vec<u32>>, Option<zagros_protocol::Lineage>, bool);
+type Known = (Slots, Option<zagros_protocol::Lineage>, bool);
 
 fn start(home: &LogFixture) -> Result<Known, String> {
-    let service = home.start_with(SIZES).map_err(|error| {
-        let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
-        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-    })?;
+    let service = home.start_with(SIZES).map_err(|error| with_causes(&error))?;
     let rows = rows(&service);
     let is_duplicate = push(&service, &push_of(&[(ITEM, &[1])], 107, 1.0)).map(|answer| answer.duplicate);
     Ok((rows, service.lineage(), is_duplicate.map_err(|refusal| refusal.message)?))
@@ -167,17 +160,12 @@ fn a_damaged_file_of_a_server_is_harmless_or_named() {
 fn a_damaged_file_of_a_checkpoint_is_named() {
     let home = LogFixture::new("");
     let service = home.start();
-    let ids: Vec<u64> = (0..300).collect();
-    push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1, 1.0)).unwrap();
+    push_both(&service, &(0..300).collect::<Vec<_>>(), 1, 1.0);
     let folder = home.folder.path().join("saved");
     fs::create_dir(&folder).unwrap();
-    let request = SaveRequest { folder: folder.display().to_string(), ..SaveRequest::default() };
-    let digests: Vec<FileDigest> = storage::save(&service, &request, |_| ()).unwrap().files;
+    let digests = storage::save(&service, &save_request(&folder), |_| ()).unwrap().files;
     let (saved, expected) = (files_below(&folder), rows(&service));
-    let load = || {
-        let (folder, files) = (folder.display().to_string(), digests.clone());
-        storage::load(&service, &LoadRequest { folder, files, replace: true, ..LoadRequest::default() })
-    };
+    let load = || storage::load(&service, &load_request(&folder, digests.clone()));
     load().unwrap();
     assert_eq!(rows(&service), expected);
     for path in saved.keys() {

@@ -1,11 +1,14 @@
 //! A disk that is full, and has room again later. The file system is a small tmpfs where the test may mount one, as root, and
 //! else a quota in front of the real one.
 
+use std::fs::File;
+use std::io;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use zagros_rows::log::{LogDisk, SystemDisk};
 use zagros_table::Initializer;
 
 use super::*;
@@ -70,14 +73,6 @@ impl LogDisk for QuotaDisk {
         taken.map_err(|_| io::Error::from(io::ErrorKind::StorageFull))?;
         SystemDisk.allocate(path, bytes)
     }
-
-    fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()> {
-        SystemDisk.write_at(file, bytes, place)
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        SystemDisk.sync(file)
-    }
 }
 
 /// Acknowledgements stop, readiness says why, and nothing is lost. Once there is room again, the server goes on by itself.
@@ -88,14 +83,9 @@ fn a_full_disk_stops_acknowledgements_until_it_has_room_and_no_push_is_lost() {
     let disk = SmallDisk::new(&home.log());
     println!("the disk is {disk:?}");
     let start = |home: &LogFixture| {
-        let service = EmbeddingService::open_on_host(
-            &home.job,
-            ServerIndex(0),
-            &Registry::new(),
-            LogHost { disk: disk.calls(), ..LogHost::default() },
-        )
-        .unwrap();
-        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
+        let host = LogHost { disk: disk.calls(), ..LogHost::default() };
+        let service = EmbeddingService::open_on_host(&home.job, ServerIndex(0), &Registry::new(), host).unwrap();
+        service.set_placement(even_map(1));
         service
     };
     let ids: Vec<u64> = (0..50_000).collect();

@@ -1,18 +1,18 @@
 //! Loads of saved models into servers that log: a server uses a loaded model whole or not at all.
 
-use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
+use zagros_protocol::control::{FileDigest, LoadRequest};
 
 use super::*;
 use crate::storage;
+use crate::testing::{load_request, save_request};
 
 /// A folder with the model that a server holds, and the request that loads it.
-fn saved(service: &EmbeddingService, replace: bool) -> (tempfile::TempDir, LoadRequest) {
+fn saved(service: &EmbeddingService) -> (tempfile::TempDir, LoadRequest) {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().display().to_string();
-    let files =
-        storage::save(service, &SaveRequest { folder: path.clone(), ..SaveRequest::default() }, |_| ()).unwrap().files;
+    let files = storage::save(service, &save_request(folder.path()), |_| ()).unwrap().files;
     let files = files.into_iter().map(|file| FileDigest { name: file.name, ..FileDigest::default() }).collect();
-    (folder, LoadRequest { folder: path, files, replace, ..LoadRequest::default() })
+    let request = load_request(folder.path(), files);
+    (folder, request)
 }
 
 /// The process ends while a model is loaded in the place of another one. What comes back is the model before, or the loaded one,
@@ -23,34 +23,22 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
     let other = LogFixture::new("");
     let donor = other.start();
     train(&donor, 1, 30, 500);
-    let (_folder, request) = saved(&donor, true);
+    let (_folder, request) = saved(&donor);
     let loaded = rows(&donor);
     let service = home.start();
     train(&service, 1, 3, 40);
     let old_rows = rows(&service);
-    let (start, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
+    let end = home.log_end(&service);
+    let start = end.0;
     storage::load(&service, &request).unwrap();
     assert_eq!(rows(&service), loaded);
     drop(service);
-    let segment = home.files("segment-").pop().unwrap();
-    let mut whole = fs::read(&segment).unwrap();
-    whole.truncate(whole.iter().rposition(|byte| *byte != 0).unwrap() + 64);
-    let mut places = Vec::new();
-    LogTail::scan(&home.log(), 0..0, None, |head, _| {
-        places.extend((head.lsn >= start).then_some(head.lsn));
-        Ok(())
-    })
-    .unwrap();
-    assert!(places.len() > 50, "{} records", places.len());
+    let log = CutLog::new(&home, end);
+    assert!(log.records.len() > 50, "{} records", log.records.len());
     let [mut befores, mut parts] = [0; 2];
-    for lsn in places.iter().copied().filter(|lsn| (lsn / 8) % 5 < 2 || lsn - start < 200) {
-        for other in home.files("segment-").into_iter().filter(|path| *path != segment) {
-            fs::remove_file(other).unwrap();
-        }
-        let mut cut = whole.clone();
-        cut[64 + lsn as usize..].fill(0);
-        fs::write(&segment, cut).unwrap();
-        home.put_mark_back(&mark);
+    let lsns = log.records.iter().map(|record| record.0);
+    for lsn in lsns.filter(|lsn| (lsn / 8) % 5 < 2 || lsn - start < 200) {
+        log.cut(lsn);
         let service = home.start();
         if service.check_whole().is_ok() {
             assert_eq!(rows(&service), old_rows, "cut at {lsn}");
@@ -64,15 +52,13 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
         assert!(service.check_ready().unwrap_err().contains("a load did not end"));
         if parts % 16 == 1 {
             // A base does not make a part whole, and neither does another process.
-            service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
-            drop(service);
-            let service = home.start();
+            write_base(&service);
+            let service = home.restart(service);
             let adds = LoadRequest { replace: false, ..request.clone() };
             assert!(storage::load(&service, &adds).unwrap_err().message.contains("holds a part of a model"));
             storage::load(&service, &request).unwrap();
             assert_eq!((rows(&service), service.check_ready()), (loaded.clone(), Ok(())));
-            drop(service);
-            assert_eq!(rows(&home.start()), loaded);
+            assert_eq!(rows(&home.restart(service)), loaded);
             fs::remove_dir_all(home.files("base-").pop().unwrap()).unwrap();
         }
     }
@@ -81,14 +67,12 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
 
 #[test]
 fn a_load_into_a_stopped_log_changes_nothing() {
-    for call in ["write", "sync"] {
+    for (durability, call) in [(DurabilityLevel::Process, "write"), (DurabilityLevel::Machine, "sync")] {
         let mut home = LogFixture::new("");
-        if call == "sync" {
-            home.job.cluster.durability = zagros_job::DurabilityLevel::Machine;
-        }
+        home.job.cluster.durability = durability;
         let service = home.start();
         train(&service, 1, 10, 100);
-        let (_folder, request) = saved(&service, true);
+        let (_folder, request) = saved(&service);
         push(&service, &push_of(&[(0, &[5, 1000])], 900, 1.0)).unwrap();
         let old_rows = rows(&service);
         home.disk.fail(Some(call));
@@ -98,11 +82,9 @@ fn a_load_into_a_stopped_log_changes_nothing() {
             assert!(refused.kind.is_retryable() && refused.message.contains("the log cannot be written"), "{refused}");
             assert_eq!(rows(&service), old_rows);
         }
-        home.disk.fail(None);
-        service.log.as_ref().unwrap().writer.retry().unwrap();
+        home.repair(&service);
         assert_eq!(service.check_ready(), Ok(()));
-        drop(service);
-        let service = home.start();
+        let service = home.restart(service);
         assert_eq!((rows(&service), service.check_whole().is_ok()), (old_rows, true));
         storage::load(&service, &request).unwrap();
     }
@@ -114,21 +96,18 @@ fn a_push_that_died_before_a_load_is_applied_whole_after_it() {
     let home = LogFixture::new("");
     let ids: Vec<u64> = (0..30).collect();
     let service = home.start();
-    push(&service, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
-    let (_folder, request) = saved(&service, true);
-    let (before, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
-    push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
+    push_items(&service, &ids, 1, 1.0);
+    let (_folder, request) = saved(&service);
+    let end = home.log_end(&service);
+    let middle = end.0 + 1500;
+    push_items(&service, &ids, 2, 3.0);
     let expected = rows(&service);
     drop(service);
-    let segment = home.files("segment-").pop().unwrap();
-    let mut cut = fs::read(&segment).unwrap();
-    cut[64 + before as usize + 1500..].fill(0);
-    fs::write(&segment, cut).unwrap();
-    home.put_mark_back(&mark);
+    CutLog::new(&home, end).cut(middle);
     let service = home.start();
     assert_eq!(service.log.as_ref().unwrap().partial.push_images().len(), 1);
     storage::load(&service, &request).unwrap();
-    push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
+    push_items(&service, &ids, 2, 3.0);
     assert_eq!(rows(&service), expected);
 }
 
@@ -137,10 +116,7 @@ fn a_push_that_died_before_a_load_is_applied_whole_after_it() {
 fn a_clear_whose_record_cannot_be_written_keeps_the_cold_tier() {
     let home = LogFixture::new("memory = \"8MiB\"");
     let service = home.start();
-    for first in (0..60_000).step_by(2000) {
-        let ids: Vec<u64> = (first..first + 2000).collect();
-        push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1 + first, 1.0)).unwrap();
-    }
+    push_many(&service, 60_000, 1);
     let expected = rows(&service);
     home.disk.fail(Some("write"));
     let error = service.tables.clear().unwrap_err().to_string();
@@ -156,9 +132,7 @@ fn rows_that_cannot_leave_memory_because_of_the_log_are_noticed() {
     let home = LogFixture::new("memory = \"8MiB\"");
     let service = home.start();
     let ids = |first: u64| (first..first + 2000).collect::<Vec<_>>();
-    for first in (0..40_000).step_by(2000) {
-        push(&service, &push_of(&[(0, &ids(first)), (ITEM, &ids(first))], 1 + first, 1.0)).unwrap();
-    }
+    push_many(&service, 40_000, 1);
     home.disk.fail(Some("write"));
     assert!(push(&service, &push_of(&[(ITEM, &[1])], 90_000, 1.0)).is_err());
     let refused = (0..200).map(|step| 100_000 + 2000 * step).find_map(|first| {
@@ -170,8 +144,7 @@ fn rows_that_cannot_leave_memory_because_of_the_log_are_noticed() {
     assert!(service.tables.last_write_error().unwrap().to_string().contains("write failed"));
     let (used, budget) = service.tables.memory_budget().unwrap();
     assert!(used < budget + (budget / 2), "{used} of {budget}");
-    home.disk.fail(None);
-    service.log.as_ref().unwrap().writer.retry().unwrap();
+    home.repair(&service);
     let ids = ids(900_000);
     lookup(&service, &lookup_of(&[(0, &ids), (ITEM, &ids)], Access::Train)).unwrap();
 }

@@ -1,6 +1,7 @@
 //! What a server makes of the folders that it finds: logs that were being made, of other tables, damaged, with files missing.
 //! A row that was removed by its id does not come back.
 
+use zagros_protocol::Refusal;
 use zagros_protocol::control::ForgetRequest;
 use zagros_protocol::packed::{decode_ids, encode_ids};
 use zagros_rows::log::format::VERSION;
@@ -13,9 +14,7 @@ use crate::tables::table_configs;
 
 /// Why a server does not start, with all its causes.
 fn refusal(home: &LogFixture) -> String {
-    let error = home.try_start().err().expect("the server must not start");
-    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    with_causes(&home.try_start().err().expect("the server must not start"))
 }
 
 /// All files of the log and their content, but for the lock.
@@ -51,10 +50,9 @@ fn a_first_start_that_is_killed_at_any_step_starts_again() {
     assert!(third.has_rows);
     drop(third);
     let service = home.start();
-    push(&service, &push_of(&[(0, &[1]), (ITEM, &[1])], 1, 1.0)).unwrap();
+    push_both(&service, &[1], 1, 1.0);
     let expected = rows(&service);
-    drop(service);
-    assert_eq!(rows(&home.start()), expected);
+    assert_eq!(rows(&home.restart(service)), expected);
 }
 
 /// Whatever the rows of a log are, a start that cannot take them over leaves them as they are.
@@ -80,8 +78,13 @@ fn a_log_that_cannot_be_taken_over_is_refused_and_never_deleted() {
     let good = fs::read(&lineage).unwrap();
     let version = format!("\"version\": {VERSION}");
     let later = String::from_utf8(good.clone()).unwrap().replace(&version, "\"version\": 77");
-    for (text, expected) in [("{ \"ver", "lineage.json at byte 0"), (&later, "has version 77, and this release reads")]
-    {
+    let refusals = [
+        ("{ \"ver", "lineage.json at byte 0"),
+        (r#"{"version": 4}"#, "missing field"),
+        (r#"{"version": 2}"#, "has version 2, and this release reads version 4"),
+        (&later, "has version 77, and this release reads version 4"),
+    ];
+    for (text, expected) in refusals {
         fs::write(&lineage, text).unwrap();
         let text = refusal(&home);
         assert!(text.contains(expected), "{text}");
@@ -98,13 +101,13 @@ fn a_log_that_cannot_be_taken_over_is_refused_and_never_deleted() {
 fn a_server_goes_on_under_another_learning_rate() {
     let mut home = LogFixture::new("");
     let service = home.start();
-    push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
+    push_items(&service, &[1], 1, 1.0);
     let old_rows = read(&service, &[(ITEM, &[1])]);
     drop(service);
     home.job.tables[1].optimizer = zagros_job::TableOptimizer::Sgd { lr: 0.5, momentum: 0.0, l2: 0.0 };
     let service = home.start();
     assert!(service.has_recovered());
-    push(&service, &push_of(&[(ITEM, &[1])], 2, 1.0)).unwrap();
+    push_items(&service, &[1], 2, 1.0);
     assert_eq!(read(&service, &[(ITEM, &[1])])[0], old_rows[0] - 0.5);
 }
 
@@ -112,24 +115,9 @@ fn a_server_goes_on_under_another_learning_rate() {
 fn a_damaged_log_and_one_without_its_files_are_refused_by_name() {
     let home = LogFixture::new("");
     let service = home.start();
-    train(&service, 1, 20, 100);
-    drop(service);
-    let segment = home.files("segment-").pop().unwrap();
-    let good = fs::read(&segment).unwrap();
-    let mut bytes = good.clone();
-    bytes[200] ^= 1;
-    fs::write(&segment, &bytes).unwrap();
-    let text = refusal(&home);
-    assert!(text.contains("segment-") && text.contains("at byte"), "{text}");
-    fs::remove_file(&segment).unwrap();
-    assert!(refusal(&home).contains("segment-0000000000000000.log is missing"));
-    fs::write(&segment, &good).unwrap();
-
-    let service = home.start();
-    let base = || service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
-    push(&service, &push_of(&[(ITEM, &[7])], 1, 1.0)).unwrap();
-    base();
-    push(&service, &push_of(&[(ITEM, &[7])], 2, 1.0)).unwrap();
+    push_items(&service, &[7], 1, 1.0);
+    write_base(&service);
+    push_items(&service, &[7], 2, 1.0);
     let expected = rows(&service);
     drop(service);
     // The base stands for segments that are deleted: without it, the first segment is missed.
@@ -141,14 +129,10 @@ fn a_damaged_log_and_one_without_its_files_are_refused_by_name() {
     fs::rename(&aside, &base).unwrap();
     // Without its manifest it is none, and its rows are still there.
     let manifest = base.join("manifest.json");
-    let kept = fs::read(&manifest).unwrap();
-    fs::remove_file(&manifest).unwrap();
-    assert!(refusal(&home).contains("is missing") && base.join("part-0.log").exists());
-    fs::write(&manifest, kept).unwrap();
-    for missing in home.files("segment-") {
+    for missing in [vec![manifest], home.files("segment-")].concat() {
         let kept = fs::read(&missing).unwrap();
         fs::remove_file(&missing).unwrap();
-        assert!(refusal(&home).contains("is missing"), "{}", missing.display());
+        assert!(refusal(&home).contains("is missing") && base.join("part-0.log").exists(), "{}", missing.display());
         fs::write(&missing, kept).unwrap();
     }
     let service = home.start();
@@ -199,11 +183,10 @@ fn rows_that_do_not_fit_any_more_are_the_oldest() {
     let service = home.start();
     let ids = |first: u64| (first..first + 1000).collect::<Vec<u64>>();
     for step in 0..60 {
-        let mut request = push_of(&[(0, &ids(1000 * step))], step + 1, 1.0);
-        request.step = 100 * step + 1;
-        push(&service, &request).unwrap();
+        let request = push_of(&[(0, &ids(1000 * step))], step + 1, 1.0);
+        push(&service, &PushRequest { step: 100 * step + 1, ..request }).unwrap();
     }
-    service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
+    write_base(&service);
     let old_ids = ids_by_stripe(&service);
     drop(service);
     home.job.cluster.memory = Some(2 << 20);
@@ -237,27 +220,21 @@ fn a_log_of_an_earlier_start_of_the_machine_counts_as_lost_unless_it_was_handed_
         let mut home = LogFixture::new("");
         let service = home.start();
         let lineage = service.lineage();
-        push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
-        let older = home
-            .files("")
-            .into_iter()
-            .filter(|path| path.is_file())
-            .map(|path| (path.clone(), fs::read(path).unwrap()));
-        let older: Vec<_> = older.collect();
-        push(&service, &push_of(&[(ITEM, &[1])], 2, 1.0)).unwrap();
+        push_items(&service, &[1], 1, 1.0);
+        let files = home.files("").into_iter().filter(|path| path.is_file());
+        let older: Vec<_> = files.map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+        push_items(&service, &[1], 2, 1.0);
         let expected = rows(&service);
         if is_handed_over {
             service.hand_over();
             let refusal = push(&service, &push_of(&[(ITEM, &[1])], 3, 1.0)).unwrap_err();
             assert!(refusal.kind.is_retryable(), "the next process takes it: {refusal}");
             assert_eq!(service.check_ready(), Ok(()), "an end is no failure");
-            drop(service);
-        } else {
-            drop(service);
-            if boot != home.boot {
-                // The newest records were not on the disk.
-                older.into_iter().for_each(|(path, content)| fs::write(path, content).unwrap());
-            }
+        }
+        drop(service);
+        if !is_handed_over && boot != home.boot {
+            // The newest records were not on the disk.
+            older.into_iter().for_each(|(path, content)| fs::write(path, content).unwrap());
         }
         home.boot = boot;
         let service = home.start();
@@ -293,9 +270,9 @@ fn a_log_on_the_disk_goes_on_after_any_start_of_the_machine() {
     assert!(!home.start().has_recovered());
 }
 
-fn forget_items(service: &EmbeddingService, ids: &[u64]) -> Vec<u64> {
+fn forget_items(service: &EmbeddingService, ids: &[u64]) -> Result<Vec<u64>, Refusal> {
     let request = ForgetRequest { table: "item".to_owned(), ids: encode_ids(ids).into(), generation: 1 };
-    decode_ids(&forget(service, &request).unwrap().removed)
+    forget(service, &request).map(|response| decode_ids(&response.removed))
 }
 
 /// Invariant DU-1, for removals. With rows in memory, and with most rows in the cold tier.
@@ -305,24 +282,20 @@ fn a_process_that_follows_has_every_row_but_the_forgotten_ones() {
         let home = LogFixture::new(limit);
         let service = home.start();
         let all: Vec<u64> = (0..ids).collect();
-        for (seq, part) in all.chunks(1000).enumerate() {
-            push(&service, &push_of(&[(0, part), (ITEM, part)], seq as u64 + 1, 1.0)).unwrap();
-        }
-        assert_eq!(forget_items(&service, &[3, 7, ids - 1, ids + 5]), [3, 7, ids - 1]);
+        all.chunks(1000).enumerate().for_each(|(seq, part)| _ = push_both(&service, part, seq as u64 + 1, 1.0));
+        assert_eq!(forget_items(&service, &[3, 7, ids - 1, ids + 5]).unwrap(), [3, 7, ids - 1]);
         let expected = rows(&service);
         assert_eq!(expected.len() as u64, 2 * ids - 3);
         // The process is killed: nothing is written at its end.
-        drop(service);
-        let service = home.start();
+        let service = home.restart(service);
         assert!(service.has_recovered());
         assert_eq!(rows(&service), expected);
         // It comes back as a new row, which is logged.
         let first = read(&service, &[(ITEM, &[3])]);
-        push(&service, &push_of(&[(ITEM, &[3])], 1000, 1.0)).unwrap();
+        push_items(&service, &[3], 1000, 1.0);
         let learned = read(&service, &[(ITEM, &[3])]);
         assert_ne!(learned, first);
-        drop(service);
-        assert_eq!(read(&home.start(), &[(ITEM, &[3])]), learned);
+        assert_eq!(read(&home.restart(service), &[(ITEM, &[3])]), learned);
     }
 }
 
@@ -334,7 +307,6 @@ fn while_the_disk_of_the_log_fails_nothing_is_removed() {
     home.disk.fail(Some("write"));
     // The log notices at a write.
     let _ = push(&service, &push_of(&[(ITEM, &[6])], 2, 1.0));
-    let request = ForgetRequest { table: "item".to_owned(), ids: encode_ids(&[5]).into(), generation: 1 };
-    assert_eq!(forget(&service, &request).unwrap_err().kind, RefusalKind::Unavailable);
+    assert_eq!(forget_items(&service, &[5]).unwrap_err().kind, RefusalKind::Unavailable);
     home.disk.fail(None);
 }

@@ -1,7 +1,6 @@
 //! A server that ends, or writes a base, between two pushes of one step.
 
 use zagros_job::{Mode, TableOptimizer};
-use zagros_protocol::datapath::PushRequest;
 
 use super::*;
 
@@ -19,7 +18,7 @@ fn pushes() -> Vec<PushRequest> {
 }
 
 /// Rows after all pushes. `between` makes another server of the one that has applied this many.
-fn trained(home: &LogFixture, mut between: impl FnMut(usize, Arc<EmbeddingService>) -> Arc<EmbeddingService>) -> Rows {
+fn trained(home: &LogFixture, mut between: impl FnMut(usize, Arc<EmbeddingService>) -> Arc<EmbeddingService>) -> Slots {
     let mut service = home.start();
     for (applied, request) in pushes().iter().enumerate() {
         service = between(applied, service);
@@ -27,8 +26,6 @@ fn trained(home: &LogFixture, mut between: impl FnMut(usize, Arc<EmbeddingServic
     }
     rows(&service)
 }
-
-type Rows = BTreeMap<(usize, u64), Vec<u32>>;
 
 fn home(mode: Mode, cluster: &str) -> LogFixture {
     LogFixture::with_change(cluster, |job| {
@@ -50,10 +47,9 @@ fn a_step_goes_on_in_the_process_that_follows() {
                         return service;
                     }
                     if with_base {
-                        service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
+                        write_base(&service);
                     }
-                    drop(service);
-                    home.start()
+                    home.restart(service)
                 });
                 assert_eq!(found, expected, "the process ends after push {cut}, with a base: {with_base}");
             }

@@ -18,13 +18,15 @@ use zagros_protocol::control::{
     DataFile, FreezeMoveResponse, HeartbeatRequest, JoinRequest, JoinResponse, LeaveRequest, MoveRowsResponse,
     MoveStage, Outcome, ReportMoveRequest, ReportMoveResponse, ScaleRequest,
 };
-use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
-use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind, RunId, ServerIndex};
+use zagros_protocol::datapath::{Access, LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::{
+    BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind, RowKey, RunId, ServerIndex, TableId,
+};
 use zagros_table::{AdmissionPolicy, FrequencyCounter};
 
 use super::super::incoming::{CopyProgress, MoveReports, MoveSource};
 use super::super::{CopyEnd, adopt_placement, begin_copy, copy_buckets, freeze_source, next_rows, purge_strays};
-use crate::testing::{BUCKETS, DIM, job_with, placed, read};
+use crate::testing::{BUCKETS, DIM, job_with, lookup_of, lookup_values, placed, read};
 use crate::{EmbeddingService, LocalShard, ServerError};
 
 /// The longest wait of a test for what it expects.
@@ -218,10 +220,8 @@ impl Cluster {
             recovered: service.has_recovered(),
             ..JoinRequest::default()
         };
-        let member = match self.call(|core, now| core.join(now, &request)) {
-            Ok(member) => member,
-            Err(refusal) => panic!("server {index} cannot join: {refusal}"),
-        };
+        let joined = self.call(|core, now| core.join(now, &request));
+        let member = joined.unwrap_or_else(|refusal| panic!("server {index} cannot join: {refusal}"));
         if member.over {
             // It had handed its buckets over.
             assert!(service.has_recovered());
@@ -298,17 +298,22 @@ impl Cluster {
         }
     }
 
+    fn service(&self, server: u32) -> Result<Arc<EmbeddingService>, Refusal> {
+        let service = self.servers.lock().get(&server).map(|server| Arc::clone(&server.service));
+        service.ok_or_else(|| Refusal::new(RefusalKind::Unavailable, "no connection"))
+    }
+
+    fn shard(&self, server: u32) -> Result<LocalShard, Refusal> {
+        self.service(server).map(LocalShard::new)
+    }
+
     /// Sends a push to a server, if it lives.
     pub(super) async fn send(&self, server: u32, request: PushRequest) -> Result<PushResponse, Refusal> {
-        let shard = self.servers.lock().get(&server).map(|server| LocalShard::new(Arc::clone(&server.service)));
-        let Some(shard) = shard else { return Err(Refusal::new(RefusalKind::Unavailable, "no connection")) };
-        shard.push(request, Deadline::from_now(TIMEOUT)).await
+        self.shard(server)?.push(request, Deadline::from_now(TIMEOUT)).await
     }
 
     pub(super) async fn look_up(&self, server: u32, request: LookupRequest) -> Result<LookupResponse, Refusal> {
-        let shard = self.servers.lock().get(&server).map(|server| LocalShard::new(Arc::clone(&server.service)));
-        let Some(shard) = shard else { return Err(Refusal::new(RefusalKind::Unavailable, "no connection")) };
-        shard.lookup(request, Deadline::from_now(TIMEOUT)).await
+        self.shard(server)?.lookup(request, Deadline::from_now(TIMEOUT)).await
     }
 
     fn loses_an_answer(&self) -> bool {
@@ -343,12 +348,11 @@ impl Cluster {
         assert_eq!(has_cold_rows, self.kind == TableKind::BeyondMemory, "whether rows are in a cold tier");
         let fresh = placed(1, 0);
         for ((table, id), sum) in expected {
-            let key = zagros_protocol::RowKey { table: zagros_protocol::TableId(*table), id: *id };
-            let owner = &ended[&map.row_owner(key).0];
+            let owner = &ended[&map.row_owner(RowKey { table: TableId(*table), id: *id }).0];
             let first = read(&fresh, &[(*table, &[*id])]);
-            let request = crate::testing::lookup_of(&[(*table, &[*id])], zagros_protocol::datapath::Access::Read);
-            let request = zagros_protocol::datapath::LookupRequest { generation: map.generation().0, ..request };
-            let now = crate::testing::lookup_values(&owner.service, &request);
+            let request = lookup_of(&[(*table, &[*id])], Access::Read);
+            let request = LookupRequest { generation: map.generation().0, ..request };
+            let now = lookup_values(&owner.service, &request);
             for column in 0..DIM as usize {
                 let found = first[column] - now[column];
                 assert!((found - sum).abs() < 0.1, "row {id} of table {table} has {found} and should have {sum}");
@@ -362,7 +366,8 @@ async fn take_part(cluster: Arc<Cluster>, server: Arc<Server>) {
     let mut copying: Option<(u64, JoinHandle<CopyEnd>)> = None;
     while server.is_alive.load(Ordering::Acquire) {
         let changed = cluster.changed.notified();
-        let placement = cluster.call_quietly();
+        // The others are not woken.
+        let placement = cluster.core.lock().placement(cluster.started.elapsed() * FASTER);
         if let Some(adopted) = adopt_placement(&server.service, &placement).unwrap() {
             if adopted.has_strays {
                 let service = Arc::clone(&server.service);
@@ -372,12 +377,9 @@ async fn take_part(cluster: Arc<Cluster>, server: Arc<Server>) {
                 && copying.as_ref().is_none_or(|(id, _)| *id != plan.id)
             {
                 let previous = copying.take();
-                let calls = Arc::new(Calls {
-                    cluster: Arc::clone(&cluster),
-                    server: Arc::clone(&server),
-                    plan: (plan.id, plan.source),
-                });
                 let (service, id) = (Arc::clone(&server.service), plan.id);
+                let (cluster, server) = (Arc::clone(&cluster), Arc::clone(&server));
+                let calls = Arc::new(Calls { cluster, server, plan: (plan.id, plan.source) });
                 let copying_now = async move {
                     if let Some((_, previous)) = previous {
                         let _ = previous.await;
@@ -399,13 +401,6 @@ async fn take_part(cluster: Arc<Cluster>, server: Arc<Server>) {
     }
 }
 
-impl Cluster {
-    /// The placement, without a wake-up of all others.
-    fn call_quietly(&self) -> zagros_protocol::control::PlacementResponse {
-        self.core.lock().placement(self.started.elapsed() * FASTER)
-    }
-}
-
 /// The calls of a target, some of whose answers are lost.
 struct Calls {
     cluster: Arc<Cluster>,
@@ -419,8 +414,7 @@ impl Calls {
         &self,
         work: impl FnOnce(&EmbeddingService) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let source = self.cluster.servers.lock().get(&self.plan.1).map(|server| Arc::clone(&server.service));
-        let Some(source) = source else { return Err(Refusal::new(RefusalKind::Unavailable, "no connection")) };
+        let source = self.cluster.service(self.plan.1)?;
         let answer = tokio::task::spawn_blocking(move || work(&source)).await.unwrap();
         self.heard(answer)
     }

@@ -1,45 +1,16 @@
 //! A target with a log: what is moved does not pile up before a disk.
 
-use std::fs::File;
-use std::io;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-use zagros_protocol::control::MoveRowsResponse;
-use zagros_rows::log::{LogDisk, SystemDisk};
 
 use super::*;
 use crate::durability::LogHost;
-
-#[derive(Debug, Default)]
-struct RefusingDisk(AtomicBool);
-
-impl LogDisk for RefusingDisk {
-    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File> {
-        SystemDisk.allocate(path, bytes)
-    }
-
-    fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()> {
-        if self.0.load(Ordering::Relaxed) {
-            Err(io::Error::other("no room"))
-        } else {
-            SystemDisk.write_at(file, bytes, place)
-        }
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        SystemDisk.sync(file)
-    }
-}
+use crate::testing::FaultyDisk;
 
 /// No push comes to a new server, so nothing else than the chunks themselves waits for the disk.
 #[test]
 fn a_chunk_that_the_log_does_not_take_is_refused_and_put_in_again() {
-    let (folder, disk) = (tempfile::tempdir().unwrap(), Arc::<RefusingDisk>::default());
-    let mut job = job_with(2, "durability = \"process\"");
-    job.output.folder = folder.path().join("runs");
-    let host = LogHost { disk: Arc::clone(&disk) as Arc<dyn LogDisk>, ..LogHost::default() };
+    let ((_folder, job), disk) = (logged_job(2), Arc::<FaultyDisk>::default());
+    let host = LogHost { disk: Arc::clone(&disk) as _, ..LogHost::default() };
     let service = EmbeddingService::open_on_host(&job, ServerIndex(1), &Registry::new(), host).unwrap();
     let target = LocalMove::from_placement(Arc::clone(&service), &placement(1, Some(7))).unwrap();
     let width = service.tables.table(ITEM).unwrap().stride();
@@ -50,10 +21,10 @@ fn a_chunk_that_the_log_does_not_take_is_refused_and_put_in_again() {
         ..MoveRowsResponse::default()
     };
     target.put_rows(&chunk).unwrap();
-    disk.0.store(true, Ordering::Relaxed);
+    disk.fail(Some("write"));
     let refused = target.put_rows(&chunk).unwrap_err();
-    assert!(refused.kind == RefusalKind::Disk && refused.message.contains("no room"), "{refused}");
-    disk.0.store(false, Ordering::Relaxed);
+    assert!(refused.kind == RefusalKind::Disk && refused.message.contains("write failed"), "{refused}");
+    disk.fail(None);
     let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(refusal) = target.put_rows(&chunk) {
         assert!(refusal.kind.is_retryable() && Instant::now() < deadline, "{refusal}");

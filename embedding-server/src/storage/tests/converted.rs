@@ -1,27 +1,18 @@
 //! Rows with narrow weights, and loads of another run's model whose weights are in another number format.
 
-use zagros_job::{Job, WeightType};
+use std::collections::BTreeMap;
 
 use super::*;
-use crate::testing::{self, DIM};
 
 /// The second table has weights of this format.
 fn services_with(servers: u32, element: WeightType) -> Vec<Arc<EmbeddingService>> {
-    changed(
-        servers,
-        match element {
-            WeightType::F32 => |_| (),
-            WeightType::F16 => |job| job.tables[1].element = WeightType::F16,
-            WeightType::Bf16 => |job| job.tables[1].element = WeightType::Bf16,
-            WeightType::Int8 => |job| job.tables[1].element = WeightType::Int8,
-        },
-    )
+    let mut job = job(servers);
+    job.tables[1].element = element;
+    (0..servers).map(|index| placed_at(&job, index)).collect()
 }
 
 fn start_from(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u64, Refusal> {
-    let files = files.iter().map(|name| FileDigest { name: name.clone(), ..FileDigest::default() }).collect();
-    let folder = folder.display().to_string();
-    let request = LoadRequest { folder, files, replace: true, other_run: true, ..LoadRequest::default() };
+    let request = LoadRequest { other_run: true, ..load_request(folder, unchecked(files)) };
     storage::load(service, &request).map(|response| response.rows)
 }
 
@@ -85,24 +76,4 @@ fn a_row_that_the_format_cannot_hold_is_refused_by_table_and_id() {
     assert_eq!(refused.kind, RefusalKind::Invalid);
     assert!(refused.message.contains("row 0x0000000000000007 of table `item` has the weight"), "{refused}");
     assert!(refused.message.contains("which f16 cannot hold"), "{refused}");
-}
-
-#[test]
-fn narrow_rows_come_back_on_any_number_of_servers() {
-    fn narrow(job: &mut Job) {
-        (job.tables[0].element, job.tables[1].element) = (WeightType::Int8, WeightType::Bf16);
-    }
-    let saved = changed(2, narrow);
-    for service in &saved {
-        let [users, items] = own(service, 0..IDS);
-        testing::push(service, &push_of(&[(0, &users), (1, &items)], 1, 0.5)).unwrap();
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let files = save(&saved, folder.path());
-    let saved_content = content(&saved);
-    // A word with the scale, one with four codes, and the state.
-    assert_eq!((saved_content[&(0, 7)].0.len(), saved_content[&(1, 7)].0.len()), (2 + DIM as usize, 2));
-    for servers in [1, 2, 5] {
-        assert_eq!(content(&loaded(folder.path(), &files, servers, narrow)), saved_content, "{servers} servers");
-    }
 }

@@ -4,26 +4,22 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use prometheus::Registry;
 use proptest::prelude::*;
 use zagros_embedding_client::Shard;
-use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest, SaveResponse, SaveStage};
-use zagros_protocol::{BucketMap, Generation, ServerIndex};
+use zagros_protocol::control::{FileDigest, SaveRequest, SaveResponse, SaveStage};
+use zagros_protocol::{BucketMap, Generation};
 
-use super::{Content, content, owner};
-use crate::testing::{BUCKETS, job, placed, push_of};
+use super::owner;
+use crate::testing::{
+    BUCKETS, Content, content, even_map, job, load_request, placed, placed_at, push_of, save_request,
+};
 use crate::{EmbeddingService, LocalShard, testing};
 
 /// Servers whose checkpoints may be followed by so many deltas.
 fn servers(count: u32, deltas: usize) -> Vec<Arc<EmbeddingService>> {
     let mut job = job(count);
     job.checkpoint.deltas = deltas;
-    let server = |index| {
-        let service = EmbeddingService::new(&job, ServerIndex(index), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, count)));
-        service
-    };
-    (0..count).map(server).collect()
+    (0..count).map(|index| placed_at(&job, index)).collect()
 }
 
 fn push(services: &[Arc<EmbeddingService>], ids: &[u64], seq: u64) {
@@ -36,8 +32,7 @@ fn push(services: &[Arc<EmbeddingService>], ids: &[u64], seq: u64) {
 }
 
 fn request(folder: &Path, stage: SaveStage, attempt: u64) -> SaveRequest {
-    let folder = folder.display().to_string();
-    SaveRequest { folder, stage: stage.into(), attempt, ..SaveRequest::default() }
+    SaveRequest { stage: stage.into(), attempt, ..save_request(folder) }
 }
 
 /// A checkpoint in two calls. `between` happens after its moment.
@@ -60,20 +55,15 @@ async fn the_checkpoint_after_rows_were_forgotten_has_all_rows() {
     let folder = tempfile::tempdir().unwrap();
     let service = servers(1, 4);
     push(&service, &[1, 2, 3, 4, 5, 6, 7, 8], 1);
-    let forget = |id: u64| {
-        let ids = zagros_protocol::packed::encode_ids(&[id]).into();
-        let request = zagros_protocol::control::ForgetRequest { table: "item".to_owned(), ids, generation: 1 };
-        crate::storage::forget(&service[0], &request)
-    };
-    let names = |saved: Vec<SaveResponse>| digests(&saved).into_iter().map(|file| file.name).collect::<Vec<_>>();
     let base = checkpoint(&service, &folder.path().join("resume-1"), || ()).await;
     push(&service, &[1], 2);
     let delta = checkpoint(&service, &folder.path().join("resume-2"), || ()).await;
-    assert_eq!((names(base).len(), names(delta).len()), (1, 2));
-    forget(2).unwrap();
+    assert_eq!((names(&base).len(), names(&delta).len()), (1, 2));
+    let ids = zagros_protocol::packed::encode_ids(&[2]).into();
+    let request = zagros_protocol::control::ForgetRequest { table: "item".to_owned(), ids, generation: 1 };
+    crate::storage::forget(&service[0], &request).unwrap();
     let whole = checkpoint(&service, &folder.path().join("resume-3"), || ()).await;
-    assert_eq!(whole[0].rows, 15);
-    assert_eq!(names(whole).len(), 1, "all rows in one file");
+    assert_eq!((whole[0].rows, names(&whole).len()), (15, 1), "all rows in one file");
 }
 
 fn digests(saved: &[SaveResponse]) -> Vec<FileDigest> {
@@ -87,8 +77,7 @@ fn names(saved: &[SaveResponse]) -> Vec<String> {
 /// Loads into so many servers. Returns their rows, and how many the servers say.
 async fn loaded(folder: &Path, saved: &[SaveResponse], count: u32) -> (Content, u64) {
     let services: Vec<_> = (0..count).map(|index| placed(count, index)).collect();
-    let folder = folder.display().to_string();
-    let request = LoadRequest { folder, files: digests(saved), replace: true, ..LoadRequest::default() };
+    let request = load_request(folder, digests(saved));
     let mut rows = 0;
     for service in &services {
         rows += LocalShard::new(Arc::clone(service)).load(request.clone()).await.unwrap().rows;
@@ -227,19 +216,13 @@ fn rows_of_another_bucket_map_another_model_or_a_saved_model_are_written_whole()
         let first = checkpoint(&services, &place("1"), || ()).await;
         services[0].set_placement(Arc::new(BucketMap::split_evenly(Generation(2), BUCKETS, 1)));
         assert_eq!(checkpoint(&services, &place("2"), || ()).await[0].files.len(), 1);
-        services[0].set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
+        services[0].set_placement(even_map(1));
         assert_eq!(checkpoint(&services, &place("3"), || ()).await[0].files.len(), 1);
         // A saved model has one file, and the next checkpoint still adds to the one before.
         let shard = LocalShard::new(Arc::clone(&services[0]));
         assert_eq!(shard.save(request(&place("model"), SaveStage::Whole, 3)).await.unwrap().files.len(), 1);
         assert_eq!(checkpoint(&services, &place("4"), || ()).await[0].files.len(), 2);
-        let load = LoadRequest {
-            folder: place("1").display().to_string(),
-            files: digests(&first),
-            replace: true,
-            ..LoadRequest::default()
-        };
-        shard.load(load).await.unwrap();
+        shard.load(load_request(&place("1"), digests(&first))).await.unwrap();
         assert_eq!(checkpoint(&services, &place("5"), || ()).await[0].files.len(), 1);
     });
 }
@@ -256,8 +239,7 @@ fn a_delta_is_loaded_with_the_files_that_it_follows_alone() {
         let place = folder.path().join("2");
         let saved = checkpoint(&services, &place, || ()).await;
         let load = |files: &[FileDigest]| {
-            let (folder, shard) = (place.display().to_string(), LocalShard::new(placed(1, 0)));
-            let request = LoadRequest { folder, files: files.to_vec(), replace: true, ..LoadRequest::default() };
+            let (request, shard) = (load_request(&place, files.to_vec()), LocalShard::new(placed(1, 0)));
             async move { shard.load(request).await.map(|loaded| loaded.rows).map_err(|refusal| refusal.message) }
         };
         let files = digests(&saved);
@@ -297,8 +279,7 @@ fn files_of_earlier_checkpoints_load_from_the_folders_beside() {
         }
         let load = |name: &str| {
             let files = vec![FileDigest { name: name.to_owned(), ..saved[0].files[0].clone() }];
-            let (folder, shard) = (place(2).display().to_string(), LocalShard::new(placed(1, 0)));
-            let request = LoadRequest { folder, files, replace: true, ..LoadRequest::default() };
+            let (request, shard) = (load_request(&place(2), files), LocalShard::new(placed(1, 0)));
             async move { shard.load(request).await.unwrap_err().message }
         };
         let missing = load("../resume-3/rows-0-of-2.zrows").await;

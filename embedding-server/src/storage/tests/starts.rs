@@ -7,14 +7,10 @@ fn tables_that_begin_anew_take_nothing_of_another_runs_files() {
     let folder = tempfile::tempdir().unwrap();
     let saved = trained(2);
     let files = save(&saved, folder.path());
-    let names: Vec<String> = files.clone();
     let request = |other_run: bool, anew: &str| LoadRequest {
-        folder: folder.path().display().to_string(),
-        files: names.iter().map(|name| FileDigest { name: name.clone(), ..FileDigest::default() }).collect(),
-        replace: true,
         other_run,
         anew: vec![anew.to_owned()],
-        ..LoadRequest::default()
+        ..load_request(folder.path(), unchecked(&files))
     };
     for servers in [1, 3] {
         let started: Vec<_> = (0..servers).map(|index| placed(servers, index)).collect();
@@ -40,12 +36,7 @@ fn rows_that_a_run_trains_outlive_rows_of_its_model_that_it_does_not_use() {
         job.tables.iter_mut().for_each(|table| {
             (table.evict, table.victims) = (order, EvictionTarget::Drop);
         });
-        let server = || {
-            let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-            service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
-            service
-        };
-        let saved = server();
+        let saved = placed_with(&job);
         saved.tables.advance_clock(10_000, 0);
         let ids: Vec<u64> = (0..20_000).collect();
         for ids in ids.chunks(1000) {
@@ -54,11 +45,9 @@ fn rows_that_a_run_trains_outlive_rows_of_its_model_that_it_does_not_use() {
         saved.tables.advance_clock(20_000, 0);
         let folder = tempfile::tempdir().unwrap();
         let files = save(std::slice::from_ref(&saved), folder.path());
-        let files = files.into_iter().map(|name| FileDigest { name, ..FileDigest::default() }).collect();
-        let folder = folder.path().display().to_string();
-        let request = LoadRequest { folder, files, restart_steps: true, other_run: true, ..LoadRequest::default() };
-        let service = server();
-        storage::load(&service, &LoadRequest { replace: true, ..request }).unwrap();
+        let request = load_request(folder.path(), unchecked(&files));
+        let service = placed_with(&job);
+        storage::load(&service, &LoadRequest { restart_steps: true, other_run: true, ..request }).unwrap();
         // 20 new rows a step, which are fewer than memory holds.
         for step in 1..=20 {
             let own: Vec<u64> = (0..20).map(|row| 1_000_000 + 20 * step + row).collect();

@@ -32,9 +32,8 @@ fn each_role_is_reached_by_those_who_need_it() {
         let [members, between @ .., admin] = &spec["ingress"].as_array().unwrap()[..] else { panic!("rules: {spec}") };
         assert_eq!(json!(between), others, "{title}");
         assert_eq!(roles(&members["from"][0]["podSelector"]), callers, "{title}");
-        assert!(
-            members["from"].as_array().unwrap().len() == 1 && members["from"][0].get("namespaceSelector").is_none()
-        );
+        assert!(members["from"].as_array().unwrap().len() == 1);
+        assert!(members["from"][0].get("namespaceSelector").is_none());
         let open: Vec<_> = members["ports"].as_array().into_iter().flatten().map(|port| port["port"].clone()).collect();
         assert_eq!(json!(open), ports, "{title}");
         assert_eq!(admin["ports"], json!([{"port": 7780, "protocol": "TCP"}]));

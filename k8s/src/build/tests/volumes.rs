@@ -4,26 +4,6 @@ use serde_json::{Value, json};
 
 use super::{POD_OWNERS, all, spec_of, *};
 
-#[test]
-fn output_and_data_are_mounted_at_the_paths_of_the_job() {
-    use crate::crd::OutputClaim;
-    let object = all(|job| {
-        job.spec.output = Some(OutputClaim { claim_name: "models".to_owned(), sub_path: Some("ctr".to_owned()) });
-    });
-    for title in POD_OWNERS {
-        let pod = &object(title)["spec"]["template"]["spec"];
-        let volumes = pod["volumes"].as_array().unwrap();
-        let claims: Vec<&Value> =
-            volumes.iter().map(|volume| &volume["persistentVolumeClaim"]).filter(|claim| !claim.is_null()).collect();
-        let expected = [json!({"claimName": "models"}), json!({"claimName": "criteo"})];
-        assert_eq!(claims, expected.iter().collect::<Vec<_>>(), "{title}");
-        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
-        let data = mounts.iter().find(|mount| mount["mountPath"] == "/data").unwrap();
-        assert_eq!(data["readOnly"], true);
-        assert!(mounts.iter().any(|mount| mount["mountPath"] == "/output" && mount["subPath"] == "ctr"));
-    }
-}
-
 /// As the quickstart has it: data and output on one claim. The kubelet mounts a claim once for a pod.
 #[test]
 fn a_claim_is_one_volume_of_a_pod_and_read_only_where_it_is_mounted_so() {
@@ -48,6 +28,7 @@ fn a_claim_is_one_volume_of_a_pod_and_read_only_where_it_is_mounted_so() {
         let expected = [("output", "zagros"), ("volume-1", "other")];
         assert_eq!(claims, expected.map(|(name, claim)| (name.to_owned(), claim.to_owned())), "{title}");
         let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+        assert!(mounts.iter().any(|mount| mount["mountPath"] == "/output" && mount["subPath"] == "runs"), "{title}");
         let mounted = |path: &str| {
             let mount = mounts.iter().find(|mount| mount["mountPath"] == path).unwrap();
             (mount["name"].as_str().unwrap().to_owned(), mount["readOnly"].as_bool())

@@ -1,23 +1,7 @@
 //! Decisions about another number of dense workers (ADR 22).
 
-use zagros_protocol::control::ScaleRequest;
-
 use super::*;
 use crate::crd::ServerScaling;
-
-#[test]
-fn another_number_of_workers_is_asked_for_and_restarts_nothing() {
-    let mut case = DecisionCase::running();
-    case.workers.wanted = 4;
-    assert_eq!(case.step().asks_for, None, "the coordinator has not answered");
-    case.progress = Some(RunProgress { state: "training".to_owned(), ..RunProgress::default() });
-    let asked = case.step();
-    assert_eq!(asked.asks_for, Some(ScaleRequest { servers: 0, workers: 4 }), "the number of servers stays");
-    assert_eq!((asked.status.attempt, asked.work), (1, OperatorWork::Run(BuildStage::Everything)));
-    assert_eq!(case.condition("Scaled"), (false, "Scaling".to_owned()));
-    case.servers.wanted = 5;
-    assert_eq!(case.step().asks_for, Some(ScaleRequest { servers: 5, workers: 4 }));
-}
 
 /// New workers have no pods yet, and are not lost. A worker of four that train is lost once its pod is gone.
 #[test]

@@ -12,37 +12,17 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::FakeApi;
-use super::kinds::{self, ApiPath};
+use super::kinds;
 use super::merge::{self, matches_selector};
 use super::store::{ApiRefusal, ObjectKey, ObjectPart, ObjectStore, refusal};
+use crate::manifests::rights;
 
 /// A body that is complete at once, or lasts as long as a watch.
 pub(crate) type ApiBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
 /// The rights that the manifests' roles give, as (group, `verb resource`). The operator of these tests has no others.
-static PERMITTED: LazyLock<BTreeSet<(String, String)>> = LazyLock::new(|| {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
-    let mut permitted = BTreeSet::new();
-    for file in ["rbac.yaml", "leases.yaml"] {
-        let text = std::fs::read_to_string(folder.join(file)).unwrap();
-        for document in text.split("---\n") {
-            let document: Value = serde_saphyr::from_str(document).unwrap();
-            for rule in document["rules"].as_array().into_iter().flatten() {
-                let words = |key: &str| {
-                    let words = rule[key].as_array().unwrap().iter();
-                    words.map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>()
-                };
-                for group in words("apiGroups") {
-                    for resource in words("resources") {
-                        permitted
-                            .extend(words("verbs").iter().map(|verb| (group.clone(), format!("{verb} {resource}"))));
-                    }
-                }
-            }
-        }
-    }
-    permitted
-});
+static PERMITTED: LazyLock<BTreeSet<(String, String)>> =
+    LazyLock::new(|| ["rbac.yaml", "leases.yaml"].into_iter().flat_map(rights).collect());
 
 struct ApiCall {
     method: Method,
@@ -114,16 +94,6 @@ impl ApiCall {
         object["metadata"]["name"] == name
     }
 
-    fn path(&self) -> ApiPath<'_> {
-        ApiPath {
-            group: &self.group,
-            version: &self.version,
-            plural: &self.plural,
-            subresource: self.subresource.as_deref(),
-            name: self.name.as_deref().unwrap_or_default(),
-        }
-    }
-
     fn resource(&self) -> String {
         let subresource = self.subresource.as_ref().map(|part| format!("/{part}")).unwrap_or_default();
         format!("{}{subresource}", self.plural)
@@ -177,7 +147,8 @@ pub(crate) async fn answer(api: &FakeApi, request: Request<Body>) -> Response<Ap
     if let Err(refusal) = allowed(api, &call, verb) {
         return refused(&refusal);
     }
-    if let Some(answer) = kinds::unknown(&api.store(), &call.path()) {
+    let (path, name) = ([&*call.group, &*call.version, &*call.plural], call.name.as_deref().unwrap_or_default());
+    if let Some(answer) = kinds::unknown(&api.store(), path, call.subresource.as_deref(), name) {
         return answer;
     }
     if verb == "watch" {

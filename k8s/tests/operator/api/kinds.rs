@@ -31,17 +31,15 @@ pub(crate) fn has_generation(plural: &str) -> bool {
     COUNTED.contains(&plural)
 }
 
-pub(super) struct ApiPath<'a> {
-    pub(super) group: &'a str,
-    pub(super) version: &'a str,
-    pub(super) plural: &'a str,
-    pub(super) subresource: Option<&'a str>,
-    pub(super) name: &'a str,
-}
-
-/// The answer to a request for something that the server does not know; `None` if it knows it.
-pub(super) fn unknown(store: &ObjectStore, path: &ApiPath<'_>) -> Option<Response<ApiBody>> {
-    let ApiPath { group, version, plural, subresource, name } = *path;
+/// The answer to a request for something that the server does not know; `None` if it knows it. `path` is group, version and
+/// plural.
+pub(super) fn unknown(
+    store: &ObjectStore,
+    path: [&str; 3],
+    subresource: Option<&str>,
+    name: &str,
+) -> Option<Response<ApiBody>> {
+    let [group, version, plural] = path;
     if let Some((_, served, plain, stateful)) = BUILT_IN.into_iter().find(|one| one.0 == group) {
         let has_status = stateful.contains(&plural);
         let is_kind = served == version && (has_status || plain.contains(&plural)) && !store.missing.contains(plural);
@@ -83,8 +81,7 @@ mod tests {
     use super::*;
 
     async fn answer(store: &ObjectStore, path: [&str; 3], subresource: Option<&str>) -> Option<(String, String)> {
-        let [group, version, plural] = path;
-        let answered = unknown(store, &ApiPath { group, version, plural, subresource, name: "ctr" })?;
+        let answered = unknown(store, path, subresource, "ctr")?;
         assert_eq!(answered.status(), 404);
         let kind = answered.headers()["content-type"].to_str().unwrap().to_owned();
         let body = answered.into_body().collect().await.unwrap().to_bytes();

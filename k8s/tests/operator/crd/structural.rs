@@ -8,86 +8,50 @@ use zagros_operator::crd::schema_problems;
 
 /// `$ref`, `patternProperties`, `readOnly` and others are forbidden. `anyOf` and similar ones are restricted, and not
 /// needed.
-const KNOWN: [&str; 29] = [
-    "additionalProperties",
-    "default",
-    "description",
-    "enum",
-    "format",
-    "items",
-    "maxItems",
-    "maxLength",
-    "maxProperties",
-    "maximum",
-    "minItems",
-    "minLength",
-    "minProperties",
-    "minimum",
-    "nullable",
-    "pattern",
-    "properties",
-    "required",
-    "title",
-    "type",
-    "x-kubernetes-embedded-resource",
-    "x-kubernetes-int-or-string",
-    "x-kubernetes-list-map-keys",
-    "x-kubernetes-list-type",
-    "x-kubernetes-map-type",
-    "x-kubernetes-preserve-unknown-fields",
-    "x-kubernetes-validations",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-];
+const KNOWN: &str = "
+    additionalProperties default description enum format items maxItems maxLength maxProperties maximum minItems
+    minLength minProperties minimum nullable pattern properties required title type x-kubernetes-embedded-resource
+    x-kubernetes-int-or-string x-kubernetes-list-map-keys x-kubernetes-list-type x-kubernetes-map-type x-kubernetes-
+    preserve-unknown-fields x-kubernetes-validations exclusiveMinimum exclusiveMaximum
+";
 
 fn structural(schema: &Value) -> Vec<String> {
-    let mut broken = Vec::new();
-    if schema["type"] != "object" {
-        broken.push("root: type must be object".to_owned());
-    }
-    if !schema["additionalProperties"].is_null() {
-        broken.push("root: additionalProperties must not be used".to_owned());
-    }
-    let metadata = &schema["properties"]["metadata"];
-    if metadata["properties"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .any(|(name, _)| name != "name" && name != "generateName")
-    {
-        broken.push("metadata: may restrict name and generateName alone".to_owned());
-    }
+    let metadata = schema["properties"]["metadata"]["properties"].as_object();
+    let restricts = metadata.into_iter().flatten().any(|(name, _)| name != "name" && name != "generateName");
+    let mut broken = found_of([
+        (schema["type"] != "object", "root: type must be object"),
+        (!schema["additionalProperties"].is_null(), "root: additionalProperties must not be used"),
+        (restricts, "metadata: may restrict name and generateName alone"),
+    ]);
     for SchemaPlace { path, schema, .. } in places(schema) {
         broken.extend(broken_by(&schema).into_iter().map(|rule| format!("{path}: {rule}")));
     }
     broken
 }
 
+/// The rules that are broken, of rules by whether they are.
+fn found_of<const RULES: usize>(rules: [(bool, &str); RULES]) -> Vec<String> {
+    rules.into_iter().filter(|(is_broken, _)| *is_broken).map(|(_, rule)| rule.to_owned()).collect()
+}
+
 fn broken_by(schema: &Value) -> Vec<String> {
-    let mut broken = Vec::new();
     let is = |key: &str| schema[key] == true;
     let type_ = schema["type"].as_str().unwrap_or_default();
-    for key in schema.as_object().unwrap().keys().filter(|key| !KNOWN.contains(&key.as_str())) {
-        broken.push(format!("{key} is forbidden"));
-    }
     let may_lack_type = is("x-kubernetes-int-or-string") || is("x-kubernetes-preserve-unknown-fields");
-    if type_.is_empty() && !may_lack_type {
-        broken.push("type is missing".to_owned());
-    }
+    let has_both = !schema["properties"].is_null() && !schema["additionalProperties"].is_null();
+    let is_mixed = !type_.is_empty() || is("x-kubernetes-preserve-unknown-fields");
+    let mut broken = found_of([
+        (type_.is_empty() && !may_lack_type, "type is missing"),
+        (type_ == "array" && !schema["items"].is_object(), "an array has items"),
+        (has_both, "properties and additionalProperties exclude each other"),
+        (schema["additionalProperties"] == false, "additionalProperties must not be false"),
+        (is("x-kubernetes-int-or-string") && is_mixed, "int-or-string has no type and keeps no unknown fields"),
+    ]);
+    let is_known = |key: &str| KNOWN.split_whitespace().any(|known| known == key);
+    let unknown = schema.as_object().unwrap().keys().filter(|key| !is_known(key));
+    broken.extend(unknown.map(|key| format!("{key} is forbidden")));
     if !["", "object", "array", "string", "integer", "number", "boolean"].contains(&type_) {
         broken.push(format!("type {type_} is none"));
-    }
-    if type_ == "array" && !schema["items"].is_object() {
-        broken.push("an array has items".to_owned());
-    }
-    if !schema["properties"].is_null() && !schema["additionalProperties"].is_null() {
-        broken.push("properties and additionalProperties exclude each other".to_owned());
-    }
-    if schema["additionalProperties"] == false {
-        broken.push("additionalProperties must not be false".to_owned());
-    }
-    if is("x-kubernetes-int-or-string") && (!type_.is_empty() || is("x-kubernetes-preserve-unknown-fields")) {
-        broken.push("int-or-string has no type and keeps no unknown fields".to_owned());
     }
     if let Some(Err(error)) = schema["pattern"].as_str().map(Regex::new) {
         broken.push(format!("pattern: {error}"));

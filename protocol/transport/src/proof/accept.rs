@@ -73,22 +73,15 @@ impl ConnectionAcceptor {
                 (connection, peer) = self.listener.accept() => {
                     let (credentials, refusals) = (Arc::clone(&self.credentials), Arc::clone(&self.refusals));
                     self.checks.spawn(async move {
-                        let checked = timeout(FIRST_BYTES_WITHIN, check(connection, &credentials)).await;
-                        match checked {
-                            Ok(Ok(connection)) => Some(connection),
+                        match timeout(FIRST_BYTES_WITHIN, check(connection, &credentials)).await {
+                            Ok(Ok(connection)) => return Some(connection),
                             Ok(Err(ProofError::Broken(error))) => {
                                 debug!(%peer, %error, "a connection ended before its proof of membership");
-                                None
                             }
-                            Ok(Err(error)) => {
-                                refusals.note(peer, &error);
-                                None
-                            }
-                            Err(_) => {
-                                debug!(%peer, "a connection did not prove its membership in time");
-                                None
-                            }
+                            Ok(Err(error)) => refusals.note(peer, &error),
+                            Err(_) => debug!(%peer, "a connection did not prove its membership in time"),
                         }
+                        None
                     });
                 }
                 Some(checked) = self.checks.join_next() => {
@@ -106,10 +99,7 @@ impl ConnectionAcceptor {
 async fn check(mut stream: BoundedConnection, credentials: &Credentials) -> Result<CheckedConnection, ProofError> {
     let mut first = [0; GREETING.len()];
     stream.read_exact(&mut first).await.map_err(ProofError::Broken)?;
-    let key = match credentials {
-        Credentials::Open => None,
-        Credentials::Secret(key) => Some(key),
-    };
+    let key = credentials.key();
     if first == GREETING {
         let role = handshake::check_client(&mut stream, key).await?;
         stream.set_proven();

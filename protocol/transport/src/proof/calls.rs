@@ -106,10 +106,7 @@ mod tests {
         let listed: BTreeSet<String> = CALLS.iter().map(|(call, _)| (*call).to_owned()).collect();
         let calls = calls_of(&proto);
         assert!(calls.len() >= 23, "the check finds what is there: {calls:?}");
-        assert_eq!(
-            listed, calls,
-            "protocol/transport/src/proof/calls.rs lists every call of protocol/proto, and no other"
-        );
+        assert_eq!(listed, calls, "calls.rs lists every call of protocol/proto, and no other");
         assert_eq!(listed.len(), CALLS.len(), "a call is listed twice");
     }
 
@@ -135,11 +132,8 @@ mod tests {
         let wait = ServerWait { server: 1023, lookups: u32::MAX, pushes: u32::MAX, oldest_ms: u64::MAX };
         let long_wait =
             LongWait { part: text(512), what: text(512), indices: vec![u32::MAX; 512], ..LongWait::default() };
-        let heartbeat = HeartbeatRequest {
-            waits: vec![wait; 1024],
-            long_waits: vec![long_wait; 16],
-            ..HeartbeatRequest::default()
-        };
+        let (waits, long_waits) = (vec![wait; 1024], vec![long_wait; 16]);
+        let heartbeat = HeartbeatRequest { waits, long_waits, ..HeartbeatRequest::default() };
         let vote = Some(BarrierVote { counts: text(4096), ..BarrierVote::default() });
         let barrier = BarrierRequest { vote, ..BarrierRequest::default() };
         let digest = FileDigest { name: text(128), bytes: u64::MAX, sha256: vec![0; 32].into() };

@@ -172,11 +172,9 @@ mod tests {
             }
         }
         let unknown = "/zagros.control.v1.Coordinator/Shutdown";
-        assert_eq!(Peer::Unproven.may_call(unknown).unwrap_err().code(), tonic::Code::Unauthenticated);
-        assert_eq!(
-            Peer::Proven(PeerRole::Coordinator).may_call(unknown).unwrap_err().code(),
-            tonic::Code::Unimplemented
-        );
+        let peers = [Peer::Unproven, Peer::Proven(PeerRole::Coordinator)];
+        let codes = peers.map(|peer| peer.may_call(unknown).unwrap_err().code());
+        assert_eq!(codes, [tonic::Code::Unauthenticated, tonic::Code::Unimplemented]);
     }
 
     #[test]

@@ -177,12 +177,9 @@ mod tests {
         let worker = secret.derive_key(PeerRole::DenseWorker).unwrap();
         let server = secret.derive_key(PeerRole::EmbeddingServer).unwrap();
         assert_eq!(server.derive_key(PeerRole::DenseWorker), Some(worker.clone()));
-        assert_eq!(
-            (worker.derive_key(PeerRole::EmbeddingServer), worker.derive_key(PeerRole::Coordinator)),
-            (None, None)
-        );
-        let keys: std::collections::HashSet<_> =
-            PeerRole::ALL.map(|role| secret.derive_key(role).unwrap().bytes).into();
+        let higher = [PeerRole::EmbeddingServer, PeerRole::Coordinator].map(|role| worker.derive_key(role));
+        assert_eq!(higher, [None, None]);
+        let keys = std::collections::HashSet::from(PeerRole::ALL.map(|role| secret.derive_key(role).unwrap().bytes));
         assert_eq!(keys.len(), PeerRole::ALL.len());
         assert_eq!(worker.page_token(), secret.page_token());
         assert_ne!(RoleKey::random().bytes, RoleKey::random().bytes);
@@ -212,10 +209,8 @@ mod tests {
     #[test]
     fn every_role_is_found_by_its_name_and_its_byte() {
         for role in PeerRole::ALL {
-            assert_eq!(
-                (PeerRole::from_name(role.name()), PeerRole::from_byte(role.to_byte())),
-                (Some(role), Some(role))
-            );
+            let found = [PeerRole::from_name(role.name()), PeerRole::from_byte(role.to_byte())];
+            assert_eq!(found, [Some(role); 2]);
         }
         assert_eq!((PeerRole::from_name("root"), PeerRole::from_byte(4)), (None, None));
         assert!(PeerRole::ALL.is_sorted());

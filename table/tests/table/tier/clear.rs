@@ -5,7 +5,7 @@ use zagros_table::{
     StepClock, TableConfig, TableResources, TableSet, TableTime, Ttl,
 };
 
-use super::support::{hot, ledger_config, push, read, tiny, train};
+use crate::support::{hot, ledger_config, maintain_all, push, read, saved, tiny, train};
 
 #[test]
 fn cleared_tables_are_as_they_were_made() {
@@ -22,10 +22,7 @@ fn cleared_tables_are_as_they_were_made() {
     // Cleared tables learn like new ones.
     push(&tables, &[5], 1.0);
     assert_eq!(read(&tables, &[5, 6]), [-1.0, -1.0, 0.0, 0.0]);
-    let mut rows = RowBatch::default();
-    let cut = tables.take_snapshot().unwrap();
-    (0..4).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
-    assert_eq!(rows.ids, [5]);
+    assert_eq!(saved(&tables.take_snapshot().unwrap(), 0, 4).ids, [5]);
 }
 
 #[test]
@@ -48,10 +45,9 @@ fn expiring(ttl: Ttl) -> TableSet {
 }
 
 /// The rows of a snapshot, and the time of its instant.
-fn saved(tables: &TableSet) -> (RowBatch, TableTime) {
-    let (mut rows, cut) = (RowBatch::default(), tables.take_snapshot().unwrap());
-    (0..2).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
-    (rows, cut.snapshot_time())
+fn save(tables: &TableSet) -> (RowBatch, TableTime) {
+    let cut = tables.take_snapshot().unwrap();
+    (saved(&cut, 0, 2), cut.snapshot_time())
 }
 
 /// Restores saved rows, as a load that replaces all rows does.
@@ -72,34 +68,19 @@ fn restored_rows_have_the_age_they_had_when_they_were_saved() {
         push(&tables, &[1, 2], 1.0);
         tables.advance_clock(106, 106);
         push(&tables, &[2], 1.0);
-        let (rows, moment) = saved(&tables);
+        let (rows, moment) = save(&tables);
         tables.advance_clock(500, 500);
         assert_eq!(read(&tables, &[1, 2]), [0.0; 4], "{ttl:?}: training went on without them");
         restore(&tables, &rows, moment);
         assert_eq!(read(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0], "{ttl:?}");
-        assert_eq!(saved(&tables).0.ids.len(), 2, "{ttl:?}: and a save holds them");
+        assert_eq!(save(&tables).0.ids.len(), 2, "{ttl:?}: and a save holds them");
         // From here on the rows age as they would have aged after the save.
         tables.advance_clock(109, 503);
         assert_eq!(read(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0], "{ttl:?}");
         tables.advance_clock(110, 504);
         assert_eq!(read(&tables, &[1, 2]), [0.0, 0.0, -2.0, -2.0], "{ttl:?}");
         // The search for expired rows starts again as well.
-        while !tables.maintain().unwrap().is_idle() {}
+        maintain_all(&tables);
         assert_eq!(hot(&tables), [2], "{ttl:?}");
     }
-}
-
-#[test]
-fn rows_of_another_process_keep_their_age() {
-    let (there, here) = (expiring(Ttl::Seconds(1800)), expiring(Ttl::Seconds(1800)));
-    there.advance_clock(0, 1_700_000_000);
-    push(&there, &[1], 1.0);
-    there.advance_clock(0, 1_700_000_700);
-    here.advance_clock(0, 4);
-    let (rows, moment) = saved(&there);
-    restore(&here, &rows, moment);
-    here.advance_clock(0, 4 + 1099);
-    assert_eq!(read(&here, &[1]), [-1.0, -1.0]);
-    here.advance_clock(0, 4 + 1100);
-    assert_eq!(read(&here, &[1]), [0.0, 0.0]);
 }

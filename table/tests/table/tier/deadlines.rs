@@ -7,11 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zagros_table::{
-    ColdStore, LookupMode, RequestBuffers, RequestDeadline, RequestPart, TableConfig, TableError, TableResources,
-    TableSet,
+    LookupMode, RequestBuffers, RequestDeadline, RequestPart, TableConfig, TableError, TableResources, TableSet,
 };
 
-use super::support::{HookedStore, hooked, hot, ledger_config, push, read, train};
+use crate::support::{HookedStore, crowd, hot, ledger_config, push, read, with_store};
 
 thread_local! {
     /// A clock that only a test advances.
@@ -35,19 +34,17 @@ fn shortly() -> RequestDeadline {
     RequestDeadline::new(elapsed() + Duration::from_millis(300).as_nanos() as u64)
 }
 
-fn tables(config: &TableConfig, nanos: fn() -> u64) -> (Arc<TableSet>, Arc<HookedStore>) {
-    let store = hooked(std::slice::from_ref(config));
-    let cold: Arc<dyn ColdStore> = store.clone();
-    let capacity =
-        TableResources { budget: Some(1), cold: Some(cold), nanos: Some(nanos), ..TableResources::default() };
-    (Arc::new(TableSet::new(0, std::slice::from_ref(config), capacity).unwrap()), store)
+fn tables(config: TableConfig, nanos: fn() -> u64) -> (Arc<TableSet>, Arc<HookedStore>) {
+    let resources = TableResources { budget: Some(1), nanos: Some(nanos), ..TableResources::default() };
+    let (tables, store) = with_store(&[config], 0, resources);
+    (Arc::new(tables), store)
 }
 
 /// One stripe, row 1 in the cold tier at −5, rows 1000 to 1063 in memory.
 fn cold_row() -> (Arc<TableSet>, Arc<HookedStore>) {
-    let (tables, store) = tables(&ledger_config(2, 1), || NOW.get());
+    let (tables, store) = tables(ledger_config(2, 1), || NOW.get());
     push(&tables, &[1], 5.0);
-    train(&tables, &(1000..1064).collect::<Vec<_>>());
+    crowd(&tables, 1000);
     (tables, store)
 }
 
@@ -120,9 +117,7 @@ fn a_push_whose_sender_gives_up_while_it_is_applied_is_applied_whole() {
     push(&tables, &[2], 4.0);
     let others = Arc::clone(&tables);
     // Row 2 is in memory, and is evicted before its update. It is read again after other rows have changed.
-    store.after_read(move || {
-        train(&others, &(2000..2064).collect::<Vec<_>>());
-    });
+    store.after_read(move || crowd(&others, 2000));
     store.after_read(|| {});
     store.after_read(|| set_clock(END));
     push_before(&tables, &[1, 2], 1.0, RequestDeadline::new(END)).unwrap();
@@ -135,11 +130,11 @@ fn a_push_whose_sender_gives_up_while_it_is_applied_is_applied_whole() {
 #[test]
 fn a_push_that_waits_for_the_copies_of_another_one_gives_up_with_its_sender() {
     const DIM: usize = 8192;
-    let (tables, store) = tables(&ledger_config(DIM, 1), elapsed);
+    let (tables, store) = tables(ledger_config(DIM, 1), elapsed);
     let (first, second): (Vec<u64>, Vec<u64>) = ((0..33).collect(), (100..133).collect());
     push(&tables, &first, 1.0);
     push(&tables, &second, 2.0);
-    train(&tables, &(1000..1064).collect::<Vec<_>>());
+    crowd(&tables, 1000);
     let others = Arc::clone(&tables);
     let late = second.clone();
     store.after_read(move || {
@@ -155,7 +150,7 @@ fn a_push_that_waits_for_the_copies_of_another_one_gives_up_with_its_sender() {
 /// A snapshot and the removal of all rows wait for running requests, and later requests wait for both.
 #[test]
 fn a_request_at_the_gate_gives_up_with_its_sender_and_says_whom_it_waited_for() {
-    let (tables, _) = tables(&ledger_config(2, 1), elapsed);
+    let (tables, _) = tables(ledger_config(2, 1), elapsed);
     push(&tables, &[1], 5.0);
     let (of_snapshot, of_clear) =
         ("a snapshot of the tables, which waits for earlier requests to end", "the removal of all rows of the tables");

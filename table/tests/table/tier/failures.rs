@@ -6,7 +6,7 @@ use zagros_table::{
     ColdStore, LookupMode, RequestBuffers, RequestPart, TableError, TableResources, TableSet, TableSnapshotError,
 };
 
-use super::support::{HookedStore, hot, ledger_config, push, read, tables_within, tiny, train};
+use crate::support::{HookedStore, cold_row, crowd, hot, ledger_config, push, read, tables_within, tiny, train};
 
 const FULL: &str = "no space left on device";
 
@@ -101,15 +101,12 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
 /// A row is evicted after its push was accepted, and cannot be read back. The gradient becomes pending.
 #[test]
 fn a_gradient_is_pending_until_its_row_can_be_read() {
-    let (tables, store) = tiny(&[ledger_config(2, 1)]);
-    push(&tables, &[1], 5.0);
-    train(&tables, &(1000..1064).collect::<Vec<_>>());
+    let (tables, store) = cold_row(2);
     push(&tables, &[2], 4.0);
-    let tables = Arc::new(tables);
     let (others, failing) = (Arc::clone(&tables), Arc::clone(&store));
     // Row 1 is read from the cold tier. Row 2 is in memory, and is evicted before its update.
     store.after_read(move || {
-        train(&others, &(2000..2064).collect::<Vec<_>>());
+        crowd(&others, 2000);
         failing.after_read(move || {});
         fail(&failing);
     });

@@ -1,14 +1,10 @@
 //! A cold store whose index grows with its rows: rows in memory give way to it.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use zagros_table::{
-    ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView, MemoryColdStore, TableConfig, TableResources,
-    TableSet,
-};
+use zagros_table::{ColdStore, TableResources, TableSet};
 
-use super::support::{ledger_config, push, read};
+use crate::support::{HookedStore, ledger_config, maintain_all, push, read, with_store};
 
 const DIM: usize = 16;
 /// Bytes of the index for each row, more than a log needs.
@@ -17,68 +13,16 @@ const BUDGET: usize = 4 << 20;
 /// Some eight times as many rows as fit into the budget.
 const ROWS: u64 = 200_000;
 
-/// A store in memory that says that it has an index.
-#[derive(Debug)]
-struct IndexedStore(MemoryColdStore);
-
-impl ColdStore for IndexedStore {
-    fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
-        self.0.read(table, cold_keys, into)
-    }
-
-    fn write(&self, table: u32, cold_keys: &[u64], rows: &[u32]) -> Result<(), ColdError> {
-        self.0.write(table, cold_keys, rows)
-    }
-
-    fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError> {
-        self.0.remove(table, cold_keys)
-    }
-
-    fn remove_all(&self, table: u32) -> Result<(), ColdError> {
-        self.0.remove_all(table)
-    }
-
-    fn flush(&self) -> Result<(), ColdError> {
-        self.0.flush()
-    }
-
-    fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError> {
-        Ok(Box::new(View(self.0.freeze()?)))
-    }
-
-    fn size(&self) -> ColdSize {
-        self.0.size()
-    }
-
-    fn memory(&self) -> usize {
-        self.size().rows as usize * ENTRY
-    }
+fn tables() -> (TableSet, Arc<HookedStore>) {
+    let resources = TableResources { budget: Some(BUDGET), ..TableResources::default() };
+    with_store(&[ledger_config(DIM, 4)], ENTRY, resources)
 }
 
-struct View(Box<dyn ColdView>);
-
-impl ColdView for View {
-    fn scan(
-        &mut self,
-        table: u32,
-        range: RangeInclusive<u64>,
-        limit: usize,
-        into: &mut ColdScan,
-    ) -> Result<Option<u64>, ColdError> {
-        self.0.scan(table, range, limit, into)
-    }
-}
-
-fn tables() -> (TableSet, Arc<IndexedStore>) {
-    let config = TableConfig { stripes: 4, ..ledger_config(DIM, 4) };
-    let store = Arc::new(IndexedStore(MemoryColdStore::new(&[config.cold_words()])));
-    let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
-    let capacity = TableResources { budget: Some(BUDGET), cold: Some(cold), ..TableResources::default() };
-    (TableSet::new(0, &[config], capacity).unwrap(), store)
-}
-
-fn maintain(tables: &TableSet) {
-    while !tables.maintain().unwrap().is_idle() {}
+/// Bytes of the rows in memory. A quarter of the budget is left for them in any case.
+fn used_beside(store: &HookedStore, tables: &TableSet) -> usize {
+    let (used, index) = (tables.memory_budget().unwrap().0, store.memory());
+    assert!(used <= (BUDGET - index.min(BUDGET / 4 * 3)) / 8 * 9, "{used} of rows, {index} of the index");
+    used
 }
 
 #[test]
@@ -88,16 +32,10 @@ fn rows_in_memory_give_way_to_the_index_and_no_push_is_lost() {
     let ids: Vec<u64> = (0..ROWS).collect();
     for part in ids.chunks(1000) {
         push(&tables, part, 1.0);
-        maintain(&tables);
-        let used = tables.memory_budget().unwrap().0;
+        maintain_all(&tables);
+        let used = used_beside(&store, &tables);
         full = full.max(used);
         at_the_end = used + store.memory();
-        // A quarter of the budget is left for rows in any case.
-        assert!(
-            used <= (BUDGET - store.memory().min(BUDGET / 4 * 3)) / 8 * 9,
-            "{used} of rows, {} of the index",
-            store.memory()
-        );
     }
     assert!(full > BUDGET / 3 * 2, "{full}");
     assert!(store.memory() > BUDGET, "{} rows left memory", store.size().rows);
@@ -116,14 +54,9 @@ fn rows_that_a_snapshot_captures_give_way_after_it() {
     ids[..20_000].chunks(1000).for_each(|part| push(&tables, part, 1.0));
     let snapshot = tables.take_snapshot().unwrap();
     ids[20_000..].chunks(1000).for_each(|part| push(&tables, part, 1.0));
-    maintain(&tables);
+    maintain_all(&tables);
     drop(snapshot);
-    maintain(&tables);
-    let used = tables.memory_budget().unwrap().0;
-    assert!(
-        used <= (BUDGET - store.memory().min(BUDGET / 4 * 3)) / 8 * 9,
-        "{used} of rows, {} of the index",
-        store.memory()
-    );
+    maintain_all(&tables);
+    used_beside(&store, &tables);
     ids.chunks(1000).for_each(|part| assert_eq!(read(&tables, part), vec![-1.0; part.len() * DIM]));
 }

@@ -1,13 +1,13 @@
-//! The ledger with memory for a tenth of the rows: many threads, eviction, page-in, and snapshots at the same time.
+//! The ledger, also with memory for a tenth of the rows: many threads, eviction, page-in, and snapshots at the same time.
 //! With SGD at learning rate 1 from zeros, a row is minus the sum of its gradients.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use zagros_table::{LookupMode, RequestBuffers, RequestPart, RowBatch, TableSet, TableSnapshot};
+use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableResources, TableSet, TableSnapshot};
 
-use super::support::{by_id, ledger_config, read, tables_within};
+use crate::support::{by_id, hint, ledger_config, looking_ahead, read, saved};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 300;
@@ -43,11 +43,7 @@ fn transfer(tables: &TableSet, thread: u64, round: u64, scratch: &mut RequestBuf
 
 /// What one table lacks, the other table has. So no push is half in the snapshot.
 fn check_cut(cut: &TableSnapshot<'_>) {
-    let mut all = [RowBatch::default(), RowBatch::default()];
-    for stripe in 0..4 {
-        (0..2).for_each(|table| cut.read_stripe(table as u32, stripe, &mut all[table]).unwrap());
-    }
-    let [first, second] = all.map(|rows| by_id(&rows, DIM));
+    let [first, second] = [0, 1].map(|table| by_id(&saved(cut, table, 4), DIM));
     // A training lookup creates a row in one table, then in the other. Both are zero until the push.
     for id in first.keys().chain(second.keys()) {
         let value = |rows: &std::collections::BTreeMap<u64, Vec<f32>>| rows.get(id).map_or(0.0, |row| row[0]);
@@ -55,20 +51,39 @@ fn check_cut(cut: &TableSnapshot<'_>) {
     }
 }
 
-/// Invariant TI-1.
+/// Invariant TI-1, also while rows are hinted, and where all rows are in memory.
 #[test]
 fn every_push_counts_once_wherever_its_row_lies() {
-    let (tables, _) = tables_within(&[ledger_config(DIM, 4), ledger_config(DIM, 4)], BUDGET);
+    let configs = [ledger_config(DIM, 4); 2];
+    for look_ahead in [0, 4] {
+        let tables = looking_ahead(&configs, BUDGET, look_ahead).0;
+        run_threads(&tables, look_ahead);
+        let counts = tables.table(0).unwrap().event_counts();
+        assert!(counts.evicted > IDS && counts.promoted > IDS || look_ahead > 0, "{counts:?}");
+        assert_eq!(counts.ready > 0, look_ahead > 0, "{counts:?}");
+        let (used, limit) = tables.memory_budget().unwrap();
+        // Continuous snapshots may delay eviction.
+        assert!(used <= limit / 2 * 3 || look_ahead > 0, "{used} of {limit} bytes");
+    }
+    run_threads(&TableSet::new(0, &configs, TableResources::default()).unwrap(), 0);
+}
+
+fn run_threads(tables: &TableSet, look_ahead: usize) {
     let (start, done) = (Barrier::new(THREADS as usize + 2), AtomicBool::new(false));
     let mut cuts = 0;
     thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let (tables, start) = (&tables, &start);
+                let start = &start;
                 scope.spawn(move || {
                     let mut scratch = RequestBuffers::new();
                     start.wait();
-                    (0..ROUNDS).for_each(|round| transfer(tables, thread, round, &mut scratch));
+                    for round in 0..ROUNDS {
+                        if look_ahead > 0 {
+                            hint(tables, &ids_of(thread, round + 3));
+                        }
+                        transfer(tables, thread, round, &mut scratch);
+                    }
                 })
             })
             .collect();
@@ -86,7 +101,7 @@ fn every_push_counts_once_wherever_its_row_lies() {
         done.store(true, Ordering::Relaxed);
     });
     assert!(cuts > 0);
-    check_sums(&tables);
+    check_sums(tables);
 }
 
 fn check_sums(tables: &TableSet) {
@@ -99,9 +114,4 @@ fn check_sums(tables: &TableSet) {
     for id in ids {
         assert_eq!(rows[id as usize * DIM..][..DIM], [-sums[id as usize]; DIM], "id {id}");
     }
-    let counts = tables.table(0).unwrap().event_counts();
-    assert!(counts.evicted > IDS && counts.promoted > IDS, "{counts:?}");
-    let (used, limit) = tables.memory_budget().unwrap();
-    // Continuous snapshots may delay eviction.
-    assert!(used <= limit / 2 * 3, "{used} of {limit} bytes");
 }

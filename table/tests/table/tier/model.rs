@@ -10,7 +10,7 @@ use zagros_table::{
     RowBatch, TableConfig, TableResources, TableSet, TableSnapshot, Ttl, UpdateLimits,
 };
 
-use super::support::{by_id, tables_within};
+use crate::support::{by_id, tables_within};
 
 const DIM: usize = 2;
 const STRIDE: usize = 2 * DIM;
@@ -95,9 +95,7 @@ impl TierModel {
     /// removed.
     fn follow(&mut self, tables: &TableSet, before: &HashMap<u64, u64>, requested: &BTreeSet<u64>) {
         for (stripe, was) in std::mem::take(&mut self.hot).into_iter().enumerate() {
-            let mut rows = RowBatch::default();
-            tables.table(0).unwrap().read_stripe(stripe, &mut rows);
-            let is: BTreeSet<u64> = rows.ids.into_iter().collect();
+            let is: BTreeSet<u64> = tables.table(0).unwrap().ids_in_memory(stripe).into_iter().collect();
             let rank = |id: &&u64| before[*id];
             let highest_gone = was.difference(&is).map(|id| rank(&id)).max();
             let stayed = was.intersection(&is).filter(|id| !requested.contains(id));

@@ -8,7 +8,7 @@ use std::thread;
 use zagros_table::{ChangeWatcher, ColdStore, RowBatch, Table, TableSet};
 use zagros_zip::ZipEq;
 
-use super::support::{HookedStore, hot, ledger_config, push, read, tables_within, tiny, train};
+use crate::support::{HookedStore, cold_row, crowd, hot, ledger_config, push, read, tables_within, tiny, train};
 
 const IDS: u64 = 3000;
 const DIM: usize = 2;
@@ -72,11 +72,8 @@ fn a_copy_has_every_row_while_rows_change_their_tier() {
             for some in listed.chunks(50) {
                 let mut rows = RowBatch::default();
                 table.read_rows_anywhere(stripe, some, &mut rows).unwrap();
-                assert_eq!(
-                    rows.ids.iter().collect::<BTreeSet<_>>(),
-                    some.iter().collect(),
-                    "a listed row is not found"
-                );
+                let found: BTreeSet<&u64> = rows.ids.iter().collect();
+                assert_eq!(found, some.iter().collect(), "a listed row is not found");
                 copy_into(&mut copied, &rows, table.stride());
             }
         }
@@ -97,15 +94,6 @@ fn a_copy_has_every_row_while_rows_change_their_tier() {
     assert!(table.event_counts().evicted > IDS / 2 && table.event_counts().promoted > 0, "{:?}", table.event_counts());
 }
 
-/// Row 1 is in the cold tier. Others are in memory.
-fn cold_row() -> (Arc<TableSet>, Arc<HookedStore>) {
-    let (tables, store) = tiny(&[ledger_config(DIM, 1)]);
-    push(&tables, &[1], 5.0);
-    train(&tables, &(1000..1064).collect::<Vec<_>>());
-    assert!(!hot(&tables).contains(&1));
-    (Arc::new(tables), store)
-}
-
 fn copy_of(tables: &TableSet, id: u64) -> Vec<f32> {
     let mut rows = RowBatch::default();
     tables.table(0).unwrap().read_rows_anywhere(0, &[id], &mut rows).unwrap();
@@ -117,7 +105,7 @@ fn change_after_read(tables: &Arc<TableSet>, store: &Arc<HookedStore>, times: u6
     let (others, hooks) = (Arc::clone(tables), Arc::clone(store));
     store.after_read(move || {
         push(&others, &[1], 1.0);
-        train(&others, &(2000 + 100 * times..2064 + 100 * times).collect::<Vec<_>>());
+        crowd(&others, 2000 + 100 * times);
         assert!(!hot(&others).contains(&1));
         if times > 1 {
             change_after_read(&others, &hooks, times - 1);
@@ -128,7 +116,7 @@ fn change_after_read(tables: &Arc<TableSet>, store: &Arc<HookedStore>, times: u6
 /// Invariant TI-1. The fourth read holds the stripe's lock, so that no request can change the row any more.
 #[test]
 fn a_row_that_changes_while_its_cold_copy_is_read_is_read_again() {
-    let (tables, store) = cold_row();
+    let (tables, store) = cold_row(DIM);
     assert_eq!(copy_of(&tables, 1), [-5.0; DIM]);
     let mut changes = 0.0;
     for times in 1..=3 {

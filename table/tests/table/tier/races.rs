@@ -2,30 +2,12 @@
 
 use std::sync::Arc;
 
-use zagros_table::TableSet;
-
-use super::support::{HookedStore, hot, ledger_config, push, read, tiny, train};
-
-/// Enough rows to evict all others from a stripe without memory.
-const CROWD: u64 = 64;
-
-/// One stripe, with row 1 in the cold tier at −5.
-fn cold_row() -> (Arc<TableSet>, Arc<HookedStore>) {
-    let (tables, store) = tiny(&[ledger_config(2, 1)]);
-    push(&tables, &[1], 5.0);
-    crowd(&tables, 1000);
-    assert!(!hot(&tables).contains(&1));
-    (Arc::new(tables), store)
-}
-
-fn crowd(tables: &TableSet, from: u64) {
-    train(tables, &(from..from + CROWD).collect::<Vec<_>>());
-}
+use crate::support::{cold_row, crowd, hot, ledger_config, push, read, tiny, train};
 
 /// Invariant TI-1: a copy is void if the row was paged in, changed and evicted after the copy was read.
 #[test]
 fn a_stale_copy_is_read_again() {
-    let (tables, store) = cold_row();
+    let (tables, store) = cold_row(2);
     let others = Arc::clone(&tables);
     store.after_read(move || {
         push(&others, &[1], 2.0);
@@ -45,7 +27,7 @@ fn a_stale_copy_is_read_again() {
 
 #[test]
 fn a_row_that_was_paged_in_meanwhile_is_used_in_memory() {
-    let (tables, store) = cold_row();
+    let (tables, store) = cold_row(2);
     let others = Arc::clone(&tables);
     store.after_read(move || push(&others, &[1], 2.0));
     assert_eq!(train(&tables, &[1]), [-7.0, -7.0]);
@@ -66,7 +48,7 @@ fn a_row_that_was_created_and_evicted_meanwhile_is_not_created_again() {
 /// A request whose copies are stale in every round still ends: its last read holds the lock.
 #[test]
 fn a_request_ends_however_often_its_copies_are_stale() {
-    let (tables, store) = cold_row();
+    let (tables, store) = cold_row(2);
     for round in 0..3 {
         let others = Arc::clone(&tables);
         store.after_read(move || {
@@ -91,7 +73,7 @@ fn a_request_ends_however_often_its_copies_are_stale() {
 /// A row that was in memory when a push came, and was evicted before its update.
 #[test]
 fn a_push_finds_a_row_that_was_evicted_before_its_update() {
-    let (tables, store) = cold_row();
+    let (tables, store) = cold_row(2);
     push(&tables, &[2], 4.0);
     let others = Arc::clone(&tables);
     // Row 1 must be read from the cold tier. Row 2 is in memory, and is evicted during that read.

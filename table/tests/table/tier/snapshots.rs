@@ -11,12 +11,10 @@ use zagros_table::{
 };
 use zagros_zip::ZipEq;
 
-use super::support::{by_id, hot, ledger_config, push, read, tables_within, tiny, train};
+use crate::support::{by_id, hot, ledger_config, maintain_all, push, read, saved, tables_within, tiny, train};
 
 fn content(snapshot: &TableSnapshot<'_>, stripes: usize) -> BTreeMap<u64, Vec<f32>> {
-    let mut rows = RowBatch::default();
-    (0..stripes).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut rows).unwrap());
-    by_id(&rows, 2)
+    by_id(&saved(snapshot, 0, stripes), 2)
 }
 
 fn unlimited(retention: EvictionPolicy, stripes: usize) -> TableSet {
@@ -26,23 +24,6 @@ fn unlimited(retention: EvictionPolicy, stripes: usize) -> TableSet {
 
 fn expect(rows: &[(u64, f32)]) -> BTreeMap<u64, Vec<f32>> {
     rows.iter().map(|(id, value)| (*id, vec![*value; 2])).collect()
-}
-
-/// Also for a table without eviction, which uses the plain loops.
-#[test]
-fn a_snapshot_does_not_see_what_comes_after() {
-    let tables = unlimited(EvictionPolicy::default(), 2);
-    push(&tables, &[1, 2, 3], 1.0);
-    let snapshot = tables.take_snapshot().unwrap();
-    push(&tables, &[2, 4], 1.0);
-    train(&tables, &[5]);
-    let rows = RowBatch { ids: vec![3, 6], slots: vec![0; 4], access: Vec::new() };
-    tables.table(0).unwrap().insert(&rows, &mut RequestBuffers::new()).unwrap();
-    assert_eq!(content(&snapshot, 2), expect(&[(1, -1.0), (2, -1.0), (3, -1.0)]));
-    push(&tables, &[1], 1.0);
-    drop(snapshot);
-    let all = [(1, -2.0), (2, -2.0), (3, 0.0), (4, -1.0), (5, 0.0), (6, 0.0)];
-    assert_eq!(content(&tables.take_snapshot().unwrap(), 2), expect(&all));
 }
 
 #[test]
@@ -84,27 +65,16 @@ fn a_loaded_snapshot_is_the_same_table() {
         push(&tables, &(step * 50..step * 50 + 100).collect::<Vec<_>>(), step as f32);
     }
     let snapshot = tables.take_snapshot().unwrap();
-    let mut rows = RowBatch::default();
-    (0..2).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut rows).unwrap());
+    let rows = saved(&snapshot, 0, 2);
     assert_eq!((rows.ids.len(), snapshot.snapshot_time().steps), (500, 9));
     let (loaded, _) = tiny(&[ledger_config(2, 4)]);
     loaded.advance_clock(snapshot.snapshot_time().steps, snapshot.snapshot_time().seconds);
     assert_eq!(loaded.table(0).unwrap().insert(&rows, &mut RequestBuffers::new()).unwrap(), 500);
     assert_eq!(read(&loaded, &rows.ids), read(&tables, &rows.ids));
-    let (mut again, snapshot) = (RowBatch::default(), loaded.take_snapshot().unwrap());
-    (0..4).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut again).unwrap());
+    let again = saved(&loaded.take_snapshot().unwrap(), 0, 4);
     let access =
         |rows: &RowBatch| rows.ids.iter().copied().zip_eq(rows.access.iter().copied()).collect::<BTreeMap<_, _>>();
     assert_eq!((by_id(&again, 2), access(&again)), (by_id(&rows, 2), access(&rows)));
-}
-
-fn tend_all(tables: &TableSet) {
-    for _ in 0..10_000 {
-        if tables.maintain().unwrap().is_idle() {
-            return;
-        }
-    }
-    panic!("maintenance never ends");
 }
 
 #[test]
@@ -118,7 +88,7 @@ fn rows_past_their_time_to_live_are_removed_from_memory_and_from_the_cold_tier()
     tables.advance_clock(10, 0);
     assert_eq!(read(&tables, &[3, 4]), [-2.0, -2.0, 0.0, 0.0]);
     assert_eq!(content(&tables.take_snapshot().unwrap(), 2), expect(&[(1, -2.0), (2, -2.0), (3, -2.0)]));
-    tend_all(&tables);
+    maintain_all(&tables);
     assert!(hot(&tables).iter().all(|id| [1, 2, 3].contains(id)));
     // Copies of rows that are in memory again are void. They may stay.
     assert!(store.size().rows <= 3, "{:?}", store.size());
@@ -136,14 +106,11 @@ fn a_time_to_live_in_seconds_follows_the_clock_and_not_the_steps() {
     assert_eq!(read(&tables, &[1]), [-1.0, -1.0]);
     tables.advance_clock(1_000_000, 1060);
     assert_eq!(read(&tables, &[1]), [0.0, 0.0]);
-    tend_all(&tables);
+    maintain_all(&tables);
     assert_eq!((hot(&tables), tables.table(0).unwrap().event_counts().expired), (vec![], 1));
-    let refused = EvictionPolicy {
-        ttl: Some(Ttl::Seconds(60)),
-        order: EvictionOrder::Lfu { half_life: 10 },
-        ..EvictionPolicy::default()
-    };
-    let config = TableConfig { retention: refused, ..ledger_config(2, 1) };
+    let (ttl, order) = (Some(Ttl::Seconds(60)), EvictionOrder::Lfu { half_life: 10 });
+    let retention = EvictionPolicy { ttl, order, ..EvictionPolicy::default() };
+    let config = TableConfig { retention, ..ledger_config(2, 1) };
     let error = TableSet::new(0, &[config], TableResources::default()).unwrap_err();
     assert!(error.to_string().contains("give it in steps"), "{error}");
 }
@@ -157,12 +124,12 @@ fn rows_of_small_norm_are_evicted() {
     push(&tables, &ids, 1.0);
     let large: Vec<u64> = (0..100).collect();
     push(&tables, &large, 1.0);
-    tend_all(&tables);
+    maintain_all(&tables);
     assert_eq!(tables.table(0).unwrap().row_count(), 5000, "no sweep is due");
     // A sweep may miss a row that moves in the index during the sweep. The next sweep finds it.
     for sweep in 1..4 {
         tables.advance_clock(1000 * sweep, 0);
-        tend_all(&tables);
+        maintain_all(&tables);
     }
     let mut left = hot(&tables);
     left.sort_unstable();
@@ -175,7 +142,7 @@ fn maintenance_evicts_rows_before_memory_is_full() {
     let (tables, store) = tiny(&[ledger_config(2, 4)]);
     push(&tables, &(0..2000).collect::<Vec<_>>(), 1.0);
     let old_rows = store.size().rows;
-    tend_all(&tables);
+    maintain_all(&tables);
     assert!(store.size().rows > old_rows);
     assert!(tables.maintain().unwrap().is_idle());
 }

@@ -10,20 +10,15 @@ use super::*;
 
 /// One server, and so many workers in the first process group.
 fn group_of(workers: u32) -> (Core, Vec<JoinResponse>) {
-    let mut core = core(1, workers);
-    join(&mut core, 0, MemberSlot::server(0));
-    let members: Vec<_> = (0..workers).map(|index| join_worker(&mut core, 0, index, 1)).collect();
-    for member in &members {
+    let (mut core, members) = training(workers, workers, workers);
+    for member in &members[1..] {
         assert_eq!(core.group(time(0), &ask_after(member, 0)).unwrap().generation, 1);
     }
     (core, members)
 }
 
-fn join_worker(core: &mut Core, seconds: u64, index: u32, instance: u64) -> JoinResponse {
-    let slot = MemberSlot::worker(index);
-    let request =
-        JoinRequest { address: format!("127.0.0.1:80{index}"), supersede: instance > 1, ..request(slot, instance) };
-    core.join(time(seconds), &request).unwrap()
+fn replace(core: &mut Core, index: u32) -> JoinResponse {
+    core.join(time(2), &JoinRequest { supersede: true, ..reachable(index, 2) }).unwrap()
 }
 
 fn vote(reason: BarrierReason, counts: &'static str) -> BarrierVote {
@@ -113,33 +108,12 @@ fn a_worker_that_does_not_come_in_time_is_named_to_all_and_the_failure_stays() {
     assert_eq!(failure(comes(&mut core, 33, &workers[1], BarrierReason::Checkpoint)), found);
 }
 
-#[test]
-fn a_worker_that_says_it_is_on_its_way_is_waited_for_and_the_others_are_not() {
-    let (mut core, workers) = group_of(3);
-    let on_its_way = ask(&workers[1], 1, None);
-    for seconds in (1..100).step_by(5) {
-        workers.iter().for_each(|worker| drop(beat(&mut core, seconds, worker).unwrap()));
-        core.barrier(time(seconds), &on_its_way).unwrap();
-        if seconds < 50 {
-            comes(&mut core, seconds, &workers[2], BarrierReason::Ready);
-        }
-        let now = comes(&mut core, seconds, &workers[0], BarrierReason::Ready);
-        assert_eq!(waits_for(now), "dense worker 1", "after {seconds} s");
-    }
-    // It is silent now.
-    (100..127).step_by(5).for_each(|now| workers.iter().for_each(|worker| drop(beat(&mut core, now, worker).unwrap())));
-    let found = failure(comes(&mut core, 127, &workers[0], BarrierReason::Ready));
-    assert_eq!(found.workers, [1]);
-    let late = core.barrier(time(127), &on_its_way).unwrap().state.unwrap();
-    assert_eq!(failure(late), found);
-}
-
 /// Two incarnations vote: the older is fenced, and the newer is in no group that the others are in.
 #[test]
 fn a_process_that_replaced_a_worker_does_not_vote_in_its_place() {
     let (mut core, workers) = group_of(2);
     comes(&mut core, 1, &workers[0], BarrierReason::EpochEnd);
-    let replacement = join_worker(&mut core, 2, 1, 2);
+    let replacement = replace(&mut core, 1);
     assert_eq!(replacement.incarnation, 2);
     let older = core.barrier(time(3), &ask(&workers[1], 1, Some(vote(BarrierReason::EpochEnd, "")))).unwrap_err();
     assert_eq!(older.kind, RefusalKind::Fenced);
@@ -150,15 +124,6 @@ fn a_process_that_replaced_a_worker_does_not_vote_in_its_place() {
     let found = failure(comes(&mut core, 3, &workers[0], BarrierReason::EpochEnd));
     assert_eq!(found.workers, [1]);
     assert!(found.reason.ends_with("dense worker 1 was replaced by another process, which is not in this group"));
-}
-
-#[test]
-fn a_vote_of_a_worker_that_is_lost_afterwards_counts() {
-    let (mut core, workers) = group_of(2);
-    comes(&mut core, 1, &workers[1], BarrierReason::EpochEnd);
-    join_worker(&mut core, 2, 1, 2);
-    let decided = comes(&mut core, 3, &workers[0], BarrierReason::EpochEnd);
-    assert_eq!(decision(&decided), Some(BarrierDecision::EpochOver));
 }
 
 #[test]
@@ -187,10 +152,8 @@ fn a_vote_without_a_reason_or_with_many_bytes_and_one_after_the_end_change_nothi
     assert_eq!(refused(BarrierVote::default()).message, "dense worker 0 votes without a reason");
     core.end_run(time(2), RunOutcome::Interrupted("ctrl-c".to_owned()));
     let refusal = core.barrier(time(2), &ask(&workers[0], 1, None)).unwrap_err();
-    assert_eq!(
-        (refusal.kind, refusal.message.as_str()),
-        (RefusalKind::Fenced, "the run is over (run interrupted: ctrl-c)")
-    );
+    assert_eq!(refusal.kind, RefusalKind::Fenced);
+    assert_eq!(refusal.message.as_str(), "the run is over (run interrupted: ctrl-c)");
 }
 
 /// A coordinator that stood still could hear no worker, so no worker is late for it.
@@ -252,9 +215,7 @@ fn without_third() -> (Core, Vec<JoinResponse>) {
 #[test]
 fn a_worker_that_is_lost_after_it_was_counted_is_not_waited_for() {
     let (mut core, workers) = without_third();
-    for seconds in (2..=14).step_by(2) {
-        workers[..2].iter().for_each(|worker| drop(beat(&mut core, seconds, worker).unwrap()));
-    }
+    hear(&mut core, (2..=14).step_by(2), &[&workers[0], &workers[1]]);
     assert_eq!(core.status(time(14)).members[3].state, "given up");
     assert_eq!((next_group(&mut core, 14, &workers[0]), core.outcome()), (vec![0, 1], None));
 }

@@ -6,29 +6,15 @@ use super::*;
 const REASON: &str = "the coordinator was asked to end";
 
 #[test]
-fn workers_learn_of_a_drain_and_the_run_continues_until_they_have_left() {
-    let (mut core, server, worker) = running();
-    core.drain_run(time(1), REASON);
-    assert!(core.outcome().is_none());
-    let response = beat(&mut core, 2, &worker).unwrap();
-    assert_eq!((response.draining.as_str(), response.stop), (REASON, false));
-    assert!(!beat(&mut core, 2, &server).unwrap().stop, "the server would end before the checkpoint is written");
-    assert!(matches!(assign(&mut core, 2, &worker, 0), Ok(Work::Split(_))));
-    assert_eq!(core.drain_waits_for(), "dense worker 0");
-    leave(&mut core, &worker, Outcome::Interrupted, "interrupted").unwrap();
-    let response = beat(&mut core, 3, &server).unwrap();
-    assert_eq!((response.stop, response.draining.as_str()), (true, ""));
-    assert_eq!(core.outcome().map(RunOutcome::as_str), Some("interrupted"));
-    let events = core.take_events().iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(events[0], format!("{REASON}; waiting until dense worker 0 saved and left"));
-}
-
-#[test]
 fn a_server_that_is_asked_to_end_drains_the_run() {
     let (mut core, server, worker) = running();
     assert!(!ask_to_end(&mut core, 1, &server).stop);
     let response = beat(&mut core, 2, &worker).unwrap();
     assert_eq!((response.draining.as_str(), response.stop), ("embedding server 0 was asked to end", false));
+    let events = core.take_events().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(events, ["embedding server 0 was asked to end; waiting until dense worker 0 saved and left"]);
+    assert_eq!(core.drain_waits_for(), "dense worker 0");
+    assert!(matches!(assign(&mut core, 2, &worker, 0), Ok(Work::Split(_))), "training goes on");
     // Later reasons change nothing.
     core.drain_run(time(2), REASON);
     leave(&mut core, &worker, Outcome::Finished, "").unwrap();
@@ -48,9 +34,7 @@ fn a_drain_without_workers_ends_at_once() {
 fn a_drain_does_not_wait_for_a_worker_that_is_lost_or_cannot_save() {
     let (mut core, server, worker) = running();
     core.drain_run(time(1), REASON);
-    for second in [5, 9, 12] {
-        beat(&mut core, second, &server).unwrap();
-    }
+    hear(&mut core, [5, 9, 12], &[&server]);
     assert_eq!(core.outcome(), Some(&RunOutcome::Interrupted(REASON.to_owned())), "the worker is lost");
     let (mut core, server, worker) = (running().0, server, worker);
     core.drain_run(time(1), REASON);

@@ -6,45 +6,19 @@ use zagros_protocol::control::{BarrierReason, BarrierRequest, BarrierVote};
 use super::reports::ask_to_end;
 use super::*;
 
-/// One server, and `workers` workers in one group, of which `min_workers` must stay.
-fn met(workers: u32, min_workers: u32) -> (Core, Vec<JoinResponse>) {
-    let mut core = Core::new(CoreConfig { min_workers, ..core(1, workers).config });
-    join(&mut core, 0, MemberSlot::server(0));
-    let joined: Vec<_> = (0..workers).map(|index| core.join(time(0), &reachable(index, 1)).unwrap()).collect();
-    let group = core.group(time(0), &ask_after(&joined[0], 0)).unwrap();
-    assert_eq!((group.generation, group.world), (1, workers));
-    core.take_events();
-    (core, joined)
-}
-
-fn reachable(index: u32, instance: u64) -> JoinRequest {
-    JoinRequest { address: format!("127.0.0.1:80{index}"), ..request(MemberSlot::worker(index), instance) }
-}
-
-/// Lets time pass. Only `members` send heartbeats.
-fn hear(core: &mut Core, seconds: std::ops::RangeInclusive<u64>, members: &[&JoinResponse]) {
-    for second in seconds.step_by(2) {
-        for member in members {
-            beat(core, second, member).unwrap();
-        }
-    }
-}
-
 fn trained(core: &mut Core, seconds: u64, worker: &JoinResponse) {
     let progress = Some(Progress { trained: true, ..Progress::default() });
-    let (member, incarnation) = (worker.member, worker.incarnation);
-    let request = HeartbeatRequest { member, incarnation, progress, ..HeartbeatRequest::default() };
-    core.heartbeat(time(seconds), &request).unwrap();
+    core.heartbeat(time(seconds), &HeartbeatRequest { progress, ..heartbeat(worker) }).unwrap();
 }
 
 #[test]
 fn the_run_goes_on_without_a_lost_worker_while_enough_are_left() {
-    let (mut core, workers) = met(3, 2);
+    let (mut core, workers) = training(3, 2, 3);
     let [first, second, _] = &workers[..] else { unreachable!() };
-    hear(&mut core, 2..=40, &[first, second]);
+    hear(&mut core, (2..=40).step_by(2), &[first, second]);
     let answer = core.group(time(40), &ask_after(first, 1)).unwrap().waiting_for;
     assert_eq!(answer, "dense worker 2 is lost: silent for longer than its lease");
-    hear(&mut core, 42..=42, &[first, second]);
+    hear(&mut core, [42], &[first, second]);
     let group = core.group(time(42), &ask_after(first, 1)).unwrap();
     assert_eq!((group.generation, group.rank, group.world, &group.workers[..]), (2, 0, 2, &[0, 1][..]));
     assert_eq!(core.status(time(42)).members[3].state, "given up");
@@ -52,7 +26,7 @@ fn the_run_goes_on_without_a_lost_worker_while_enough_are_left() {
     assert_eq!(core.take_events().last(), Some(&given_up));
 
     // With one worker less the run has too few.
-    hear(&mut core, 44..=82, &[first]);
+    hear(&mut core, (44..=82).step_by(2), &[first]);
     let answer = beat(&mut core, 84, first).unwrap();
     assert!(answer.reason.contains("dense worker 1 is lost: silent for"), "{}", answer.reason);
     assert!(answer.reason.ends_with("; 1 workers are left, and `cluster.min_workers` is 2"), "{}", answer.reason);
@@ -62,15 +36,15 @@ fn the_run_goes_on_without_a_lost_worker_while_enough_are_left() {
 /// still be repeated.
 #[test]
 fn a_worker_that_was_given_up_may_push_no_more_until_another_process_has_its_slot() {
-    let (mut core, workers) = met(3, 2);
+    let (mut core, workers) = training(3, 2, 3);
     let [first, second, third] = &workers[..] else { unreachable!() };
     let of_third = |core: &mut Core, seconds: u64| {
         let writers = core.placement(time(seconds)).writers;
         writers.iter().find(|writer| writer.member == third.member).unwrap().incarnation
     };
-    hear(&mut core, 2..=40, &[first, second]);
+    hear(&mut core, (2..=40).step_by(2), &[first, second]);
     assert_eq!(of_third(&mut core, 40), 1, "it is lost, and may return");
-    hear(&mut core, 42..=42, &[first, second]);
+    hear(&mut core, [42], &[first, second]);
     assert_eq!(of_third(&mut core, 42), 2, "it is given up");
     let back = core.join(time(43), &reachable(2, 2)).unwrap();
     assert_eq!((back.incarnation, of_third(&mut core, 43)), (2, 2));
@@ -78,9 +52,9 @@ fn a_worker_that_was_given_up_may_push_no_more_until_another_process_has_its_slo
 
 #[test]
 fn a_worker_that_was_given_up_comes_back_and_the_others_form_a_new_group() {
-    let (mut core, workers) = met(3, 1);
+    let (mut core, workers) = training(3, 1, 3);
     let [first, _, third] = &workers[..] else { unreachable!() };
-    hear(&mut core, 2..=42, &[first, third]);
+    hear(&mut core, (2..=42).step_by(2), &[first, third]);
     let group = core.group(time(42), &ask_after(third, 1)).unwrap();
     assert_eq!((group.rank, &group.workers[..]), (1, &[0, 2][..]));
     assert_eq!(beat(&mut core, 43, first).unwrap().group, 2);
@@ -93,7 +67,7 @@ fn a_worker_that_was_given_up_comes_back_and_the_others_form_a_new_group() {
 
 #[test]
 fn a_worker_that_the_run_can_do_without_leaves_and_the_others_go_on() {
-    let (mut core, workers) = met(3, 2);
+    let (mut core, workers) = training(3, 2, 3);
     let [first, second, third] = &workers[..] else { unreachable!() };
     let Work::Split(held) = assign(&mut core, 1, third, 0).unwrap() else { panic!("no split") };
     assert_eq!(ask_to_end(&mut core, 1, third).draining, "");
@@ -119,10 +93,10 @@ fn a_worker_that_the_run_can_do_without_leaves_and_the_others_go_on() {
 
 #[test]
 fn the_first_worker_and_workers_of_mode_sync_drain_the_run() {
-    let (mut core, workers) = met(3, 1);
+    let (mut core, workers) = training(3, 1, 3);
     assert!(ask_to_end(&mut core, 1, &workers[0]).draining.contains("dense worker 0"));
     for (fixed_splits, asynchronous, draining) in [(true, false, true), (false, true, false)] {
-        let (core, _) = met(3, 1);
+        let (core, _) = training(3, 1, 3);
         let mut core = Core::new(CoreConfig { fixed_splits, asynchronous, ..core.config });
         join(&mut core, 0, MemberSlot::server(0));
         let joined: Vec<_> = (0..3).map(|index| core.join(time(0), &reachable(index, 1)).unwrap()).collect();
@@ -133,15 +107,15 @@ fn the_first_worker_and_workers_of_mode_sync_drain_the_run() {
 
 #[test]
 fn the_first_worker_is_always_needed() {
-    let (mut core, workers) = met(3, 1);
-    hear(&mut core, 2..=44, &[&workers[1], &workers[2]]);
+    let (mut core, workers) = training(3, 1, 3);
+    hear(&mut core, (2..=44).step_by(2), &[&workers[1], &workers[2]]);
     let outcome = core.outcome().expect("an end").reason();
     assert!(outcome.starts_with("dense worker 0 is lost") && !outcome.contains("min_workers"), "{outcome}");
 }
 
 #[test]
 fn a_process_that_vouches_for_the_end_of_a_worker_takes_its_slot_at_once() {
-    let (mut core, workers) = met(2, 2);
+    let (mut core, workers) = training(2, 2, 2);
     let Work::Split(first) = assign(&mut core, 1, &workers[1], 0).unwrap() else { panic!("no split") };
     assert_eq!(core.join(time(2), &reachable(1, 2)).unwrap_err().kind, RefusalKind::Unavailable);
     let successor = JoinRequest { supersede: true, ..reachable(1, 2) };
@@ -164,7 +138,7 @@ fn a_process_that_vouches_for_the_end_of_a_worker_takes_its_slot_at_once() {
 
 #[test]
 fn a_worker_that_comes_too_late_to_train_is_not_waited_for() {
-    let (mut core, workers) = met(2, 2);
+    let (mut core, workers) = training(2, 2, 2);
     let late = core.join(time(2), &JoinRequest { supersede: true, ..reachable(1, 2) }).unwrap();
     leave(&mut core, &workers[0], Outcome::Finished, "").unwrap();
     assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
@@ -174,17 +148,15 @@ fn a_worker_that_comes_too_late_to_train_is_not_waited_for() {
 #[test]
 fn a_worker_that_is_lost_after_training_fails_no_run_in_mode_sync() {
     for leaves_first in [true, false] {
-        let (mut core, workers) = met(2, 2);
+        let (mut core, workers) = training(2, 2, 2);
         core.config.fixed_splits = true;
         trained(&mut core, 1, &workers[0]);
         if leaves_first {
             leave(&mut core, &workers[0], Outcome::Finished, "").unwrap();
             assert_eq!(core.outcome(), None, "the other may still be at work");
-            core.tick(time(5));
-            core.tick(time(9));
-            core.tick(time(13));
+            [5, 9, 13].into_iter().for_each(|second| core.tick(time(second)));
         } else {
-            hear(&mut core, 2..=60, &[&workers[0]]);
+            hear(&mut core, (2..=60).step_by(2), &[&workers[0]]);
             assert_eq!(core.outcome(), None);
             assert!(core.join(time(60), &reachable(1, 2)).unwrap().over, "nothing is left for another one");
             let first = &workers[0];
@@ -198,9 +170,9 @@ fn a_worker_that_is_lost_after_training_fails_no_run_in_mode_sync() {
 
 #[test]
 fn a_lost_worker_breaks_its_group_and_not_the_next_one() {
-    let (mut core, workers) = met(2, 2);
+    let (mut core, workers) = training(2, 2, 2);
     let first = &workers[0];
-    hear(&mut core, 2..=10, &[first]);
+    hear(&mut core, (2..=10).step_by(2), &[first]);
     assert_eq!(beat(&mut core, 10, first).unwrap().broken_group, 0);
     // Its lease expires. A worker that waits for it in an all-reduce learns so with its next heartbeat.
     assert_eq!(beat(&mut core, 11, first).unwrap().broken_group, 1);
@@ -218,9 +190,7 @@ fn a_lost_worker_breaks_its_group_and_not_the_next_one() {
 fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() {
     let (mut core, server, worker) = running();
     let Work::Split(first) = assign(&mut core, 1, &worker, 0).unwrap() else { panic!("no split") };
-    for second in (4..=36).step_by(4) {
-        beat(&mut core, second, &server).unwrap();
-    }
+    hear(&mut core, (4..=36).step_by(4), &[&server]);
     assert_eq!(assign(&mut core, 36, &worker, 0).unwrap_err().kind, RefusalKind::Unavailable);
     core.take_events();
     beat(&mut core, 37, &worker).unwrap();
@@ -232,14 +202,11 @@ fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() 
 /// Invariants SP-1 and MB-1.
 #[test]
 fn a_silent_worker_whose_splits_others_read_is_fenced() {
-    let mut core = core(1, 2);
-    let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
+    let (mut core, ada, bob) = two_workers();
     for worker in [&ada, &bob] {
         while let Work::Split(_) = assign(&mut core, 0, worker, 0).unwrap() {}
     }
-    for second in (4..=12).step_by(4) {
-        beat(&mut core, second, &bob).unwrap();
-    }
+    hear(&mut core, [4, 8, 12], &[&bob]);
     let Work::Split(stolen) = assign(&mut core, 12, &bob, 0).unwrap() else { panic!("no split") };
     assert_eq!(beat(&mut core, 13, &ada).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(beat(&mut core, 14, &ada).unwrap_err().kind, RefusalKind::Fenced);
@@ -264,7 +231,7 @@ fn at_the_end(
 fn until_the_model_is_saved_a_lost_first_worker_is_replaced_and_afterwards_nobody_waits_for_it() {
     let saved = Some(BarrierReason::Saved);
     // It is lost while it saves.
-    let (mut core, workers) = met(2, 2);
+    let (mut core, workers) = training(2, 2, 2);
     trained(&mut core, 1, &workers[0]);
     assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), None), State::Wait(_)));
     assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Wait(_)));
@@ -281,7 +248,7 @@ fn until_the_model_is_saved_a_lost_first_worker_is_replaced_and_afterwards_nobod
     assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
 
     // It is lost after it has saved, before it has left.
-    let (mut core, workers) = met(2, 2);
+    let (mut core, workers) = training(2, 2, 2);
     trained(&mut core, 1, &workers[0]);
     assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), saved), State::Wait(_)));
     assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Result(_)));
@@ -291,7 +258,7 @@ fn until_the_model_is_saved_a_lost_first_worker_is_replaced_and_afterwards_nobod
     assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
 
     // No process takes its place.
-    let (mut core, workers) = met(2, 2);
+    let (mut core, workers) = training(2, 2, 2);
     assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), saved), State::Wait(_)));
     assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Result(_)));
     leave(&mut core, &workers[1], Outcome::Finished, "").unwrap();

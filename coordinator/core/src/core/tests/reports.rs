@@ -33,8 +33,7 @@ fn every_asynchronous_worker_learns_of_a_barrier_that_one_requests() {
         let mut core = Core::new(CoreConfig { asynchronous, ..core(1, 2).config });
         join(&mut core, 0, MemberSlot::server(0));
         let workers = [0, 1].map(|index| join(&mut core, 0, MemberSlot::worker(index)));
-        let asks =
-            HeartbeatRequest { member: workers[0].member, incarnation: 1, barrier: 1, ..HeartbeatRequest::default() };
+        let asks = HeartbeatRequest { barrier: 1, ..heartbeat(&workers[0]) };
         let answer = |answer: HeartbeatResponse| (answer.barrier, answer.barrier_in_ms);
         let expected = if asynchronous { [(1, 2000), (1, 1000)] } else { [(0, 0); 2] };
         assert_eq!(answer(core.heartbeat(time(1), &asks).unwrap()), expected[0]);
@@ -44,9 +43,7 @@ fn every_asynchronous_worker_learns_of_a_barrier_that_one_requests() {
 
 /// The heartbeat of a process that was asked to end. It repeats this until it may.
 pub(super) fn ask_to_end(core: &mut Core, seconds: u64, member: &JoinResponse) -> HeartbeatResponse {
-    let JoinResponse { member, incarnation, .. } = *member;
-    let request = HeartbeatRequest { member, incarnation, leaving: true, ..HeartbeatRequest::default() };
-    core.heartbeat(time(seconds), &request).unwrap()
+    core.heartbeat(time(seconds), &HeartbeatRequest { leaving: true, ..heartbeat(member) }).unwrap()
 }
 
 fn wait(what: &str, age_ms: u64) -> LongWait {
@@ -60,12 +57,7 @@ fn wait(what: &str, age_ms: u64) -> LongWait {
 }
 
 fn report(member: &JoinResponse, long_waits: Vec<LongWait>) -> HeartbeatRequest {
-    HeartbeatRequest {
-        member: member.member,
-        incarnation: member.incarnation,
-        long_waits,
-        ..HeartbeatRequest::default()
-    }
+    HeartbeatRequest { long_waits, ..heartbeat(member) }
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use zagros_coordinator_core::{CoreInput, Role};
+use zagros_coordinator_core::{Core, CoreInput, Role};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
-    PositionRequest, PositionResponse, Progress,
+    PositionRequest, Progress,
 };
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
 use zagros_worker_core::{Action, Event, LoopConfig, LoopEnd, StepFacts, TrainingLoop, TrainingPolicy};
@@ -90,17 +90,12 @@ impl RunWorld {
             return;
         }
         let mut training = TrainingLoop::new(LoopConfig {
-            policy: TrainingPolicy::SynchronousGroup { in_turns: false },
-            from_memory: false,
             epochs,
-            max_steps: None,
             evaluate_every: Some(7),
-            early_stop: None,
-            has_held_out: true,
             resets_rows: true,
-            keeps_checkpoints: true,
             checkpoint_every: Some(5),
             is_replacement: joined.incarnation > 1,
+            ..crate::config(TrainingPolicy::SynchronousGroup { in_turns: false })
         });
         worker.at = *training.start().last().expect("a first action");
         worker.training = Some(training);
@@ -113,23 +108,19 @@ impl RunWorld {
         let progress = worker.has_trained().then(Progress::default);
         let (member, incarnation) = (worker.member, worker.incarnation);
         let request = HeartbeatRequest { member, incarnation, progress, ..HeartbeatRequest::default() };
-        let answer = self.ask(CoreInput::Heartbeat(request.clone()), |core, now| core.heartbeat(now, &request));
+        let input = CoreInput::Heartbeat(request.clone());
+        let answer = self.ask_as_worker(index, input, |core, now| core.heartbeat(now, &request));
+        let Some(answer) = answer else { return };
         let now = self.now;
-        match answer {
-            Some(Ok(answer)) if answer.finished => {
-                // It has come too late to train.
-                let worker = self.worker(index);
-                (worker.ending, worker.has_left) = (Some(LoopEnd::Finished), true);
-            }
-            Some(Ok(answer)) => {
-                let worker = self.worker(index);
-                (worker.heard, worker.next_beat) = (now, now + BEAT);
-                (worker.newest_group, worker.broken_group) = (answer.group, answer.broken_group);
-                worker.is_outdated |= worker.map.as_ref().is_none_or(|map| map.generation().0 < answer.generation);
-            }
-            Some(Err(refusal)) => self.refused(index, &refusal),
-            None => {}
+        let worker = self.worker(index);
+        if answer.finished {
+            // It has come too late to train.
+            (worker.ending, worker.has_left) = (Some(LoopEnd::Finished), true);
+            return;
         }
+        (worker.heard, worker.next_beat) = (now, now + BEAT);
+        (worker.newest_group, worker.broken_group) = (answer.group, answer.broken_group);
+        worker.is_outdated |= worker.map.as_ref().is_none_or(|map| map.generation().0 < answer.generation);
     }
 
     /// Whether its own clock proves its lease (invariant MB-3).
@@ -138,13 +129,19 @@ impl RunWorld {
         now - self.worker(index).heard < LEASE * 2 / 3
     }
 
-    /// A process that is fenced ends. Else it tries again.
-    pub(crate) fn refused(&mut self, index: usize, refusal: &Refusal) {
-        match refusal.kind {
-            RefusalKind::Fenced => self.fence_worker(index),
-            RefusalKind::Unavailable => {}
-            kind => panic!("worker {index} is refused: {kind:?}: {refusal}"),
+    /// Makes a call of the coordinator. A worker that is fenced ends. `None` without an answer: it tries again.
+    pub(crate) fn ask_as_worker<A>(
+        &mut self,
+        index: usize,
+        input: CoreInput,
+        call: impl FnOnce(&mut Core, Duration) -> Result<A, Refusal>,
+    ) -> Option<A> {
+        match self.ask(input, call)? {
+            Ok(answer) => return Some(answer),
+            Err(refusal) if refusal.kind == RefusalKind::Fenced => self.kill_worker(index),
+            Err(refusal) => assert_eq!(refusal.kind, RefusalKind::Unavailable, "worker {index} is refused: {refusal}"),
         }
+        None
     }
 
     pub(crate) fn make_push(&mut self, index: usize, batch: BatchId) {
@@ -185,7 +182,7 @@ impl RunWorld {
         match answer {
             PushAnswer::Acknowledged => self.acknowledged(index, chosen, &part),
             PushAnswer::Moved => self.worker(index).is_outdated = true,
-            PushAnswer::Fenced => self.fence_worker(index),
+            PushAnswer::Fenced => self.kill_worker(index),
             PushAnswer::Unavailable | PushAnswer::Died => {}
         }
     }
@@ -203,17 +200,12 @@ impl RunWorld {
     fn complete(&mut self, index: usize, split: SplitId) {
         let worker = self.worker(index);
         let (member, incarnation) = (worker.member, worker.incarnation);
-        let request = CompleteRequest {
-            member,
-            incarnation,
-            epoch: split.0,
-            splits: vec![split.1],
-            ..CompleteRequest::default()
-        };
+        let (epoch, splits) = (split.0, vec![split.1]);
+        let request = CompleteRequest { member, incarnation, epoch, splits, ..CompleteRequest::default() };
         let input = CoreInput::Complete(request.clone());
         // What the coordinator has taken counts, also where its answer is lost.
         let mut is_taken = false;
-        let answer = self.ask(input, |core, now| {
+        let answer = self.ask_as_worker(index, input, |core, now| {
             let answer = core.complete(now, &request);
             is_taken = answer.is_ok();
             answer
@@ -221,10 +213,8 @@ impl RunWorld {
         if is_taken {
             self.note_completed(split, (index as u32, incarnation));
         }
-        match answer {
-            Some(Ok(_)) => drop(self.worker(index).open.remove(&split)),
-            Some(Err(refusal)) => self.refused(index, &refusal),
-            None => {}
+        if answer.is_some() {
+            self.worker(index).open.remove(&split);
         }
     }
 
@@ -240,20 +230,13 @@ impl RunWorld {
             Action::Form { after, .. } => return self.form(index, after),
             Action::FindStream(epoch) => self.find_stream(index, epoch),
             Action::NextBatch { .. } => self.next_batch(index),
-            Action::LeaveGroup => self.worker(index).is_drained().then(|| {
-                let worker = self.worker(index);
-                if let Some(batch) = worker.batch.take() {
-                    worker.stream.push_front(batch);
-                }
-                Event::Left
-            }),
             Action::Drain | Action::CompleteStream => self.worker(index).is_drained().then_some(Event::Drained),
-            Action::CloseRound { .. } => self.worker(index).is_drained().then(|| {
+            Action::LeaveGroup | Action::CloseRound { .. } => self.worker(index).is_drained().then(|| {
                 let worker = self.worker(index);
                 if let Some(batch) = worker.batch.take() {
                     worker.stream.push_front(batch);
                 }
-                Event::Drained
+                if action == Action::LeaveGroup { Event::Left } else { Event::Drained }
             }),
             Action::Conclude { finished: false } => Some(Event::Concluded),
             Action::Save { together: false, .. } => Some(Event::Saved),
@@ -289,11 +272,10 @@ impl RunWorld {
         let (member, incarnation) = (worker.member, worker.incarnation);
         let request =
             LeaveRequest { member, incarnation, outcome: Outcome::Finished.into(), ..LeaveRequest::default() };
-        match self.ask(CoreInput::Leave(request.clone()), |core, now| core.leave(now, &request)) {
-            Some(Ok(_)) => self.worker(index).has_left = true,
-            // The run is over: an answer to an earlier call was lost.
-            Some(Err(refusal)) => self.refused(index, &refusal),
-            None => {}
+        let input = CoreInput::Leave(request.clone());
+        // Where it is refused, the run is over: an answer to an earlier call was lost.
+        if self.ask_as_worker(index, input, |core, now| core.leave(now, &request)).is_some() {
+            self.worker(index).has_left = true;
         }
     }
 
@@ -301,14 +283,10 @@ impl RunWorld {
         if self.worker(index).is_forming {
             let (member, incarnation) = (self.worker(index).member, self.worker(index).incarnation);
             let request = GroupRequest { member, incarnation, after };
-            let answer = self.ask(CoreInput::Group(request), |core, now| core.group(now, &request));
-            match answer {
-                Some(Ok(group)) if group.generation > after => {
-                    let worker = self.worker(index);
-                    (worker.group, worker.is_forming) = (Some(group), false);
-                }
-                Some(Err(refusal)) => self.refused(index, &refusal),
-                _ => {}
+            let answer = self.ask_as_worker(index, CoreInput::Group(request), |core, now| core.group(now, &request));
+            if let Some(group) = answer.filter(|group| group.generation > after) {
+                let worker = self.worker(index);
+                (worker.group, worker.is_forming) = (Some(group), false);
             }
             return;
         }
@@ -334,31 +312,19 @@ impl RunWorld {
     fn assign(&mut self, index: usize, epoch: u32, continuing: bool) -> Option<Work> {
         let (member, incarnation) = (self.worker(index).member, self.worker(index).incarnation);
         let request = AssignRequest { member, incarnation, epoch, continuing, ..AssignRequest::default() };
-        match self.ask(CoreInput::Assign(request), |core, now| core.assign(now, &request))? {
-            Ok(answer) => answer.work,
-            Err(refusal) => {
-                self.refused(index, &refusal);
-                None
-            }
-        }
+        self.ask_as_worker(index, CoreInput::Assign(request), |core, now| core.assign(now, &request))?.work
     }
 
     /// Splits that are this worker's by the coordinator's books, and whose assignment was lost on its way.
     fn take_those_never_given(&mut self, index: usize, epoch: u32) -> Option<bool> {
         let request =
             PositionRequest { member: self.worker(index).member, incarnation: self.worker(index).incarnation, epoch };
-        match self.ask(CoreInput::Tick, |core, now| core.position(now, &request))? {
-            Ok(PositionResponse { held, .. }) => {
-                let open = self.worker(index).open.clone();
-                let missing: Vec<u64> = held.into_iter().filter(|split| !open.contains_key(&(epoch, *split))).collect();
-                missing.iter().for_each(|split| self.take_split(index, (epoch, *split)));
-                Some(!missing.is_empty())
-            }
-            Err(refusal) => {
-                self.refused(index, &refusal);
-                None
-            }
-        }
+        let position = self.ask_as_worker(index, CoreInput::Tick, |core, now| core.position(now, &request))?;
+        let open = self.worker(index).open.clone();
+        let is_missing = |split: &u64| !open.contains_key(&(epoch, *split));
+        let missing: Vec<u64> = position.held.into_iter().filter(is_missing).collect();
+        missing.iter().for_each(|split| self.take_split(index, (epoch, *split)));
+        Some(!missing.is_empty())
     }
 
     fn take_split(&mut self, index: usize, split: SplitId) {
@@ -373,11 +339,8 @@ impl RunWorld {
         if !self.has_proof(index) || self.worker(index).pushes.len() > STALENESS {
             return None;
         }
-        let facts = StepFacts {
-            checkpoint_by_time: self.dice.one_in(30),
-            newest_group: self.worker(index).newest_group,
-            leaves: false,
-        };
+        let (checkpoint_by_time, newest_group) = (self.dice.one_in(30), self.worker(index).newest_group);
+        let facts = StepFacts { checkpoint_by_time, newest_group, leaves: false };
         if self.worker(index).stream.is_empty() && self.worker(index).has_stream {
             let epoch = self.worker(index).epoch();
             match self.assign(index, epoch, true)? {

@@ -15,32 +15,14 @@ use super::world::RunWorld;
 
 impl RunWorld {
     pub(crate) fn is_collective(&self, action: &Action) -> bool {
-        matches!(
-            action,
-            Action::Form { .. }
-                | Action::Step { .. }
-                | Action::Resume
-                | Action::Follow { .. }
-                | Action::Agree { .. }
-                | Action::Evaluate
-                | Action::Checkpoint
-                | Action::WaitForAll
-                | Action::CloseEpoch { .. }
-                | Action::ResetRows
-                | Action::FinalCheckpoint
-                | Action::Conclude { finished: true }
-        )
+        crate::is_call_of_all(action) || matches!(action, Action::Form { .. } | Action::Step { .. })
     }
 
     /// A worker is at a call of its group. It ends for all once all are there, or fails.
     pub(crate) fn meet(&mut self, index: usize) {
         let generation = self.worker(index).generation();
-        let members: Vec<usize> = self
-            .worker(index)
-            .group
-            .as_ref()
-            .map(|group| group.workers.iter().map(|of| *of as usize).collect())
-            .unwrap_or_default();
+        let group = self.worker(index).group.clone().unwrap_or_default();
+        let members: Vec<usize> = group.workers.iter().map(|of| *of as usize).collect();
         let is_member = |other: &usize| {
             let other = self.workers[*other].as_ref();
             other.is_some_and(|other| other.generation() == generation && !other.is_forming_anew())
@@ -56,17 +38,12 @@ impl RunWorld {
 
     /// A worker of the group is missing: it has not come yet, or it is gone. The coordinator says which, or the connection ends.
     fn may_lose(&mut self, index: usize, generation: u64) {
-        let has_heard = {
-            let worker = self.worker(index);
-            worker.broken_group >= generation || worker.newest_group > generation
-        };
-        let group = self.worker(index).group.clone();
-        let is_gone = group.is_some_and(|group| {
-            group
-                .workers
-                .iter()
-                .any(|of| self.workers[*of as usize].as_ref().is_none_or(|other| other.generation() > generation))
-        });
+        let worker = self.worker(index);
+        let has_heard = worker.broken_group >= generation || worker.newest_group > generation;
+        let members = worker.group.clone().unwrap_or_default().workers;
+        let is_left =
+            |of: &u32| self.workers[*of as usize].as_ref().is_none_or(|other| other.generation() > generation);
+        let is_gone = members.iter().any(is_left);
         if has_heard || is_gone && self.dice.one_in(6) {
             self.lose_call(index, generation);
         }
@@ -140,12 +117,8 @@ impl RunWorld {
             Action::WaitForAll => vec![Event::AllHere; ranks.len()],
             Action::CloseEpoch { epoch, .. } => {
                 let done = self.ledger.completed.keys().filter(|split| split.0 == epoch).count() as u64;
-                assert_eq!(
-                    done,
-                    self.plan.splits,
-                    "epoch {epoch} ends with splits that no worker has completed: {}",
-                    self.describe()
-                );
+                let what = "an epoch ends with splits that no worker has completed";
+                assert_eq!(done, self.plan.splits, "{what}: {}", self.describe());
                 vec![Event::EpochClosed; ranks.len()]
             }
             Action::ResetRows => {
@@ -182,11 +155,8 @@ impl RunWorld {
             let Action::Follow { in_flight, adopt, same_epoch, .. } = world.worker(index).at else { unreachable!() };
             if let Some(batch) = world.worker(index).in_flight.take() {
                 let was_made = steps == world.worker(index).steps + 1;
-                assert_eq!(
-                    in_flight == InFlight::Push,
-                    was_made,
-                    "gradients are pushed where another rank made the step"
-                );
+                let what = "gradients are pushed where another rank made the step";
+                assert_eq!(in_flight == InFlight::Push, was_made, "{what}");
                 match in_flight {
                     InFlight::Push => world.make_push(index, batch),
                     InFlight::ReadAgain => world.worker(index).stream.push_front(batch),
@@ -258,19 +228,11 @@ impl RunWorld {
         let (member, incarnation) = (worker.member, worker.incarnation);
         let request = BarrierRequest { member, incarnation, group: generation, ballot: 1, vote };
         let input = CoreInput::Barrier(request.clone());
-        match self.ask(input, |core, now| core.barrier(now, &request))? {
-            Ok(answer) => match answer.state? {
-                State::Result(_) => Some(Event::Saved),
-                State::Failure(_) => {
-                    self.lose_call(index, generation);
-                    None
-                }
-                State::Wait(_) => None,
-            },
-            Err(refusal) => {
-                self.refused(index, &refusal);
-                None
-            }
+        match self.ask_as_worker(index, input, |core, now| core.barrier(now, &request))?.state? {
+            State::Result(_) => return Some(Event::Saved),
+            State::Failure(_) => self.lose_call(index, generation),
+            State::Wait(_) => {}
         }
+        None
     }
 }

@@ -111,10 +111,8 @@ impl RunServer {
         }
         // Invariant PL-3.
         assert!(part.buckets.iter().all(|bucket| process.owns(index, *bucket)), "server {index} is asked for {part:?}");
-        assert!(
-            part.buckets.iter().all(|bucket| self.tables.has(*bucket)),
-            "server {index} has no window for {part:?}"
-        );
+        let has_windows = part.buckets.iter().all(|bucket| self.tables.has(*bucket));
+        assert!(has_windows, "server {index} has no window for {part:?}");
         match self.tables.apply(part.id, &part.buckets, dies_after) {
             PushOutcome::HalfWay => PushAnswer::Died,
             PushOutcome::Whole => {

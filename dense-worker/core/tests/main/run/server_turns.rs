@@ -68,11 +68,8 @@ impl RunWorld {
 
     fn beat_of_server(&mut self, index: usize) {
         let Some(process) = self.servers[index].process.as_ref() else { return };
-        let request = HeartbeatRequest {
-            member: process.member,
-            incarnation: process.incarnation,
-            ..HeartbeatRequest::default()
-        };
+        let (member, incarnation) = (process.member, process.incarnation);
+        let request = HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() };
         let answer = self.ask(CoreInput::Heartbeat(request.clone()), |core, now| core.heartbeat(now, &request));
         let now = self.now;
         match answer {
@@ -105,9 +102,7 @@ impl RunWorld {
             CopyStage::Begin => {
                 let buckets = incoming.buckets.clone();
                 self.servers[index].tables.purge(|bucket| buckets.contains(&bucket));
-                let has_heard = self
-                    .report(index, incoming, MoveStage::Copying)
-                    .is_some_and(|verdict| verdict == MoveVerdict::Continue);
+                let has_heard = self.report(index, incoming, MoveStage::Copying) == Some(MoveVerdict::Continue);
                 if has_heard && !self.loses() && self.source(incoming).begin(incoming.id, &incoming.buckets) {
                     self.go_on(index, CopyStage::Copy);
                 }
@@ -197,8 +192,9 @@ impl RunWorld {
         let ReportMoveResponse { verdict, .. } = answer.ok()?;
         let verdict = MoveVerdict::try_from(verdict).expect("a verdict");
         if verdict != MoveVerdict::Continue {
-            self.did.moves += u32::from(verdict == MoveVerdict::Committed);
-            if verdict == MoveVerdict::Abandoned {
+            if verdict == MoveVerdict::Committed {
+                self.note("move");
+            } else if verdict == MoveVerdict::Abandoned {
                 let buckets = incoming.buckets.clone();
                 self.servers[index].tables.purge(|bucket| buckets.contains(&bucket));
             }
@@ -213,7 +209,7 @@ impl RunWorld {
         let had = self.servers[server].tables.rows.values().flatten().filter(|id| **id == part.id).count();
         let answer = self.servers[server].push(server, part, dies_after);
         if answer == PushAnswer::Acknowledged && had > 0 {
-            self.did.duplicates += 1;
+            self.note("duplicate");
         }
         if answer == PushAnswer::Died {
             self.died_half_way(server);

@@ -65,7 +65,8 @@ pub(crate) struct RunWorld {
     steps_at_kill: u64,
     kills_while_saving: u32,
     pub(crate) ledger: OracleLedger,
-    pub(crate) did: FaultCounts,
+    /// What happened and how often, so that a test sees that something did.
+    pub(crate) did: BTreeMap<&'static str, u32>,
 }
 
 /// What the oracle knows.
@@ -78,42 +79,6 @@ pub(crate) struct OracleLedger {
     pub(crate) completed: BTreeMap<SplitId, (u32, u32)>,
     pub(crate) killed: BTreeSet<(u32, u32)>,
     pub(crate) is_saved: bool,
-}
-
-/// What happened, so that a test sees that something did.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FaultCounts {
-    pub(crate) killed_workers: u32,
-    /// After the last step.
-    pub(crate) killed_at_end: u32,
-    pub(crate) killed_servers: u32,
-    pub(crate) killed_coordinators: u32,
-    pub(crate) half_pushes: u32,
-    pub(crate) moves: u32,
-    pub(crate) late: u32,
-    pub(crate) duplicates: u32,
-}
-
-impl FaultCounts {
-    pub(crate) fn add(&mut self, more: Self) {
-        self.killed_workers += more.killed_workers;
-        self.killed_at_end += more.killed_at_end;
-        self.killed_servers += more.killed_servers;
-        self.killed_coordinators += more.killed_coordinators;
-        self.half_pushes += more.half_pushes;
-        self.moves += more.moves;
-        self.late += more.late;
-        self.duplicates += more.duplicates;
-    }
-
-    /// Whether each kind of fault has happened often.
-    pub(crate) fn saw_everything(self) -> bool {
-        let Self { killed_workers, killed_at_end, killed_servers, killed_coordinators, .. } = self;
-        let Self { half_pushes, moves, late, duplicates, .. } = self;
-        let kills = [killed_workers, killed_at_end, killed_servers, killed_coordinators];
-        let all = [kills, [half_pushes, moves, late, duplicates]].concat();
-        all.iter().all(|count| *count > 50)
-    }
 }
 
 impl RunWorld {
@@ -163,7 +128,7 @@ impl RunWorld {
             steps_at_kill: 0,
             kills_while_saving: 0,
             ledger: OracleLedger::default(),
-            did: FaultCounts::default(),
+            did: BTreeMap::new(),
         }
     }
 
@@ -215,6 +180,10 @@ impl RunWorld {
         }
     }
 
+    pub(crate) fn note(&mut self, fault: &'static str) {
+        *self.did.entry(fault).or_default() += 1;
+    }
+
     fn later(&mut self, message: LateMessage) {
         let due = self.now + Duration::from_millis(self.dice.below(6000));
         self.late.push((due, message));
@@ -224,7 +193,7 @@ impl RunWorld {
         let now = self.now;
         let due: Vec<(Duration, LateMessage)> = self.late.extract_if(.., |(due, _)| *due <= now).collect();
         for (_, message) in due {
-            self.did.late += 1;
+            self.note("late message");
             match message {
                 LateMessage::ToCoordinator(input) => match *input {
                     CoreInput::Complete(request) => self.complete_late(&request),
@@ -314,14 +283,14 @@ impl RunWorld {
     fn kill_coordinator(&mut self) {
         if self.coordinator.is_up() {
             self.kills_left -= 1;
-            self.did.killed_coordinators += 1;
+            self.note("killed coordinator");
             self.coordinator.kill();
             self.coordinator_due = Some(self.pause(7000));
         }
     }
 
     pub(crate) fn kill_server(&mut self, index: usize) {
-        self.did.killed_servers += 1;
+        self.note("killed server");
         self.servers[index].process = None;
         // Its log is there, whether it has joined with it or not.
         self.servers[index].is_known = true;
@@ -334,7 +303,7 @@ impl RunWorld {
 
     pub(crate) fn died_half_way(&mut self, server: usize) {
         self.kills_left = self.kills_left.saturating_sub(1);
-        self.did.half_pushes += 1;
+        self.note("half push");
         self.kill_server(server);
     }
 
@@ -360,9 +329,11 @@ impl RunWorld {
         if is_over || self.workers.iter().enumerate().any(stays) && may_be_missed {
             self.steps_at_kill = steps;
             self.kills_while_saving += u32::from(is_saving);
-            self.did.killed_at_end += u32::from(is_saving || is_over);
+            if is_saving || is_over {
+                self.note("killed worker after the last step");
+            }
             self.kills_left -= 1;
-            self.did.killed_workers += 1;
+            self.note("killed worker");
             self.kill_worker(index);
         }
     }
@@ -375,20 +346,12 @@ impl RunWorld {
         self.due[index] = Some(self.pause(3000));
     }
 
-    /// A worker has heard that another process has its slot: it ends, and is started again.
-    pub(crate) fn fence_worker(&mut self, index: usize) {
-        self.kill_worker(index);
-    }
-
     /// What is wrong at the end of a history: nothing.
     pub(crate) fn check(&mut self) {
         let endings: Vec<Option<LoopEnd>> = self.workers.iter().flatten().map(|worker| worker.ending).collect();
         assert!(endings.iter().all(|ending| *ending == Some(LoopEnd::Finished)), "{endings:?}");
         self.check_rows();
         self.check_samples();
-        if !self.coordinator.is_up() {
-            self.coordinator.restart(self.now);
-        }
         assert_eq!(self.coordinator.outcome(), Some(RunOutcome::Finished));
     }
 
@@ -399,8 +362,7 @@ impl RunWorld {
         let placement = self.coordinator.placement(self.now).expect("it is up");
         let owners: Vec<u32> =
             placement.owners.as_chunks::<4>().0.iter().map(|owner| u32::from_le_bytes(*owner)).collect();
-        for (bucket, owner) in number_from(0_u32, &owners) {
-            let owner = *owner;
+        for (bucket, owner) in number_from(0_u32, owners) {
             let rows = self.servers[owner as usize].tables.rows.get(&bucket).cloned().unwrap_or_default();
             let mut seen = BTreeSet::new();
             for id in &rows {
@@ -417,24 +379,19 @@ impl RunWorld {
     /// that were killed.
     fn check_samples(&self) {
         let ledger = &self.ledger;
-        assert_eq!(
-            ledger.completed.len() as u64,
-            u64::from(self.plan.epochs) * self.plan.splits,
-            "{:?}",
-            ledger.completed
-        );
+        let splits = u64::from(self.plan.epochs) * self.plan.splits;
+        assert_eq!(ledger.completed.len() as u64, splits, "{:?}", ledger.completed);
         for (batch, trainers) in &ledger.trained {
             let completer = ledger.completed[&(batch.0, batch.1)];
             let counted = trainers.iter().filter(|trainer| **trainer == completer).count();
             assert_eq!(counted, 1, "batch {batch:?} of a split of {completer:?} was trained on by {trainers:?}");
-            let others = trainers.iter().filter(|trainer| **trainer != completer);
-            others
-                .for_each(|other| assert!(ledger.killed.contains(other), "{batch:?} was trained on by {other:?}, too"));
+            for other in trainers.iter().filter(|trainer| **trainer != completer) {
+                assert!(ledger.killed.contains(other), "{batch:?} was trained on by {other:?}, too");
+            }
         }
         for split in ledger.completed.keys() {
-            let batches = (0..super::calls::batches_of(*split))
-                .filter(|number| ledger.trained.contains_key(&(split.0, split.1, *number)));
-            assert_eq!(batches.count() as u64, super::calls::batches_of(*split), "batches of {split:?} are missing");
+            let is_trained = |number| ledger.trained.contains_key(&(split.0, split.1, number));
+            assert!((0..super::calls::batches_of(*split)).all(is_trained), "batches of {split:?} are missing");
         }
     }
 

@@ -139,11 +139,8 @@ impl LoopWorld {
     }
 
     fn states(&self) -> Vec<String> {
-        self.workers
-            .iter()
-            .flatten()
-            .map(|worker| format!("{:?} at {:?}", worker.training.state(), worker.at))
-            .collect()
+        let state = |worker: &LoopWorker| format!("{:?} at {:?}", worker.training.state(), worker.at);
+        self.workers.iter().flatten().map(state).collect()
     }
 
     /// Xorshift64.
@@ -162,17 +159,14 @@ impl LoopWorld {
     fn start(&mut self, index: usize, is_replacement: bool) {
         let plan = self.plan;
         let config = LoopConfig {
-            policy: plan.policy,
-            from_memory: false,
             epochs: plan.epochs,
             max_steps: plan.max_steps,
             evaluate_every: plan.evaluate_every,
             early_stop: plan.early_stop,
-            has_held_out: true,
             resets_rows: !plan.policy.is_asynchronous(),
-            keeps_checkpoints: true,
             checkpoint_every: plan.checkpoint_every.filter(|_| index == 0),
             is_replacement,
+            ..crate::config(plan.policy)
         };
         self.expected = self.expected.max(self.workers.iter().flatten().count() - self.left() + 1);
         let mut training = TrainingLoop::new(config);
@@ -207,6 +201,18 @@ impl LoopWorld {
         (0..self.workers.len()).filter(|index| is_live(&self.workers[*index])).collect()
     }
 
+    fn live_worker(&self, index: usize) -> &LoopWorker {
+        self.workers[index].as_ref().expect("live")
+    }
+
+    fn is_forming(&self, index: usize) -> bool {
+        matches!(self.live_worker(index).at, Action::Form { .. })
+    }
+
+    fn has_trained(&self, index: usize) -> bool {
+        self.live_worker(index).training.rank_progress().has_trained
+    }
+
     fn worker(&mut self, index: usize) -> &mut LoopWorker {
         self.workers[index].as_mut().expect("started")
     }
@@ -228,25 +234,21 @@ impl LoopWorld {
         if !matches!(action, Action::Form { .. }) && (self.is_broken(index) || self.is_outdated()) {
             return self.lose_call(index);
         }
-        let waiting = live.iter().filter(|other| {
-            let pending_action = self.workers[**other].as_ref().expect("live").at;
-            self.is_collective(&pending_action)
-        });
-        if waiting.count() == live.len() && self.is_complete(&live) {
+        if live.iter().all(|other| self.is_collective(&self.live_worker(*other).at)) && self.is_complete(&live) {
             self.perform_together(&live);
         }
     }
 
     /// Whether all whom a call waits for take part in it.
     fn is_complete(&self, live: &[usize]) -> bool {
-        let forming = |index: &usize| matches!(self.workers[*index].as_ref().expect("live").at, Action::Form { .. });
-        let forms = live.iter().filter(|index| forming(index)).count();
+        let forms = live.iter().filter(|index| self.is_forming(**index)).count();
         if forms > 0 && forms < live.len() && self.plan.policy.is_asynchronous() {
             return false;
         }
         if forms > 0 && forms < live.len() {
             // The others hear that their group is no more once they call it.
-            return live.iter().any(|index| !forming(index) && !self.is_broken(*index)) && self.newest_is_of(live);
+            return live.iter().any(|index| !self.is_forming(*index) && !self.is_broken(*index))
+                && self.newest_is_of(live);
         }
         forms == 0 || live.len() == self.expected
     }
@@ -255,16 +257,14 @@ impl LoopWorld {
     /// missing and one asks.
     pub(super) fn is_outdated(&self) -> bool {
         let live = self.live();
-        let forms = |index: &usize| matches!(self.workers[*index].as_ref().expect("live").at, Action::Form { .. });
-        self.plan.policy.is_asynchronous() && live.len() == self.expected && live.iter().any(forms)
+        let has_all = self.plan.policy.is_asynchronous() && live.len() == self.expected;
+        has_all && live.iter().any(|index| self.is_forming(*index))
     }
 
     /// A late worker waits in `Form`; those of the group go on without it until they have agreed to regroup.
     fn newest_is_of(&self, live: &[usize]) -> bool {
-        let action_of = |index: &usize| self.workers[*index].as_ref().expect("live").at;
-        live.iter()
-            .filter(|index| matches!(action_of(index), Action::Form { .. }))
-            .all(|index| self.workers[*index].as_ref().expect("live").generation == 0)
+        let mut forming = live.iter().filter(|index| self.is_forming(**index));
+        forming.all(|index| self.live_worker(*index).generation == 0)
     }
 
     /// No worker joins asynchronous workers before they have started.
@@ -293,13 +293,11 @@ impl LoopWorld {
         }
         let may_lose =
             self.losses_left > 0 && live.len() == self.plan.workers && self.workers.iter().all(Option::is_some);
-        let others_have_trained = live
-            .iter()
-            .filter(|other| **other != index)
-            .all(|other| self.workers[*other].as_ref().expect("live").training.rank_progress().has_trained);
+        let others = || live.iter().copied().filter(|other| *other != index);
+        let others_have_trained = others().all(|other| self.has_trained(other));
         // A worker with the state stays.
-        let stays = |other: &usize| *other != index && !self.workers[*other].as_ref().expect("live").leaves;
-        if may_lose && others_have_trained && live.iter().any(stays) && self.draw(12) == 0 {
+        let one_stays = others().any(|other| !self.live_worker(other).leaves);
+        if may_lose && others_have_trained && one_stays && self.draw(12) == 0 {
             self.lose(index);
         }
     }
@@ -307,8 +305,7 @@ impl LoopWorld {
     /// The coordinator lets one worker go that has trained, but not the first, which reports.
     fn let_go(&mut self, index: usize) {
         let is_wanted = self.workers.iter().flatten().any(|worker| worker.leaves);
-        let has_trained = self.worker(index).training.rank_progress().has_trained;
-        if index > 0 && has_trained && !is_wanted && self.live().len() == self.workers.len() {
+        if index > 0 && self.has_trained(index) && !is_wanted && self.live().len() == self.workers.len() {
             self.worker(index).leaves = true;
         }
     }
@@ -317,9 +314,7 @@ impl LoopWorld {
     fn lose(&mut self, index: usize) {
         (self.losses_left, self.losses_made) = (self.losses_left - 1, self.losses_made + 1);
         let live = self.live();
-        let is_step = |world: &Self, other: &usize| {
-            matches!(world.workers[*other].as_ref().expect("live").at, Action::Step { .. })
-        };
+        let is_step = |world: &Self, other: &usize| matches!(world.live_worker(*other).at, Action::Step { .. });
         if self.plan.policy.is_group() && !self.is_broken(index) && live.iter().all(|other| is_step(self, other)) {
             for other in live.iter().copied().filter(|other| *other != index) {
                 if self.draw(2) == 0 {
@@ -332,12 +327,8 @@ impl LoopWorld {
             self.answer_some(index, &live);
         }
         self.broken = self.generation;
-        for splits in self.splits.values_mut() {
-            splits
-                .iter_mut()
-                .filter(|split| **split == SplitState::Held(index))
-                .for_each(|split| *split = SplitState::Free);
-        }
+        let held = self.splits.values_mut().flatten().filter(|split| **split == SplitState::Held(index));
+        held.for_each(|split| *split = SplitState::Free);
         self.workers[index] = None;
     }
 

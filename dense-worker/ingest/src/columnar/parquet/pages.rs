@@ -174,7 +174,6 @@ impl PartialEq for StoredGroups {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::sync::Arc;
 
     use ::parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
@@ -184,9 +183,9 @@ mod tests {
     use zagros_fakes::s3::{FakeS3, S3Fault};
     use zagros_job::{ColumnarFormat, Format, Job};
 
-    use crate::fixture::{self, DealtSplits};
+    use crate::fixture::{self, read_thirds as read};
     use crate::source::use_store;
-    use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, find_files};
+    use crate::{BatchStream, DataPart, IngestError, find_files};
 
     const SCHEMA: &str = "message rows { required int32 click; required int32 age; required binary city (UTF8);
         required binary tags (UTF8); required binary unused (UTF8); }";
@@ -203,19 +202,14 @@ mod tests {
             let mut group = writer.next_row_group().unwrap();
             for column in 0..5 {
                 let mut open = group.next_column().unwrap().unwrap();
-                match column {
-                    0 | 1 => {
-                        let numbers: Vec<i32> =
-                            rows.iter().map(|row| (row * column % 97 + row % 2) as i32 % 2).collect();
-                        open.typed::<Int32Type>().write_batch(&numbers, None, None).unwrap();
-                    }
-                    _ => {
-                        let texts: Vec<ByteArray> = rows
-                            .iter()
-                            .map(|row| ByteArray::from(&*format!("{column}|a much longer text {row}")))
-                            .collect();
-                        open.typed::<ByteArrayType>().write_batch(&texts, None, None).unwrap();
-                    }
+                if column < 2 {
+                    let number = |row: &usize| (row * column % 97 + row % 2) as i32 % 2;
+                    let numbers: Vec<i32> = rows.iter().map(number).collect();
+                    open.typed::<Int32Type>().write_batch(&numbers, None, None).unwrap();
+                } else {
+                    let text = |row: &usize| ByteArray::from(&*format!("{column}|a much longer text {row}"));
+                    let texts: Vec<ByteArray> = rows.iter().map(text).collect();
+                    open.typed::<ByteArrayType>().write_batch(&texts, None, None).unwrap();
                 }
                 open.close().unwrap();
             }
@@ -229,17 +223,6 @@ mod tests {
         job.data.format = Format::Parquet(ColumnarFormat::default());
         job.train.batch_size = 1_000;
         job
-    }
-
-    fn read(job: &Job, path: &str) -> Result<Vec<Batch>, IngestError> {
-        let path = PathBuf::from(path);
-        let bytes = find_files(job, std::slice::from_ref(&path))?[0].bytes;
-        let borders: Vec<u64> = (0..4).map(|part| bytes * part / 3).collect();
-        let task = |pair: &[u64]| SplitTask { id: pair[0], path: path.clone(), start: pair[0], end: pair[1] };
-        let tasks = borders.windows(2).map(task).collect();
-        let (start, cancel) = (StreamStart::default(), Arc::default());
-        let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel };
-        BatchStream::open(job, options, DealtSplits::new(tasks))?.collect()
     }
 
     #[test]
@@ -266,19 +249,20 @@ mod tests {
         let (store, content) = (FakeS3::start("parquet-bad"), parquet());
         use_store("s3://parquet-bad", &store);
         let job = job();
-        let error = |key: &str| read(&job, &format!("s3://parquet-bad/{key}")).unwrap_err().to_string();
-        assert!(error("gone").contains("is neither an object nor a prefix of objects"), "{}", error("gone"));
         store.put_object("cut", content[..content.len() / 2].to_vec());
-        assert!(error("cut").contains("s3://parquet-bad/cut: it does not end with PAR1"), "{}", error("cut"));
         store.put_object("text", "click,age\n1,2\n");
-        assert!(error("text").contains("it does not start with PAR1"), "{}", error("text"));
+        for (key, expected) in [
+            ("gone", "is neither an object nor a prefix of objects"),
+            ("cut", "s3://parquet-bad/cut: it does not end with PAR1"),
+            ("text", "it does not start with PAR1"),
+        ] {
+            let error = read(&job, &format!("s3://parquet-bad/{key}")).unwrap_err().to_string();
+            assert!(error.contains(expected), "{key}: {error}");
+        }
         store.put_object("a", content);
-        let path = PathBuf::from("s3://parquet-bad/a");
-        let found = find_files(&job, std::slice::from_ref(&path)).unwrap();
+        let found = find_files(&job, &["s3://parquet-bad/a".into()]).unwrap();
         store.inject_fault(S3Fault::Denies, "GET /parquet-bad/a", 1_000);
-        let (start, cancel) = (StreamStart::default(), Arc::default());
-        let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel };
-        let stream = BatchStream::open(&job, options, Box::new(crate::WholeFiles::new(&found))).unwrap();
+        let stream = BatchStream::open_files(&job, DataPart::All, &found).unwrap();
         let denied = stream.collect::<Result<Vec<_>, _>>().unwrap_err();
         assert!(matches!(denied, IngestError::Store { .. }), "{denied}");
         assert!(denied.to_string().contains("(AccessDenied); check AWS_ACCESS_KEY_ID"), "{denied}");

@@ -7,25 +7,9 @@ use super::*;
 use crate::parse::sink::BatchSink;
 use crate::{Batch, fixture, hash_value};
 
-fn positions(job: &Job) -> ColumnPositions {
-    let fields = if job.data.format == Format::Criteo { 40 } else { 4 };
-    let numeric = job.features.numeric.len();
-    let categorical = (1 + numeric..fields).collect();
-    ColumnPositions {
-        fields,
-        labels: vec![0],
-        weight: None,
-        numeric: (1..=numeric).collect(),
-        categorical,
-        group: Some(fields - 1),
-        keys: vec![],
-        time: job.data.time_column().map(|_| 1),
-    }
-}
-
 fn parse(job: &Job, part: DataPart, text: &[u8]) -> (Batch, ParseOutcome) {
     let mut sink = BatchSink::new(&job.features, part);
-    let outcome = RowParser::new(job, part).parse((text, 0), &positions(job), &mut sink);
+    let outcome = RowParser::new(job, part).parse((text, 0), &fixture::positions(job), &mut sink);
     (sink.rows, outcome)
 }
 
@@ -85,26 +69,25 @@ fn comments_are_skipped_and_blanks_removed() {
 
 #[test]
 fn bad_rows_say_what_was_expected() {
-    let job = fixture::delimited(|_| ());
-    let bad = |text: &[u8]| fault(&job, text);
-    assert_eq!(bad(b"1,2,x\n"), "0:4: expected 4 fields separated by \",\", found 3");
-    assert_eq!(bad(b"1,2,x,y,z\n"), "0:5: expected 4 fields separated by \",\", found 5");
-    assert_eq!(bad(b"1;2;x;y\n"), "0:2: expected 4 fields separated by \",\", found 1 (is the separator \";\"?)");
-    assert_eq!(bad(b"1;2;x\n"), "0:2: expected 4 fields separated by \",\", found 1");
-    assert_eq!(bad(b"1,old,x,y\n"), "0:2: expected a number in column \"age\", found \"old\"");
-    assert_eq!(bad(b"1,nan,x,y\n"), "0:2: expected a number in column \"age\", found \"nan\"");
-    assert_eq!(bad(b"1,2,a\xffb,y\n"), "0:3: expected UTF-8, found \"a\u{fffd}b\"");
-    assert_eq!(bad(b"1,2,x,a\0\n"), "0:4: expected text without NUL bytes, found \"a\\u{0}\"");
-    let quote = "expected a closing quote on the same line (set data.quoted_breaks = true if quoted fields hold line breaks), found the end of the line";
-    assert_eq!(bad(b"1,2,\"x,y\n"), format!("0:3: {quote}"));
-}
-
-#[test]
-fn a_long_line_is_refused_by_its_length() {
     let mut job = fixture::delimited(|_| ());
+    for (text, expected) in [
+        (&b"1,2,x\n"[..], "0:4: expected 4 fields separated by \",\", found 3"),
+        (b"1,2,x,y,z\n", "0:5: expected 4 fields separated by \",\", found 5"),
+        (b"1;2;x;y\n", "0:2: expected 4 fields separated by \",\", found 1 (is the separator \";\"?)"),
+        (b"1;2;x\n", "0:2: expected 4 fields separated by \",\", found 1"),
+        (b"1,old,x,y\n", "0:2: expected a number in column \"age\", found \"old\""),
+        (b"1,nan,x,y\n", "0:2: expected a number in column \"age\", found \"nan\""),
+        (b"1,2,a\xffb,y\n", "0:3: expected UTF-8, found \"a\u{fffd}b\""),
+        (b"1,2,x,a\0\n", "0:4: expected text without NUL bytes, found \"a\\u{0}\""),
+        (
+            b"1,2,\"x,y\n",
+            "0:3: expected a closing quote on the same line (set data.quoted_breaks = true if quoted fields hold line breaks), found the end of the line",
+        ),
+    ] {
+        assert_eq!(fault(&job, text), expected);
+    }
     job.data.max_line_bytes = 10;
-    let text = [b"1,2,".to_vec(), b"x".repeat(7), b"\n1,2,x,y\n".to_vec()].concat();
-    let (rows, outcome) = parse(&job, DataPart::All, &text);
+    let (rows, outcome) = parse(&job, DataPart::All, b"1,2,xxxxxxx\n1,2,x,y\n");
     assert_eq!(rows.size, 1);
     let message = "0:1: expected a line of at most 10 bytes (data.max_line_bytes), found a longer one that starts with \"1,2,xxxxxxx\"";
     assert_eq!(outcome.bad.to_string(), message);
@@ -136,10 +119,9 @@ fn the_parts_of_a_hash_split_partition_the_rows() {
     let mut job = fixture::criteo();
     job.data.test = TestPart::Fraction(0.3);
     job.data.validation = ValidationPart::Share(0.2);
-    let text: String = (0..500).map(|n| fixture::criteo_line(n) + "\n").collect();
+    let text = fixture::criteo_text(500);
     let (train, seen) = parse(&job, DataPart::Train, text.as_bytes());
-    let (test, _) = parse(&job, DataPart::Test, text.as_bytes());
-    let (validation, _) = parse(&job, DataPart::Validation, text.as_bytes());
+    let [test, validation] = [DataPart::Test, DataPart::Validation].map(|part| parse(&job, part, text.as_bytes()).0);
     assert_eq!(train.size + test.size + validation.size, 500);
     assert_eq!(seen.other_part as usize, test.size + validation.size);
     assert!((60..140).contains(&validation.size), "{}", validation.size);

@@ -13,15 +13,6 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
 }
 
-fn tasks(path: &Path, mut borders: Vec<u64>) -> Vec<SplitTask> {
-    borders.extend([0, u64::MAX]);
-    borders.sort_unstable();
-    borders.dedup();
-    let task =
-        |(id, pair): (usize, &[u64])| SplitTask { id: id as u64, path: path.into(), start: pair[0], end: pair[1] };
-    borders.windows(2).enumerate().map(task).collect()
-}
-
 #[test]
 fn a_field_with_line_breaks_is_one_value_whose_row_has_its_first_line() {
     let (_folder, path) =
@@ -34,7 +25,7 @@ fn a_field_with_line_breaks_is_one_value_whose_row_has_its_first_line() {
     assert_eq!(found.categorical[0].ids, [b"a\nb".as_slice(), b"c"].map(hash_value));
     assert_eq!(found.categorical[1].ids, [b"x".as_slice(), b"\n"].map(hash_value));
     job.data.max_bad_rows = 3;
-    let error = batches(&job, DataPart::All, tasks(&path, vec![30]), 16).unwrap_err();
+    let error = batches(&job, DataPart::All, cut(&path, vec![30]), 16).unwrap_err();
     let IngestError::TooManyBadRows { first, .. } = error else { panic!("{error}") };
     assert_eq!(first.iter().map(|row| row.line).collect::<Vec<_>>(), [5, 10]);
 }
@@ -119,7 +110,7 @@ proptest! {
             format.comment = Some("#".into());
         }
         job.data.threads = threads;
-        let found = samples(&batches(&job, DataPart::All, tasks(&path, borders), block_bytes).unwrap());
+        let found = samples(&batches(&job, DataPart::All, cut(&path, borders), block_bytes).unwrap());
         let ids: Vec<_> = cities.iter().map(|city| if returns { city.replace("\n", "\r\n") } else { city.clone() }).collect();
         prop_assert_eq!(&found.numeric, &(0..cities.len()).map(|n| n as f32).collect::<Vec<_>>());
         prop_assert_eq!(&found.categorical[0].ids, &ids.iter().map(|city| hash_value(city.as_bytes())).collect::<Vec<_>>());
@@ -138,10 +129,10 @@ proptest! {
         (job.data.max_bad_rows, job.data.max_line_bytes) = (1_000, max_line_bytes);
         // A record that may be many rows is an error.
         let read = |tasks, block_bytes| {
-            let mut stream = BatchStream::open_in_blocks(&job, options(DataPart::All), DealtSplits::new(tasks), block_bytes).unwrap();
+            let mut stream = open(&job, DataPart::All, tasks, block_bytes);
             let found = stream.by_ref().collect::<Result<Vec<Batch>, _>>().ok()?;
             Some((samples(&found), stream.stats().bad_rows))
         };
-        prop_assert_eq!(read(tasks(&path, borders), block_bytes), read(whole(&path), BLOCK_BYTES));
+        prop_assert_eq!(read(cut(&path, borders), block_bytes), read(whole(&path), BLOCK_BYTES));
     }
 }

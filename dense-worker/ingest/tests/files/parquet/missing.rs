@@ -10,14 +10,14 @@ use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow_ipc::writer::FileWriter;
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, FloatType, Int64Type};
 use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 use proptest::sample::select;
-use zagros_ingest::{Batch, BatchStream, DataPart, WholeFiles, find_files};
+use zagros_ingest::{Batch, BatchStream, DataPart, find_files};
 use zagros_job::{Job, Overrides};
+use zagros_zip::ZipEq;
 
-use super::{options, samples};
+use super::samples;
+use super::twins::{Group, List, joined, shown, write_file, write_list, write_optional};
 
 const SCHEMA: &str = "message rows {
     optional double y; optional double w; optional double n; optional int64 i;
@@ -54,8 +54,6 @@ kind = "ffnn"
 batch_size = 16
 "#;
 
-type List<T> = Option<Vec<Option<T>>>;
-
 #[derive(Clone, Debug, Default)]
 struct Row {
     y: Option<f64>,
@@ -68,15 +66,6 @@ struct Row {
     text: Option<&'static str>,
     texts: Option<String>,
     numbers: Option<String>,
-}
-
-fn joined<T: ToString>(list: &List<T>) -> String {
-    let item = |item: &Option<T>| item.as_ref().map(T::to_string).unwrap_or_default();
-    list.iter().flatten().map(item).collect::<Vec<_>>().join("|")
-}
-
-fn shown<T: ToString>(value: &Option<T>) -> String {
-    value.as_ref().map(T::to_string).unwrap_or_default()
 }
 
 impl Row {
@@ -114,55 +103,22 @@ fn write_text(folder: &Path, rows: &[Row]) {
     fs::write(folder.join("rows.jsonl"), rows.iter().map(Row::object).collect::<String>()).unwrap();
 }
 
-fn levels<T>(lists: &[&List<T>]) -> (Vec<i16>, Vec<i16>) {
-    let entries = |list: &&List<T>| match list {
-        None => vec![0],
-        Some(items) if items.is_empty() => vec![1],
-        Some(items) => items.iter().map(|item| if item.is_some() { 3 } else { 2 }).collect::<Vec<i16>>(),
-    };
-    let rows: Vec<Vec<i16>> = lists.iter().map(entries).collect();
-    (rows.concat(), rows.iter().flat_map(|row| (0..row.len()).map(|entry| i16::from(entry > 0))).collect())
-}
-
-fn write_columns(group: &mut SerializedRowGroupWriter<'_, File>, rows: &[Row]) {
-    macro_rules! column {
-        ($kind:ty, $field:ident, $value:expr) => {{
-            let values: Vec<_> = rows.iter().filter_map(|row| row.$field.as_ref().map($value)).collect();
-            let definition: Vec<i16> = rows.iter().map(|row| i16::from(row.$field.is_some())).collect();
-            let mut column = group.next_column().unwrap().unwrap();
-            column.typed::<$kind>().write_batch(&values, Some(&definition), None).unwrap();
-            column.close().unwrap();
-        }};
-        (list $kind:ty, $field:ident, $value:expr) => {{
-            let values: Vec<_> =
-                rows.iter().flat_map(|row| row.$field.iter().flatten().flatten().map($value)).collect();
-            let (definition, repetition) = levels(&rows.iter().map(|row| &row.$field).collect::<Vec<_>>());
-            let mut column = group.next_column().unwrap().unwrap();
-            column.typed::<$kind>().write_batch(&values, Some(&definition), Some(&repetition)).unwrap();
-            column.close().unwrap();
-        }};
-    }
-    column!(DoubleType, y, |value| *value);
-    column!(DoubleType, w, |value| *value);
-    column!(DoubleType, n, |value| *value);
-    column!(Int64Type, i, |value| *value);
-    column!(list FloatType, vector, |value| *value);
-    column!(list ByteArrayType, tags, |text| ByteArray::from(*text));
-    column!(list DoubleType, weights, |value| *value);
-    column!(ByteArrayType, text, |text| ByteArray::from(*text));
-    column!(ByteArrayType, texts, |text| ByteArray::from(text.as_str()));
-    column!(ByteArrayType, numbers, |text| ByteArray::from(text.as_str()));
+fn write_columns(group: &mut Group<'_>, rows: &[Row]) {
+    write_optional::<DoubleType>(group, rows.iter().map(|row| row.y));
+    write_optional::<DoubleType>(group, rows.iter().map(|row| row.w));
+    write_optional::<DoubleType>(group, rows.iter().map(|row| row.n));
+    write_optional::<Int64Type>(group, rows.iter().map(|row| row.i));
+    write_list::<FloatType, _>(group, rows.iter().map(|row| &row.vector), |value| *value);
+    write_list::<ByteArrayType, _>(group, rows.iter().map(|row| &row.tags), |text| ByteArray::from(*text));
+    write_list::<DoubleType, _>(group, rows.iter().map(|row| &row.weights), |value| *value);
+    write_optional::<ByteArrayType>(group, rows.iter().map(|row| row.text.map(ByteArray::from)));
+    write_optional::<ByteArrayType>(group, rows.iter().map(|row| row.texts.as_deref().map(ByteArray::from)));
+    write_optional::<ByteArrayType>(group, rows.iter().map(|row| row.numbers.as_deref().map(ByteArray::from)));
 }
 
 fn write_parquet(folder: &Path, rows: &[Row], dictionary: bool) {
-    let properties = WriterProperties::builder().set_dictionary_enabled(dictionary).build();
-    let file = File::create(folder.join("rows.parquet")).unwrap();
-    let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
-    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).unwrap();
-    let mut group = writer.next_row_group().unwrap();
-    write_columns(&mut group, rows);
-    group.close().unwrap();
-    writer.close().unwrap();
+    let properties = WriterProperties::builder().set_dictionary_enabled(dictionary);
+    write_file(&folder.join("rows.parquet"), (SCHEMA, properties), std::iter::once(rows), write_columns);
 }
 
 fn write_arrow(folder: &Path, rows: &[Row]) {
@@ -188,19 +144,11 @@ fn write_arrow(folder: &Path, rows: &[Row]) {
     let i: ArrayRef = Arc::new(rows.iter().map(|row| row.i).collect::<Int64Array>());
     let lists: [ArrayRef; 3] = [Arc::new(vector.finish()), Arc::new(tags.finish()), Arc::new(weights.finish())];
     let [vector, tags, weights] = lists;
-    let columns = [
-        ("y", numbers(&|row| row.y)),
-        ("w", numbers(&|row| row.w)),
-        ("n", numbers(&|row| row.n)),
-        ("i", i),
-        ("vector", vector),
-        ("tags", tags),
-        ("weights", weights),
-        ("text", texts(&|row| row.text.map(str::to_owned))),
-        ("texts", texts(&|row| row.texts.clone())),
-        ("numbers", texts(&|row| row.numbers.clone())),
-    ];
-    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let [y, w, n] = [numbers(&|row| row.y), numbers(&|row| row.w), numbers(&|row| row.n)];
+    let text = texts(&|row| row.text.map(str::to_owned));
+    let (texts, numbers) = (texts(&|row| row.texts.clone()), texts(&|row| row.numbers.clone()));
+    let columns = [y, w, n, i, vector, tags, weights, text, texts, numbers];
+    let batch = RecordBatch::try_from_iter(COLUMNS.into_iter().zip_eq(columns)).unwrap();
     let mut writer = FileWriter::try_new(File::create(folder.join("rows.arrow")).unwrap(), &batch.schema()).unwrap();
     writer.write(&batch).unwrap();
     writer.finish().unwrap();
@@ -215,7 +163,7 @@ fn read(folder: &Path, format: &str, missing: &[&str], label: &str) -> (Batch, u
     );
     let job = Job::parse(&(data + &features), &folder.join("job.toml"), &Overrides::none()).unwrap();
     let infos = find_files(&job, &job.data.train).unwrap();
-    let mut stream = BatchStream::open(&job, options(DataPart::Train), Box::new(WholeFiles::new(&infos))).unwrap();
+    let mut stream = BatchStream::open_files(&job, DataPart::Train, &infos).unwrap();
     let batches: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
     (samples(&batches), stream.stats().bad_rows)
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, FloatType, Int32Type, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
@@ -35,19 +35,22 @@ hidden = [8]
 batch_size = 16
 "#;
 
+/// A list of a row, which may be null and hold nulls.
+pub(crate) type List<T> = Option<Vec<Option<T>>>;
+
 /// A row, different for each number. Every third city, every fifth age and every seventh list is null.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) click: i32,
     pub(crate) age: Option<f64>,
     pub(crate) city: Option<String>,
-    pub(crate) tags: Option<Vec<Option<String>>>,
+    pub(crate) tags: List<String>,
     pub(crate) user: i64,
     pub(crate) mobile: bool,
     pub(crate) day: i32,
     /// A weight for each tag that is there.
-    pub(crate) weights: Option<Vec<Option<f64>>>,
-    pub(crate) vector: Option<Vec<Option<f64>>>,
+    pub(crate) weights: List<f64>,
+    pub(crate) vector: List<f64>,
 }
 
 impl Row {
@@ -70,12 +73,9 @@ impl Row {
     }
 
     pub(crate) fn line(&self) -> String {
-        let numbers = |list: &Option<Vec<Option<f64>>>| joined(list, f64::to_string);
-        let (tags, weights, vector) =
-            (joined(&self.tags, String::clone), numbers(&self.weights), numbers(&self.vector));
-        let age = self.age.map(|age| age.to_string()).unwrap_or_default();
-        let Self { click, city, user, mobile, day, .. } = self;
-        let (city, day) = (city.clone().unwrap_or_default(), date(*day));
+        let Self { click, user, mobile, .. } = self;
+        let (tags, weights, vector) = (joined(&self.tags), joined(&self.weights), joined(&self.vector));
+        let (age, city, day) = (shown(&self.age), shown(&self.city), date(self.day));
         format!("{click},{age},{city},{tags},{user},{mobile},{day},{weights},{vector}\n")
     }
 
@@ -84,9 +84,7 @@ impl Row {
         let quoted = |text: &Option<String>| or_null(text.as_ref().map(|text| format!("{text:?}")));
         let tags =
             self.tags.as_ref().map(|tags| format!("[{}]", tags.iter().map(quoted).collect::<Vec<_>>().join(",")));
-        let list = |numbers: &Option<Vec<Option<f64>>>| {
-            or_null(numbers.as_ref().map(|list| serde_json::json!(list).to_string()))
-        };
+        let list = |numbers: &List<f64>| or_null(numbers.as_ref().map(|list| serde_json::json!(list).to_string()));
         let (weights, vector) = (list(&self.weights), list(&self.vector));
         let (age, city, tags) = (or_null(self.age.map(|age| age.to_string())), quoted(&self.city), or_null(tags));
         let Self { click, user, day, .. } = self;
@@ -99,23 +97,56 @@ impl Row {
 }
 
 /// The items of a list in a text; a missing one is empty.
-fn joined<T>(list: &Option<Vec<Option<T>>>, text: impl Fn(&T) -> String) -> String {
-    list.iter().flatten().map(|item| item.as_ref().map(&text).unwrap_or_default()).collect::<Vec<_>>().join("|")
+pub(crate) fn joined<T: ToString>(list: &List<T>) -> String {
+    list.iter().flatten().map(shown).collect::<Vec<_>>().join("|")
 }
 
-/// Definition and repetition levels of a list in each row.
-fn list_levels<T>(rows: &[Row], list: impl Fn(&Row) -> &Option<Vec<Option<T>>>) -> (Vec<i16>, Vec<i16>) {
-    let (mut definition, mut repetition) = (Vec::new(), Vec::new());
-    for row in rows {
-        let entries: Vec<i16> = match list(row) {
+pub(crate) fn shown<T: ToString>(value: &Option<T>) -> String {
+    value.as_ref().map(T::to_string).unwrap_or_default()
+}
+
+pub(crate) type Group<'a> = SerializedRowGroupWriter<'a, File>;
+
+/// The next column of a row group, with its definition and repetition levels.
+fn write_levels<K: DataType>(
+    group: &mut Group<'_>,
+    values: &[K::T],
+    definition: Option<&[i16]>,
+    repetition: Option<&[i16]>,
+) {
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<K>().write_batch(values, definition, repetition).unwrap();
+    column.close().unwrap();
+}
+
+/// The next column, of which no value is null.
+fn write_required<K: DataType>(group: &mut Group<'_>, values: impl Iterator<Item = K::T>) {
+    write_levels::<K>(group, &values.collect::<Vec<_>>(), None, None);
+}
+
+pub(crate) fn write_optional<K: DataType>(group: &mut Group<'_>, values: impl Iterator<Item = Option<K::T>>) {
+    let values: Vec<_> = values.collect();
+    let definition: Vec<i16> = values.iter().map(|value| i16::from(value.is_some())).collect();
+    write_levels::<K>(group, &values.into_iter().flatten().collect::<Vec<_>>(), Some(&definition), None);
+}
+
+pub(crate) fn write_list<'a, K: DataType, T: 'a>(
+    group: &mut Group<'_>,
+    lists: impl Iterator<Item = &'a List<T>>,
+    value: impl Fn(&T) -> K::T,
+) {
+    let (mut values, mut definition, mut repetition) = (Vec::new(), Vec::new(), Vec::new());
+    for list in lists {
+        let entries: Vec<i16> = match list {
             None => vec![0],
             Some(items) if items.is_empty() => vec![1],
             Some(items) => items.iter().map(|item| if item.is_some() { 3 } else { 2 }).collect(),
         };
         repetition.extend((0..entries.len()).map(|entry| i16::from(entry > 0)));
         definition.extend(entries);
+        values.extend(list.iter().flatten().flatten().map(&value));
     }
-    (definition, repetition)
+    write_levels::<K>(group, &values, Some(&definition), Some(&repetition));
 }
 
 /// Of days between 2024-10-04 and 2025-01-01, counted one by one.
@@ -132,50 +163,39 @@ fn date(day: i32) -> String {
     unreachable!("days end in January")
 }
 
-fn texts(values: impl Iterator<Item = Option<String>>) -> Vec<ByteArray> {
-    values.flatten().map(|text| ByteArray::from(text.as_str())).collect()
+fn write_group(group: &mut Group<'_>, rows: &[Row]) {
+    write_required::<Int32Type>(group, rows.iter().map(|row| row.click));
+    write_optional::<DoubleType>(group, rows.iter().map(|row| row.age));
+    write_optional::<ByteArrayType>(group, rows.iter().map(|row| row.city.as_deref().map(ByteArray::from)));
+    write_list::<ByteArrayType, _>(group, rows.iter().map(|row| &row.tags), |tag| ByteArray::from(tag.as_str()));
+    write_required::<Int64Type>(group, rows.iter().map(|row| row.user));
+    write_required::<BoolType>(group, rows.iter().map(|row| row.mobile));
+    write_required::<Int32Type>(group, rows.iter().map(|row| row.day));
+    write_list::<DoubleType, _>(group, rows.iter().map(|row| &row.weights), |weight| *weight);
+    write_list::<FloatType, _>(group, rows.iter().map(|row| &row.vector), |number| *number as f32);
 }
 
-fn write_group(group: &mut SerializedRowGroupWriter<'_, File>, rows: &[Row]) {
-    let levels = |present: &dyn Fn(&Row) -> bool| rows.iter().map(|row| i16::from(present(row))).collect::<Vec<_>>();
-    macro_rules! column {
-        ($kind:ty, $values:expr, $definition:expr, $repetition:expr) => {{
-            let mut column = group.next_column().unwrap().unwrap();
-            column.typed::<$kind>().write_batch(&$values, $definition, $repetition).unwrap();
-            column.close().unwrap();
-        }};
-    }
-    column!(Int32Type, rows.iter().map(|row| row.click).collect::<Vec<_>>(), None, None);
-    let ages: Vec<f64> = rows.iter().filter_map(|row| row.age).collect();
-    column!(DoubleType, ages, Some(&levels(&|row| row.age.is_some())), None);
-    let cities = texts(rows.iter().map(|row| row.city.clone()));
-    column!(ByteArrayType, cities, Some(&levels(&|row| row.city.is_some())), None);
-    let (definition, repetition) = list_levels(rows, |row| &row.tags);
-    let tags = texts(rows.iter().flat_map(|row| row.tags.clone().unwrap_or_default()));
-    column!(ByteArrayType, tags, Some(&definition), Some(&repetition));
-    column!(Int64Type, rows.iter().map(|row| row.user).collect::<Vec<_>>(), None, None);
-    column!(BoolType, rows.iter().map(|row| row.mobile).collect::<Vec<_>>(), None, None);
-    column!(Int32Type, rows.iter().map(|row| row.day).collect::<Vec<_>>(), None, None);
-    let (definition, repetition) = list_levels(rows, |row| &row.weights);
-    let weights: Vec<f64> = rows.iter().flat_map(|row| row.weights.iter().flatten().flatten().copied()).collect();
-    column!(DoubleType, weights, Some(&definition), Some(&repetition));
-    let (definition, repetition) = list_levels(rows, |row| &row.vector);
-    let numbers: Vec<f32> =
-        rows.iter().flat_map(|row| row.vector.iter().flatten().flatten().map(|number| *number as f32)).collect();
-    column!(FloatType, numbers, Some(&definition), Some(&repetition));
-}
-
-/// Writes rows in groups of `group`.
-pub(crate) fn write(path: &Path, rows: &[Row], group: usize, properties: WriterPropertiesBuilder) {
-    let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+/// A file with these row groups.
+pub(crate) fn write_file<'a, R: 'a>(
+    path: &Path,
+    (schema, properties): (&str, WriterPropertiesBuilder),
+    groups: impl Iterator<Item = &'a [R]>,
+    write_group: impl Fn(&mut Group<'_>, &[R]),
+) {
+    let schema = Arc::new(parse_message_type(schema).unwrap());
     let file = File::create(path).unwrap();
     let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).unwrap();
-    for rows in rows.chunks(group) {
+    for rows in groups {
         let mut group = writer.next_row_group().unwrap();
         write_group(&mut group, rows);
         group.close().unwrap();
     }
     writer.close().unwrap();
+}
+
+/// Writes rows in groups of `group`.
+pub(crate) fn write(path: &Path, rows: &[Row], group: usize, properties: WriterPropertiesBuilder) {
+    write_file(path, (SCHEMA, properties), rows.chunks(group), write_group);
 }
 
 /// Small pages, so that there are many: of about 20 rows.

@@ -11,9 +11,9 @@ use zagros_table::{LookupMode, PushStep, RequestBuffers, Table, TileUpdate};
 use zagros_zip::{ZipEq, number_from};
 
 use super::*;
-use crate::model::forward_backward::CHUNK;
+use crate::model::step::threads::CHUNK;
 use crate::model::{DenseModel, GradientLimit, LayerStore, LayerValues, PendingLayer, SequenceShape, StepOutput};
-use crate::testing::{job, weights};
+use crate::testing::{ffnn, job, weights};
 
 mod autograd;
 
@@ -132,7 +132,7 @@ fn far_model(job: &Job) -> (DenseModel, Arc<TileTables>) {
 }
 
 fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
-    let [numeric, mut embeddings, labels] = crate::model::forward_backward::tests::samples(job, batch, seed);
+    let [numeric, mut embeddings, labels] = crate::model::step::tests::samples(job, batch, seed);
     let shape = InputShape::new(job);
     for (index, sample) in embeddings.chunks_exact_mut(shape.width().max(1)).enumerate() {
         for SequenceShape { offset, dim, sequence } in &shape.sequences {
@@ -140,6 +140,18 @@ fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
         }
     }
     [numeric, embeddings, labels]
+}
+
+/// What the store is asked for in the last of so many steps.
+fn requests_of_step(job: &Job, steps: u64) -> Vec<String> {
+    let (mut model, store) = far_model(job);
+    for seed in 1..=steps {
+        let [numeric, embeddings, labels] = samples(job, 64, seed);
+        store.log.lock().unwrap().clear();
+        model.step(&numeric, &embeddings, &labels).unwrap();
+    }
+    let log = store.log.lock().unwrap();
+    log.clone()
 }
 
 /// Steps of both, and that all they give and learn has the same bits.
@@ -153,9 +165,7 @@ fn check(job: Job, batch: usize) {
         let found = far.step(&numeric, &embeddings, &labels).unwrap();
         assert!(found == expected, "step {seed} of {:?}: {}", job.model, difference(&found, &expected));
         let scores = |model: &mut DenseModel| model.predict(&numeric, &embeddings, size).unwrap();
-        for (found, expected) in scores(&mut far).iter().zip_eq(&scores(&mut resident)) {
-            assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{found}, not {expected}");
-        }
+        assert_close(&scores(&mut far), &scores(&mut resident), &job.model);
     }
     assert!(bits(&store.all()) == bits(&weights(&resident)), "{:?}", job.model);
     assert_eq!(far.weight_count(), 0);
@@ -166,10 +176,9 @@ fn difference(found: &StepOutput, expected: &StepOutput) -> String {
     let largest = |found: &[f32], expected: &[f32]| {
         found.iter().zip_eq(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max)
     };
-    let losses = (found.loss - expected.loss).abs();
-    let (logits, gradients) =
-        (largest(&found.logits, &expected.logits), largest(&found.gradients, &expected.gradients));
-    format!("loss {losses}, logits {logits}, gradients {gradients}")
+    let logits = largest(&found.logits, &expected.logits);
+    let gradients = largest(&found.gradients, &expected.gradients);
+    format!("loss {}, logits {logits}, gradients {gradients}", (found.loss - expected.loss).abs())
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -229,12 +238,9 @@ fn a_worker_that_keeps_few_outputs_learns_the_same_bits() {
 /// Layers of segments that are not the last come a third time.
 #[test]
 fn a_step_that_computes_outputs_again_pulls_their_layers_again() {
-    let mut job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8, 8], dropout: 0.0 }, 64, 1));
+    let mut job = streamed(sized_job(2, &[4], ffnn(&[8, 8, 8]), 64, 1));
     job.train.memory = Some(1);
-    let (mut model, store) = far_model(&job);
-    let [numeric, embeddings, labels] = samples(&job, 64, 1);
-    model.step(&numeric, &embeddings, &labels).unwrap();
-    let log = store.log.lock().unwrap().clone();
+    let log = requests_of_step(&job, 1);
     let pulls: Vec<&str> = log.iter().filter_map(|entry| entry.strip_prefix("pull ")).collect();
     // Forward 0 to 3, which stays for its backward; backward 2; 0 for its outputs; backward 1 and 0.
     assert_eq!(pulls, ["0", "1", "2", "3", "2", "0", "1", "0"]);
@@ -244,7 +250,7 @@ fn a_step_that_computes_outputs_again_pulls_their_layers_again() {
 /// layers, where they are 10²⁰ times smaller than in the last.
 #[test]
 fn a_deep_tower_has_the_gradients_of_resident_weights_in_every_layer() {
-    let mut job = sized_job(3, &[6, 6, 6], Model::Ffnn { hidden: vec![128; 62], dropout: 0.0 }, 4096, 2);
+    let mut job = sized_job(3, &[6, 6, 6], ffnn(&[128; 62]), 4096, 2);
     job.dense_optimizer = DenseOptimizer::Sgd { lr: 1e20, momentum: 0.0, weight_decay: 0.0 };
     job.train.memory = Some(1);
     let mut resident = DenseModel::new(&job).unwrap();
@@ -290,7 +296,7 @@ fn a_layer_in_slices_learns_the_same() {
             let [numeric, embeddings, labels] = samples(&job, 300, seed);
             let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
             let found = far.step(&numeric, &embeddings, &labels).unwrap();
-            assert!((found.loss - expected.loss).abs() < 1e-5, "{} and {}", found.loss, expected.loss);
+            assert_close(&[found.loss], &[expected.loss], &job.model);
             assert_close(&found.logits, &expected.logits, &job.model);
             assert_close(&found.gradients, &expected.gradients, &job.model);
         }
@@ -306,12 +312,9 @@ fn assert_close(found: &[f32], expected: &[f32], model: &Model) {
 
 #[test]
 fn a_worker_has_one_slice_after_another() {
-    let mut job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![512, 256], dropout: 0.0 }, 64, 1));
+    let mut job = streamed(sized_job(2, &[4], ffnn(&[512, 256]), 64, 1));
     job.train.memory = Some(1);
-    let (mut model, store) = far_model(&job);
-    let [numeric, embeddings, labels] = samples(&job, 64, 1);
-    model.step(&numeric, &embeddings, &labels).unwrap();
-    let log = store.log.lock().unwrap().join(", ");
+    let log = requests_of_step(&job, 1).join(", ");
     // Layer 0, then the two slices of layer 1, then layer 2, which stays for its backward.
     assert_eq!(log, "pull 0, pull 1, pull 2, pull 3, pull 2, pull 1, push 3, pull 0, push 2, push 1, push 0");
 }
@@ -326,7 +329,7 @@ fn every_optimiser_gives_the_same_bits_at_the_tiles() {
         DenseOptimizer::AdamW { lr: 0.01, weight_decay: 0.1 },
         DenseOptimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.1, weight_decay: 0.01 },
     ] {
-        let mut job = sized_job(2, &[4, 4], Model::Ffnn { hidden: vec![40, 8], dropout: 0.0 }, 64, 1);
+        let mut job = sized_job(2, &[4, 4], ffnn(&[40, 8]), 64, 1);
         (job.dense_optimizer, job.train.updates.schedule) = (optimizer, schedule);
         check(job, 64);
     }
@@ -335,7 +338,7 @@ fn every_optimiser_gives_the_same_bits_at_the_tiles() {
 /// Gradients that are clipped by the norm of all wait in their tiles, and so do those of a batch that may be skipped.
 #[test]
 fn a_step_is_clipped_by_its_norm_or_skipped_as_a_whole() {
-    let mut job = sized_job(2, &[4, 4], Model::Ffnn { hidden: vec![40, 8], dropout: 0.0 }, 64, 2);
+    let mut job = sized_job(2, &[4, 4], ffnn(&[40, 8]), 64, 2);
     job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.01 };
     job.train.updates.clip_norm = Some(0.05);
     check(job.clone(), 64);
@@ -363,27 +366,21 @@ fn check_skipped(mut job: Job, numbers: &[Option<f32>]) {
 /// A layer of several tiles, of which the last is not full.
 #[test]
 fn a_layer_larger_than_a_tile_is_joined_from_its_tiles() {
-    let job = sized_job(0, &[16; 26], Model::Ffnn { hidden: vec![401], dropout: 0.0 }, 64, 1);
+    let job = sized_job(0, &[16; 26], ffnn(&[401]), 64, 1);
     assert_eq!(streamed(job.clone()).streamed_layers()[0].tensors[0].tiles.count, 3);
     check(job, 64);
 }
 
 #[test]
 fn a_step_pulls_each_layer_twice_but_the_last_once_and_the_next_one_early() {
-    let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 1));
-    let (mut model, store) = far_model(&job);
-    for seed in 1..3 {
-        let [numeric, embeddings, labels] = samples(&job, 64, seed);
-        store.log.lock().unwrap().clear();
-        model.step(&numeric, &embeddings, &labels).unwrap();
-    }
-    let log = store.log.lock().unwrap().join(", ");
+    let job = streamed(sized_job(2, &[4], ffnn(&[8, 8]), 64, 1));
+    let log = requests_of_step(&job, 2).join(", ");
     assert_eq!(log, "pull 0, pull 1, pull 2, pull 1, pull 0, push 2, push 1, push 0");
 }
 
 #[test]
 fn a_layer_whose_gradient_is_not_finite_is_named_and_not_pushed() {
-    let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 2));
+    let job = streamed(sized_job(2, &[4], ffnn(&[8, 8]), 64, 2));
     let (mut model, store) = far_model(&job);
     let [mut numeric, embeddings, labels] = samples(&job, 64, 1);
     let old_weights = store.all();
@@ -431,7 +428,7 @@ impl LayerStore for LossyStore {
 
 #[test]
 fn all_threads_end_when_a_layer_does_not_come() {
-    let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 256, 3));
+    let job = streamed(sized_job(2, &[4], ffnn(&[8, 8]), 256, 3));
     let mut model = DenseModel::with_streamed_weights(&job, Arc::new(LossyStore(TileTables::new(&job)))).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 256, 1);
     let error = model.step(&numeric, &embeddings, &labels).unwrap_err();

@@ -56,6 +56,24 @@ fn owed(table: &TableIds, gradients: &[f32]) -> Vec<(RowKey, Vec<f32>)> {
     table.ids.iter().map(|id| RowKey { table: table.table, id: *id }).zip_eq(rows).collect()
 }
 
+/// The gradients that reach each row.
+type Ledger = std::collections::BTreeMap<RowKey, Vec<Vec<f32>>>;
+
+fn book(ledger: &mut Ledger, unique: &UniqueIds, gradients: &BatchRows) {
+    for (table, values) in unique.tables.iter().zip_eq(&gradients.tables) {
+        owed(table, values).into_iter().for_each(|(key, gradient)| ledger.entry(key).or_default().push(gradient));
+    }
+}
+
+fn each_row_has_one_gradient(cluster: &Cluster) -> bool {
+    cluster.ledger().values().all(|gradients| gradients.len() == 1)
+}
+
+fn fail(cluster: &Cluster, faults: &[(u32, ScriptedFault)]) {
+    let servers = cluster.shards.len() as u32;
+    faults.iter().for_each(|(server, fault)| cluster.fail(server % servers, [*fault]));
+}
+
 /// Runs with paused time, so backoff takes no time.
 fn run<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
@@ -76,9 +94,7 @@ proptest! {
         unique in unique_ids().prop_flat_map(with_bags), servers in 1_u32..=7, faults in prop::collection::vec((0_u32..7, fault()), 0..12)
     ) {
         let cluster = Cluster::new(servers);
-        for (server, fault) in faults {
-            cluster.shards[(server % servers) as usize].faults.lock().unwrap().push_back(fault);
-        }
+        fail(&cluster, &faults);
         let rows = run(client(&cluster).lookup(&unique.clone().into(), Access::Train)).unwrap();
         prop_assert_eq!(rows, expected(&unique));
     }
@@ -91,20 +107,14 @@ proptest! {
         faults in prop::collection::vec((0_u32..7, fault()), 0..12),
     ) {
         let cluster = Cluster::new(servers);
-        for (server, fault) in faults {
-            cluster.shards[(server % servers) as usize].faults.lock().unwrap().push_back(fault);
-        }
+        fail(&cluster, &faults);
         let client = client(&cluster);
-        let mut booked = std::collections::BTreeMap::<RowKey, Vec<Vec<f32>>>::new();
+        let mut booked = Ledger::new();
         for (seq, unique) in batches.iter().enumerate() {
             let seq = seq as u64;
             let gradients = expected(unique);
             run(client.push(seq, &unique.clone().into(), &gradients)).unwrap();
-            for (table, values) in unique.tables.iter().zip_eq(&gradients.tables) {
-                for (key, gradient) in owed(table, values) {
-                    booked.entry(key).or_default().push(gradient);
-                }
-            }
+            book(&mut booked, unique, &gradients);
         }
         prop_assert_eq!(cluster.ledger(), booked);
     }
@@ -137,9 +147,7 @@ fn grown(servers: u32, faults: &[(u32, ScriptedFault)]) -> Cluster {
     let map = BucketMap::split_evenly(Generation(1), 64, servers);
     cluster.shards.iter().for_each(|shard| shard.adopt(map.clone()));
     cluster.announce_owners(&map);
-    for (server, fault) in faults {
-        cluster.shards[(server % 7) as usize].faults.lock().unwrap().push_back(*fault);
-    }
+    fail(&cluster, faults);
     cluster
 }
 
@@ -163,18 +171,14 @@ proptest! {
     ) {
         let cluster = grown(servers, &faults);
         let client = client(&cluster);
-        let mut booked = std::collections::BTreeMap::<RowKey, Vec<Vec<f32>>>::new();
+        let mut booked = Ledger::new();
         let train = async {
             for (seq, unique) in batches.iter().enumerate() {
                 let ids = RoutedIds::from(unique.clone());
                 let rows = client.lookup(&ids, Access::Train).await.unwrap();
                 assert_eq!(rows, expected(unique));
                 client.push(seq as u64, &ids, &rows).await.unwrap();
-                for (table, values) in unique.tables.iter().zip_eq(&rows.tables) {
-                    for (key, gradient) in owed(table, values) {
-                        booked.entry(key).or_default().push(gradient);
-                    }
-                }
+                book(&mut booked, unique, &rows);
             }
         };
         run(async { tokio::join!(train, make_moves(&cluster, servers, &moves)) });
@@ -223,22 +227,20 @@ fn a_part_that_was_acknowledged_is_not_sent_again_under_another_server() {
         tokio::join!(push, move_all)
     });
     assert_eq!([0, 1, 2].map(|server| cluster.shards[server].pushes()), [1, 1, 1]);
-    assert!(cluster.ledger().values().all(|gradients| gradients.len() == 1));
+    assert!(each_row_has_one_gradient(&cluster));
 }
 
 #[test]
 fn storage_calls_begin_with_the_servers_of_the_newest_map() {
     let cluster = grown(2, &[]);
     let client = client(&cluster);
-    let names =
-        |servers: Vec<Arc<dyn crate::Shard>>| servers.iter().map(|shard| shard.name().to_owned()).collect::<Vec<_>>();
     run(async {
         client.lookup(&some_ids(), Access::Train).await.unwrap();
         cluster.announce_owners(&BucketMap::split_evenly(Generation(2), 64, 3));
         assert_eq!(client.known_servers().len(), 2);
-        assert_eq!(names(client.newest_servers().await.unwrap()).len(), 3);
+        assert_eq!(client.newest_servers().await.unwrap().len(), 3);
         cluster.control.placement.disconnect();
-        assert_eq!(names(client.newest_servers().await.unwrap())[2], "embedding server 2 (fake)");
+        assert_eq!(client.newest_servers().await.unwrap()[2].name(), "embedding server 2 (fake)");
     });
 }
 
@@ -258,90 +260,42 @@ fn narrow_wires_carry_the_same_rows() {
 #[test]
 fn a_lost_acknowledgement_is_reported_as_a_duplicate() {
     let cluster = Cluster::new(2);
-    cluster.shards[1].faults.lock().unwrap().push_back(ScriptedFault::LoseAnswer);
+    cluster.fail(1, [ScriptedFault::LoseAnswer]);
     let unique = some_ids();
     let report = run(client(&cluster).push(0, &unique, &expected(&unique))).unwrap();
     assert_eq!((report.servers, report.duplicates), (2, 1));
-    assert!(cluster.ledger().values().all(|gradients| gradients.len() == 1));
+    assert!(each_row_has_one_gradient(&cluster));
 }
 
-#[test]
-fn a_new_generation_is_followed_in_the_middle_of_a_run() {
-    let cluster = Cluster::new(2);
-    let client = client(&cluster);
-    run(async {
-        let ids = some_ids();
-        client.lookup(&ids, Access::Train).await.unwrap();
-        cluster.announce(2, |entry| entry);
-        cluster.shards.iter().for_each(|shard| shard.set_generation(2));
-        client.push(1, &ids, &expected(&ids)).await.unwrap();
-    });
-    assert!(cluster.ledger().values().all(|gradients| gradients.len() == 1));
-    assert_eq!(client.known_servers().len(), 2);
-}
+const AWAY: ScriptedFault = ScriptedFault::Refuse(RefusalKind::Unavailable);
 
+/// Invariant WT-1: if a server hangs, a call still ends within the client's timeout and names the server.
 #[test]
-fn a_server_that_hears_of_a_generation_late_is_waited_for() {
-    let cluster = Cluster::new(2);
-    cluster.announce(2, |entry| entry);
-    cluster.shards[0].set_generation(2);
-    let client = client(&cluster);
-    let late = Arc::clone(&cluster.shards[1]);
-    run(async {
-        let hears = async {
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            late.set_generation(2);
-        };
-        let unique = some_ids();
-        let (rows, ()) = tokio::join!(client.lookup(&unique, Access::Train), hears);
-        assert_eq!(rows.unwrap(), expected(&unique));
-    });
-}
-
-#[test]
-fn a_server_that_stays_away_is_named_with_the_time_waited() {
-    let cluster = Cluster::new(3);
-    let away = std::iter::repeat_n(ScriptedFault::Refuse(RefusalKind::Unavailable), 1000);
-    cluster.shards[1].faults.lock().unwrap().extend(away);
-    let error = run(client(&cluster).lookup(&some_ids(), Access::Train)).unwrap_err();
-    let ClientError::Unreachable { waited, .. } = &error else { panic!("{error}") };
-    assert!(*waited >= TIMEOUT, "{waited:?}");
-    let text = error.to_string();
-    assert!(
-        text.starts_with("could not look up rows at embedding server 1 (fake) for 30.0s: scripted fault"),
-        "{text}"
-    );
-}
-
-/// Invariant WT-1: if a server or the coordinator hangs, a call still ends within the client's timeout and names the
-/// server.
-#[test]
-fn a_hanging_server_or_coordinator_costs_no_more_than_the_timeout() {
-    let cluster = Cluster::new(2);
-    let client = client(&cluster);
-    let refusals = std::iter::repeat_n(ScriptedFault::Refuse(RefusalKind::Unavailable), 5);
-    cluster.shards[1].faults.lock().unwrap().extend(refusals.chain([ScriptedFault::Hang]));
-    let (error, waited) = run(async {
-        client.refresh_placement().await.unwrap();
-        let started = tokio::time::Instant::now();
-        let error = client.lookup(&some_ids(), Access::Train).await.unwrap_err();
-        (error.to_string(), started.elapsed())
-    });
-    assert!(error.contains("embedding server 1 (fake) for 30.0s: no answer within"), "{error}");
-    assert_eq!(waited, TIMEOUT);
-}
-
-/// A server stops waiting a little before the timeout and says what for. The tries after that are cut short.
-#[test]
-fn what_a_server_waited_for_is_reported_although_later_tries_hear_nothing() {
-    let cluster = Cluster::new(1);
-    cluster.shards[0]
-        .faults
-        .lock()
-        .unwrap()
-        .extend([ScriptedFault::Refuse(RefusalKind::Deadline), ScriptedFault::Hang]);
-    let error = run(client(&cluster).lookup(&some_ids(), Access::Train)).unwrap_err().to_string();
-    assert!(error.contains("embedding server 0 (fake) for 30.0s: scripted fault"), "{error}");
+fn a_call_that_fails_names_the_server_the_reason_and_the_time_waited() {
+    let late = ScriptedFault::Refuse(RefusalKind::Deadline);
+    let invalid = ScriptedFault::Refuse(RefusalKind::Invalid);
+    let at_server = "could not look up rows at embedding server 1 (fake)";
+    let cases = [
+        (vec![AWAY; 1000], TIMEOUT..=2 * TIMEOUT, " for 30.0s: scripted fault"),
+        ([vec![AWAY; 5], vec![ScriptedFault::Hang]].concat(), TIMEOUT..=TIMEOUT, " for 30.0s: no answer within"),
+        // A server stops waiting a little before the timeout and says what for. The tries after that are cut short.
+        (vec![late, ScriptedFault::Hang], TIMEOUT..=2 * TIMEOUT, " for 30.0s: scripted fault"),
+        // A final refusal is not repeated.
+        (vec![invalid], Duration::ZERO..=TIMEOUT / 2, ": scripted fault"),
+    ];
+    for (faults, expected_wait, expected) in cases {
+        let cluster = Cluster::new(3);
+        let client = client(&cluster);
+        let (error, waited) = run(async {
+            client.refresh_placement().await.unwrap();
+            cluster.fail(1, faults);
+            let started = tokio::time::Instant::now();
+            let error = client.lookup(&some_ids(), Access::Train).await.unwrap_err().to_string();
+            (error, started.elapsed())
+        });
+        assert!(error.starts_with(&format!("{at_server}{expected}")), "{error}");
+        assert!(expected_wait.contains(&waited), "{waited:?}: {error}");
+    }
 }
 
 #[test]
@@ -351,10 +305,7 @@ fn many_calls_wait_for_a_silent_coordinator_together() {
     let waited = run(async {
         client.refresh_placement().await.unwrap();
         cluster.control.hang(u32::MAX);
-        for shard in &cluster.shards {
-            let away = std::iter::repeat_n(ScriptedFault::Refuse(RefusalKind::Unavailable), 1000);
-            shard.faults.lock().unwrap().extend(away);
-        }
+        (0..4).for_each(|server| cluster.fail(server, [AWAY; 1000]));
         let started = tokio::time::Instant::now();
         let (unique, other) = (some_ids(), some_ids());
         let calls = [client.lookup(&unique, Access::Train), client.lookup(&other, Access::Train)];
@@ -365,14 +316,6 @@ fn many_calls_wait_for_a_silent_coordinator_together() {
         started.elapsed()
     });
     assert_eq!(waited, TIMEOUT);
-}
-
-#[test]
-fn a_final_refusal_is_not_repeated() {
-    let cluster = Cluster::new(2);
-    cluster.shards[0].faults.lock().unwrap().push_back(ScriptedFault::Refuse(RefusalKind::Invalid));
-    let error = run(client(&cluster).lookup(&some_ids(), Access::Train)).unwrap_err();
-    assert_eq!(error.to_string(), "could not look up rows at embedding server 0 (fake): scripted fault");
 }
 
 #[test]
@@ -397,7 +340,7 @@ fn a_coordinator_that_is_away_does_not_stop_the_data_path() {
     let rows = run(async {
         client.refresh_placement().await.unwrap();
         cluster.control.placement.disconnect();
-        cluster.shards[0].faults.lock().unwrap().push_back(ScriptedFault::Refuse(RefusalKind::Unavailable));
+        cluster.fail(0, [AWAY]);
         client.lookup(&some_ids(), Access::Train).await.unwrap()
     });
     assert_eq!(rows, expected(&some_ids()));
@@ -429,6 +372,11 @@ fn gradients_of_the_wrong_shape_are_not_sent() {
     assert!(cluster.ledger().is_empty());
 }
 
+fn assert_shows(registry: &prometheus::Registry, line: &str) {
+    let text = zagros_plumbing::metrics::render_text(registry);
+    assert!(text.contains(&format!("zagros_client_{line}")), "{line} is not in\n{text}");
+}
+
 #[test]
 fn sums_and_the_bytes_that_they_save_are_measured() {
     let cluster = Cluster::new(1);
@@ -440,25 +388,24 @@ fn sums_and_the_bytes_that_they_save_are_measured() {
     bags.add_bags(&members, &[0, 30, 30, 60]);
     unique.tables[1].bags = Some(bags);
     run(client.lookup(&unique.into(), Access::Train)).unwrap();
-    let text = zagros_plumbing::metrics::render_text(&registry);
-    assert!(text.contains("zagros_client_bags_total{call=\"lookup\"} 2"), "{text}");
     // Two sums replace 60 rows of 12 bytes. They cost a count, a head, two lengths and 60 members.
     let spared = 58 * 12 - 4 * (1 + 4 + 2 + 60);
-    assert!(text.contains(&format!("zagros_client_bags_spared_bytes{{call=\"lookup\"}} {spared}")), "{text}");
-    assert!(text.contains("zagros_client_bags_total{call=\"push\"} 0"), "{text}");
+    assert_shows(&registry, &format!("bags_spared_bytes{{call=\"lookup\"}} {spared}"));
+    assert_shows(&registry, r#"bags_total{call="lookup"} 2"#);
+    assert_shows(&registry, r#"bags_total{call="push"} 0"#);
 }
 
 #[test]
 fn traffic_is_measured() {
     let cluster = Cluster::new(2);
-    cluster.shards[0].faults.lock().unwrap().push_back(ScriptedFault::Refuse(RefusalKind::Unavailable));
+    cluster.fail(0, [AWAY]);
     let registry = prometheus::Registry::new();
     let client = client(&cluster).with_metrics(&registry);
     run(client.lookup(&some_ids(), Access::Train)).unwrap();
-    let text = zagros_plumbing::metrics::render_text(&registry);
-    assert!(text.contains("zagros_client_retries_total{call=\"lookup\"} 1"), "{text}");
-    assert!(text.contains("zagros_client_bytes_total{call=\"lookup\"} 1200"), "{text}");
-    assert!(text.contains("zagros_client_lookup_seconds_count 1"), "{text}");
+    let (retries, bytes) = (r#"retries_total{call="lookup"} 1"#, r#"bytes_total{call="lookup"} 1200"#);
+    for line in [retries, bytes, "lookup_seconds_count 1"] {
+        assert_shows(&registry, line);
+    }
 }
 
 #[test]

@@ -7,8 +7,6 @@ use rocksdb::{BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressionType, 
 const BLOCK: usize = 4 << 10;
 /// The smallest and the largest write buffer in bytes. A full write buffer becomes a file.
 const WRITE_BUFFER: std::ops::RangeInclusive<usize> = 1 << 20..=256 << 20;
-/// The least and the most bytes that a scan reads ahead in a file.
-const READ_AHEAD: std::ops::RangeInclusive<usize> = 16 << 10..=1 << 20;
 /// Open files. Each needs a descriptor, and a process often has only 1024.
 const OPEN_FILES: i32 = 512;
 
@@ -50,12 +48,6 @@ impl RocksOptions {
 
     pub(crate) fn bound(&self) -> usize {
         2 * self.write_buffer() + self.cache()
-    }
-
-    /// Bytes that a scan reads ahead in each file. Ten files or so are open in a scan, which together read ahead a sixth of
-    /// the memory.
-    pub(crate) fn read_ahead(&self) -> usize {
-        (self.memory / 64).clamp(*READ_AHEAD.start(), *READ_AHEAD.end())
     }
 
     pub(crate) fn build(&self) -> Result<Options, rocksdb::Error> {

@@ -1,14 +1,14 @@
 //! Each pair of formats, rows of zeros and of extremes, whole files and chains.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::Path;
 
 use proptest::prelude::*;
 use zagros_zip::ZipEq;
 
 use super::*;
-use crate::snapshot::testing::{header, rows_of, write_test_file};
-use crate::snapshot::{FollowedFile, SavedFile, SnapshotTime, decode_part, find_row, slot_parts, verify_file};
+use crate::snapshot::testing::{damage, followed, header, rows_of, write_following, write_test_file};
+use crate::snapshot::{SavedFile, SnapshotTime, decode_part, find_row, slot_parts, verify_file};
 
 /// A table `user` of an element, with Adagrad's state or another one of so many words.
 fn table(element: WeightType, dim: usize, state: usize) -> TableHeader {
@@ -231,24 +231,15 @@ fn a_copy_has_the_table_converted_and_all_else_as_it_was() {
 #[test]
 fn a_file_and_its_delta_become_one_file_of_the_rows_that_are_left() {
     let folder = tempfile::tempdir().unwrap();
-    let save = |name: &str, follows: Option<FollowedFile>, fill: &dyn Fn(&mut SnapshotWriter<File>)| {
-        let path = folder.path().join(name);
-        let header = SnapshotHeader { follows, ..header(16) };
-        let mut writer = SnapshotWriter::start(File::create(&path).unwrap(), header).unwrap();
-        fill(&mut writer);
-        let written = writer.finish().unwrap();
-        (path, written)
-    };
-    let (base, written) = save("a.zrows", None, &|writer| {
-        writer.write_clock(SnapshotTime { steps: 1, seconds: 0 }).unwrap();
-        writer.write_rows(0, &users(0..10, 1.0)).unwrap();
+    let [base, delta] = ["a.zrows", "b.zrows"].map(|name| folder.path().join(name));
+    let written = write_following(&base, None, |writer| {
+        writer.write_clock(SnapshotTime { steps: 1, seconds: 0 })?;
+        writer.write_rows(0, &users(0..10, 1.0))
     });
-    let sha256 = written.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-    let follows = Some(FollowedFile { name: "a.zrows".to_owned(), sha256 });
-    let (delta, _) = save("b.zrows", follows, &|writer| {
-        writer.write_clock(SnapshotTime { steps: 2, seconds: 0 }).unwrap();
-        writer.write_rows(0, &users(3..4, 2.0)).unwrap();
-        writer.write_removed_ids(0, &[5]).unwrap();
+    write_following(&delta, Some(followed(&base, &written)), |writer| {
+        writer.write_clock(SnapshotTime { steps: 2, seconds: 0 })?;
+        writer.write_rows(0, &users(3..4, 2.0))?;
+        writer.write_removed_ids(0, &[5])
     });
     let target = folder.path().join("copy.zrows");
     let copied = copy(&chain(&[&base, &delta]), &target).unwrap();
@@ -271,9 +262,6 @@ fn a_damaged_file_a_row_that_does_not_fit_and_a_full_disk_are_errors() {
     assert!(refused.to_string().contains("of table `user` has the weight NaN, which int8 cannot hold"), "{refused}");
     let full = copy_converted(&chain(&[&path]), |table| conversion_to(table, WeightType::F32), &mut [0_u8; 99][..]);
     assert!(matches!(full, Err(CopyError::Write(_))), "{full:?}");
-    let mut bytes = fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&path, bytes).unwrap();
+    damage(&path);
     assert!(matches!(copy(&chain(&[&path]), &target), Err(CopyError::Read(SnapshotError::Corrupt { .. }))));
 }

@@ -87,14 +87,17 @@ fn columns_of_another_length_are_not_written() {
     let mut writer = SnapshotWriter::start(Vec::new(), header(8)).unwrap();
     let mut short = rows_of(0..3, 3, true);
     short.slots.pop();
-    assert_eq!(writer.write_rows(1, &short).unwrap_err().to_string(), "8 slots to write, expected 9");
     let unmarked = rows_of(0..3, 3, false);
-    assert_eq!(
-        writer.write_rows(1, &unmarked).unwrap_err().to_string(),
-        "0 values of access metadata to write, expected 3"
-    );
-    assert!(writer.write_rows(2, &unmarked).unwrap_err().to_string().contains("table 2 in a file of 2"));
-    assert_eq!(writer.write_counts(0, &[1], &[]).unwrap_err().to_string(), "0 counts to write, expected 1");
+    let refusals = [
+        (writer.write_rows(1, &short), "8 slots to write, expected 9"),
+        (writer.write_rows(1, &unmarked), "0 values of access metadata to write, expected 3"),
+        (writer.write_rows(2, &unmarked), "table 2 in a file of 2"),
+        (writer.write_counts(0, &[1], &[]), "0 counts to write, expected 1"),
+    ];
+    for (refused, expected) in refusals {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 /// Invariant CK-1, from the reader's side.
@@ -135,16 +138,12 @@ fn damage_is_reported_with_block_place_and_both_checksums() {
     bytes[last] ^= 1;
     fs::write(&path, &bytes).unwrap();
     let offset = bytes.len() - 48 - 4 - 3 * (8 + 16) - 28;
-    let SnapshotError::Corrupt { expected, found, .. } = verify_file(&SavedFile::on_disk(&path), |_| ()).unwrap_err()
-    else {
-        panic!("corrupt")
-    };
+    let refused = verify_file(&SavedFile::on_disk(&path), |_| ()).unwrap_err();
+    let SnapshotError::Corrupt { expected, found, .. } = &refused else { panic!("{refused}") };
     assert_ne!(expected, found);
-    let reported = verify_file(&SavedFile::on_disk(&path), |_| ()).unwrap_err().to_string();
-    let place = format!(
-        "block 1 (rows of table `item`) at byte {offset} should have CRC-32 {expected:08x}, but has {found:08x}"
-    );
-    assert!(reported.contains(&place), "{reported}\n{place}");
+    let checksums = format!("should have CRC-32 {expected:08x}, but has {found:08x}");
+    let place = format!("block 1 (rows of table `item`) at byte {offset} {checksums}");
+    assert!(refused.to_string().contains(&place), "{refused}\n{place}");
 }
 
 /// A file with this JSON header, version and the right CRC.
@@ -159,50 +158,40 @@ fn opened(path: &Path) -> String {
     SnapshotReader::open(path).err().map_or_else(String::new, |error| error.to_string())
 }
 
-/// Its rows could not be placed.
 #[test]
-fn a_file_without_buckets_is_refused() {
+fn headers_of_later_releases_and_contradictory_ones_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let reported = opened(&headed(folder.path(), 2, r#"{"release":"0.1.0","server":0,"servers":1,"tables":[]}"#));
-    assert!(reported.contains("states no buckets"), "{reported}");
-}
-
-#[test]
-fn a_later_version_says_which_release_reads_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let reported = opened(&headed(folder.path(), 4, r#"{"release":"2.5.0","all":"new"}"#));
-    assert!(reported.contains("format version 4, this release reads versions 2 to 3"), "{reported}");
-    assert!(reported.contains("written by release 2.5.0: use that release or a later one"), "{reported}");
-}
-
-#[test]
-fn contradictory_headers_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let file_with = |table: &str| {
-        headed(folder.path(), 2, &format!(r#"{{"release":"","server":0,"servers":1,"tables":[{table}]}}"#))
-    };
-    let table = r#"{"name":"user","number":0,"dim":4,"element":"f8","width":4,"state":"sgd"}"#;
-    assert!(opened(&file_with(table)).contains("table `user` of f8, which this release does not know"));
-    assert!(
-        opened(&file_with(&table.replace("f8", "f32").replace("\"width\":4", "\"width\":3"))).contains("in slots of 3")
-    );
-    assert!(opened(&file_with("7")).contains("the header of"));
+    let with_table = |table: &str| format!(r#"{{"release":"","server":0,"servers":1,"tables":[{table}]}}"#);
+    let table = r#"{"name":"user","number":0,"dim":4,"element":"f32","width":4,"state":"sgd"}"#;
+    let later = r#"{"release":"2.5.0","all":"new"}"#.to_owned();
+    let cases = [
+        // Its rows could not be placed.
+        (2, with_table(""), "states no buckets"),
+        (4, later.clone(), "format version 4, this release reads versions 2 to 3"),
+        (4, later, "written by release 2.5.0: use that release or a later one"),
+        (2, with_table(&table.replace("f32", "f8")), "table `user` of f8, which this release does not know"),
+        (2, with_table(&table.replace("\"width\":4", "\"width\":3")), "in slots of 3"),
+        (2, with_table("7"), "the header of"),
+    ];
+    for (version, json, expected) in cases {
+        let reported = opened(&headed(folder.path(), version, &json));
+        assert!(reported.contains(expected), "{json}: {reported}");
+    }
 }
 
 #[test]
 fn other_files_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
-    fs::write(&path, "these are notes about the run").unwrap();
-    assert!(opened(&path).contains("is not a file of rows"));
-    fs::write(&path, "").unwrap();
-    assert!(opened(&path).contains("is not a file of rows"));
-    fs::write(&path, &MAGIC[..]).unwrap();
-    assert!(
-        opened(&path).contains("is cut off: the header at byte 0 needs 8 bytes, but only 0 are left"),
-        "{}",
-        opened(&path)
-    );
+    let short = "is cut off: the header at byte 0 needs 8 bytes, but only 0 are left";
+    for (content, expected) in [
+        (&b"these are notes about the run"[..], "is not a file of rows"),
+        (b"", "is not a file of rows"),
+        (&MAGIC[..], short),
+    ] {
+        fs::write(&path, content).unwrap();
+        assert!(opened(&path).contains(expected), "{}", opened(&path));
+    }
     assert!(opened(&folder.path().join("none.zrows")).contains("cannot read"));
     assert!(opened(folder.path()).contains("cannot read"));
 }

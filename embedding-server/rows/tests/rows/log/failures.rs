@@ -56,27 +56,6 @@ proptest! {
 }
 
 #[test]
-fn a_full_disk_refuses_a_push_before_it_is_applied_and_takes_it_again_when_there_is_room() {
-    let folder = tempfile::tempdir().unwrap();
-    let (disk, log) = log_on(folder.path(), SyncMode::Process);
-    disk.fail_with(Some(DiskFault::NoRoom));
-    // More than is preallocated.
-    let refused = log.reserve_room(64 * SEGMENT * SEGMENT).unwrap_err();
-    assert!(refused.to_string().contains("the log cannot be written"), "{refused}");
-    assert_eq!(log.reserve_room(1).unwrap_err(), refused, "also a small one, until it was tried again");
-    assert!(log.retry().is_ok(), "what is preallocated is enough for nothing");
-    assert!(log.reserve_room(1).is_ok());
-    assert!(log.reserve_room(64 * SEGMENT * SEGMENT).is_err() && log.check_running().is_err());
-    disk.fail_with(None);
-    log.retry().unwrap();
-    let room = log.reserve_room(64 << 10).unwrap();
-    RecordChange::Commit(1).append(&log);
-    log.flush_appended().unwrap();
-    drop(room);
-    assert_eq!(read(folder.path()).unwrap().0.len(), 1);
-}
-
-#[test]
 fn a_log_on_a_full_disk_opens_stopped() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Arc::new(FaultyDisk::default());

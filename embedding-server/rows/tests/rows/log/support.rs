@@ -81,16 +81,13 @@ impl RecordChange {
     }
 }
 
-pub(crate) fn config(mode: SyncMode, next: u64) -> WriterConfig {
-    WriterConfig { mode, lineage: LINEAGE, segment_bytes: SEGMENT, next }
-}
-
 pub(crate) fn open(folder: &Path) -> LogWriter {
     open_on(folder, Arc::new(SystemDisk), SyncMode::Process, 0)
 }
 
 pub(crate) fn open_on(folder: &Path, disk: Arc<dyn LogDisk>, mode: SyncMode, next: u64) -> LogWriter {
-    LogWriter::open(folder, disk, &config(mode, next)).unwrap()
+    let config = WriterConfig { mode, lineage: LINEAGE, segment_bytes: SEGMENT, next };
+    LogWriter::open(folder, disk, &config).unwrap()
 }
 
 pub(crate) fn read(folder: &Path) -> Result<(Vec<(u64, LogRecord)>, LogTail), LogError> {
@@ -156,7 +153,7 @@ impl FaultyDisk {
 impl LogDisk for FaultyDisk {
     fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File> {
         if self.fails(DiskFault::NoRoom) {
-            return Err(io::Error::from(io::ErrorKind::StorageFull));
+            return Err(io::ErrorKind::StorageFull.into());
         }
         SystemDisk.allocate(path, bytes)
     }

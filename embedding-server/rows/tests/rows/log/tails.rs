@@ -4,11 +4,27 @@ use std::fs;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use zagros_rows::log::{LogError, LogRecord, LogSummary, LogWriter, RecordHead, RecordKind, SyncMode, SystemDisk};
+use zagros_rows::log::{
+    LogError, LogRecord, LogSummary, LogTail, LogWriter, RecordHead, RecordKind, SyncMode, SystemDisk,
+};
 
 use crate::log::support::{
-    RecordChange, changes, mark, open, open_on, origin, put_mark_back, read, records_of, records_read,
+    FaultyDisk, LINEAGE, RecordChange, changes, mark, open, open_on, put_mark_back, read, records_of, records_read,
 };
+
+/// A log of these changes, which were flushed together.
+fn written(changes: &[RecordChange]) -> (tempfile::TempDir, LogWriter) {
+    let folder = tempfile::tempdir().unwrap();
+    let log = open(folder.path());
+    changes.iter().for_each(|change| change.append(&log));
+    log.flush_appended().unwrap();
+    (folder, log)
+}
+
+/// Finds where a record is in a segment.
+fn offset_in(first: u64, lsn: u64) -> usize {
+    (64 + lsn - first) as usize
+}
 
 fn segments(folder: &std::path::Path) -> Vec<PathBuf> {
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -59,10 +75,7 @@ proptest! {
     /// Ids of a tail are counted as `zagros inspect --log` shows them.
     #[test]
     fn a_summary_counts_what_is_there(made in changes(40)) {
-        let folder = tempfile::tempdir().unwrap();
-        let log = open(folder.path());
-        made.iter().for_each(|change| change.append(&log));
-        log.flush_appended().unwrap();
+        let (folder, _log) = written(&made);
         let summary = LogSummary::read(folder.path()).unwrap();
         let kinds = |wanted: fn(&RecordChange) -> bool| made.iter().filter(|change| wanted(change)).count() as u64;
         let counted = |kind| summary.records.get(&kind).map_or(0, |count| count.records);
@@ -81,10 +94,7 @@ proptest! {
     /// The process ends while the last flush is written: at each byte of it, the records before are recovered.
     #[test]
     fn a_tail_that_ends_anywhere_is_a_prefix(before in changes(6), last in changes(4)) {
-        let folder = tempfile::tempdir().unwrap();
-        let log = open(folder.path());
-        before.iter().for_each(|change| change.append(&log));
-        log.flush_appended().unwrap();
+        let (folder, log) = written(&before);
         let (durable, before) = (log.durable_lsn(), mark(folder.path()));
         last.iter().for_each(|change| change.append(&log));
         log.flush_appended().unwrap();
@@ -93,7 +103,7 @@ proptest! {
         let (records, tail) = read(folder.path()).unwrap();
         let segment = tail.segments.last().unwrap().clone();
         let whole = fs::read(&segment.path).unwrap();
-        let offset = |lsn: u64| (64 + lsn - segment.first) as usize;
+        let offset = |lsn: u64| offset_in(segment.first, lsn);
         for end in offset(durable.max(segment.first))..offset(tail.end) {
             let mut torn = whole.clone();
             torn[end..].fill(0);
@@ -111,17 +121,13 @@ proptest! {
     /// A bit that flips is found, and the file and the place are named, also in the last flush.
     #[test]
     fn flipped_bits_are_found(made in changes(10), place: prop::sample::Index, bit in 0..8_u32) {
-        let folder = tempfile::tempdir().unwrap();
-        let log = open(folder.path());
-        made.iter().for_each(|change| change.append(&log));
-        log.flush_appended().unwrap();
+        let (folder, log) = written(&made);
         drop(log);
         let (records, tail) = read(folder.path()).unwrap();
         let place = place.index(tail.end as usize) as u64;
         let segment = tail.segments.iter().find(|segment| (segment.first..segment.end).contains(&place)).unwrap();
         let mut bytes = fs::read(&segment.path).unwrap();
-        let offset = (64 + place - segment.first) as usize;
-        bytes[offset] ^= 1 << bit;
+        bytes[offset_in(segment.first, place)] ^= 1 << bit;
         fs::write(&segment.path, &bytes).unwrap();
         let hit = records.iter().rposition(|(lsn, _)| *lsn <= place).unwrap();
         match read(folder.path()) {
@@ -150,7 +156,7 @@ proptest! {
         let segment = tail.segments.last().unwrap();
         let whole = fs::read(&segment.path).unwrap();
         for (lsn, _) in records.iter().filter(|(lsn, _)| *lsn >= segment.first) {
-            let place = (64 + lsn - segment.first) as usize;
+            let place = offset_in(segment.first, *lsn);
             for damaged in [whole[..place].to_vec(), [&whole[..place], &vec![0; whole.len() - place][..]].concat()] {
                 fs::write(&segment.path, damaged).unwrap();
                 let error = read(folder.path()).unwrap_err().to_string();
@@ -214,9 +220,8 @@ fn a_tail_that_ends_before_its_base_is_damage() {
         log.flush_appended().unwrap();
     }
     put_mark_back(folder.path(), &empty);
-    let (end, scan) = (log.durable_lsn(), |needed: u64| {
-        zagros_rows::log::LogTail::scan(folder.path(), 0..needed, None, |_, _| Ok(()))
-    });
+    let scan = |needed: u64| LogTail::scan(folder.path(), 0..needed, None, |_, _| Ok(()));
+    let end = log.durable_lsn();
     assert_eq!(scan(end).unwrap().end, end);
     let path = segments(folder.path()).pop().unwrap();
     let mut bytes = fs::read(&path).unwrap();
@@ -225,22 +230,18 @@ fn a_tail_that_ends_before_its_base_is_damage() {
     let torn = scan(0).unwrap();
     assert!(torn.torn > 0 && torn.end < end);
     let error = scan(end).unwrap_err().to_string();
-    assert!(
-        error.contains(&format!("the log ends here, at lsn {}, and had been written up to lsn {end}", torn.end)),
-        "{error}"
-    );
+    let named = format!("the log ends here, at lsn {}, and had been written up to lsn {end}", torn.end);
+    assert!(error.contains(&named), "{error}");
 }
 
 /// The files are there under their names before the folder is synced, and the next try goes on from there.
 #[test]
 fn a_segment_whose_folder_could_not_be_synced_is_made_by_the_next_try() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = std::sync::Arc::new(crate::log::support::FaultyDisk::default());
+    let disk = std::sync::Arc::new(FaultyDisk::default());
     let log = open_on(folder.path(), std::sync::Arc::clone(&disk) as _, SyncMode::Machine, 0);
-    let mut expected = 0;
     for seq in 0..200 {
         RecordChange::Commit(seq).append(&log);
-        expected += 1;
         // Each call fails in its turn: that of a record, of a new segment, of the one before it.
         disk.fail_after(seq % 5);
         if log.flush_appended().is_err() {
@@ -251,16 +252,13 @@ fn a_segment_whose_folder_could_not_be_synced_is_made_by_the_next_try() {
     }
     log.flush_appended().unwrap();
     assert!(segments(folder.path()).len() > 3);
-    assert_eq!(records_read(folder.path()).len(), expected);
+    assert_eq!(records_read(folder.path()).len(), 200);
 }
 
 #[test]
 fn segments_of_another_log_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let log = open(folder.path());
-    log.append_commit(&origin(1), 1, zagros_table::TableTime::default(), &[]);
-    log.flush_appended().unwrap();
-    let scanned = zagros_rows::log::LogTail::scan(folder.path(), 0..0, Some(1), |_, _| Ok(()));
+    let (folder, _log) = written(&[RecordChange::Commit(1)]);
+    let scanned = LogTail::scan(folder.path(), 0..0, Some(1), |_, _| Ok(()));
     assert!(scanned.unwrap_err().to_string().contains("another log"));
 }
 
@@ -272,7 +270,7 @@ fn segments_before_an_lsn_are_deleted_and_the_others_stay() {
     let left = log.delete_before(from).unwrap();
     assert!(left < tail.segments.len() && left == segments(folder.path()).len());
     let mut seen = Vec::new();
-    zagros_rows::log::LogTail::scan(folder.path(), from..from, None, |head, _| {
+    LogTail::scan(folder.path(), from..from, None, |head, _| {
         seen.push(head.lsn);
         Ok(())
     })
@@ -310,17 +308,12 @@ fn what_a_file_had_before_is_no_record() {
             let from = fs::read(segments(folder.path()).first().unwrap()).unwrap();
             let from = u64::from_le_bytes(from[24..32].try_into().unwrap());
             let mut found = Vec::new();
-            let tail = zagros_rows::log::LogTail::scan(
-                folder.path(),
-                from..log.durable_lsn(),
-                Some(crate::log::support::LINEAGE),
-                |head, payload| {
-                    if let LogRecord::Commit { origin, .. } = LogRecord::decode(head, payload).unwrap() {
-                        found.push(origin.seq);
-                    }
-                    Ok(())
-                },
-            )
+            let tail = LogTail::scan(folder.path(), from..log.durable_lsn(), Some(LINEAGE), |head, payload| {
+                if let LogRecord::Commit { origin, .. } = LogRecord::decode(head, payload).unwrap() {
+                    found.push(origin.seq);
+                }
+                Ok(())
+            })
             .unwrap();
             assert_eq!((tail.end, tail.torn), (log.durable_lsn(), 0));
             assert!(found.ends_with(&expected) && found.is_sorted(), "{found:?} {expected:?}");

@@ -82,9 +82,7 @@ fn emptied_files_are_an_error_and_not_a_missing_row() {
     for options in [small(), without_ring()] {
         let folder = tempfile::tempdir().unwrap();
         let (store, cold_keys) = filled(folder.path(), &options);
-        segments(folder.path())
-            .iter()
-            .for_each(|path| fs::File::options().write(true).open(path).unwrap().set_len(0).unwrap());
+        segments(folder.path()).iter().for_each(|path| fs::write(path, "").unwrap());
         let error = store.read(1, &cold_keys, &mut ColdRows::default()).unwrap_err();
         assert_eq!(error.doing, "read");
         assert!(error.reason.contains(&folder.path().display().to_string()), "{error}");

@@ -18,32 +18,16 @@ impl LoopWorld {
         match action {
             Action::Step { .. } => self.plan.policy.is_group(),
             Action::Form { .. } => true,
-            Action::Resume
-            | Action::Follow { .. }
-            | Action::Agree { .. }
-            | Action::Evaluate
-            | Action::Checkpoint
-            | Action::Vote(_)
-            | Action::WaitForAll
-            | Action::CloseEpoch { .. }
-            | Action::ResetRows
-            | Action::FinalCheckpoint
-            | Action::Conclude { finished: true }
-            | Action::Save { together: true, .. } => several,
-            _ => false,
+            Action::Vote(_) | Action::Save { together: true, .. } => several,
+            action => several && crate::is_call_of_all(action),
         }
     }
 
     /// All are in the same call, of the same step.
     pub(super) fn perform_together(&mut self, live: &[usize]) {
-        let late = |world: &Self, index: &usize| {
-            let worker = world.workers[*index].as_ref().expect("live");
-            matches!(worker.at, Action::Form { .. }) && worker.generation == 0
-        };
-        let all_form =
-            live.iter().all(|index| matches!(self.workers[*index].as_ref().expect("live").at, Action::Form { .. }));
-        let ranks: Vec<usize> =
-            if all_form { live.to_vec() } else { live.iter().copied().filter(|index| !late(self, index)).collect() };
+        let is_late = |index: &usize| self.is_forming(*index) && self.live_worker(*index).generation == 0;
+        let all_form = live.iter().all(|index| self.is_forming(*index));
+        let ranks: Vec<usize> = live.iter().copied().filter(|index| all_form || !is_late(index)).collect();
         let calls: BTreeSet<String> = ranks.iter().map(|index| self.call_of(*index)).collect();
         assert_eq!(calls.len(), 1, "workers are in different calls: {:?}", self.states());
         let events = self.events_of_all(&ranks);
@@ -54,7 +38,7 @@ impl LoopWorld {
 
     /// What must be equal on all who take part in a call.
     fn call_of(&self, index: usize) -> String {
-        let worker = self.workers[index].as_ref().expect("live");
+        let worker = self.live_worker(index);
         let step = if self.plan.policy.is_group() { worker.steps } else { 0 };
         match worker.at {
             Action::Form { .. } => "form".to_owned(),
@@ -185,10 +169,7 @@ impl LoopWorld {
             if worker.stream.is_empty() || worker.stop {
                 return None;
             }
-            let vote = rule.vote(facts);
-            all.samples += 1;
-            all.checkpoint |= vote.checkpoint;
-            all.regroup |= vote.regroup;
+            all = all.with_vote(rule.vote(facts), 1);
         }
         (self.draw(3) > 0).then_some(all)
     }
@@ -196,11 +177,8 @@ impl LoopWorld {
     fn facts(&mut self, index: usize) -> StepFacts {
         let joins = self.workers.iter().flatten().any(|worker| worker.generation == 0 && worker.ending.is_none());
         let checkpoint_by_time = self.plan.checkpoint_every.is_some() && self.draw(15) == 0;
-        StepFacts {
-            checkpoint_by_time,
-            newest_group: self.generation + u64::from(joins),
-            leaves: self.worker(index).leaves,
-        }
+        let (newest_group, leaves) = (self.generation + u64::from(joins), self.worker(index).leaves);
+        StepFacts { checkpoint_by_time, newest_group, leaves }
     }
 
     /// As the coordinator does.
@@ -269,14 +247,6 @@ impl LoopWorld {
     pub(super) fn perform(&mut self, index: usize, action: Action) -> Event {
         match action {
             Action::Resume => Event::Ready(LoopCounts { untouched: true, ..LoopCounts::default() }),
-            Action::LeaveGroup => {
-                let worker = self.worker(index);
-                if let Some(batch) = worker.batch.take() {
-                    worker.stream.push_front(batch);
-                }
-                self.acknowledge(index);
-                Event::Left
-            }
             Action::FindStream(epoch) => self.find_stream(index, epoch),
             Action::WaitForSplits { barriers_after, .. } => {
                 if self.is_outdated() {
@@ -290,13 +260,13 @@ impl LoopWorld {
                 self.acknowledge(index);
                 Event::Drained
             }
-            Action::CloseRound { .. } => {
+            Action::LeaveGroup | Action::CloseRound { .. } => {
                 let worker = self.worker(index);
                 if let Some(batch) = worker.batch.take() {
                     worker.stream.push_front(batch);
                 }
                 self.acknowledge(index);
-                Event::Drained
+                if action == Action::LeaveGroup { Event::Left } else { Event::Drained }
             }
             Action::CompleteStream => {
                 assert!(self.worker(index).stream.is_empty(), "a stream is complete with batches left");

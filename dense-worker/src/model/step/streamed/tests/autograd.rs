@@ -116,13 +116,7 @@ fn a_step_by_autograd_pulls_each_layer_twice_but_the_last_once() {
     let job = streamed(plain(wukong(1, 2)));
     let names: Vec<String> = job.streamed_layers().into_iter().map(|layer| layer.name).collect();
     assert_eq!(names, ["bottom.0", "bottom.1", "fmb_projection.0", "fmb_0.0", "fmb_0.1", "lcb.0", "top.0", "top.1"]);
-    let (mut model, store) = far_model(&job);
-    for seed in 1..3 {
-        let [numeric, embeddings, labels] = samples(&job, 64, seed);
-        store.log.lock().unwrap().clear();
-        model.step(&numeric, &embeddings, &labels).unwrap();
-    }
-    let log = store.log.lock().unwrap().clone();
+    let log = requests_of_step(&job, 2);
     let entries = |kind: &str| log.iter().filter_map(|entry| entry.strip_prefix(kind)).collect::<Vec<_>>().join(" ");
     assert_eq!(entries("pull "), "0 1 2 3 4 5 6 7 6 5 4 3 2 1 0");
     assert_eq!(entries("push "), "7 6 5 4 3 2 1 0");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use zagros_table::{
     ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, MemoryColdStore, Optimizer,
-    RequestBuffers, RequestPart, RowBatch, TableConfig, TableResources, TableSet,
+    RequestBuffers, RequestPart, RowBatch, Table, TableConfig, TableResources, TableSet, TableSnapshot,
 };
 use zagros_zip::ZipEq;
 
@@ -28,19 +28,39 @@ pub(crate) fn tables_within(configs: &[TableConfig], budget: usize) -> (TableSet
 
 /// As [`tables_within`]. Rows of a hint are kept for so many more hints.
 pub(crate) fn looking_ahead(configs: &[TableConfig], budget: usize, look_ahead: usize) -> (TableSet, Arc<HookedStore>) {
-    let store = hooked(configs);
-    let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
-    let capacity = TableResources { budget: Some(budget), cold: Some(cold), look_ahead, ..TableResources::default() };
-    (TableSet::new(0, configs, capacity).unwrap(), store)
+    let resources = TableResources { budget: Some(budget), look_ahead, ..TableResources::default() };
+    with_store(configs, 0, resources)
 }
 
-pub(crate) fn hooked(configs: &[TableConfig]) -> Arc<HookedStore> {
+/// The index of the store has so many bytes for each row.
+pub(crate) fn with_store(
+    configs: &[TableConfig],
+    index_bytes: usize,
+    resources: TableResources,
+) -> (TableSet, Arc<HookedStore>) {
     let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
-    Arc::new(HookedStore {
-        inner: MemoryColdStore::new(&widths),
-        hooks: Mutex::default(),
-        full: AtomicBool::new(false),
-    })
+    let (inner, hooks, full) = (MemoryColdStore::new(&widths), Mutex::default(), AtomicBool::new(false));
+    let store = Arc::new(HookedStore { inner, hooks, full, index_bytes });
+    let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
+    (TableSet::new(0, configs, TableResources { cold: Some(cold), ..resources }).unwrap(), store)
+}
+
+/// One stripe, with row 1 in the cold tier at −5 and others in memory.
+pub(crate) fn cold_row(dim: usize) -> (Arc<TableSet>, Arc<HookedStore>) {
+    let (tables, store) = tiny(&[ledger_config(dim, 1)]);
+    push(&tables, &[1], 5.0);
+    crowd(&tables, 1000);
+    assert!(!hot(&tables).contains(&1));
+    (Arc::new(tables), store)
+}
+
+/// Uses enough rows to evict all others from a stripe without memory.
+pub(crate) fn crowd(tables: &TableSet, from: u64) {
+    train(tables, &(from..from + 64).collect::<Vec<_>>());
+}
+
+pub(crate) fn maintain_all(tables: &TableSet) {
+    assert!((0..10_000).any(|_| tables.maintain().unwrap().is_idle()), "maintenance never ends");
 }
 
 pub(crate) fn train(tables: &TableSet, ids: &[u64]) -> Vec<f32> {
@@ -74,9 +94,20 @@ pub(crate) fn push(tables: &TableSet, ids: &[u64], amount: f32) {
 }
 
 pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
-    let (table, mut rows) = (tables.table(0).unwrap(), RowBatch::default());
+    in_memory(tables.table(0).unwrap()).ids
+}
+
+pub(crate) fn in_memory(table: &Table) -> RowBatch {
+    let mut rows = RowBatch::default();
     (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
-    rows.ids
+    rows
+}
+
+/// The rows of a table in a snapshot, stripe after stripe.
+pub(crate) fn saved(snapshot: &TableSnapshot<'_>, table: u32, stripes: usize) -> RowBatch {
+    let mut rows = RowBatch::default();
+    (0..stripes).for_each(|stripe| snapshot.read_stripe(table, stripe, &mut rows).unwrap());
+    rows
 }
 
 pub(crate) fn by_id(rows: &RowBatch, stride: usize) -> BTreeMap<u64, Vec<f32>> {
@@ -94,6 +125,7 @@ pub(crate) struct HookedStore {
     pub(crate) inner: MemoryColdStore,
     hooks: Mutex<VecDeque<Hook>>,
     full: AtomicBool,
+    index_bytes: usize,
 }
 
 impl HookedStore {
@@ -151,5 +183,9 @@ impl ColdStore for HookedStore {
 
     fn size(&self) -> ColdSize {
         self.inner.size()
+    }
+
+    fn memory(&self) -> usize {
+        self.size().rows as usize * self.index_bytes
     }
 }

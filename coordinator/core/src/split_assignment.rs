@@ -1,4 +1,4 @@
-//! The split ledger: which worker reads which split of which epoch.
+//! Which worker reads which split of which epoch: the ledger from which splits are dealt to the workers that ask.
 //!
 //! A split goes free → held → done. It goes back to free when its holder is gone. A resumed run also has resume cursors.
 //! The splits of a resume cursor are reserved for the worker that takes the cursor, which then holds them.
@@ -15,7 +15,7 @@ use zagros_protocol::control::{AssignRequest, AssignResponse, EpochDone, Positio
 use zagros_zip::number_from;
 
 use crate::MemberSlot;
-use crate::splits::SplitRange;
+use crate::split_plan::SplitRange;
 use epoch::{EpochLedger, OpenEpoch, SplitDeal, plan_of, refused_split, split_id};
 pub(crate) use shares::SplitShares;
 

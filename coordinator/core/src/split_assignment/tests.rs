@@ -13,9 +13,12 @@ fn shares(workers: u32, fixed: bool) -> SplitShares {
     SplitShares { workers, fixed, order: SplitOrder::AsInFiles }
 }
 
+fn plan(splits: u64) -> Vec<SplitRange> {
+    (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 }).collect()
+}
+
 fn epochs(splits: u64, epochs: u32) -> SplitLedger {
-    let plan = (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
-    SplitLedger::new(plan.collect(), epochs, shares(1, false))
+    SplitLedger::new(plan(splits), epochs, shares(1, false))
 }
 
 /// The start of the split that is dealt out, or the answer that replaces it.
@@ -65,17 +68,6 @@ fn a_repeated_question_has_the_same_answer_and_a_late_one_deals_nothing() {
     assert_eq!(ledger.assign_split(&request, ADA, 1).unwrap().work, first);
 }
 
-#[test]
-fn a_split_of_a_lost_worker_is_read_by_another() {
-    let mut ledger = epochs(2, 1);
-    ask(&mut ledger, 0, ADA).unwrap();
-    ask(&mut ledger, 0, BOB).unwrap();
-    assert_eq!(ask(&mut ledger, 0, BOB), Err("wait"));
-    assert_eq!(ledger.release_splits(ADA), 1);
-    assert_eq!(ask(&mut ledger, 0, BOB), Ok(0));
-    assert_eq!(held(&ledger), (0, 2));
-}
-
 /// An epoch that no worker reads takes no memory, whatever the number of epochs and of splits.
 #[test]
 fn only_open_epochs_take_memory() {
@@ -120,8 +112,7 @@ fn only_the_holder_completes_splits_and_a_call_completes_all_or_none() {
 
 #[test]
 fn workers_read_their_own_share_first_and_then_any_split_unless_shares_are_fixed() {
-    let plan = |splits: u64| (0..splits).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
-    let ledger = |fixed| SplitLedger::new(plan(3).collect(), 1, shares(2, fixed));
+    let ledger = |fixed| SplitLedger::new(plan(3), 1, shares(2, fixed));
     let mut shared = ledger(false);
     assert_eq!([BOB, BOB, ADA].map(|slot| ask(&mut shared, 0, slot)), [Ok(10), Ok(0), Ok(20)]);
     assert_eq!([ask(&mut shared, 0, ADA), ask(&mut shared, 0, BOB)], [Err("wait"); 2]);
@@ -167,8 +158,7 @@ fn a_worker_that_reads_ahead_leaves_to_each_other_as_many_splits_as_it_holds() {
             _ => Err("done".to_owned()),
         }
     };
-    let plan = (0..9).map(|split| SplitRange { file: 0, start: split * 10, end: split * 10 + 10 });
-    let mut ledger = SplitLedger::new(plan.collect(), 1, shares(2, false));
+    let mut ledger = SplitLedger::new(plan(9), 1, shares(2, false));
     let all = |ledger: &mut SplitLedger, slot, present| std::iter::from_fn(|| asks(ledger, slot, present).ok()).count();
     assert_eq!(all(&mut ledger, ADA, 2), 5, "half of nine, and no more");
     assert_eq!(

@@ -9,7 +9,7 @@ use zagros_zip::number_from;
 
 use super::shares::{FreeSplits, SplitShares};
 use crate::MemberSlot;
-use crate::splits::{DealPosition, MOST_SPLITS, SplitOrder, SplitRange};
+use crate::split_plan::{DealPosition, MOST_SPLITS, SplitOrder, SplitRange};
 
 /// It takes memory only while the epoch is under way.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,4 +1,5 @@
-//! The plan: files divided into byte ranges; and the order in which an epoch deals them out.
+//! The plan of splits: files divided into byte ranges; and the order in which an epoch deals them out. Which worker reads
+//! which split is in `split_assignment.rs`.
 
 use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{DataFile, Split};
@@ -187,34 +188,28 @@ mod tests {
     }
 
     #[test]
-    fn a_gibibyte_is_four_thousand_equal_splits_and_many_workers_have_sixty_four_each() {
-        let plan = plan_splits(&[file(1 << 30, true)], 2, SHUFFLED);
-        assert_eq!(plan.len(), 4096);
-        assert!(plan.iter().all(|split| split.end - split.start == 256 << 10));
-        assert_eq!(plan_splits(&[file(1 << 40, true)], 1024, SHUFFLED).len(), 1024 * 64);
-        let in_order = plan_splits(&[file(1 << 30, true)], 2, SplitOrder::AsInFiles);
-        assert!(in_order.len() == 128 && in_order.iter().all(|split| split.end - split.start == 8 << 20));
-    }
-
-    #[test]
-    fn an_object_in_a_store_is_read_in_large_parts() {
+    fn the_size_of_splits_is_that_of_the_files_the_workers_and_the_order() {
         let object = |bytes| DataFile { path: "s3://logs/a.csv".to_owned(), ..file(bytes, true) };
-        assert_eq!(plan_splits(&[object(1 << 30)], 2, SHUFFLED).len(), 256);
-        assert_eq!(plan_splits(&[object(16 << 20), file(16 << 20, true)], 1, SHUFFLED).len(), 4 + 512);
-        assert_eq!(plan_splits(&[object(8_000)], 2, SHUFFLED).len(), 16, "every worker reads some");
-    }
-
-    #[test]
-    fn a_small_window_wants_small_splits() {
-        let splits =
-            |window_rows| plan_splits(&[file(4 << 20, true)], 1, SplitOrder::Shuffled { seed: 1, window_rows }).len();
-        assert_eq!([1, 8_192, 32_768, 1 << 30].map(splits), [1024, 512, 128, 64]);
-    }
-
-    #[test]
-    fn a_small_file_is_several_splits_for_each_worker() {
-        assert_eq!(plan_splits(&[file(100_000, true)], 2, SplitOrder::AsInFiles).len(), 16);
-        assert_eq!(plan_splits(&[file(1_000, true)], 2, SHUFFLED).len(), 2);
+        let window = |window_rows| SplitOrder::Shuffled { seed: 1, window_rows };
+        for (what, files, workers, order, splits) in [
+            ("a GiB", vec![file(1 << 30, true)], 2, SHUFFLED, 4096),
+            ("many workers have 64 each", vec![file(1 << 40, true)], 1024, SHUFFLED, 1024 * 64),
+            ("without shuffling", vec![file(1 << 30, true)], 2, SplitOrder::AsInFiles, 128),
+            ("an object is read in large parts", vec![object(1 << 30)], 2, SHUFFLED, 256),
+            ("an object and a file", vec![object(16 << 20), file(16 << 20, true)], 1, SHUFFLED, 4 + 512),
+            ("every worker reads some of an object", vec![object(8_000)], 2, SHUFFLED, 16),
+            ("a window of a row", vec![file(4 << 20, true)], 1, window(1), 1024),
+            ("a small window", vec![file(4 << 20, true)], 1, window(8_192), 512),
+            ("a larger window", vec![file(4 << 20, true)], 1, window(32_768), 128),
+            ("a window beyond the file", vec![file(4 << 20, true)], 1, window(1 << 30), 64),
+            ("every worker reads some of a small file", vec![file(100_000, true)], 2, SplitOrder::AsInFiles, 16),
+            ("a tiny file", vec![file(1_000, true)], 2, SHUFFLED, 2),
+        ] {
+            let plan = plan_splits(&files, workers, order);
+            assert_eq!(plan.len(), splits, "{what}");
+            let bytes = plan.iter().map(|split| split.end - split.start).collect::<std::collections::BTreeSet<_>>();
+            assert!(bytes.len() == 1 || files[0].bytes < 1 << 30, "{what}: equal splits, not of {bytes:?} bytes");
+        }
     }
 
     fn order(order: SplitOrder, epoch: u32, splits: u32) -> Vec<u32> {
@@ -246,10 +241,9 @@ mod tests {
              or lower cluster.workers"
         );
         let tiny = warning(&[file(600, true)], 9).unwrap();
-        assert!(
-            tiny.contains("7 of 9 dense workers") && tiny.contains(", 3 more)") && tiny.ends_with("for so little data"),
-            "{tiny}"
-        );
+        assert!(tiny.contains("7 of 9 dense workers"), "{tiny}");
+        assert!(tiny.contains(", 3 more)"), "{tiny}");
+        assert!(tiny.ends_with("for so little data"), "{tiny}");
         assert_eq!(warning(&zipped, 1), None);
         assert_eq!(warning(&[file(100_000, true)], 2), None);
         assert_eq!(warning(&[file(9, false), file(9, false)], 2), None);

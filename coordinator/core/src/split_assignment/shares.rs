@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use zagros_protocol::control::ResumeCursor;
 
 use crate::MemberSlot;
-use crate::splits::{DealPosition, SplitOrder};
+use crate::split_plan::{DealPosition, SplitOrder};
 
 /// How splits are shared out: split i goes to worker i mod `workers` first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
