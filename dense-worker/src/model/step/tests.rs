@@ -1,10 +1,9 @@
 //! The step without autograd against the same network's step with autograd.
 
-use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use zagros_job::{CrossStructure, DenseOptimizer, ExpertLayers, Job, Model, Precision};
-use zagros_zip::{ZipEq, number_from};
+use zagros_zip::ZipEq;
 
 use super::threads::CHUNK;
 use crate::model::{DenseModel, InputShape, ModelError, StepCompute, StepOutput};
@@ -102,7 +101,8 @@ fn dlrm_equals_autograd_for_any_batch_and_threads() {
 
 #[test]
 fn networks_equal_autograd_for_any_inputs() {
-    let networks: [(Model, &[(usize, &[usize])]); 4] = [
+    type Inputs<'a> = &'a [(usize, &'a [usize])];
+    let networks: [(Model, Inputs<'_>); 4] = [
         (dlrm(0.0), &[(0, &[16, 16, 16])]),
         (ffnn(0.0), &[(2, &[4, 3, 1]), (0, &[8, 2]), (4, &[])]),
         (wide_deep(0.0), &[(2, &[4, 3, 1]), (0, &[8, 2]), (4, &[]), (3, &[1, 1])]),
