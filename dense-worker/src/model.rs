@@ -23,7 +23,7 @@ use zagros_network::{BatchShare, OutputLoss, UnitDropout};
 use device::DevicePlacement;
 pub(crate) use device::without_units;
 pub use error::ModelError;
-use layers::{LentBuffers, ModuleBuffers, NumericEmbeddings, ValuesPlace};
+use layers::{LentBuffers, ModuleBuffers, ValuesPlace};
 pub use networks::{AttentionShape, InputShape, SequenceShape};
 use networks::{BuiltNetwork, DenseNetwork};
 use step::{ComputeThreads, StreamedThreads};
@@ -63,8 +63,6 @@ enum StepCompute {
 pub struct DenseModel {
     shape: InputShape,
     variables: VarStore,
-    /// What numbers become before the network reads them.
-    numbers: Option<NumericEmbeddings>,
     network: DenseNetwork,
     losses: TargetLosses,
     weights: FlatParameters,
@@ -114,7 +112,7 @@ impl DenseModel {
         let shape = InputShape::new(job);
         let variables = VarStore::new(place.device);
         let held = if store.is_some() { ValuesPlace::AtServers } else { ValuesPlace::Here };
-        let BuiltNetwork { numbers, network, buffers, lent, streamed } = DenseNetwork::build(job, &variables, held)?;
+        let BuiltNetwork { network, buffers, lent, streamed } = DenseNetwork::build(job, &variables, held)?;
         // Must run before other code looks at the variables' memory.
         let weights = FlatParameters::from_weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::from_gradients(&variables, place.mirrored)?;
@@ -122,7 +120,8 @@ impl DenseModel {
         let updater = WeightUpdater::new(&job.dense_optimizer, job.train.updates, count)
             .with_rates(RateRange::from_job(job, count));
         let dropout = |stream| UnitDropout::new(job.model.dropout_share(), job.train.seed, stream);
-        let has_other_layers = job.mlp != zagros_job::MlpSettings::default() || numbers.is_some();
+        let has_other_layers =
+            job.mlp != zagros_job::MlpSettings::default() || job.features.numeric_embedding.is_some();
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
         let (regularisation, losses) =
             (StepRegularisation::from_job(job, &shape), TargetLosses::new(&job.features.targets));
@@ -147,7 +146,6 @@ impl DenseModel {
         let mut made = Self {
             shape,
             variables,
-            numbers,
             network,
             losses,
             weights,

@@ -141,6 +141,10 @@ impl LayoutBuilder {
         Self { layout: DenseLayout::default(), mlp, uses: 1, layer: None }
     }
 
+    pub(crate) fn tensor_count(&self) -> usize {
+        self.layout.tensors.len()
+    }
+
     pub(crate) fn into_layout(self) -> DenseLayout {
         self.layout
     }

@@ -14,7 +14,7 @@ mod wukong;
 pub use bst::{BstForm, bst};
 pub use dcnv2::dcnv2;
 pub use deepfm::deepfm;
-pub use din::din;
+pub use din::{DinForm, din};
 pub use dlrm::dlrm;
 pub use ffnn::ffnn;
 pub use finalmlp::{GateForm, finalmlp};

@@ -1,26 +1,48 @@
 //! A network as blocks that are wired together: what each block reads, and which tensors it has.
 
+use std::ops::Range;
+
 use crate::layout::{DenseLayout, FirstValues, LayerDim, LayoutBuilder, TensorRole};
-use crate::settings::MlpSettings;
+use crate::settings::{AttentionActivation, MlpSettings};
 
 /// What a network reads of a sample, and how many values it gives.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NetworkInputs {
     /// Numeric values.
     pub numbers: usize,
+    /// What some of them become before the network reads them.
+    pub embedding: Option<NumberEmbedding>,
     /// Values of each feature vector that is not a sequence.
     pub dims: Vec<usize>,
     /// Sequences that are compared with a target.
-    pub sequences: Vec<PairSize>,
+    pub sequences: Vec<SequencePair>,
     /// Outputs of each target.
     pub outputs: Vec<usize>,
 }
 
-/// A sequence of `length` vectors of `dim` values.
+/// Vectors in place of numbers (Gorishniy et al. 2022, section 3).
+#[derive(Clone, Debug, PartialEq)]
+pub struct NumberEmbedding {
+    /// Which numbers.
+    pub embedded: Vec<usize>,
+    /// Frequencies of each, and values of its vector.
+    pub frequencies: usize,
+    pub dim: usize,
+    /// Of the frequencies' first values.
+    pub deviation: f64,
+}
+
+/// A sequence of vectors, and the vector that it is compared with, among the vectors of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PairSize {
+pub struct SequencePair {
+    /// The first value of the sequence. The number of its real positions follows the vectors.
+    pub offset: usize,
     pub dim: usize,
     pub length: usize,
+    /// Whether padding comes before the real positions.
+    pub pads_left: bool,
+    /// The first value of the target's vector.
+    pub target: usize,
 }
 
 /// What a block gives: `[samples, width]`.
@@ -85,8 +107,69 @@ pub enum Block {
         second: Value,
         heads: usize,
     },
-    /// What only autograd computes.
-    Autograd,
+    /// Vectors in place of numbers. Only autograd computes it, as all that follow.
+    EmbedNumbers,
+    /// x ⊙ 2σ(gate): of an MLP with these hidden layers over places of x, or of learned logits where it reads none.
+    Gate {
+        input: Value,
+        places: Vec<usize>,
+        hidden: Vec<usize>,
+    },
+    /// A layer of Wukong over so many vectors of `dim` values.
+    FactorLayer(FactorLayer),
+    /// The sum of a sequence's vectors, weighed by a unit that compares each with the target.
+    ActivationUnit {
+        pair: SequencePair,
+        hidden: Vec<usize>,
+        activation: AttentionActivation,
+        softmax: bool,
+    },
+    /// Blocks of self-attention over a sequence and its target.
+    Transformer {
+        pair: SequencePair,
+        layers: usize,
+        heads: usize,
+        causal: bool,
+    },
+}
+
+/// A layer of Wukong: it makes `fmb` + `lcb` vectors of `vectors`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FactorLayer {
+    pub input: Value,
+    pub vectors: usize,
+    pub dim: usize,
+    pub fmb: usize,
+    pub lcb: usize,
+    /// Outputs of the layers of the MLP over the products.
+    pub widths: Vec<usize>,
+}
+
+impl Block {
+    /// Whether only autograd computes it.
+    #[must_use]
+    pub fn needs_autograd(&self) -> bool {
+        match self {
+            Self::EmbedNumbers
+            | Self::Gate { .. }
+            | Self::FactorLayer(_)
+            | Self::ActivationUnit { .. }
+            | Self::Transformer { .. } => true,
+            Self::Numbers
+            | Self::Vectors
+            | Self::Join(_)
+            | Self::Sum(_)
+            | Self::Mlp(_)
+            | Self::Interactions { .. }
+            | Self::Cross { .. }
+            | Self::FirstValues
+            | Self::FactorFields { .. }
+            | Self::SecondOrder { .. }
+            | Self::LinearTerm(_)
+            | Self::Mixture { .. }
+            | Self::Fusion { .. } => false,
+        }
+    }
 }
 
 /// Columns of a value.
@@ -113,8 +196,16 @@ pub struct MlpBlock {
 pub struct Network {
     pub layout: DenseLayout,
     pub inputs: NetworkInputs,
-    pub(crate) blocks: Vec<Block>,
-    pub(crate) output: Value,
+    pub blocks: Vec<WiredBlock>,
+    /// What the network gives: the outputs of all targets.
+    pub output: Value,
+}
+
+/// A block, and which of the network's tensors are its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WiredBlock {
+    pub block: Block,
+    pub tensors: Range<usize>,
 }
 
 /// Wires blocks together.
@@ -122,7 +213,9 @@ pub struct Network {
 pub struct Wiring {
     pub(crate) layout: LayoutBuilder,
     inputs: NetworkInputs,
-    blocks: Vec<Block>,
+    blocks: Vec<WiredBlock>,
+    /// What the network reads in place of the numbers.
+    numbers: Option<Value>,
 }
 
 /// Hidden widths, which grow with the width of the network.
@@ -135,7 +228,7 @@ pub(crate) fn fixed(widths: &[i64]) -> Vec<LayerDim> {
     widths.iter().map(|width| LayerDim::fixed(width.unsigned_abs())).collect()
 }
 
-fn size(width: LayerDim) -> usize {
+pub(crate) fn size(width: LayerDim) -> usize {
     usize::try_from(width.size).unwrap_or(usize::MAX)
 }
 
@@ -143,7 +236,16 @@ impl Wiring {
     /// `layers` is what follows hidden layers.
     #[must_use]
     pub fn new(inputs: NetworkInputs, layers: MlpSettings) -> Self {
-        Self { layout: LayoutBuilder::new(layers), inputs, blocks: vec![Block::Numbers, Block::Vectors] }
+        let mut made = Self { layout: LayoutBuilder::new(layers), inputs, blocks: Vec::new(), numbers: None };
+        let numbers = LayerDim::fixed(made.inputs.numbers as u64);
+        let numbers = made.add(Block::Numbers, numbers);
+        let vectors = made.inputs.dims.iter().sum::<usize>();
+        made.add(Block::Vectors, LayerDim::fixed(vectors as u64));
+        made.numbers = (numbers.width.size > 0).then_some(numbers);
+        if let Some(embedding) = made.inputs.embedding.clone() {
+            made.numbers = Some(made.embed_numbers(&embedding));
+        }
+        made
     }
 
     #[must_use]
@@ -156,23 +258,22 @@ impl Wiring {
         Network { layout: self.layout.into_layout(), inputs: self.inputs, blocks: self.blocks, output }
     }
 
-    /// Vectors in place of `count` numbers, of so many frequencies and values each (Gorishniy et al. 2022, section 3). The numbers of
-    /// the inputs are those that they give, with the numbers that stay as they are.
-    pub fn embed_numbers(&mut self, count: u64, (frequencies, dim): (u64, u64), deviation: f64) {
+    fn embed_numbers(&mut self, embedding: &NumberEmbedding) -> Value {
+        let NumberEmbedding { embedded, frequencies, dim, deviation } = embedding;
+        let [count, frequencies, dim] = [embedded.len(), *frequencies, *dim].map(|size| size as u64);
         let uniform = FirstValues::Uniform(1.0 / (2.0 * frequencies as f64).sqrt());
         let name = |name: &str| format!("numeric_embedding.{name}");
-        let normal = FirstValues::Normal(deviation);
+        let normal = FirstValues::Normal(*deviation);
         self.layout.add_fixed(&name("frequencies"), &[count, frequencies], TensorRole::Scale, normal);
         self.layout.add_fixed(&name("weight"), &[count, 2 * frequencies, dim], TensorRole::Weight, uniform);
         self.layout.add_fixed(&name("bias"), &[count, dim], TensorRole::Bias, uniform);
-        self.blocks[0] = Block::Autograd;
+        self.add(Block::EmbedNumbers, LayerDim::fixed(self.inputs.numbers as u64 - count + count * dim))
     }
 
-    /// `None` without numeric values.
+    /// What the network reads of the numbers; `None` without them.
     #[must_use]
     pub fn numbers(&self) -> Option<Value> {
-        let width = LayerDim::fixed(self.inputs.numbers as u64);
-        (self.inputs.numbers > 0).then_some(Value { block: 0, width })
+        self.numbers
     }
 
     #[must_use]
@@ -192,8 +293,10 @@ impl Wiring {
         LayerDim::fixed(self.inputs.outputs.iter().sum::<usize>() as u64)
     }
 
+    /// A block, whose tensors have been added.
     fn add(&mut self, block: Block, width: LayerDim) -> Value {
-        self.blocks.push(block);
+        let first = self.blocks.last().map_or(0, |last| last.tensors.end);
+        self.blocks.push(WiredBlock { block, tensors: first..self.layout.tensor_count() });
         Value { block: self.blocks.len() - 1, width }
     }
 
@@ -283,7 +386,7 @@ impl Wiring {
             let shape = [numbers.width.size, factors];
             self.layout.add_fixed("factors.weight", &shape, TensorRole::Scale, FirstValues::Uniform(0.01));
         }
-        let fields = self.inputs.numbers + self.inputs.dims.len();
+        let fields = numbers.map_or(0, Value::columns) + self.inputs.dims.len();
         self.layout.count_products(fields as u64 * factors);
         self.add(Block::FactorFields { numbers, dim }, LayerDim::fixed(fields as u64 * factors))
     }
@@ -316,9 +419,77 @@ impl Wiring {
         self.add(Block::Fusion { first, second, heads }, outputs)
     }
 
-    /// A block whose tensors `make` adds, and which only autograd computes.
-    pub(crate) fn by_autograd(&mut self, width: LayerDim, make: impl FnOnce(&mut LayoutBuilder)) -> Value {
+    /// A block whose tensors `make` adds.
+    pub(crate) fn add_with(&mut self, block: Block, width: LayerDim, make: impl FnOnce(&mut LayoutBuilder)) -> Value {
         make(&mut self.layout);
-        self.add(Block::Autograd, width)
+        self.add(block, width)
+    }
+}
+
+/// What a tensor reads of a sample by its place: it means something else once numbers, or vectors, are added, removed or moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadInputs {
+    pub numbers: bool,
+    pub vectors: bool,
+}
+
+impl ReadInputs {
+    fn join(self, other: Self) -> Self {
+        Self { numbers: self.numbers || other.numbers, vectors: self.vectors || other.vectors }
+    }
+}
+
+impl Network {
+    /// Of each tensor.
+    #[must_use]
+    pub fn read_inputs(&self) -> Vec<ReadInputs> {
+        let (numbers, vectors) =
+            (ReadInputs { numbers: true, vectors: false }, ReadInputs { numbers: false, vectors: true });
+        let mut of_values = vec![ReadInputs::default(); self.blocks.len()];
+        let mut of_tensors = vec![ReadInputs::default(); self.layout.tensors.len()];
+        for (index, WiredBlock { block, tensors }) in self.blocks.iter().enumerate() {
+            let of = |value: &Value| of_values[value.block];
+            // What its tensors read, and what its output still says by its places.
+            let (read, given) = match block {
+                Block::Numbers | Block::EmbedNumbers => (numbers, numbers),
+                Block::Vectors | Block::FirstValues => (vectors, vectors),
+                Block::Join(parts) => {
+                    let part = |part: &Columns| match part {
+                        Columns::All(value) | Columns::WithoutFirst(value) => of(value),
+                    };
+                    let all = parts.iter().map(part).fold(ReadInputs::default(), ReadInputs::join);
+                    (all, all)
+                }
+                Block::FactorFields { numbers: read, .. } => {
+                    (numbers, vectors.join(read.as_ref().map_or(ReadInputs::default(), of)))
+                }
+                Block::Interactions { .. } => (vectors, vectors),
+                Block::Cross { input, .. } | Block::Gate { input, .. } => (of(input), of(input)),
+                Block::Mlp(MlpBlock { input, .. })
+                | Block::LinearTerm(input)
+                | Block::Mixture { input, .. }
+                | Block::FactorLayer(FactorLayer { input, .. }) => (of(input), ReadInputs::default()),
+                Block::ActivationUnit { .. } | Block::Transformer { .. } => (vectors, ReadInputs::default()),
+                Block::Sum(_) | Block::SecondOrder { .. } | Block::Fusion { .. } => Default::default(),
+            };
+            of_values[index] = given;
+            for place in first_tensors(block, tensors.len()) {
+                of_tensors[tensors.start + place] = read;
+            }
+        }
+        of_tensors
+    }
+}
+
+/// Which of a block's tensors read what the block reads, and not what its layers make of it.
+fn first_tensors(block: &Block, count: usize) -> Vec<usize> {
+    match block {
+        Block::Mlp(_) => (0..count.min(2)).collect(),
+        // Projection and its norm, the first layer of the MLP, and the matrices before the last norm.
+        Block::FactorLayer(FactorLayer { vectors, fmb, lcb, .. }) => {
+            let matrices = 1 + usize::from(fmb + lcb != *vectors);
+            (0..5).chain(count - 2 - matrices..count - 2).collect()
+        }
+        _ => (0..count).collect(),
     }
 }

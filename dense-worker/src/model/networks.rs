@@ -1,18 +1,14 @@
-//! The kinds of dense networks, the shape of what they read, and their construction from a job.
+//! A job's network by libtorch: its blocks, and their forward for autograd and scoring.
 
-mod bst;
-mod dcnv2;
-mod deepfm;
-mod din;
-mod dlrm;
-mod finalmlp;
+mod block;
+mod cross;
+mod factor_layer;
+mod factors;
+mod fusion;
 mod network;
-mod sequence_head;
+mod sequences;
 mod shape;
-mod tasks;
 mod torchscript;
-mod wide_deep;
-mod wukong;
 
 pub(super) use network::{BuiltNetwork, DenseNetwork};
 pub use shape::{AttentionShape, InputShape, SequenceShape};

@@ -1,10 +1,10 @@
 //! The network of a job: its blocks over the job's features. Each kind is a file of `zagros_network::networks`.
 
 use zagros_network::layout::DenseLayout;
-use zagros_network::networks::{self, BstForm, GateForm, PleForm, WukongForm};
-use zagros_network::wiring::{Network, NetworkInputs, PairSize, Wiring};
+use zagros_network::networks::{self, BstForm, DinForm, GateForm, PleForm, WukongForm};
+use zagros_network::wiring::{Network, NetworkInputs, NumberEmbedding, SequencePair, Wiring};
 
-use super::{AttentionPair, Categorical, ExpertLayers, Job, Model};
+use super::{AttentionPair, Categorical, ExpertLayers, Job, Model, PadSide};
 
 impl Job {
     /// Weights and biases of the dense network; `None` for a user's module, which is not loaded for this.
@@ -28,7 +28,6 @@ impl Job {
     /// As [`Self::network`], of another network over the same features.
     pub(crate) fn network_of(&self, model: &Model) -> Option<Network> {
         let mut net = Wiring::new(self.network_inputs(model), self.mlp);
-        self.embed_numbers(&mut net);
         let wiring = &mut net;
         let output = match model {
             Model::Dlrm { bottom, top, .. } => networks::dlrm(wiring, bottom, top),
@@ -46,7 +45,7 @@ impl Job {
                 let [of_first, of_second] = [0, 1].map(|stream| {
                     let gate = gate.as_ref()?;
                     let names = if stream == 0 { &gate.first } else { &gate.second };
-                    Some(GateForm { hidden: &gate.hidden, reads: self.input_columns(names).len() })
+                    Some(GateForm { hidden: &gate.hidden, places: self.input_columns(names) })
                 });
                 networks::finalmlp(wiring, [(first, of_first), (second, of_second)], *heads)
             }
@@ -58,11 +57,13 @@ impl Job {
                 let (levels, shared_experts, task_experts) = (*levels, *shared_experts, *task_experts);
                 networks::ple(wiring, PleForm { levels, shared_experts, task_experts, hidden }, tower)
             }
-            Model::Din { attention_hidden, activation, hidden, .. } => {
-                networks::din(wiring, attention_hidden, *activation, hidden)
+            Model::Din { attention_hidden, activation, softmax, hidden, .. } => {
+                let (activation, softmax) = (*activation, *softmax);
+                networks::din(wiring, DinForm { attention_hidden, activation, softmax, hidden })
             }
-            Model::Bst { layers, ffn, hidden, .. } => {
-                networks::bst(wiring, BstForm { layers: *layers, ffn: *ffn, hidden })
+            Model::Bst { layers, heads, ffn, causal, hidden, .. } => {
+                let (layers, heads, ffn, causal) = (*layers, *heads, *ffn, *causal);
+                networks::bst(wiring, BstForm { layers, heads, ffn, causal, hidden })
             }
             Model::TorchScript { .. } => return None,
         };
@@ -71,24 +72,36 @@ impl Job {
 
     fn network_inputs(&self, model: &Model) -> NetworkInputs {
         let dim = |feature: &Categorical| self.tables[feature.table].dim;
-        let vectors = self.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
+        let (sequences, vectors): (Vec<_>, Vec<_>) =
+            self.features.categorical.iter().partition(|feature| feature.values.sequence().is_some());
+        let dims: Vec<usize> = vectors.iter().map(|feature| dim(feature)).collect();
         let pair = |pair: &AttentionPair| {
-            let feature = self.features.categorical.iter().find(|feature| feature.name == pair.sequence)?;
-            Some(PairSize { dim: dim(feature), length: feature.values.sequence()?.length })
+            let place = sequences.iter().position(|feature| feature.name == pair.sequence)?;
+            let width = |feature: &&Categorical| Some(feature.values.sequence()?.input_width(dim(feature)));
+            let before: usize = sequences[..place].iter().filter_map(width).sum();
+            let (feature, settings) = (sequences[place], sequences[place].values.sequence()?);
+            let target = vectors.iter().position(|feature| feature.name == pair.target)?;
+            Some(SequencePair {
+                offset: dims.iter().sum::<usize>() + before,
+                dim: dim(feature),
+                length: settings.length,
+                pads_left: settings.pad == PadSide::Left,
+                target: dims[..target].iter().sum(),
+            })
         };
+        let embedding = self.features.numeric_embedding.map(|settings| NumberEmbedding {
+            embedded: self.features.single_numbers(),
+            frequencies: settings.frequencies,
+            dim: settings.dim,
+            deviation: settings.sigma,
+        });
         NetworkInputs {
-            numbers: self.features.numeric_values(),
-            dims: vectors.map(dim).collect(),
+            numbers: self.features.numeric_inputs(),
+            embedding,
             sequences: model.attention_pairs().iter().filter_map(pair).collect(),
+            dims,
             outputs: self.features.targets.iter().map(super::Target::output_count).collect(),
         }
-    }
-
-    fn embed_numbers(&self, net: &mut Wiring) {
-        let Some(settings) = self.features.numeric_embedding else { return };
-        let count = self.features.single_numbers().len() as u64;
-        let (frequencies, dim) = (settings.frequencies as u64, settings.dim as u64);
-        net.embed_numbers(count, (frequencies, dim), settings.sigma);
     }
 }
 

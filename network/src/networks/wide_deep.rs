@@ -1,7 +1,11 @@
 //! Wide & Deep: "Wide & Deep Learning for Recommender Systems", Cheng et al. 2016.
 //!
-//! The logit is that of a linear model plus that of a deep MLP. The first value of an id's row is its weight in the linear
-//! model, the others are its vector in the MLP. Numeric values are read by both.
+//! The logit is that of a linear model over raw features plus that of a deep MLP over vectors (equation 3). The linear
+//! ("wide") part has two terms: the first value of each id's row, which is the id's weight in the linear model, summed over
+//! the features; and a linear layer over the numeric values. The deep part reads the other values of the rows and the
+//! numeric values. A table of dim 1 is in the wide part only. The paper's cross-product transformations are such tables: a
+//! column of the data names the combination. One optimiser serves all values of a row, while the paper trains the wide part
+//! with another one.
 
 use crate::wiring::{Columns, Value, Wiring, wide};
 

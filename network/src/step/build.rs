@@ -92,8 +92,7 @@ struct SlopeUses {
 }
 
 impl SlopeUses {
-    fn new(network: &Network) -> Self {
-        let Network { blocks, inputs, .. } = network;
+    fn new(blocks: &[&Block], inputs: &NetworkInputs) -> Self {
         let mut wanted = vec![true; blocks.len()];
         (wanted[NUMBERS], wanted[VECTORS]) = (false, inputs.dims.iter().sum::<usize>() > 0);
         for (index, block) in blocks.iter().enumerate() {
@@ -113,7 +112,7 @@ impl SlopeUses {
             Block::FirstValues | Block::FactorFields { .. } => true,
             _ => false,
         };
-        let clears_vectors = blocks.iter().any(reads_all) && blocks.iter().any(reads_part);
+        let clears_vectors = blocks.iter().copied().any(reads_all) && blocks.iter().copied().any(reads_part);
         Self { wanted, written: vec![false; blocks.len()], vectors_written: [clears_vectors; 2], clears_vectors }
     }
 
@@ -151,7 +150,7 @@ fn column_value(columns: Columns) -> Value {
 /// The values that a block reads besides the vectors, in the order in which its backward gives their slopes.
 fn read_values(block: &Block) -> Vec<Value> {
     match block {
-        Block::Numbers | Block::Vectors | Block::FirstValues | Block::Autograd => Vec::new(),
+        Block::Numbers | Block::Vectors | Block::FirstValues => Vec::new(),
         Block::Join(parts) => {
             parts.iter().map(|part| column_value(*part)).filter(|value| value.block != VECTORS).collect()
         }
@@ -163,6 +162,11 @@ fn read_values(block: &Block) -> Vec<Value> {
         Block::SecondOrder { fields, .. } => vec![*fields],
         Block::Mixture { input, experts } => experts.iter().chain([input]).copied().collect(),
         Block::Fusion { first, second, .. } => vec![*first, *second],
+        Block::EmbedNumbers
+        | Block::Gate { .. }
+        | Block::FactorLayer(_)
+        | Block::ActivationUnit { .. }
+        | Block::Transformer { .. } => Vec::new(),
     }
 }
 
@@ -178,12 +182,13 @@ impl Step {
     /// When the library has no such products.
     pub fn new(network: &Network, form: StepForm<'_>) -> Result<Option<Self>, StepError> {
         let Network { blocks, inputs, output, .. } = network;
-        if blocks.contains(&Block::Autograd) {
+        let blocks: Vec<&Block> = blocks.iter().map(|wired| &wired.block).collect();
+        if blocks.iter().any(|block| block.needs_autograd()) {
             return Ok(None);
         }
-        let mut uses = SlopeUses::new(network);
+        let mut uses = SlopeUses::new(&blocks, inputs);
         let reads: Vec<(Vec<ReadValue>, SlopeUse)> = {
-            let of_block = |block: &Block| {
+            let of_block = |block: &&Block| {
                 let vectors = vectors_use(block, &mut uses);
                 (read_values(block).into_iter().map(|value| uses.read(value)).collect(), vectors)
             };
@@ -193,13 +198,13 @@ impl Step {
         };
         let mut builder = StepBuilder { form, inputs, next: 0, dropouts: 0 };
         let (mut steps, mut values) = (Vec::with_capacity(blocks.len()), Vec::with_capacity(blocks.len()));
-        let widths = block_widths(network);
-        for (index, (block, (reads, vectors))) in blocks.iter().zip_eq(reads).enumerate() {
+        let widths = block_widths(&blocks, inputs);
+        for (index, (block, (reads, vectors))) in blocks.iter().copied().zip_eq(reads).enumerate() {
             let is_dense = !is_aligned(block) || index == output.block;
             let matrix = |columns| {
                 if is_dense { Matrix::dense(form.rows, columns) } else { Matrix::aligned(form.rows, columns) }
             };
-            let unread = unread_columns(network, index);
+            let unread = unread_columns(&blocks, inputs, index);
             let has_values = index != VECTORS;
             values.push(BlockValues {
                 output: if has_values { matrix(widths[index]) } else { Matrix::default() },
@@ -231,14 +236,14 @@ fn vectors_use(block: &Block, uses: &mut SlopeUses) -> SlopeUse {
 }
 
 /// Values that each block gives.
-fn block_widths(network: &Network) -> Vec<usize> {
-    let mut widths = vec![0; network.blocks.len()];
-    (widths[NUMBERS], widths[VECTORS]) = (network.inputs.numbers, network.inputs.dims.iter().sum());
-    for (index, block) in network.blocks.iter().enumerate() {
+fn block_widths(blocks: &[&Block], inputs: &NetworkInputs) -> Vec<usize> {
+    let mut widths = vec![0; blocks.len()];
+    (widths[NUMBERS], widths[VECTORS]) = (inputs.numbers, inputs.dims.iter().sum());
+    for (index, block) in blocks.iter().enumerate() {
         let width_of = |value: &Value| widths[value.block];
         widths[index] = match block {
             Block::Numbers | Block::Vectors => widths[index],
-            Block::Join(parts) => parts.iter().map(|part| joined_width(*part, &network.inputs.dims, &widths)).sum(),
+            Block::Join(parts) => parts.iter().map(|part| joined_width(*part, &inputs.dims, &widths)).sum(),
             Block::Sum(values) => values.first().map_or(0, width_of),
             Block::Mlp(mlp) => mlp.widths.last().copied().unwrap_or(0),
             Block::Interactions { dense, vectors, dim } => {
@@ -246,12 +251,16 @@ fn block_widths(network: &Network) -> Vec<usize> {
             }
             Block::Cross { input, .. } => width_of(input),
             Block::FactorFields { numbers, dim } => {
-                (numbers.as_ref().map_or(0, width_of) + network.inputs.dims.len()) * (dim - 1)
+                (numbers.as_ref().map_or(0, width_of) + inputs.dims.len()) * (dim - 1)
             }
             Block::FirstValues | Block::SecondOrder { .. } | Block::LinearTerm(_) => 1,
             Block::Mixture { experts, .. } => experts.first().map_or(0, width_of),
-            Block::Fusion { .. } => network.inputs.outputs.iter().sum(),
-            Block::Autograd => 0,
+            Block::Fusion { .. } => inputs.outputs.iter().sum(),
+            Block::EmbedNumbers
+            | Block::Gate { .. }
+            | Block::FactorLayer(_)
+            | Block::ActivationUnit { .. }
+            | Block::Transformer { .. } => 0,
         };
     }
     widths
@@ -265,13 +274,13 @@ fn joined_width(part: Columns, dims: &[usize], widths: &[usize]) -> usize {
 }
 
 /// The first columns of a join whose slopes are of no use: numbers, where one MLP alone reads it.
-fn unread_columns(network: &Network, index: usize) -> usize {
-    let Block::Join(parts) = &network.blocks[index] else { return 0 };
-    let readers: Vec<&Block> =
-        network.blocks.iter().filter(|block| read_values(block).iter().any(|value| value.block == index)).collect();
+fn unread_columns(blocks: &[&Block], inputs: &NetworkInputs, index: usize) -> usize {
+    let Block::Join(parts) = blocks[index] else { return 0 };
+    let reads_it = |block: &&&Block| read_values(block).iter().any(|value| value.block == index);
+    let readers: Vec<&&Block> = blocks.iter().filter(reads_it).collect();
     let starts_with_numbers = matches!(parts.first(), Some(Columns::All(value)) if value.block == NUMBERS);
     match readers[..] {
-        [Block::Mlp(_)] if starts_with_numbers => network.inputs.numbers,
+        [Block::Mlp(_)] if starts_with_numbers => inputs.numbers,
         _ => 0,
     }
 }
@@ -288,7 +297,7 @@ impl StepBuilder<'_> {
         let first = reads.first().copied();
         Ok(Some(match (block, first) {
             (Block::Numbers, _) => Box::new(NumbersStep),
-            (Block::Vectors | Block::Autograd, _) => return Ok(None),
+            (Block::Vectors, _) => return Ok(None),
             (Block::Join(parts), _) => {
                 let mut reads = reads.into_iter();
                 let part = |part: &Columns| match part {
@@ -324,7 +333,7 @@ impl StepBuilder<'_> {
             (Block::Fusion { heads, .. }, Some(first)) => {
                 Box::new(FusionStep::new([first, reads[1]], *heads, width, self)?)
             }
-            (_, None) => return Ok(None),
+            (_, _) => return Ok(None),
         }))
     }
 }

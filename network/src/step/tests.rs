@@ -61,7 +61,7 @@ impl OutputLoss for LinearLoss {
 }
 
 fn inputs(numbers: usize, dims: &[usize], outputs: &[usize]) -> NetworkInputs {
-    NetworkInputs { numbers, dims: dims.to_vec(), sequences: Vec::new(), outputs: outputs.to_vec() }
+    NetworkInputs { numbers, embedding: None, dims: dims.to_vec(), sequences: Vec::new(), outputs: outputs.to_vec() }
 }
 
 fn wired(inputs: NetworkInputs, wire: impl Fn(&mut Wiring) -> Value) -> Network {

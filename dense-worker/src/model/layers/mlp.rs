@@ -4,14 +4,16 @@ use std::collections::HashMap;
 
 use tch::nn::Path;
 use tch::{Device, Kind, Tensor};
-use zagros_job::{DenseTiles, Initializer, Job, MlpActivation, MlpNorm, Precision, StreamedTensor};
+use zagros_job::{
+    DenseTensor, DenseTiles, Initializer, Job, MlpActivation, MlpNorm, MlpSettings, Precision, StreamedTensor,
+};
 use zagros_table::init::RowSeed;
 use zagros_zip::number_from;
 
 use super::hidden::{BatchNorm, Dice, HiddenActivation, HiddenNorm, LayerNorm, LentBuffers};
 use super::layer_calls::{LayerCalls, LayerNumber};
+use crate::model::ModelError;
 use crate::model::device::has_units;
-use crate::model::{ModelError, int};
 
 /// Makes the variables of a network with their first values. Those of a tensor are a function of the seed, its number and its
 /// tiles, as an embedding server makes them that holds the tiles: streamed and resident weights begin with the same bits.
@@ -23,9 +25,7 @@ pub(crate) struct WeightBuilder<'a> {
     /// By layer: the variables that have no values here.
     streamed: Vec<Vec<Tensor>>,
     precision: Precision,
-    layers: zagros_job::MlpSettings,
-    /// Values that the network gives for a sample.
-    outputs: usize,
+    layers: MlpSettings,
     /// The buffers of the layers so far, by name, and where their forward finds them.
     buffers: Vec<(String, Tensor)>,
     lent: LentBuffers,
@@ -67,22 +67,9 @@ impl<'a> WeightBuilder<'a> {
             streamed,
             precision: job.train.precision,
             layers: job.mlp,
-            outputs: job.features.output_count(),
             buffers: Vec::new(),
             lent: LentBuffers::default(),
         }
-    }
-
-    pub(crate) fn output_count(&self) -> usize {
-        self.outputs
-    }
-
-    /// Makes layers with an activation of their own, to which the choice of the job does not apply.
-    pub(crate) fn without_layer_choices<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
-        let chosen = std::mem::take(&mut self.layers);
-        let made = make(self);
-        self.layers = chosen;
-        made
     }
 
     /// What was made besides the variables that have their values.
@@ -90,113 +77,118 @@ impl<'a> WeightBuilder<'a> {
         MadeBeside { buffers: self.buffers, lent: self.lent, streamed: self.streamed }
     }
 
-    pub(crate) fn layer_of(&self, tensor: &str) -> LayerNumber {
-        self.tensors.get(tensor).map_or(0, |tensor| tensor.layer)
-    }
-
-    /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, as PyTorch's `nn.Linear` has them.
-    pub(crate) fn linear(
-        &mut self,
-        stack: &str,
-        index: usize,
-        inputs: usize,
-        outputs: usize,
-    ) -> Result<LinearLayer, ModelError> {
-        let (weight, place) = (self.matrix(stack, index, inputs, outputs)?, format!("{stack}.{index}"));
-        let bias = self.variable(&place, "bias", &[outputs])?;
-        Ok(LinearLayer { weight, bias, layer: self.layer_of(&format!("{place}.weight")) })
-    }
-
-    /// Only `stack.index.weight`, as in [`Self::linear`].
-    pub(crate) fn matrix(
-        &mut self,
-        stack: &str,
-        index: usize,
-        inputs: usize,
-        outputs: usize,
-    ) -> Result<Tensor, ModelError> {
-        self.variable(&format!("{stack}.{index}"), "weight", &[outputs, inputs])
-    }
-
-    /// `name.weight` of `[rows, dim]`.
-    pub(crate) fn factors(&mut self, name: &str, rows: usize, dim: usize) -> Result<Tensor, ModelError> {
-        self.variable(name, "weight", &[rows, dim])
-    }
-
-    /// `layer.name` of this shape. The job's list of tensors says what its first values are.
-    pub(crate) fn variable(&mut self, layer: &str, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
-        let sizes: Vec<i64> = shape.iter().map(|size| int(*size)).collect();
-        let tensor = self.tensors.get(&format!("{layer}.{name}"));
-        let tensor = tensor.ok_or(ModelError::Shape { what: "a tensor of the network is not in its list" })?;
+    /// A variable, whose first values are as the tensor says.
+    pub(crate) fn variable(&mut self, tensor: &DenseTensor) -> Result<MadeTensor, ModelError> {
+        let sizes: Vec<i64> = tensor.shape.iter().map(|size| i64::try_from(*size).unwrap_or(i64::MAX)).collect();
+        let listed = self.tensors.get(&tensor.name);
+        let listed = listed.ok_or(ModelError::Shape { what: "a tensor of the network is not in its list" })?;
+        let made = |handle| MadeTensor { handle, layer: listed.layer, name: tensor.name.clone() };
         if self.held == ValuesPlace::AtServers {
-            let made = Tensor::f_zeros([1], (Kind::Float, Device::Cpu))?.f_expand(&sizes, false)?;
-            self.streamed[tensor.layer].push(made.shallow_clone());
-            return Ok(made);
+            let handle = Tensor::f_zeros([1], (Kind::Float, Device::Cpu))?.f_expand(&sizes, false)?;
+            self.streamed[listed.layer].push(handle.shallow_clone());
+            return Ok(made(handle));
         }
-        let lengths: Vec<u64> = shape.iter().map(|length| *length as u64).collect();
-        let values = first_values(self.seed, tensor.table, tensor.first, &lengths);
+        let values = first_values(self.seed, listed.table, listed.first, &tensor.shape);
+        let (layer, name) = tensor.name.rsplit_once('.').unwrap_or(("", &tensor.name));
         let path = layer.split('.').fold(self.root.clone(), |path, part| &path / part);
-        Ok(path.f_var_copy(name, &Tensor::f_from_slice(&values)?.f_reshape(&sizes)?)?)
+        Ok(made(path.f_var_copy(name, &Tensor::f_from_slice(&values)?.f_reshape(&sizes)?)?))
+    }
+}
+
+/// A variable of the network.
+#[derive(Debug)]
+pub(crate) struct MadeTensor {
+    handle: Tensor,
+    layer: LayerNumber,
+    /// Such as `top.0.weight`.
+    name: String,
+}
+
+/// The variables of a block, one after another.
+pub(crate) struct BlockTensors<'m, 'w> {
+    made: std::slice::Iter<'m, MadeTensor>,
+    weights: &'m mut WeightBuilder<'w>,
+}
+
+impl<'m, 'w> BlockTensors<'m, 'w> {
+    pub(crate) fn new(made: &'m [MadeTensor], weights: &'m mut WeightBuilder<'w>) -> Self {
+        Self { made: made.iter(), weights }
     }
 
-    /// `stack.index.weight` of ones and `stack.index.bias` of zeros, `[width]` each.
-    pub(crate) fn norm(&mut self, stack: &str, index: usize, width: usize) -> Result<LayerNorm, ModelError> {
-        let layer = format!("{stack}.{index}");
-        let (weight, bias) = (self.variable(&layer, "weight", &[width])?, self.variable(&layer, "bias", &[width])?);
-        Ok(LayerNorm { weight, bias, layer: self.layer_of(&format!("{layer}.weight")) })
+    fn next(&mut self) -> Result<&'m MadeTensor, ModelError> {
+        self.made.next().ok_or(ModelError::Shape { what: "a block of the network lacks a tensor" })
     }
 
-    /// As [`Self::norm`], with the buffers `stack.index.running_mean` of zeros and `stack.index.running_var` of ones.
-    fn batch_norm(&mut self, stack: &str, index: usize, width: usize) -> Result<BatchNorm, ModelError> {
-        let LayerNorm { weight, bias, layer } = self.norm(stack, index, width)?;
-        Ok(BatchNorm { weight, bias, layer, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
+    /// The next variable, and the number of its layer.
+    pub(crate) fn matrix(&mut self) -> Result<(Tensor, LayerNumber), ModelError> {
+        let MadeTensor { handle, layer, .. } = self.next()?;
+        Ok((handle.shallow_clone(), *layer))
     }
 
-    /// `stack.index.weight` of zeros, `[width]`, with buffers as those of a batch norm.
-    pub(crate) fn dice(&mut self, stack: &str, index: usize, width: usize) -> Result<Dice, ModelError> {
-        let slopes = self.slopes(stack, index, width)?;
-        let layer = self.layer_of(&format!("{stack}.{index}.weight"));
-        Ok(Dice { slopes, layer, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
+    /// The next two: `[outputs, inputs]` and `[outputs]`, as PyTorch's `nn.Linear` has them.
+    pub(crate) fn linear(&mut self) -> Result<LinearLayer, ModelError> {
+        let ((weight, layer), (bias, _)) = (self.matrix()?, self.matrix()?);
+        Ok(LinearLayer { weight, bias, layer })
     }
 
-    /// The buffers `stack.index.running_mean` and `.running_var`. Returns the position of the first.
-    fn statistics(&mut self, stack: &str, index: usize, width: usize) -> Result<usize, ModelError> {
-        let (path, of) = (&self.root / stack / index, (Kind::Float, self.root.device()));
-        let first = self.buffers.len();
+    /// The next two, `[width]` each.
+    pub(crate) fn norm(&mut self) -> Result<LayerNorm, ModelError> {
+        let ((weight, layer), (bias, _)) = (self.matrix()?, self.matrix()?);
+        Ok(LayerNorm { weight, bias, layer })
+    }
+
+    /// As [`Self::norm`], with running statistics.
+    fn batch_norm(&mut self) -> Result<BatchNorm, ModelError> {
+        let weight = self.next()?;
+        let (bias, _) = self.matrix()?;
+        let first = self.statistics(weight)?;
+        let (weight, layer) = (weight.handle.shallow_clone(), weight.layer);
+        Ok(BatchNorm { weight, bias, layer, first, lent: self.weights.lent.clone() })
+    }
+
+    /// The next one, `[width]`, with running statistics.
+    pub(crate) fn dice(&mut self) -> Result<Dice, ModelError> {
+        let slopes = self.next()?;
+        let first = self.statistics(slopes)?;
+        let (slopes, layer) = (slopes.handle.shallow_clone(), slopes.layer);
+        Ok(Dice { slopes, layer, first, lent: self.weights.lent.clone() })
+    }
+
+    /// The buffers `running_mean` of zeros and `running_var` of ones beside a tensor `[width]`. Returns the position of the first.
+    fn statistics(&mut self, tensor: &MadeTensor) -> Result<usize, ModelError> {
+        let root = &self.weights.root;
+        let layer = tensor.name.rsplit_once('.').map_or("", |(layer, _)| layer);
+        let path = layer.split('.').fold(root.clone(), |path, part| &path / part);
+        let (width, kind) = (tensor.handle.size(), (Kind::Float, root.device()));
+        let first = self.weights.buffers.len();
         for (name, values) in
-            [("running_mean", Tensor::f_zeros([int(width)], of)?), ("running_var", Tensor::f_ones([int(width)], of)?)]
+            [("running_mean", Tensor::f_zeros(&width, kind)?), ("running_var", Tensor::f_ones(&width, kind)?)]
         {
             drop(path.add(name, values.shallow_clone(), false));
-            self.buffers.push((format!("{stack}.{index}.{name}"), values));
+            self.weights.buffers.push((format!("{layer}.{name}"), values));
         }
         Ok(first)
     }
 
     /// What is between a hidden layer and its activation.
-    fn hidden_norm(&mut self, stack: &str, index: usize, width: usize) -> Result<HiddenNorm, ModelError> {
-        let stack = format!("{stack}_norm");
-        Ok(match self.layers.norm {
+    fn hidden_norm(&mut self, norm: MlpNorm) -> Result<HiddenNorm, ModelError> {
+        Ok(match norm {
             MlpNorm::None => HiddenNorm::None,
-            MlpNorm::Layer => HiddenNorm::Layer(self.norm(&stack, index, width)?),
-            MlpNorm::Batch => HiddenNorm::Batch(self.batch_norm(&stack, index, width)?),
+            MlpNorm::Layer => HiddenNorm::Layer(self.norm()?),
+            MlpNorm::Batch => HiddenNorm::Batch(self.batch_norm()?),
         })
     }
 
-    fn activation(&mut self, stack: &str, index: usize, width: usize) -> Result<HiddenActivation, ModelError> {
-        Ok(match self.layers.activation {
-            MlpActivation::Dice => HiddenActivation::Dice(self.dice(&format!("{stack}_dice"), index, width)?),
+    fn activation(&mut self, activation: MlpActivation) -> Result<HiddenActivation, ModelError> {
+        Ok(match activation {
+            MlpActivation::Dice => HiddenActivation::Dice(self.dice()?),
             activation => HiddenActivation::Plain(activation),
         })
     }
 
-    /// Only `stack.index.weight`, `[width]`: 0.25 as PyTorch's `nn.PReLU` has them, or 0 for Dice.
-    pub(crate) fn slopes(&mut self, stack: &str, index: usize, width: usize) -> Result<Tensor, ModelError> {
-        self.variable(&format!("{stack}.{index}"), "weight", &[width])
-    }
-
     /// Indices of columns, on the device of the weights.
     pub(crate) fn column_indices(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
-        Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
+        Ok(Tensor::f_from_slice(indices)?.f_to_device(self.weights.root.device())?)
     }
 }
 
@@ -248,49 +240,26 @@ pub(crate) struct Mlp {
 }
 
 impl Mlp {
-    /// `widths` are the outputs of the layers. All are hidden ones.
-    pub(crate) fn hidden(
-        name: &str,
-        inputs: usize,
-        widths: &[usize],
-        weights: &mut WeightBuilder,
-    ) -> Result<Self, ModelError> {
-        Self::new(name, inputs, widths, widths.len(), weights)
+    /// So many layers, of which the first `hidden` are followed by what the job chooses.
+    pub(crate) fn new(layers: usize, hidden: usize, tensors: &mut BlockTensors<'_, '_>) -> Result<Self, ModelError> {
+        Self::with_choices(layers, hidden, tensors.weights.layers, tensors)
     }
 
-    /// As [`Self::hidden`], then one linear layer: the outputs of the network, such as a logit.
-    pub(crate) fn logit(
-        name: &str,
-        inputs: usize,
-        hidden: &[usize],
-        weights: &mut WeightBuilder,
-    ) -> Result<Self, ModelError> {
-        Self::linear_last(name, inputs, &[hidden, &[weights.outputs]].concat(), weights)
+    /// Layers with an activation of their own, to which the choices of the job do not apply. The last one is not a hidden one.
+    pub(crate) fn plain(layers: usize, tensors: &mut BlockTensors<'_, '_>) -> Result<Self, ModelError> {
+        Self::with_choices(layers, layers - 1, MlpSettings::default(), tensors)
     }
 
-    /// As [`Self::hidden`], but nothing follows the last layer.
-    pub(crate) fn linear_last(
-        name: &str,
-        inputs: usize,
-        widths: &[usize],
-        weights: &mut WeightBuilder,
-    ) -> Result<Self, ModelError> {
-        Self::new(name, inputs, widths, widths.len().saturating_sub(1), weights)
-    }
-
-    fn new(
-        name: &str,
-        inputs: usize,
-        widths: &[usize],
+    fn with_choices(
+        layers: usize,
         hidden: usize,
-        weights: &mut WeightBuilder,
+        choices: MlpSettings,
+        tensors: &mut BlockTensors<'_, '_>,
     ) -> Result<Self, ModelError> {
-        let layers = stack(name, inputs, widths, weights)?;
-        let norm = |(index, width): (usize, &usize)| weights.hidden_norm(name, index, *width);
-        let norms = widths[..hidden].iter().enumerate().map(norm).collect::<Result<_, _>>()?;
-        let activation = |(index, width): (usize, &usize)| weights.activation(name, index, *width);
-        let activations = widths[..hidden].iter().enumerate().map(activation).collect::<Result<_, _>>()?;
-        Ok(Self { layers, norms, activations, precision: weights.precision })
+        let layers = (0..layers).map(|_| tensors.linear()).collect::<Result<_, _>>()?;
+        let norms = (0..hidden).map(|_| tensors.hidden_norm(choices.norm)).collect::<Result<_, _>>()?;
+        let activations = (0..hidden).map(|_| tensors.activation(choices.activation)).collect::<Result<_, _>>()?;
+        Ok(Self { layers, norms, activations, precision: tensors.weights.precision })
     }
 
     /// Precision of a layer's products. The layer without an activation gives the logit, which stays f32: with the eight
@@ -383,37 +352,4 @@ fn in_half(x: &Tensor, weight: &Tensor, bias: &Tensor, kind: Kind) -> Result<Ten
     let half = |tensor: &Tensor| tensor.f_to_kind(kind)?.f_to_kind(factors);
     let product = half(x)?.f_mm(&half(weight)?.f_tr()?)?;
     Ok(product.f_to_kind(kind)?.f_to_kind(Kind::Float)?.f_add(bias)?)
-}
-
-fn stack(
-    name: &str,
-    inputs: usize,
-    widths: &[usize],
-    weights: &mut WeightBuilder,
-) -> Result<Vec<LinearLayer>, ModelError> {
-    let mut layers = Vec::with_capacity(widths.len());
-    let mut inputs = inputs;
-    for (index, width) in widths.iter().enumerate() {
-        layers.push(weights.linear(name, index, inputs, *width)?);
-        inputs = *width;
-    }
-    Ok(layers)
-}
-
-/// The job's widths. The loader has checked that they are positive.
-pub(crate) fn parse_widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
-    let width = |width: &i64| usize::try_from(*width).ok().filter(|width| *width > 0);
-    let what = "a hidden layer of the network has no units";
-    job.iter().map(|w| width(w).ok_or(ModelError::Shape { what })).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_width_of_zero_is_refused() {
-        assert!(parse_widths(&[64, 0]).is_err());
-        assert_eq!(parse_widths(&[64, 1]).unwrap(), [64, 1]);
-    }
 }

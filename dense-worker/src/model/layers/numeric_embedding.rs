@@ -11,14 +11,11 @@
 use std::f64::consts::TAU;
 
 use tch::Tensor;
-use zagros_job::Features;
+use zagros_network::wiring::NumberEmbedding;
 
 use super::layer_calls::{LayerCalls, LayerNumber};
-use super::mlp::WeightBuilder;
+use super::mlp::BlockTensors;
 use crate::model::{ModelError, int};
-
-/// What the names of the tensors start with.
-const NAME: &str = "numeric_embedding";
 
 #[derive(Debug)]
 pub(crate) struct NumericEmbeddings {
@@ -43,12 +40,15 @@ struct PlainInputs {
 }
 
 impl NumericEmbeddings {
-    pub(crate) fn from_features(features: &Features, weights: &mut WeightBuilder) -> Result<Option<Self>, ModelError> {
-        let Some(settings) = features.numeric_embedding else { return Ok(None) };
-        let embedded = features.single_numbers();
-        let (count, frequencies, dim) = (embedded.len(), settings.frequencies, settings.dim);
-        let (mut others, mut order, mut vectors) = (Vec::new(), Vec::new(), 0);
-        for input in 0..features.numeric_inputs() {
+    /// Of `inputs` numbers.
+    pub(crate) fn new(
+        embedding: &NumberEmbedding,
+        inputs: usize,
+        tensors: &mut BlockTensors<'_, '_>,
+    ) -> Result<Self, ModelError> {
+        let NumberEmbedding { embedded, dim, .. } = embedding;
+        let (count, mut others, mut order, mut vectors) = (embedded.len(), Vec::new(), Vec::new(), 0);
+        for input in 0..inputs {
             if embedded.contains(&input) {
                 order.extend((vectors * dim..(vectors + 1) * dim).map(int));
                 vectors += 1;
@@ -60,18 +60,12 @@ impl NumericEmbeddings {
         let others = match others.is_empty() {
             true => None,
             false => {
-                Some(PlainInputs { inputs: weights.column_indices(&others)?, order: weights.column_indices(&order)? })
+                Some(PlainInputs { inputs: tensors.column_indices(&others)?, order: tensors.column_indices(&order)? })
             }
         };
-        let embedded: Vec<i64> = embedded.into_iter().map(int).collect();
-        Ok(Some(Self {
-            embedded: weights.column_indices(&embedded)?,
-            others,
-            frequencies: weights.variable(NAME, "frequencies", &[count, frequencies])?,
-            weight: weights.variable(NAME, "weight", &[count, 2 * frequencies, dim])?,
-            bias: weights.variable(NAME, "bias", &[count, dim])?,
-            layer: weights.layer_of(&format!("{NAME}.weight")),
-        }))
+        let embedded: Vec<i64> = embedded.iter().copied().map(int).collect();
+        let ((frequencies, layer), (weight, _), (bias, _)) = (tensors.matrix()?, tensors.matrix()?, tensors.matrix()?);
+        Ok(Self { embedded: tensors.column_indices(&embedded)?, others, frequencies, weight, bias, layer })
     }
 
     /// `[batch, inputs]` to `[batch, n·d + others]`.
@@ -89,10 +83,5 @@ impl NumericEmbeddings {
         let Some(PlainInputs { inputs, order }) = &self.others else { return Ok(side_by_side) };
         let all = Tensor::f_cat(&[side_by_side, numeric.f_index_select(1, inputs)?], 1)?;
         Ok(all.f_index_select(1, order)?)
-    }
-
-    /// Whether a tensor of the dense network is one of these.
-    pub(crate) fn is_one(tensor: &str) -> bool {
-        tensor.split('.').next() == Some(NAME)
     }
 }

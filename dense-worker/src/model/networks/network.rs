@@ -1,44 +1,28 @@
-//! The network of a job: one of the kinds, its first weights and its forward. The plainest of them is here too.
+//! The network of a job: its blocks or a module of the user's, its first weights and its forward.
+
+use std::collections::HashMap;
 
 use tch::Tensor;
 use tch::nn::VarStore;
-use zagros_job::{ExpertLayers, Job, Model};
+use zagros_job::{Job, Model};
+use zagros_network::wiring::{ReadInputs, WiredBlock};
+use zagros_zip::ZipEq;
 
-use super::bst::{Bst, BstForm};
-use super::dcnv2::{Dcnv2, Dcnv2Form};
-use super::deepfm::DeepFm;
-use super::din::{Din, DinForm};
-use super::dlrm::Dlrm;
-use super::finalmlp::{FinalMlp, FinalMlpForm, GatesForm};
-use super::tasks::{SharedForm, TasksNetwork};
+use super::block::{BlockInputs, TorchBlock};
 use super::torchscript::TorchScript;
-use super::wide_deep::WideDeep;
-use super::wukong::{Wukong, WukongForm};
 use crate::model::layers::{
-    LayerCalls, LentBuffers, MadeBeside, Mlp, ModuleBuffers, NumericEmbeddings, ValuesPlace, WeightBuilder,
-    parse_widths,
+    BlockTensors, LayerCalls, LentBuffers, MadeBeside, ModuleBuffers, ValuesPlace, WeightBuilder,
 };
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
 pub(crate) enum DenseNetwork {
-    Dlrm(Dlrm),
-    Ffnn(Ffnn),
-    Dcnv2(Dcnv2),
-    DeepFm(DeepFm),
-    WideDeep(WideDeep),
-    Wukong(Wukong),
-    FinalMlp(Box<FinalMlp>),
-    Tasks(TasksNetwork),
-    Din(Din),
-    Bst(Bst),
+    Blocks(BlockNetwork),
     TorchScript(TorchScript),
 }
 
 /// A network before its first step.
 pub(crate) struct BuiltNetwork {
-    /// What numbers become before the network reads them.
-    pub(crate) numbers: Option<NumericEmbeddings>,
     pub(crate) network: DenseNetwork,
     pub(crate) buffers: ModuleBuffers,
     pub(crate) lent: LentBuffers,
@@ -46,130 +30,122 @@ pub(crate) struct BuiltNetwork {
     pub(crate) streamed: Vec<Vec<Tensor>>,
 }
 
+#[derive(Debug)]
+pub(crate) struct BlockNetwork {
+    blocks: Vec<TorchBlock>,
+    /// By block: the last one that reads its value.
+    readers: Vec<usize>,
+    output: usize,
+    /// By name of a tensor.
+    read: HashMap<String, ReadInputs>,
+}
+
 impl DenseNetwork {
     /// With first weights by the job's seed, and its buffers.
     pub(crate) fn build(job: &Job, variables: &VarStore, held: ValuesPlace) -> Result<BuiltNetwork, ModelError> {
-        let shape = &InputShape { numeric: job.features.numeric_values(), ..InputShape::new(job) };
-        let outputs = job.features.output_count();
-        let mut made = WeightBuilder::new(job, variables.root(), held);
-        let weights = &mut made;
-        let numbers = NumericEmbeddings::from_features(&job.features, weights)?;
-        let each: Vec<usize> = job.features.targets.iter().map(zagros_job::Target::output_count).collect();
-        let network = match &job.model {
-            Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
-            Model::Ffnn { hidden, .. } => Self::Ffnn(Ffnn::new(shape, hidden, weights)?),
-            Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
-                let form = Dcnv2Form { cross_layers: *cross_layers, rank: *rank, structure: *structure, hidden };
-                Self::Dcnv2(Dcnv2::new(shape, form, weights)?)
-            }
-            Model::DeepFm { hidden, .. } => Self::DeepFm(DeepFm::new(shape, hidden, weights)?),
-            Model::WideDeep { hidden, .. } => Self::WideDeep(WideDeep::new(shape, hidden, weights)?),
-            Model::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => {
-                let (layers, fmb, lcb, rank) = (*layers, *fmb, *lcb, *rank);
-                Self::Wukong(Wukong::new(
-                    shape,
-                    WukongForm { layers, fmb, lcb, rank, fmb_hidden, bottom, top },
-                    weights,
-                )?)
-            }
-            Model::FinalMlp { first, second, heads, gate, .. } => {
-                let gates = gate.as_ref().map(|gate| GatesForm {
-                    hidden: &gate.hidden,
-                    first: job.input_columns(&gate.first),
-                    second: job.input_columns(&gate.second),
-                });
-                let form = FinalMlpForm { first, second, heads: *heads, gates };
-                Self::FinalMlp(Box::new(FinalMlp::new(shape, form, weights)?))
-            }
-            Model::SharedBottom { bottom, tower, .. } => {
-                Self::Tasks(TasksNetwork::new(shape, SharedForm::Bottom { hidden: bottom }, tower, &each, weights)?)
-            }
-            Model::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
-                let form = SharedForm::Mmoe { experts: *experts, hidden };
-                Self::Tasks(TasksNetwork::new(shape, form, tower, &each, weights)?)
-            }
-            Model::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } => {
-                let (levels, shared_experts, task_experts) = (*levels, *shared_experts, *task_experts);
-                let form = SharedForm::Ple { levels, shared_experts, task_experts, hidden };
-                Self::Tasks(TasksNetwork::new(shape, form, tower, &each, weights)?)
-            }
-            Model::Din { attention_hidden, activation, softmax, hidden, .. } => {
-                let (activation, softmax) = (*activation, *softmax);
-                Self::Din(Din::new(shape, DinForm { attention_hidden, activation, softmax, hidden }, weights)?)
-            }
-            Model::Bst { layers, heads, ffn, causal, hidden, .. } => {
-                let form = BstForm { layers: *layers, heads: *heads, ffn: *ffn, causal: *causal, hidden };
-                Self::Bst(Bst::new(shape, form, weights)?)
-            }
-            Model::TorchScript { file, sha256, .. } => {
-                let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, (variables, outputs))?;
-                let (network, lent) = (Self::TorchScript(module), LentBuffers::default());
-                return Ok(BuiltNetwork { numbers: None, network, buffers, lent, streamed: Vec::new() });
-            }
-        };
-        let MadeBeside { buffers, lent, streamed } = made.finish();
-        Ok(BuiltNetwork { numbers, network, buffers: ModuleBuffers::new(buffers), lent, streamed })
-    }
-
-    /// `[batch, outputs]` of `[batch, inputs]` of numbers, which become vectors first where there are `numbers`, and of `[batch, ΣD]`.
-    pub(crate) fn forward_after<'n>(
-        &'n self,
-        numbers: Option<&'n NumericEmbeddings>,
-        numeric: &Tensor,
-        embeddings: &Tensor,
-        calls: &mut LayerCalls<'n>,
-    ) -> Result<Tensor, ModelError> {
-        match numbers {
-            Some(numbers) => self.forward(&numbers.forward(numeric, calls)?, embeddings, calls),
-            None => self.forward(numeric, embeddings, calls),
+        if let Model::TorchScript { file, sha256, .. } = &job.model {
+            let outputs = job.features.output_count();
+            let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, (variables, outputs))?;
+            let (network, lent) = (Self::TorchScript(module), LentBuffers::default());
+            return Ok(BuiltNetwork { network, buffers, lent, streamed: Vec::new() });
         }
+        check_shape(job)?;
+        let mut weights = WeightBuilder::new(job, variables.root(), held);
+        let network = BlockNetwork::build(job, &mut weights)?;
+        let MadeBeside { buffers, lent, streamed } = weights.finish();
+        Ok(BuiltNetwork { network: Self::Blocks(network), buffers: ModuleBuffers::new(buffers), lent, streamed })
     }
 
-    /// `[batch, outputs]`.
-    fn forward<'n>(
-        &'n self,
-        numeric: &Tensor,
-        embeddings: &Tensor,
-        calls: &mut LayerCalls<'n>,
-    ) -> Result<Tensor, ModelError> {
-        match self {
-            Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, calls),
-            Self::Ffnn(ffnn) => ffnn.forward(numeric, embeddings, calls),
-            Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, calls),
-            Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, calls),
-            Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, calls),
-            Self::Wukong(wukong) => wukong.forward(numeric, embeddings, calls),
-            Self::FinalMlp(finalmlp) => finalmlp.forward(numeric, embeddings, calls),
-            Self::Tasks(tasks) => tasks.forward(numeric, embeddings, calls),
-            Self::Din(din) => din.forward(numeric, embeddings, calls),
-            Self::Bst(bst) => bst.forward(numeric, embeddings, calls),
-            Self::TorchScript(module) => module.forward(numeric, embeddings, calls.is_training()),
-        }
-    }
-}
-
-/// A feed-forward network over all features side by side.
-#[derive(Debug)]
-pub(crate) struct Ffnn {
-    pub(crate) layers: Mlp,
-}
-
-impl Ffnn {
-    pub(crate) fn new(shape: &InputShape, hidden: &[i64], weights: &mut WeightBuilder) -> Result<Self, ModelError> {
-        let inputs = shape.numeric + shape.width();
-        if inputs == 0 {
-            return Err(ModelError::Shape { what: "the network has no input: no numeric and no categorical feature" });
-        }
-        Ok(Self { layers: Mlp::logit("layers", inputs, &parse_widths(hidden)?, weights)? })
-    }
-
-    /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
+    /// `[batch, outputs]` of `[batch, inputs]` of numbers, and of `[batch, ΣD]`.
     pub(crate) fn forward<'n>(
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
         calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        self.layers.forward(&Tensor::f_cat(&[numeric, embeddings], 1)?, calls)
+        match self {
+            Self::Blocks(network) => network.forward(numeric, embeddings, calls),
+            Self::TorchScript(module) => module.forward(numeric, embeddings, calls.is_training()),
+        }
+    }
+
+    /// What a tensor reads by its place. Of a user's module each may read all.
+    pub(crate) fn read_inputs(&self, tensor: &str) -> ReadInputs {
+        match self {
+            Self::Blocks(network) => network.read.get(tensor).copied().unwrap_or_default(),
+            Self::TorchScript(_) => ReadInputs { numbers: true, vectors: true },
+        }
+    }
+}
+
+/// What the loader has checked, for callers who made the job otherwise.
+fn check_shape(job: &Job) -> Result<(), ModelError> {
+    let shape = InputShape::new(job);
+    let is_empty = shape.numeric + shape.width() == 0;
+    let what = match &job.model {
+        Model::Dlrm { .. } => {
+            shape.common_dim("dlrm")?;
+            let alone = shape.numeric == 0 && shape.embeddings.len() == 1;
+            alone.then_some("dlrm has nothing to interact: one categorical feature alone")
+        }
+        Model::DeepFm { .. } => {
+            let few = shape.common_dim("deepfm")? < 2;
+            few.then_some("deepfm has no factors: the first of a row's values is its weight")
+        }
+        Model::Wukong { .. } => shape.common_dim("wukong").map(|_| None)?,
+        Model::WideDeep { .. } => {
+            let alone = shape.numeric == 0 && shape.embeddings.iter().all(|dim| *dim == 1);
+            alone.then_some("the deep part has no input: no numeric feature, no dim above 1")
+        }
+        Model::Din { .. } | Model::Bst { .. } => {
+            shape.attention.is_empty().then_some("the network has no sequence with a target")
+        }
+        _ => is_empty.then_some("the network has no input: no numeric and no categorical feature"),
+    };
+    what.map_or(Ok(()), |what| Err(ModelError::Shape { what }))
+}
+
+impl BlockNetwork {
+    fn build(job: &Job, weights: &mut WeightBuilder) -> Result<Self, ModelError> {
+        let network = job.network().ok_or(ModelError::Shape { what: "the network has no blocks" })?;
+        if network.layout.tensors.iter().any(zagros_job::DenseTensor::is_empty) {
+            return Err(ModelError::Shape { what: "a hidden layer of the network has no units" });
+        }
+        let mut made = Vec::with_capacity(network.layout.tensors.len());
+        for tensor in &network.layout.tensors {
+            made.push(weights.variable(tensor)?);
+        }
+        let (mut blocks, mut readers) = (Vec::with_capacity(network.blocks.len()), vec![0; network.blocks.len()]);
+        for (index, WiredBlock { block, tensors }) in network.blocks.iter().enumerate() {
+            let mut tensors = BlockTensors::new(&made[tensors.clone()], weights);
+            let block = TorchBlock::build(block, &network.inputs, &mut tensors)?;
+            block.reads().into_iter().for_each(|value| readers[value] = index);
+            blocks.push(block);
+        }
+        readers[network.output.block] = blocks.len();
+        let names = network.layout.tensors.iter().map(|tensor| tensor.name.clone());
+        let read = names.zip_eq(network.read_inputs()).collect();
+        Ok(Self { blocks, readers, output: network.output.block, read })
+    }
+
+    fn forward<'n>(
+        &'n self,
+        numeric: &Tensor,
+        embeddings: &Tensor,
+        calls: &mut LayerCalls<'n>,
+    ) -> Result<Tensor, ModelError> {
+        let nothing = Tensor::new();
+        let mut values: Vec<Tensor> = self.blocks.iter().map(|_| nothing.shallow_clone()).collect();
+        for (index, block) in self.blocks.iter().enumerate() {
+            let inputs = BlockInputs { numeric, embeddings, values: &values };
+            values[index] = block.forward(inputs, calls)?;
+            for read in block.reads() {
+                // What is read no more goes at once.
+                if self.readers[read] == index {
+                    values[read] = nothing.shallow_clone();
+                }
+            }
+        }
+        Ok(values.swap_remove(self.output))
     }
 }

@@ -7,10 +7,9 @@
 //! A sequence has a vector for each of its L positions and, as one more value, the number of positions that are real. The others
 //! are padding: zeros whose gradients go nowhere. So a batch is one matrix of f32, whatever its features are.
 
-use tch::{Kind, Tensor};
-use zagros_job::{Categorical, Job, PadSide, Sequence};
+use zagros_job::{Categorical, Job, Sequence};
 
-use crate::model::{ModelError, int};
+use crate::model::ModelError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputShape {
@@ -92,32 +91,5 @@ impl InputShape {
             Some(other) => Err(ModelError::Dims { model, first, other: *other }),
             None => Ok(first),
         }
-    }
-}
-
-impl SequenceShape {
-    /// The vectors of a batch's input, `[batch, L, D]`.
-    pub(super) fn position_vectors(&self, input: &Tensor) -> Result<Tensor, ModelError> {
-        let (length, dim) = (self.sequence.length, self.dim);
-        let values = input.f_narrow(1, int(self.offset), int(length * dim))?;
-        Ok(values.f_reshape([input.size()[0], int(length), int(dim)])?)
-    }
-
-    /// `[batch, L]` of bool.
-    pub(super) fn real_positions(&self, input: &Tensor) -> Result<Tensor, ModelError> {
-        let (length, dim) = (self.sequence.length, self.dim);
-        let count = input.f_narrow(1, int(self.offset + length * dim), 1)?.f_detach()?;
-        let position = Tensor::f_arange(int(length), (Kind::Float, input.device()))?.f_unsqueeze(0)?;
-        Ok(match self.sequence.pad {
-            PadSide::Right => position.f_lt_tensor(&count)?,
-            PadSide::Left => position.f_add(&count)?.f_ge(length as f64)?,
-        })
-    }
-}
-
-impl AttentionShape {
-    /// The target's vector, `[batch, D]`.
-    pub(super) fn target_vector(&self, input: &Tensor) -> Result<Tensor, ModelError> {
-        Ok(input.f_narrow(1, int(self.target), int(self.sequence.dim))?)
     }
 }

@@ -27,7 +27,7 @@ impl DenseModel {
             _ => None,
         };
         let mut calls = LayerCalls::for_training(&mut self.dropout, streamed);
-        let outputs = self.network.forward_after(self.numbers.as_ref(), &numeric, &embeddings, &mut calls)?;
+        let outputs = self.network.forward(&numeric, &embeddings, &mut calls)?;
         let calls = calls.into_calls();
         let mut logits: Vec<f32> = to_vec(&outputs.f_detach()?)?;
         let mut slopes = vec![0.0; logits.len()];
@@ -119,7 +119,7 @@ impl DenseModel {
         self.lend_buffers(false)?;
         exchange.start_scoring(THREADS);
         let mut calls = LayerCalls::scoring_blocks(streamed, padded / BLOCK);
-        let forward = || self.network.forward_after(self.numbers.as_ref(), &numeric, &embeddings, &mut calls);
+        let forward = || self.network.forward(&numeric, &embeddings, &mut calls);
         to_vec(&tch::no_grad(forward)?)
     }
 

@@ -52,8 +52,7 @@ impl DenseModel {
             let numeric = self.filled_rows(&numeric[start * columns..end * columns], BLOCK, columns)?;
             let embeddings = self.filled_rows(&embeddings[start * width..end * width], BLOCK, width)?;
             self.lend_buffers(false)?;
-            let numbers = self.numbers.as_ref();
-            let forward = || self.network.forward_after(numbers, &numeric, &embeddings, &mut LayerCalls::for_scoring());
+            let forward = || self.network.forward(&numeric, &embeddings, &mut LayerCalls::for_scoring());
             let block: Vec<f32> = to_vec(&tch::no_grad(forward)?)?;
             logits.extend_from_slice(&block[..(end - start) * outputs]);
         }

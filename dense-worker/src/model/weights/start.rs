@@ -1,8 +1,7 @@
 //! Which layers of a network read its inputs: they mean something else once a feature is added, removed or moved.
 
 use super::encoding::decode_fitting;
-use crate::model::layers::NumericEmbeddings;
-use crate::model::{DenseModel, DenseNetwork, ModelError};
+use crate::model::{DenseModel, ModelError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SameInputs {
@@ -12,52 +11,12 @@ pub struct SameInputs {
     pub categorical: bool,
 }
 
-impl SameInputs {
-    /// Whether a layer that reads both still means the same.
-    fn both(self) -> bool {
-        self.numeric && self.categorical
-    }
-}
-
-impl DenseNetwork {
-    fn keeps_meaning(&self, tensor: &str, same: SameInputs) -> bool {
-        let is_of = |layer: &str| tensor.strip_prefix(layer).is_some_and(|rest| rest.starts_with('.'));
-        match self {
-            Self::Dlrm(_) if is_of("bottom.0") => same.numeric,
-            Self::Dlrm(_) if is_of("top.0") => same.categorical,
-            Self::Ffnn(_) if is_of("layers.0") => same.both(),
-            Self::Dcnv2(_) if tensor.starts_with("cross") || is_of("deep.0") || is_of("output.0") => same.both(),
-            Self::DeepFm(_) if is_of("first_order") || is_of("factors") => same.numeric,
-            Self::DeepFm(_) if is_of("deep.0") => same.both(),
-            Self::WideDeep(_) if is_of("wide") => same.numeric,
-            Self::WideDeep(_) if is_of("deep.0") => same.both(),
-            Self::Wukong(_) if is_of("bottom.0") => same.numeric,
-            // The layers that read the vectors in their order.
-            Self::Wukong(_)
-                if ["fmb_projection.0", "fmb_norm.0", "fmb_0.0", "lcb.0", "residual.0"].map(is_of).contains(&true) =>
-            {
-                same.categorical
-            }
-            // All layers of a gate: it reads features, and scales all of them.
-            Self::FinalMlp(_) if is_of("first.0") || is_of("second.0") || tensor.starts_with("gate_") => same.both(),
-            Self::Tasks(tasks) if tasks.reads_input(tensor) => same.both(),
-            Self::Din(_) | Self::Bst(_) if is_of("layers.0") => same.both(),
-            // A transformer belongs to a sequence and its target, as a unit does.
-            Self::Bst(_) if !tensor.starts_with("layers.") => same.categorical,
-            Self::Din(_) if ["attention_", "slopes_", "dice_"].iter().any(|unit| tensor.starts_with(unit)) => {
-                same.categorical
-            }
-            Self::TorchScript(_) => same.both(),
-            _ => true,
-        }
-    }
-}
-
 impl DenseModel {
     /// Whether a tensor means the same if no more than `same` is equal.
     #[must_use]
     pub fn keeps_meaning(&self, tensor: &str, same: SameInputs) -> bool {
-        self.network.keeps_meaning(tensor, same)
+        let read = self.network.read_inputs(tensor);
+        (same.numeric || !read.numbers) && (same.categorical || !read.vectors)
     }
 
     /// Takes those weights of another network that mean the same here: of equal name and shape, and not of a layer that reads other
@@ -66,10 +25,7 @@ impl DenseModel {
     /// # Errors
     /// When the bytes are damaged, or libtorch fails.
     pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
-        let network = &self.network;
-        let keeps =
-            |name: &str| if NumericEmbeddings::is_one(name) { same.numeric } else { network.keeps_meaning(name, same) };
-        let others = decode_fitting(bytes, &self.variables, keeps)?;
+        let others = decode_fitting(bytes, &self.variables, |name| self.keeps_meaning(name, same))?;
         self.weights_taken()?;
         let layer = |name: &String| name.rsplit_once('.').map_or(name.as_str(), |(layer, _)| layer).to_owned();
         let mut layers: Vec<String> = others.iter().map(layer).collect();
