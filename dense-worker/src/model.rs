@@ -49,9 +49,9 @@ pub struct StepOutput {
 enum StepCompute {
     /// By libtorch's autograd.
     Autograd,
-    /// Without autograd, on weights that are here.
-    Threads(ComputeThreads),
-    /// Without autograd, on weights that are elsewhere. Scoring uses the memory of a step.
+    /// Without autograd, on weights that are here. Scoring uses the memory of a step.
+    Threads(Box<RefCell<ComputeThreads>>),
+    /// As before, on weights that are elsewhere.
     Streamed(Box<RefCell<StreamedThreads>>),
     /// By libtorch's autograd, a layer at a time, on weights that are elsewhere.
     StreamedAutograd(StreamedVariables),
@@ -84,6 +84,7 @@ pub struct DenseModel {
     average: Option<WeightAverage>,
     /// What happens to a batch with a value that is not finite.
     non_finite: NonFinitePolicy,
+    precision: Precision,
     /// The scale for products in f16.
     loss_scale: Option<LossScale>,
     threads: usize,
@@ -141,7 +142,7 @@ impl DenseModel {
             }
             (None, true) => StepCompute::Autograd,
             (None, false) => ComputeThreads::from_job(job, job.train.threads, dropout)?
-                .map_or(StepCompute::Autograd, StepCompute::Threads),
+                .map_or(StepCompute::Autograd, |threads| StepCompute::Threads(Box::new(RefCell::new(threads)))),
         };
         let mut made = Self {
             shape,
@@ -160,6 +161,7 @@ impl DenseModel {
             regularisation,
             average,
             non_finite: job.train.updates.non_finite,
+            precision: job.train.precision,
             loss_scale: (job.train.precision == Precision::F16).then(LossScale::default),
             threads: job.train.threads,
             batch: job.train.batch_size,
@@ -295,7 +297,7 @@ impl DenseModel {
                 let loss = match (&mut self.compute, &mut self.exchange) {
                     (StepCompute::Threads(threads), _) => {
                         let values = (self.weights.values(), self.gradients.values_mut());
-                        threads.run(share, &self.losses, values, ready)?
+                        threads.get_mut().run(share, &self.losses, values, ready)?
                     }
                     (StepCompute::Streamed(threads), Some(exchange)) => {
                         threads.get_mut().train(share, &self.losses, (exchange, self.steps))?
@@ -322,7 +324,7 @@ impl DenseModel {
     fn draw_for(&mut self, step: u64) {
         self.dropout.draw_for(step);
         match &mut self.compute {
-            StepCompute::Threads(threads) => threads.draw_for(step),
+            StepCompute::Threads(threads) => threads.get_mut().draw_for(step),
             StepCompute::Streamed(threads) => threads.get_mut().draw_for(step),
             StepCompute::Autograd | StepCompute::StreamedAutograd(_) => {}
         }

@@ -1,9 +1,13 @@
 //! Matrix products, made by whichever library a build and a job choose.
 
+mod dots;
+
 use std::fmt::Debug;
 
 use crate::StepError;
 use crate::matrix::{View, ViewMut};
+
+pub use dots::DotsKernel;
 
 /// Which library makes the products of a run, and with which code, is a function of shapes, processor and build alone: so a run that
 /// resumes has the bits of one that was not interrupted.

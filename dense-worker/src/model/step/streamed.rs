@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use zagros_job::{Job, Precision};
 use zagros_network::{
-    BatchShare, LayerAccess, OutputLoss, SampleBlocks, Step, StepError, StepForm, Traversal, TraversalPurpose,
-    UnitDropout,
+    BatchShare, DotsKernel, LayerAccess, OutputLoss, ProductKernel, SampleBlocks, Step, StepError, StepForm, Traversal,
+    TraversalPurpose, UnitDropout,
 };
 use zagros_zip::{ZipEq, number_from};
 
@@ -85,8 +85,7 @@ impl StreamedThreads {
                 gradients: &mut gradients[..training * width],
             };
             self.window.start(purpose, (0, 0.0), 1);
-            let blocks =
-                if purpose == TraversalPurpose::Training { SampleBlocks::TRAINING } else { SampleBlocks::new(BLOCK) };
+            let blocks = SampleBlocks::TRAINING;
             self.run(StreamedTraversal { purpose, blocks, mean: MeanLoss { losses, factor: 0.0 } }, vec![share])?;
         }
         Ok(())
@@ -124,8 +123,7 @@ impl StreamedThreads {
         Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
     }
 
-    /// Outputs of samples, `[samples, outputs]`, by blocks as [`crate::model::training::scoring`] has them. `numeric` has `columns` values a
-    /// sample, and `embeddings` `width`.
+    /// Outputs of samples, `[samples, outputs]`. `numeric` has `columns` values a sample, and `embeddings` `width`.
     pub(in crate::model) fn score(
         &mut self,
         (numeric, columns): (&[f32], usize),
@@ -134,39 +132,24 @@ impl StreamedThreads {
         losses: &TargetLosses,
     ) -> Result<Vec<f32>, ModelError> {
         let outputs = losses.output_count();
-        let mut logits = Vec::with_capacity(samples * outputs);
+        let mut logits = vec![0.0; samples * outputs];
         let most = self.rows * self.threads.len();
         for start in (0..samples).step_by(most) {
-            let count = most.min(samples - start);
-            let padded = count.next_multiple_of(BLOCK);
-            let part = |values: &[f32], each: usize| {
-                let mut values = values[start * each..(start + count) * each].to_vec();
-                values.resize(padded * each, 0.0);
-                values
-            };
-            let (numeric, embeddings) = (part(numeric, columns), part(embeddings, width));
-            let mut made = vec![0.0; padded * outputs];
+            let end = samples.min(start + most);
             let mut batch = BatchShare {
-                samples: padded,
-                numeric: &numeric,
-                embeddings: &embeddings,
+                samples: end - start,
+                numeric: &numeric[start * columns..end * columns],
+                embeddings: &embeddings[start * width..end * width],
                 labels: &[],
                 weights: &[],
-                logits: &mut made,
+                logits: &mut logits[start * outputs..end * outputs],
                 gradients: &mut [],
             };
-            let each = (padded / BLOCK).div_ceil(self.threads.len()) * BLOCK;
-            let mut shares = Vec::new();
-            while batch.samples > 0 {
-                shares.push(batch.split_off(each.min(batch.samples)));
-            }
+            let sizes = share_sizes(batch.samples, self.threads.len());
+            let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
             self.window.start(TraversalPurpose::Scoring, (0, 0.0), shares.len());
-            let mean = MeanLoss { losses, factor: 0.0 };
-            self.run(
-                StreamedTraversal { purpose: TraversalPurpose::Scoring, blocks: SampleBlocks::new(BLOCK), mean },
-                shares,
-            )?;
-            logits.extend_from_slice(&made[..count * outputs]);
+            let (purpose, blocks) = (TraversalPurpose::Scoring, SampleBlocks::TRAINING);
+            self.run(StreamedTraversal { purpose, blocks, mean: MeanLoss { losses, factor: 0.0 } }, shares)?;
         }
         Ok(logits)
     }
@@ -218,7 +201,11 @@ impl StreamedThread {
         let StreamedTraversal { purpose, blocks, mean: MeanLoss { losses, factor } } = traversal;
         let dropout = if purpose == TraversalPurpose::Training { &mut self.dropout } else { &mut self.keep };
         let chunk = share.samples;
-        let traversal = Traversal { purpose, blocks, chunk, loss: losses, factor, kernel: &TorchKernel };
+        let kernel: &dyn ProductKernel = match purpose {
+            TraversalPurpose::Training => &TorchKernel,
+            TraversalPurpose::Scoring => &DotsKernel,
+        };
+        let traversal = Traversal { purpose, blocks, chunk, loss: losses, factor, kernel };
         Ok(self.step.run(share, &traversal, dropout, &mut layers)?)
     }
 }

@@ -2,7 +2,8 @@
 
 use zagros_job::Job;
 use zagros_network::{
-    AlignedValues, BatchShare, FlatLayers, HeldLayer, SampleBlocks, Step, Traversal, TraversalPurpose, UnitDropout,
+    AlignedValues, BatchShare, DotsKernel, FlatLayers, HeldLayer, OutputLoss, SampleBlocks, Step, Traversal,
+    TraversalPurpose, UnitDropout,
 };
 use zagros_zip::ZipEq;
 
@@ -113,7 +114,54 @@ impl ComputeThreads {
     }
 }
 
+impl ComputeThreads {
+    /// Outputs of samples, `[samples, outputs]`. Those of a sample are a function of the sample and the weights alone.
+    pub(in crate::model) fn score(
+        &mut self,
+        (numeric, embeddings): (&[f32], &[f32]),
+        samples: usize,
+        losses: &TargetLosses,
+        weights: &[f32],
+    ) -> Result<Vec<f32>, ModelError> {
+        let mut logits = vec![0.0; samples * losses.output_count()];
+        let (labels, logits_out) = (&[][..], &mut logits[..]);
+        let mut batch =
+            BatchShare { samples, numeric, embeddings, labels, weights: &[], logits: logits_out, gradients: &mut [] };
+        let mut sizes = share_sizes(samples, self.others.len() + 1);
+        let Self { layers, lead, others } = self;
+        let layers = &layers[..];
+        let first = batch.split_off(sizes.next().unwrap_or(samples));
+        let work = |thread: &mut ComputeThread, share| {
+            let on_final = &mut |_: usize, _: &[f32]| ();
+            thread.score(share, losses, FlatLayers { layers, weights, gradients: &mut [], on_final })
+        };
+        std::thread::scope(|scope| {
+            let mut running = Vec::new();
+            let busy = sizes.len();
+            for ((thread, _), size) in others[..busy].iter_mut().zip_eq(sizes) {
+                let share = batch.split_off(size);
+                running.push(scope.spawn(move || work(thread, share)));
+            }
+            work(lead, first)?;
+            running.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(ModelError::Thread)))
+        })?;
+        Ok(logits)
+    }
+}
+
 impl ComputeThread {
+    fn score(
+        &mut self,
+        share: BatchShare<'_>,
+        losses: &TargetLosses,
+        mut layers: FlatLayers<'_>,
+    ) -> Result<(), ModelError> {
+        let (purpose, blocks) = (TraversalPurpose::Scoring, SampleBlocks::TRAINING);
+        let traversal = Traversal { purpose, blocks, chunk: CHUNK, loss: losses, factor: 0.0, kernel: &DotsKernel };
+        self.step.run(share, &traversal, &mut UnitDropout::new(0.0, 0, 0), &mut layers)?;
+        Ok(())
+    }
+
     fn run(
         &mut self,
         share: BatchShare<'_>,

@@ -1,7 +1,10 @@
 //! Scoring: the logit of a sample has the same bits in batches of any size.
 //!
+//! A network that makes its step without autograd scores by the same code, with products that sum each element in one order
+//! ([`zagros_network::DotsKernel`]): a sample's logit is a function of the sample and the weights alone.
+//!
 //! The libraries below libtorch choose the order of a matrix product's sums by the shape of the matrices, and, for a few small
-//! shapes, also by a row's place. Every product of scoring therefore has the same shape: samples are scored in blocks of a fixed
+//! shapes, also by a row's place. Where libtorch scores, every product therefore has the same shape: samples are scored in blocks of a fixed
 //! size, and the last block is filled up with zeros. A sample has the same place in a block wherever batches end, because a
 //! batch that is scored is a whole number of blocks ([`batch_of_blocks`]). Another number of threads (`train.threads`) divides the
 //! products differently.
@@ -11,6 +14,7 @@
 //! ```
 
 use tch::Tensor;
+use zagros_job::Precision;
 use zagros_network::OutputLoss;
 use zagros_zip::ZipEq;
 
@@ -36,6 +40,11 @@ impl DenseModel {
                 return threads.borrow_mut().score((numeric, columns), (embeddings, width), batch, &self.losses);
             }
             StepCompute::StreamedAutograd(_) => return self.streamed_scores(numeric, embeddings, batch),
+            StepCompute::Threads(threads) if self.precision == Precision::F32 => {
+                let average = self.average.as_ref().map(|average| &average.values[..]);
+                let weights = average.unwrap_or_else(|| self.weights.values());
+                return threads.borrow_mut().score((numeric, embeddings), batch, &self.losses, weights);
+            }
             StepCompute::Threads(_) | StepCompute::Autograd => {}
         }
         use_threads(self.threads);

@@ -108,7 +108,7 @@ impl DenseModel {
         let share = self.dropout.share;
         let dropout = |stream| UnitDropout::new(share, seed, stream);
         match &mut self.compute {
-            StepCompute::Threads(threads) => threads.drop_by(dropout),
+            StepCompute::Threads(threads) => threads.get_mut().drop_by(dropout),
             StepCompute::Streamed(threads) => threads.get_mut().drop_by(dropout),
             StepCompute::Autograd | StepCompute::StreamedAutograd(_) => {}
         }

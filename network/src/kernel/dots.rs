@@ -1,0 +1,207 @@
+//! Products of which each element is summed in one order, whatever the other rows and columns are: the score of a sample is a function
+//! of the sample and the model alone.
+//!
+//! Each lane of a vector adds every LANES-th product, and the lanes are added in the end. A tile of rows and columns has a sum of its
+//! own for each pair, so how rows are tiled changes nothing.
+
+use pulp::{Arch, Simd, WithSimd};
+use zagros_zip::ZipEq;
+
+use super::{ProductKernel, RoundedProducts};
+use crate::StepError;
+use crate::matrix::{View, ViewMut};
+
+/// Rows of a tile. With its columns, all sums are in registers.
+const ROWS: usize = 4;
+const COLUMNS: usize = 3;
+/// Rows that stay in cache while all columns are read.
+const BLOCK: usize = 64;
+
+/// The processor's own vectors, without a library.
+#[derive(Clone, Copy, Debug)]
+pub struct DotsKernel;
+
+impl ProductKernel for DotsKernel {
+    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
+        if a.column_stride != 1 || (b.row_stride != 1 && b.column_stride != 1) {
+            return Err(StepError::Kernel("a product of scores reads its first factor by rows".into()));
+        }
+        if b.row_stride == 1 {
+            Arch::new().dispatch(Dots { a, b, out, adds });
+        } else {
+            Arch::new().dispatch(RowSums { a, b, out, adds });
+        }
+        Ok(())
+    }
+
+    fn rounded(&self, _: [usize; 2], _: usize) -> Result<Box<dyn RoundedProducts>, StepError> {
+        Err(StepError::Kernel("there are no products in bf16 without libtorch".into()))
+    }
+}
+
+/// Dot products of the rows of a and the columns of b, which both lie in one piece.
+struct Dots<'a> {
+    a: View<'a>,
+    b: View<'a>,
+    out: ViewMut<'a>,
+    adds: bool,
+}
+
+impl WithSimd for Dots<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let (rows, columns) = (self.a.rows, self.b.columns);
+        for block in (0..rows).step_by(BLOCK) {
+            let end = (block + BLOCK).min(rows);
+            let mut column = 0;
+            while column + COLUMNS <= columns {
+                self.tile_rows::<S, COLUMNS>(simd, (block, end), column);
+                column += COLUMNS;
+            }
+            while column < columns {
+                self.tile_rows::<S, 1>(simd, (block, end), column);
+                column += 1;
+            }
+        }
+    }
+}
+
+impl Dots<'_> {
+    #[inline(always)]
+    fn tile_rows<S: Simd, const C: usize>(&mut self, simd: S, (start, end): (usize, usize), column: usize) {
+        let mut row = start;
+        while row + ROWS <= end {
+            self.tile::<S, ROWS, C>(simd, row, column);
+            row += ROWS;
+        }
+        while row < end {
+            self.tile::<S, 1, C>(simd, row, column);
+            row += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn tile<S: Simd, const R: usize, const C: usize>(&mut self, simd: S, row: usize, column: usize) {
+        let length = self.a.columns;
+        let rows: [&[f32]; R] =
+            std::array::from_fn(|index| &self.a.values[(row + index) * self.a.row_stride..][..length]);
+        let columns: [&[f32]; C] =
+            std::array::from_fn(|index| &self.b.values[(column + index) * self.b.column_stride..][..length]);
+        let sums = dots(simd, rows, columns);
+        for (index, sums) in sums.iter().enumerate() {
+            let into = &mut self.out.values[(row + index) * self.out.stride + column..][..C];
+            for (into, sum) in into.iter_mut().zip_eq(sums) {
+                *into = if self.adds { *into + sum } else { *sum };
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn dots<S: Simd, const R: usize, const C: usize>(simd: S, rows: [&[f32]; R], columns: [&[f32]; C]) -> [[f32; C]; R] {
+    let (rows, columns) = (rows.map(S::as_simd_f32s), columns.map(S::as_simd_f32s));
+    let whole = rows[0].0.len();
+    let mut sums = [[simd.splat_f32s(0.0); C]; R];
+    let row_vectors = rows.map(|(vectors, _)| &vectors[..whole]);
+    let column_vectors = columns.map(|(vectors, _)| &vectors[..whole]);
+    for at in 0..whole {
+        let values: [S::f32s; C] = std::array::from_fn(|index| column_vectors[index][at]);
+        for (sums, row) in sums.iter_mut().zip_eq(&row_vectors) {
+            let value = row[at];
+            for (sum, other) in sums.iter_mut().zip_eq(&values) {
+                *sum = simd.mul_add_f32s(value, *other, *sum);
+            }
+        }
+    }
+    let rests = (rows.map(|(_, rest)| rest), columns.map(|(_, rest)| rest));
+    if !rests.0[0].is_empty() {
+        let values = rests.1.map(|rest| simd.partial_load_f32s(rest));
+        for (sums, row) in sums.iter_mut().zip_eq(&rests.0) {
+            let value = simd.partial_load_f32s(row);
+            for (sum, other) in sums.iter_mut().zip_eq(&values) {
+                *sum = simd.mul_add_f32s(value, *other, *sum);
+            }
+        }
+    }
+    sums.map(|sums| sums.map(|sum| simd.reduce_sum_f32s(sum)))
+}
+
+/// Sums of the rows of b, each times a value of a's row.
+struct RowSums<'a> {
+    a: View<'a>,
+    b: View<'a>,
+    out: ViewMut<'a>,
+    adds: bool,
+}
+
+impl WithSimd for RowSums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { a, b, out, adds } = self;
+        for row in 0..a.rows {
+            let factors = &a.values[row * a.row_stride..][..a.columns];
+            let into = &mut out.values[row * out.stride..][..b.columns];
+            if !adds {
+                into.fill(0.0);
+            }
+            for (index, factor) in factors.iter().enumerate() {
+                let other = &b.values[index * b.row_stride..][..b.columns];
+                let (vectors, rest) = S::as_mut_simd_f32s(into);
+                let (others, other_rest) = S::as_simd_f32s(other);
+                let factors = simd.splat_f32s(*factor);
+                for (sum, other) in vectors.iter_mut().zip_eq(others) {
+                    *sum = simd.mul_add_f32s(factors, *other, *sum);
+                }
+                for (sum, other) in rest.iter_mut().zip_eq(other_rest) {
+                    *sum = factor.mul_add(*other, *sum);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::{Rng, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+    use crate::matrix::Matrix;
+
+    proptest! {
+        #[test]
+        fn a_row_has_the_same_bits_in_every_batch_and_place(
+            rows in 1_usize..150, inner in 1_usize..70, columns in 1_usize..20, transposed: bool, adds: bool, seed: u64,
+        ) {
+            let mut random = Pcg64Mcg::seed_from_u64(seed);
+            let mut a = Matrix::aligned(rows, inner);
+            let mut b = vec![0.0; inner * columns];
+            a.values_mut(rows).iter_mut().chain(&mut b).for_each(|value| *value = random.random_range(-1.0..1.0));
+            let b = match transposed {
+                true => View::dense(&b, (columns, inner)).transposed(),
+                false => View::dense(&b, (inner, columns)),
+            };
+            let mut all = Matrix::aligned(rows, columns);
+            all.values_mut(rows).fill(0.5);
+            DotsKernel.multiply(a.view(rows), b, all.view_mut(rows), adds).unwrap();
+            for row in 0..rows {
+                let mut one = Matrix::dense(1, columns);
+                one.values_mut(1).fill(0.5);
+                DotsKernel.multiply(a.view(rows).narrow_rows(row, 1), b, one.view_mut(1), adds).unwrap();
+                prop_assert_eq!(one.values(1), &all.view(rows).narrow_rows(row, 1).values[..columns]);
+                for (column, found) in one.values(1).iter().enumerate() {
+                    let of_a = a.view(rows).narrow_rows(row, 1).values;
+                    let of_b = |at: usize| f64::from(b.values[at * b.row_stride + column * b.column_stride]);
+                    let sum: f64 = (0..inner).map(|at| f64::from(of_a[at]) * of_b(at)).sum();
+                    let expected = sum + if adds { 0.5 } else { 0.0 };
+                    prop_assert!((f64::from(*found) - expected).abs() < 1e-5, "{} is not {}", found, expected);
+                }
+            }
+        }
+    }
+}
