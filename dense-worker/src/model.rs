@@ -24,8 +24,8 @@ use device::DevicePlacement;
 pub(crate) use device::without_units;
 pub use error::ModelError;
 use layers::{LentBuffers, ModuleBuffers, ValuesPlace};
-pub use networks::{AttentionShape, InputShape, SequenceShape};
 use networks::{BuiltNetwork, DenseNetwork};
+pub use networks::{InputShape, SequenceShape};
 use step::{ComputeThreads, StreamedThreads};
 pub use streamed::{GradientLimit, LayerStore, LayerValues, PendingLayer, TraversalPurpose};
 use streamed::{LayerWindow, StreamedExchange, StreamedVariables};
@@ -121,9 +121,7 @@ impl DenseModel {
         let updater = WeightUpdater::new(&job.dense_optimizer, job.train.updates, count)
             .with_rates(RateRange::from_job(job, count));
         let dropout = |stream| UnitDropout::new(job.model.dropout_share(), job.train.seed, stream);
-        let has_other_layers =
-            job.mlp != zagros_job::MlpSettings::default() || job.features.numeric_embedding.is_some();
-        let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
+        let by_autograd = job.is_by_autograd();
         let (regularisation, losses) =
             (StepRegularisation::from_job(job, &shape), TargetLosses::new(&job.features.targets));
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));

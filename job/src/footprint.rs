@@ -81,18 +81,12 @@ impl Job {
         self.dense_optimizer.update_rule().0.state_vectors().len() as u64
     }
 
-    /// Whether libtorch's autograd makes the step. The dense worker decides in the same way.
+    /// Whether libtorch's autograd makes the step. A module of a user's is not looked at.
     #[must_use]
     pub fn is_by_autograd(&self) -> bool {
-        let has_other_layers = self.mlp != MlpSettings::default() || self.features.numeric_embedding.is_some();
-        let is_other_network = match &self.model {
-            Model::Wukong { .. } | Model::Din { .. } | Model::Bst { .. } | Model::FinalMlp { gate: Some(_), .. } => {
-                true
-            }
-            // Experts without layers.
-            Model::Mmoe { layers, .. } | Model::Ple { layers, .. } => layers.hidden.is_empty(),
-            _ => false,
-        };
+        let has_other_layers = self.mlp != MlpSettings::default();
+        let is_other_network =
+            self.network().is_some_and(|network| network.blocks.iter().any(|wired| wired.block.needs_autograd()));
         let is_other_place = self.train.device == Device::Cuda || self.train.precision == Precision::F16;
         has_other_layers || is_other_network || is_other_place
     }

@@ -11,4 +11,4 @@ mod shape;
 mod torchscript;
 
 pub(super) use network::{BuiltNetwork, DenseNetwork};
-pub use shape::{AttentionShape, InputShape, SequenceShape};
+pub use shape::{InputShape, SequenceShape};

@@ -98,7 +98,7 @@ fn check_shape(job: &Job) -> Result<(), ModelError> {
             alone.then_some("the deep part has no input: no numeric feature, no dim above 1")
         }
         Model::Din { .. } | Model::Bst { .. } => {
-            shape.attention.is_empty().then_some("the network has no sequence with a target")
+            job.model.attention_pairs().is_empty().then_some("the network has no sequence with a target")
         }
         _ => is_empty.then_some("the network has no input: no numeric and no categorical feature"),
     };

@@ -18,8 +18,6 @@ pub struct InputShape {
     pub embeddings: Vec<usize>,
     /// The sequences, in feature order.
     pub sequences: Vec<SequenceShape>,
-    /// The sequences that the network compares with a target.
-    pub attention: Vec<AttentionShape>,
 }
 
 /// The place of a sequence in a sample's input.
@@ -32,14 +30,6 @@ pub struct SequenceShape {
     pub sequence: Sequence,
 }
 
-/// A sequence and the vector that it is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AttentionShape {
-    pub sequence: SequenceShape,
-    /// Index of the first value of the target's vector, which has as many values as one of the sequence.
-    pub target: usize,
-}
-
 impl InputShape {
     #[must_use]
     pub fn new(job: &Job) -> Self {
@@ -49,23 +39,14 @@ impl InputShape {
             features.iter().filter(|feature| feature.values.sequence().is_none()).collect();
         let mut end = vectors.iter().map(|feature| dim(feature)).sum();
         let mut sequences = Vec::new();
-        let mut columns = Vec::new();
         for (feature, sequence) in features.iter().filter_map(|f| Some((f, f.values.sequence()?))) {
             let shape = SequenceShape { offset: end, dim: dim(feature), sequence: *sequence };
             end += sequence.input_width(shape.dim);
             sequences.push(shape);
-            columns.push(&feature.name);
         }
-        // The loader has checked that both are there.
-        let pair = |pair: &zagros_job::AttentionPair| {
-            let sequence = sequences[columns.iter().position(|column| **column == pair.sequence)?];
-            let target = vectors.iter().position(|feature| feature.name == pair.target)?;
-            Some(AttentionShape { sequence, target: vectors[..target].iter().map(|feature| dim(feature)).sum() })
-        };
         Self {
             numeric: job.features.numeric_inputs(),
             embeddings: vectors.iter().map(|feature| dim(feature)).collect(),
-            attention: job.model.attention_pairs().iter().filter_map(pair).collect(),
             sequences,
         }
     }
