@@ -121,7 +121,7 @@ impl DenseModel {
         let updater = WeightUpdater::new(&job.dense_optimizer, job.train.updates, count)
             .with_rates(RateRange::from_job(job, count));
         let dropout = |stream| UnitDropout::new(job.model.dropout_share(), job.train.seed, stream);
-        let by_autograd = job.is_by_autograd();
+        let by_autograd = place.mirrored || job.is_by_autograd();
         let (regularisation, losses) =
             (StepRegularisation::from_job(job, &shape), TargetLosses::new(&job.features.targets));
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));

@@ -97,7 +97,10 @@ impl SlopeUses {
         (wanted[NUMBERS], wanted[VECTORS]) = (false, inputs.dims.iter().sum::<usize>() > 0);
         for (index, block) in blocks.iter().enumerate() {
             if let Block::Join(parts) = block {
-                wanted[index] = parts.iter().any(|part| wanted[column_value(*part).block]);
+                wanted[index] = parts.iter().any(|part| match part {
+                    Columns::All(value) => wanted[value.block],
+                    Columns::WithoutFirst(_) => inputs.dims.iter().any(|dim| *dim > 1),
+                });
             }
         }
         let reads_all = |block: &Block| match block {

@@ -115,6 +115,9 @@ fn a_server_goes_on_under_another_learning_rate() {
 fn a_damaged_log_and_one_without_its_files_are_refused_by_name() {
     let home = LogFixture::new("");
     let service = home.start();
+    train(&service, 1, 20, 100);
+    drop(service);
+    let service = home.start();
     push_items(&service, &[7], 1, 1.0);
     write_base(&service);
     push_items(&service, &[7], 2, 1.0);
