@@ -50,8 +50,14 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
         }
         Some(S3Fault::Hangs) => pending().await,
         Some(S3Fault::Breaks) => cut(),
-        Some(S3Fault::Fails) => return refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
-        Some(S3Fault::Denies) => return refused(StatusCode::FORBIDDEN, "AccessDenied"),
+        Some(fault @ (S3Fault::Fails | S3Fault::Denies)) => {
+            // As S3 does: a client that still sends would hear of a broken connection alone.
+            let _ = to_bytes(body, MOST_BYTES).await;
+            return match fault {
+                S3Fault::Fails => refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+                _ => refused(StatusCode::FORBIDDEN, "AccessDenied"),
+            };
+        }
     };
     let Some(key) =
         path.strip_prefix(&format!("/{}", shared.bucket)).filter(|key| key.is_empty() || key.starts_with('/'))
