@@ -1,7 +1,7 @@
 //! Dropout of hidden units, whose draws are a function of the seed and the step.
 
-use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::{RngCore, SeedableRng};
 use zagros_zip::ZipEq;
 
 /// Drops each unit with one probability and scales up the others, so that the expected sum stays the same (Srivastava et
@@ -60,7 +60,7 @@ impl UnitDropout {
         let kept = (1.0 / (1.0 - self.share)) as f32;
         let threshold = (self.share * f64::from(u32::MAX)) as u32;
         let random = self.layers[layer].get_or_insert_with(|| Pcg64Mcg::seed_from_u64(seed));
-        mask.extend((0..count).map(|_| if random.random::<u32>() < threshold { 0.0 } else { kept }));
+        mask.extend((0..count).map(|_| if random.next_u32() < threshold { 0.0 } else { kept }));
     }
 
     /// Odd constants, so that neighbouring steps of neighbouring seeds differ in many bits.

@@ -13,6 +13,7 @@
 
 mod blocks;
 mod build;
+mod builder;
 mod cross;
 mod factors;
 mod fusion;
@@ -27,8 +28,8 @@ mod share;
 mod stack;
 
 pub use blocks::SampleBlocks;
-use build::StepBuilder;
-pub use build::StepForm;
+use builder::StepBuilder;
+pub use builder::StepForm;
 pub use layers::{FlatLayers, HeldLayer, LayerAccess};
 pub use share::{BatchShare, OutputLoss};
 
@@ -82,7 +83,7 @@ trait BlockStep: std::fmt::Debug + Send {
         &mut self,
         before: &[BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError>;
 
     /// From the slopes of the output to those of what it reads. Adds the gradients of weights to those of earlier chunks.
@@ -90,7 +91,7 @@ trait BlockStep: std::fmt::Debug + Send {
         &mut self,
         before: &mut [BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError>;
 }
 
@@ -113,7 +114,7 @@ struct ReadValue {
 }
 
 /// A chunk on its way.
-pub struct ChunkPass<'a> {
+pub struct ChunkContext<'a> {
     rows: usize,
     numbers: &'a [f32],
     vectors: &'a [f32],
@@ -165,7 +166,7 @@ impl Step {
         while share.samples > 0 {
             let mut chunk = share.split_off(traversal.chunk.min(share.samples));
             let last = share.samples == 0;
-            let mut pass = ChunkPass {
+            let mut context = ChunkContext {
                 rows: chunk.samples,
                 numbers: chunk.numeric,
                 vectors: chunk.embeddings,
@@ -179,7 +180,7 @@ impl Step {
                 scratch: &mut self.scratch,
             };
             let blocks = &mut BlockChain { values: &mut self.values, steps: &mut self.blocks };
-            loss += blocks.run_chunk((self.output, self.clears_vectors), &mut chunk, traversal, &mut pass)?;
+            loss += blocks.run_chunk((self.output, self.clears_vectors), &mut chunk, traversal, &mut context)?;
             earlier = true;
         }
         Ok(loss)
@@ -199,26 +200,26 @@ impl BlockChain<'_> {
         (output, clears_vectors): (usize, bool),
         chunk: &mut BatchShare<'_>,
         traversal: &Traversal<'_>,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<f64, StepError> {
         let Self { values, steps } = self;
         for (index, step) in steps.iter_mut().enumerate() {
             let (before, rest) = values.split_at_mut(index);
-            step.as_mut().map_or(Ok(()), |step| step.forward(before, &mut rest[0], pass))?;
+            step.as_mut().map_or(Ok(()), |step| step.forward(before, &mut rest[0], context))?;
         }
         let BlockValues { output: made, slopes } = &mut values[output];
-        chunk.logits.copy_from_slice(made.values(pass.rows));
+        chunk.logits.copy_from_slice(made.values(context.rows));
         if traversal.purpose == TraversalPurpose::Scoring {
             traversal.loss.finish_outputs(chunk.logits);
             return Ok(0.0);
         }
-        let loss = chunk.sum_losses(traversal, slopes.values_mut(pass.rows));
+        let loss = chunk.sum_losses(traversal, slopes.values_mut(context.rows));
         if clears_vectors {
-            pass.d_vectors.fill(0.0);
+            context.d_vectors.fill(0.0);
         }
         for (index, step) in steps.iter_mut().enumerate().rev() {
             let (before, rest) = values.split_at_mut(index);
-            step.as_mut().map_or(Ok(()), |step| step.backward(before, &mut rest[0], pass))?;
+            step.as_mut().map_or(Ok(()), |step| step.backward(before, &mut rest[0], context))?;
         }
         Ok(loss)
     }
@@ -261,7 +262,7 @@ impl ReadValue {
     }
 }
 
-impl ChunkPass<'_> {
+impl ChunkContext<'_> {
     /// The gradients of a layer are those of this chunk and all before.
     fn note_final(&mut self, layer: usize) {
         if self.last {

@@ -448,27 +448,27 @@ impl Network {
         let mut of_values = vec![ReadInputs::default(); self.blocks.len()];
         let mut of_tensors = vec![ReadInputs::default(); self.layout.tensors.len()];
         for (index, WiredBlock { block, tensors }) in self.blocks.iter().enumerate() {
-            let of = |value: &Value| of_values[value.block];
+            let read_of = |value: &Value| of_values[value.block];
             // What its tensors read, and what its output still says by its places.
             let (read, given) = match block {
                 Block::Numbers | Block::EmbedNumbers => (numbers, numbers),
                 Block::Vectors | Block::FirstValues => (vectors, vectors),
                 Block::Join(parts) => {
                     let part = |part: &Columns| match part {
-                        Columns::All(value) | Columns::WithoutFirst(value) => of(value),
+                        Columns::All(value) | Columns::WithoutFirst(value) => read_of(value),
                     };
                     let all = parts.iter().map(part).fold(ReadInputs::default(), ReadInputs::join);
                     (all, all)
                 }
                 Block::FactorFields { numbers: read, .. } => {
-                    (numbers, vectors.join(read.as_ref().map_or(ReadInputs::default(), of)))
+                    (numbers, vectors.join(read.as_ref().map_or(ReadInputs::default(), read_of)))
                 }
                 Block::Interactions { .. } => (vectors, vectors),
-                Block::Cross { input, .. } | Block::Gate { input, .. } => (of(input), of(input)),
+                Block::Cross { input, .. } | Block::Gate { input, .. } => (read_of(input), read_of(input)),
                 Block::Mlp(MlpBlock { input, .. })
                 | Block::LinearTerm(input)
                 | Block::Mixture { input, .. }
-                | Block::FactorLayer(FactorLayer { input, .. }) => (of(input), ReadInputs::default()),
+                | Block::FactorLayer(FactorLayer { input, .. }) => (read_of(input), ReadInputs::default()),
                 Block::ActivationUnit { .. } | Block::Transformer { .. } => (vectors, ReadInputs::default()),
                 Block::Sum(_) | Block::SecondOrder { .. } | Block::Fusion { .. } => Default::default(),
             };

@@ -223,7 +223,7 @@ fn a_worker_that_is_killed_or_stands_still_is_named_by_the_other() {
     let hybrid = [("hybrid", Signal::KILL, 1), ("hybrid", Signal::KILL, 0), ("hybrid", Signal::STOP, 1)];
     for (mode, signal, lost) in hybrid.into_iter().chain([("async", Signal::KILL, 1)]) {
         let mode = format!("train.mode={mode}");
-        let sets = [mode.as_str(), "train.epochs=1000", "cluster.timeout_seconds=5"];
+        let sets = [mode.as_str(), "train.epochs=1000", "cluster.timeout_seconds=10"];
         let (roles, [mut first, second]) = RoleProcesses::start(&fixture, &sets);
         first.wait_for_line("step ");
         signal_process(roles.worker(lost), signal);

@@ -169,9 +169,9 @@ mod tests {
         let profile = DataProfile { rows: 10, whole: true, positive_rate: 0.5, bad_rows: 0, features };
         let tables = vec![TableHealth { table: "user".to_owned(), new_ids: Some(0.125), created: 7, admitted: None }];
         let warnings = drift.map(|_| "<price>: drifts".to_owned()).into_iter().collect();
-        let before = auc.map(|auc| Evaluation { auc: Some(auc), ..Evaluation::default() });
+        let earlier = auc.map(|auc| Evaluation { auc: Some(auc), ..Evaluation::default() });
         let (health, run) = (Some(DayHealth { profile, tables, reference: None, warnings }), "runs/a".into());
-        DayRecord { from: None, before, samples: 10, steps: 1, rows: 3, health, data: None, run, model: None }
+        DayRecord { from: None, before: earlier, samples: 10, steps: 1, rows: 3, health, data: None, run, model: None }
     }
 
     #[test]

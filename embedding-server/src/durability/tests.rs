@@ -95,7 +95,7 @@ impl LogFixture {
 }
 
 /// A log whose last segment is cut, as if the process had ended before the later records were whole.
-struct CutLog<'a> {
+struct TornLog<'a> {
     home: &'a LogFixture,
     segment: PathBuf,
     whole: Vec<u8>,
@@ -104,7 +104,7 @@ struct CutLog<'a> {
     records: Vec<(u64, RecordKind)>,
 }
 
-impl<'a> CutLog<'a> {
+impl<'a> TornLog<'a> {
     fn new(home: &'a LogFixture, (end, mark): (u64, Vec<u8>)) -> Self {
         let segment = home.files("segment-").pop().unwrap();
         let mut whole = fs::read(&segment).unwrap();
@@ -218,7 +218,7 @@ fn a_push_that_died_half_way_is_applied_once() {
     push_both(&service, &ids, 2, 3.0);
     let expected = rows(&service);
     drop(service);
-    let log = CutLog::new(&home, end);
+    let log = TornLog::new(&home, end);
     let records = &log.records;
     assert!(records.len() > 30 && records.last().unwrap().1 == RecordKind::Commit, "{records:?}");
     for (lsn, _) in records {
@@ -246,7 +246,7 @@ fn a_base_keeps_what_is_applied_of_a_push_that_died() {
     push_items(&service, &ids, 2, 3.0);
     let expected = rows(&service);
     drop(service);
-    let log = CutLog::new(&home, end);
+    let log = TornLog::new(&home, end);
     log.cut(log.records.iter().rev().find(|record| record.0 < middle).unwrap().0);
     let service = home.start();
     assert_ne!(rows(&service), expected);

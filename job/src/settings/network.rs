@@ -78,11 +78,11 @@ impl Job {
         let pair = |pair: &AttentionPair| {
             let place = sequences.iter().position(|feature| feature.name == pair.sequence)?;
             let width = |feature: &&Categorical| Some(feature.values.sequence()?.input_width(dim(feature)));
-            let before: usize = sequences[..place].iter().filter_map(width).sum();
+            let width_before: usize = sequences[..place].iter().filter_map(width).sum();
             let (feature, settings) = (sequences[place], sequences[place].values.sequence()?);
             let target = vectors.iter().position(|feature| feature.name == pair.target)?;
             Some(SequencePair {
-                offset: dims.iter().sum::<usize>() + before,
+                offset: dims.iter().sum::<usize>() + width_before,
                 dim: dim(feature),
                 length: settings.length,
                 pads_left: settings.pad == PadSide::Left,

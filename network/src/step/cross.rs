@@ -10,7 +10,7 @@ use zagros_zip::ZipEq;
 
 use super::join::put_rows;
 use super::product::LayerProducts;
-use super::{BlockStep, BlockValues, ChunkPass, ReadValue, StepBuilder};
+use super::{BlockStep, BlockValues, ChunkContext, ReadValue, StepBuilder};
 use crate::StepError;
 use crate::matrix::{Matrix, View};
 
@@ -94,12 +94,12 @@ impl BlockStep for CrossStep {
         &mut self,
         before: &[BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let first = self.input.view(before, pass.rows);
+        let first = self.input.view(before, context.rows);
         for index in 0..self.layers.len() {
             let (before, rest) = self.layers.split_at_mut(index);
-            rest[0].forward(first, layer_input(before, first, pass.rows), &mut own.output, pass)?;
+            rest[0].forward(first, layer_input(before, first, context.rows), &mut own.output, context)?;
         }
         Ok(())
     }
@@ -108,15 +108,15 @@ impl BlockStep for CrossStep {
         &mut self,
         before: &mut [BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, Self { input, layers, d_affine, d_first }) = (pass.rows, self);
+        let (rows, Self { input, layers, d_affine, d_first }) = (context.rows, self);
         d_first.values_mut(rows).fill(0.0);
         let first = input.view(before, rows);
         for index in (0..layers.len()).rev() {
             let (before, rest) = layers.split_at_mut(index);
             let read = layer_input(before, first, rows);
-            rest[0].backward((first, read), (&mut own.slopes, d_affine, d_first), pass)?;
+            rest[0].backward((first, read), (&mut own.slopes, d_affine, d_first), context)?;
         }
         // Its way through all layers beside the products.
         let (sum, rest) = (d_first.values_mut(rows), own.slopes.values(rows));
@@ -135,28 +135,28 @@ impl CrossLayer {
         first: View<'_>,
         input: View<'_>,
         last: &mut Matrix,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, products, Self { layer, map, affine, output }) = (pass.rows, pass.products(), self);
+        let (rows, products, Self { layer, map, affine, output }) = (context.rows, context.products(), self);
         let read = match map {
             CrossMap::Full(matrix) => {
-                pass.layers.begin_forward(*layer)?;
-                let weight = &pass.layers.weights(*layer)[..matrix.weight_count()];
+                context.layers.begin_forward(*layer)?;
+                let weight = &context.layers.weights(*layer)[..matrix.weight_count()];
                 matrix.forward(weight, input, affine.view_mut(rows), products)?;
                 matrix.weight_count()
             }
             CrossMap::LowRank(maps) => {
                 let LowRank { down_layer, down, up, hidden, .. } = &mut **maps;
-                pass.layers.begin_forward(*down_layer)?;
-                down.forward(pass.layers.weights(*down_layer), input, hidden.view_mut(rows), products)?;
-                pass.layers.end_forward(*down_layer)?;
-                pass.layers.begin_forward(*layer)?;
-                let weight = &pass.layers.weights(*layer)[..up.weight_count()];
+                context.layers.begin_forward(*down_layer)?;
+                down.forward(context.layers.weights(*down_layer), input, hidden.view_mut(rows), products)?;
+                context.layers.end_forward(*down_layer)?;
+                context.layers.begin_forward(*layer)?;
+                let weight = &context.layers.weights(*layer)[..up.weight_count()];
                 up.forward(weight, hidden.view(rows), affine.view_mut(rows), products)?;
                 up.weight_count()
             }
         };
-        let (stride, bias) = (affine.stride, &pass.layers.weights(*layer)[read..]);
+        let (stride, bias) = (affine.stride, &context.layers.weights(*layer)[read..]);
         let (affine, output) = (affine.values_mut(rows), output.as_mut().unwrap_or(last).values_mut(rows));
         let (first, input) = ((first.values, first.row_stride), (input.values, input.row_stride));
         run_wide(
@@ -174,7 +174,7 @@ impl CrossLayer {
                 }
             },
         );
-        pass.layers.end_forward(*layer)
+        context.layers.end_forward(*layer)
     }
 
     /// From d_{l+1} to d_l in its place. Adds to dx₀.
@@ -182,38 +182,38 @@ impl CrossLayer {
         &mut self,
         (first, input): (View<'_>, View<'_>),
         (slopes, d_affine, d_first): (&mut Matrix, &mut Matrix, &mut Matrix),
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, products) = (pass.rows, pass.products());
-        pass.layers.begin_backward(self.layer)?;
-        self.undo_product(first, (slopes, d_affine, d_first), pass);
+        let (rows, products) = (context.rows, context.products());
+        context.layers.begin_backward(self.layer)?;
+        self.undo_product(first, (slopes, d_affine, d_first), context);
         let (layer, d_affine) = (self.layer, d_affine.view(rows));
         match &mut self.map {
             CrossMap::Full(matrix) => {
                 let weights = matrix.weight_count();
-                let (_, gradients) = pass.layers.gradients(layer);
+                let (_, gradients) = context.layers.gradients(layer);
                 matrix.weight_gradient(d_affine, input, &mut gradients[..weights], products)?;
-                pass.note_final(layer);
-                let weight = &pass.layers.weights(layer)[..weights];
+                context.note_final(layer);
+                let weight = &context.layers.weights(layer)[..weights];
                 matrix.input_gradient(weight, d_affine, slopes.view_mut(rows), true, products)?;
-                pass.layers.end_backward(layer)
+                context.layers.end_backward(layer)
             }
             CrossMap::LowRank(maps) => {
                 let LowRank { down_layer, down, up, hidden, d_hidden } = &mut **maps;
                 let weights = up.weight_count();
-                let (_, gradients) = pass.layers.gradients(layer);
+                let (_, gradients) = context.layers.gradients(layer);
                 up.weight_gradient(d_affine, hidden.view(rows), &mut gradients[..weights], products)?;
-                pass.note_final(layer);
-                let weight = &pass.layers.weights(layer)[..weights];
+                context.note_final(layer);
+                let weight = &context.layers.weights(layer)[..weights];
                 up.input_gradient(weight, d_affine, d_hidden.view_mut(rows), false, products)?;
-                pass.layers.end_backward(layer)?;
-                pass.layers.begin_backward(*down_layer)?;
-                let (_, d_down) = pass.layers.gradients(*down_layer);
+                context.layers.end_backward(layer)?;
+                context.layers.begin_backward(*down_layer)?;
+                let (_, d_down) = context.layers.gradients(*down_layer);
                 down.weight_gradient(d_hidden.view(rows), input, d_down, products)?;
-                pass.note_final(*down_layer);
-                let weight = pass.layers.weights(*down_layer);
+                context.note_final(*down_layer);
+                let weight = context.layers.weights(*down_layer);
                 down.input_gradient(weight, d_hidden.view(rows), slopes.view_mut(rows), true, products)?;
-                pass.layers.end_backward(*down_layer)
+                context.layers.end_backward(*down_layer)
             }
         }
     }
@@ -223,15 +223,15 @@ impl CrossLayer {
         &mut self,
         first: View<'_>,
         (slopes, d_affine, d_first): (&Matrix, &mut Matrix, &mut Matrix),
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) {
-        let (rows, stride) = (pass.rows, slopes.stride);
-        let (_, gradients) = pass.layers.gradients(self.layer);
+        let (rows, stride) = (context.rows, slopes.stride);
+        let (_, gradients) = context.layers.gradients(self.layer);
         let d_bias = match &self.map {
             CrossMap::Full(matrix) => &mut gradients[matrix.weight_count()..],
             CrossMap::LowRank(maps) => &mut gradients[maps.up.weight_count()..],
         };
-        if !pass.earlier {
+        if !context.earlier {
             d_bias.fill(0.0);
         }
         let (affine, slopes) = (self.affine.values(rows), slopes.values(rows));

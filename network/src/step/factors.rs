@@ -4,7 +4,7 @@
 use zagros_table::run_wide;
 use zagros_zip::ZipEq;
 
-use super::{BlockStep, BlockValues, ChunkPass, ReadValue, SlopeUse};
+use super::{BlockStep, BlockValues, ChunkContext, ReadValue, SlopeUse};
 use crate::StepError;
 
 /// Σ of the first values of all vectors.
@@ -38,11 +38,16 @@ pub(super) struct SecondOrderStep {
 }
 
 impl BlockStep for FirstValuesStep {
-    fn forward(&mut self, _: &[BlockValues], own: &mut BlockValues, pass: &mut ChunkPass<'_>) -> Result<(), StepError> {
+    fn forward(
+        &mut self,
+        _: &[BlockValues],
+        own: &mut BlockValues,
+        context: &mut ChunkContext<'_>,
+    ) -> Result<(), StepError> {
         let width = self.dims.iter().sum::<usize>();
-        let samples = own.output.values_mut(pass.rows).iter_mut().enumerate();
+        let samples = own.output.values_mut(context.rows).iter_mut().enumerate();
         for (sample, term) in samples {
-            let mut vectors = &pass.vectors[sample * width..][..width];
+            let mut vectors = &context.vectors[sample * width..][..width];
             *term = 0.0;
             for dim in &self.dims {
                 *term += vectors[0];
@@ -56,11 +61,11 @@ impl BlockStep for FirstValuesStep {
         &mut self,
         _: &mut [BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
         let (width, adds) = (self.dims.iter().sum::<usize>(), self.slopes == SlopeUse::Added);
-        for (sample, slope) in own.slopes.values(pass.rows).iter().enumerate() {
-            let mut d_vectors = &mut pass.d_vectors[sample * width..][..width];
+        for (sample, slope) in own.slopes.values(context.rows).iter().enumerate() {
+            let mut d_vectors = &mut context.d_vectors[sample * width..][..width];
             for dim in &self.dims {
                 d_vectors[0] = if adds { d_vectors[0] + slope } else { *slope };
                 d_vectors = &mut d_vectors[*dim..];
@@ -71,12 +76,17 @@ impl BlockStep for FirstValuesStep {
 }
 
 impl BlockStep for FactorFieldsStep {
-    fn forward(&mut self, _: &[BlockValues], own: &mut BlockValues, pass: &mut ChunkPass<'_>) -> Result<(), StepError> {
-        self.layer.map_or(Ok(()), |layer| pass.layers.begin_forward(layer))?;
+    fn forward(
+        &mut self,
+        _: &[BlockValues],
+        own: &mut BlockValues,
+        context: &mut ChunkContext<'_>,
+    ) -> Result<(), StepError> {
+        self.layer.map_or(Ok(()), |layer| context.layers.begin_forward(layer))?;
         let (k, dim, columns, features) = (self.dim - 1, self.dim, self.numbers, self.features);
-        let factors = self.layer.map(|layer| pass.layers.weights(layer));
-        let (stride, all_numbers, vectors) = (own.output.stride, pass.numbers, pass.vectors);
-        let output = own.output.values_mut(pass.rows);
+        let factors = self.layer.map(|layer| context.layers.weights(layer));
+        let (stride, all_numbers, vectors) = (own.output.stride, context.numbers, context.vectors);
+        let output = own.output.values_mut(context.rows);
         run_wide(
             #[inline(always)]
             || {
@@ -96,34 +106,34 @@ impl BlockStep for FactorFieldsStep {
                 }
             },
         );
-        self.layer.map_or(Ok(()), |layer| pass.layers.end_forward(layer))
+        self.layer.map_or(Ok(()), |layer| context.layers.end_forward(layer))
     }
 
     fn backward(
         &mut self,
         _: &mut [BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
         let (k, dim, columns, features) = (self.dim - 1, self.dim, self.numbers, self.features);
         let (stride, adds) = (own.slopes.stride, self.slopes == SlopeUse::Added);
-        let d_fields = own.slopes.values(pass.rows).chunks_exact(stride);
+        let d_fields = own.slopes.values(context.rows).chunks_exact(stride);
         if let Some(layer) = self.layer {
-            pass.layers.begin_backward(layer)?;
-            let (_, d_factors) = pass.layers.gradients(layer);
-            if !pass.earlier {
+            context.layers.begin_backward(layer)?;
+            let (_, d_factors) = context.layers.gradients(layer);
+            if !context.earlier {
                 d_factors.fill(0.0);
             }
-            for (numbers, d_fields) in pass.numbers.chunks_exact(columns).zip_eq(d_fields.clone()) {
+            for (numbers, d_fields) in context.numbers.chunks_exact(columns).zip_eq(d_fields.clone()) {
                 let of_columns = d_factors.chunks_exact_mut(k).zip_eq(d_fields[..columns * k].chunks_exact(k));
                 for (number, (sums, d_field)) in numbers.iter().zip_eq(of_columns) {
                     sums.iter_mut().zip_eq(d_field).for_each(|(sum, slope)| *sum += number * slope);
                 }
             }
-            pass.note_final(layer);
-            pass.layers.end_backward(layer)?;
+            context.note_final(layer);
+            context.layers.end_backward(layer)?;
         }
-        for (d_vectors, d_fields) in pass.d_vectors.chunks_exact_mut(features * dim).zip_eq(d_fields) {
+        for (d_vectors, d_fields) in context.d_vectors.chunks_exact_mut(features * dim).zip_eq(d_fields) {
             let d_fields = d_fields[columns * k..][..features * k].chunks_exact(k);
             for (vector, d_field) in d_vectors.chunks_exact_mut(dim).zip_eq(d_fields) {
                 if adds {
@@ -148,9 +158,9 @@ impl BlockStep for SecondOrderStep {
         &mut self,
         before: &[BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, k, fields) = (pass.rows, self.factors, self.fields.view(before, pass.rows));
+        let (rows, k, fields) = (context.rows, self.factors, self.fields.view(before, context.rows));
         self.sums.clear();
         self.sums.resize(rows * k, 0.0);
         let (sums, terms) = (&mut self.sums, own.output.values_mut(rows));
@@ -171,9 +181,9 @@ impl BlockStep for SecondOrderStep {
         &mut self,
         before: &mut [BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, k, sums) = (pass.rows, self.factors, &self.sums);
+        let (rows, k, sums) = (context.rows, self.factors, &self.sums);
         let slopes = own.slopes.values(rows);
         self.fields.with_slopes(before, rows, |fields, d_fields| {
             let Some((d_fields, adds)) = d_fields else { return };

@@ -1,7 +1,7 @@
 //! DLRM's interactions: the dot products of all pairs of vectors, and the vector of the numeric values itself.
 
 use super::pairs::{PairProducts, PairsPlace};
-use super::{BlockStep, BlockValues, ChunkPass, ReadValue, SlopeUse};
+use super::{BlockStep, BlockValues, ChunkContext, ReadValue, SlopeUse};
 use crate::StepError;
 use crate::step::join::put_rows;
 
@@ -31,9 +31,9 @@ impl BlockStep for InteractionsStep {
         &mut self,
         before: &[BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, place) = (pass.rows, self.place(own));
+        let (rows, place) = (context.rows, self.place(own));
         let dense = match &self.dense {
             Some(dense) => {
                 let dense = dense.view(before, rows);
@@ -42,7 +42,7 @@ impl BlockStep for InteractionsStep {
             }
             None => &[],
         };
-        self.pairs.forward(dense, pass.vectors, own.output.values_mut(rows), place);
+        self.pairs.forward(dense, context.vectors, own.output.values_mut(rows), place);
         Ok(())
     }
 
@@ -50,13 +50,13 @@ impl BlockStep for InteractionsStep {
         &mut self,
         before: &mut [BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, place) = (pass.rows, self.place(own));
+        let (rows, place) = (context.rows, self.place(own));
         let slopes = own.slopes.values(rows);
         debug_assert!(self.vectors != SlopeUse::Added, "the pairs alone read whole vectors");
         let Some(dense) = &self.dense else {
-            self.pairs.backward((&[], pass.vectors), (slopes, place), &mut [], pass.d_vectors);
+            self.pairs.backward((&[], context.vectors), (slopes, place), &mut [], context.d_vectors);
             return Ok(());
         };
         let (dim, pairs) = (self.dim, &mut self.pairs);
@@ -64,7 +64,7 @@ impl BlockStep for InteractionsStep {
             let Some((d_dense, adds)) = d_dense else { return };
             let d_dense = d_dense.values;
             put_rows(own.slopes.view(rows).narrow_columns(0, dim), super::ViewMut::dense(d_dense, (rows, dim)), adds);
-            pairs.backward((dense.values, pass.vectors), (slopes, place), d_dense, pass.d_vectors);
+            pairs.backward((dense.values, context.vectors), (slopes, place), d_dense, context.d_vectors);
         });
         Ok(())
     }

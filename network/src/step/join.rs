@@ -2,7 +2,7 @@
 
 use zagros_zip::ZipEq;
 
-use super::{BlockStep, BlockValues, ChunkPass, ReadValue, SlopeUse};
+use super::{BlockStep, BlockValues, ChunkContext, ReadValue, SlopeUse};
 use crate::StepError;
 use crate::matrix::{View, ViewMut};
 
@@ -39,12 +39,22 @@ pub(super) struct SumStep {
 }
 
 impl BlockStep for NumbersStep {
-    fn forward(&mut self, _: &[BlockValues], own: &mut BlockValues, pass: &mut ChunkPass<'_>) -> Result<(), StepError> {
-        own.output.values_mut(pass.rows).copy_from_slice(pass.numbers);
+    fn forward(
+        &mut self,
+        _: &[BlockValues],
+        own: &mut BlockValues,
+        context: &mut ChunkContext<'_>,
+    ) -> Result<(), StepError> {
+        own.output.values_mut(context.rows).copy_from_slice(context.numbers);
         Ok(())
     }
 
-    fn backward(&mut self, _: &mut [BlockValues], _: &mut BlockValues, _: &mut ChunkPass<'_>) -> Result<(), StepError> {
+    fn backward(
+        &mut self,
+        _: &mut [BlockValues],
+        _: &mut BlockValues,
+        _: &mut ChunkContext<'_>,
+    ) -> Result<(), StepError> {
         Ok(())
     }
 }
@@ -65,9 +75,9 @@ impl BlockStep for JoinStep {
         &mut self,
         before: &[BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, vectors) = (pass.rows, self.dims.iter().sum::<usize>());
+        let (rows, vectors) = (context.rows, self.dims.iter().sum::<usize>());
         let mut start = 0;
         for part in self.parts.iter().copied() {
             let width = self.width_of(part);
@@ -77,9 +87,9 @@ impl BlockStep for JoinStep {
             let into = own.output.view_mut(rows).narrow_columns(start, width);
             match part {
                 JoinedColumns::Value(read) => put_rows(read.view(before, rows), into, false),
-                JoinedColumns::Vectors { .. } => put_rows(View::dense(pass.vectors, (rows, vectors)), into, false),
+                JoinedColumns::Vectors { .. } => put_rows(View::dense(context.vectors, (rows, vectors)), into, false),
                 JoinedColumns::WithoutFirst { .. } => {
-                    let samples = into.values.chunks_mut(into.stride).zip_eq(pass.vectors.chunks_exact(vectors));
+                    let samples = into.values.chunks_mut(into.stride).zip_eq(context.vectors.chunks_exact(vectors));
                     for (into, vectors) in samples {
                         copy_without_first(&self.dims, vectors, into);
                     }
@@ -94,9 +104,9 @@ impl BlockStep for JoinStep {
         &mut self,
         before: &mut [BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, vectors) = (pass.rows, self.dims.iter().sum::<usize>());
+        let (rows, vectors) = (context.rows, self.dims.iter().sum::<usize>());
         let mut start = 0;
         for part in self.parts.iter().copied() {
             let width = self.width_of(part);
@@ -113,13 +123,13 @@ impl BlockStep for JoinStep {
                 JoinedColumns::Vectors { slopes: SlopeUse::Unread }
                 | JoinedColumns::WithoutFirst { slopes: SlopeUse::Unread } => {}
                 JoinedColumns::Vectors { slopes: vector_slopes } => {
-                    let into = ViewMut::dense(&mut *pass.d_vectors, (rows, vectors));
+                    let into = ViewMut::dense(&mut *context.d_vectors, (rows, vectors));
                     put_rows(slopes, into, vector_slopes == SlopeUse::Added);
                 }
                 JoinedColumns::WithoutFirst { slopes: vector_slopes } => {
                     let adds = vector_slopes == SlopeUse::Added;
                     let samples =
-                        slopes.values.chunks(slopes.row_stride).zip_eq(pass.d_vectors.chunks_exact_mut(vectors));
+                        slopes.values.chunks(slopes.row_stride).zip_eq(context.d_vectors.chunks_exact_mut(vectors));
                     for (slopes, d_vectors) in samples {
                         give_without_first(&self.dims, slopes, d_vectors, adds);
                     }
@@ -175,10 +185,10 @@ impl BlockStep for SumStep {
         &mut self,
         before: &[BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
         for (index, read) in self.reads.iter().enumerate() {
-            put_rows(read.view(before, pass.rows), own.output.view_mut(pass.rows), index > 0);
+            put_rows(read.view(before, context.rows), own.output.view_mut(context.rows), index > 0);
         }
         Ok(())
     }
@@ -187,11 +197,11 @@ impl BlockStep for SumStep {
         &mut self,
         before: &mut [BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
         for read in &self.reads {
-            if let Some((into, adds)) = read.slopes(before, pass.rows) {
-                put_rows(own.slopes.view(pass.rows), into, adds);
+            if let Some((into, adds)) = read.slopes(before, context.rows) {
+                put_rows(own.slopes.view(context.rows), into, adds);
             }
         }
         Ok(())

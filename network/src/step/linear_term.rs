@@ -2,7 +2,7 @@
 
 use zagros_zip::ZipEq;
 
-use super::{BlockStep, BlockValues, ChunkPass, ReadValue};
+use super::{BlockStep, BlockValues, ChunkContext, ReadValue};
 use crate::StepError;
 
 #[derive(Debug)]
@@ -17,37 +17,37 @@ impl BlockStep for LinearTermStep {
         &mut self,
         before: &[BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let input = self.input.view(before, pass.rows);
-        pass.layers.begin_forward(self.layer)?;
-        let (weight, bias) = pass.layers.weights(self.layer).split_at(input.columns);
-        let samples = own.output.values_mut(pass.rows).iter_mut().zip_eq(input.values.chunks_exact(input.columns));
+        let input = self.input.view(before, context.rows);
+        context.layers.begin_forward(self.layer)?;
+        let (weight, bias) = context.layers.weights(self.layer).split_at(input.columns);
+        let samples = own.output.values_mut(context.rows).iter_mut().zip_eq(input.values.chunks_exact(input.columns));
         for (term, numbers) in samples {
             *term = bias[0] + weight.iter().zip_eq(numbers).map(|(weight, number)| weight * number).sum::<f32>();
         }
-        pass.layers.end_forward(self.layer)
+        context.layers.end_forward(self.layer)
     }
 
     fn backward(
         &mut self,
         before: &mut [BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let input = self.input.view(before, pass.rows);
-        pass.layers.begin_backward(self.layer)?;
-        let (_, gradients) = pass.layers.gradients(self.layer);
-        if !pass.earlier {
+        let input = self.input.view(before, context.rows);
+        context.layers.begin_backward(self.layer)?;
+        let (_, gradients) = context.layers.gradients(self.layer);
+        if !context.earlier {
             gradients.fill(0.0);
         }
         let (d_weight, d_bias) = gradients.split_at_mut(input.columns);
-        let slopes = own.slopes.values(pass.rows);
+        let slopes = own.slopes.values(context.rows);
         for (slope, numbers) in slopes.iter().zip_eq(input.values.chunks_exact(input.columns)) {
             d_bias[0] += slope;
             d_weight.iter_mut().zip_eq(numbers).for_each(|(sum, number)| *sum += slope * number);
         }
-        pass.note_final(self.layer);
-        pass.layers.end_backward(self.layer)
+        context.note_final(self.layer);
+        context.layers.end_backward(self.layer)
     }
 }

@@ -9,7 +9,7 @@ use zagros_table::run_wide;
 use zagros_zip::ZipEq;
 
 use super::product::LayerProducts;
-use super::{BlockStep, BlockValues, ChunkPass, ReadValue, StepBuilder};
+use super::{BlockStep, BlockValues, ChunkContext, ReadValue, StepBuilder};
 use crate::StepError;
 use crate::matrix::Matrix;
 
@@ -49,13 +49,13 @@ impl BlockStep for MixtureStep {
         &mut self,
         before: &[BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, count, width) = (pass.rows, self.experts.len(), self.width);
-        pass.layers.begin_forward(self.layer)?;
-        let (weight, input) = (pass.layers.weights(self.layer), self.input.view(before, rows));
-        self.gate.forward(weight, input, self.shares.view_mut(rows), pass.products())?;
-        pass.layers.end_forward(self.layer)?;
+        let (rows, count, width) = (context.rows, self.experts.len(), self.width);
+        context.layers.begin_forward(self.layer)?;
+        let (weight, input) = (context.layers.weights(self.layer), self.input.view(before, rows));
+        self.gate.forward(weight, input, self.shares.view_mut(rows), context.products())?;
+        context.layers.end_forward(self.layer)?;
         self.shares.values_mut(rows).chunks_exact_mut(count).for_each(softmax);
         let (output, shares) = (own.output.values_mut(rows), self.shares.values(rows));
         output.fill(0.0);
@@ -79,9 +79,9 @@ impl BlockStep for MixtureStep {
         &mut self,
         before: &mut [BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, count, width) = (pass.rows, self.experts.len(), self.width);
+        let (rows, count, width) = (context.rows, self.experts.len(), self.width);
         let (shares, slopes) = (self.shares.values(rows), own.slopes.values(rows));
         let d_shares = self.d_shares.values_mut(rows);
         for (expert, read) in self.experts.iter().enumerate() {
@@ -111,14 +111,15 @@ impl BlockStep for MixtureStep {
             let mean: f32 = shares.iter().zip_eq(&*d_shares).map(|(share, slope)| share * slope).sum();
             d_shares.iter_mut().zip_eq(shares).for_each(|(slope, share)| *slope = share * (*slope - mean));
         }
-        let (slopes, products, layer, gate) = (self.d_shares.view(rows), pass.products(), self.layer, &mut self.gate);
-        pass.layers.begin_backward(layer)?;
-        gate.weight_gradient(slopes, self.input.view(before, rows), pass.layers.gradients(layer).1, products)?;
-        pass.note_final(layer);
+        let (slopes, products, layer, gate) =
+            (self.d_shares.view(rows), context.products(), self.layer, &mut self.gate);
+        context.layers.begin_backward(layer)?;
+        gate.weight_gradient(slopes, self.input.view(before, rows), context.layers.gradients(layer).1, products)?;
+        context.note_final(layer);
         if let Some((d_input, adds)) = self.input.slopes(before, rows) {
-            gate.input_gradient(pass.layers.weights(layer), slopes, d_input, adds, products)?;
+            gate.input_gradient(context.layers.weights(layer), slopes, d_input, adds, products)?;
         }
-        pass.layers.end_backward(layer)
+        context.layers.end_backward(layer)
     }
 }
 

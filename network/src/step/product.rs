@@ -3,7 +3,7 @@
 use zagros_zip::ZipEq;
 
 use super::blocks::SampleBlocks;
-use super::{ChunkPass, StepBuilder};
+use super::{ChunkContext, StepBuilder};
 use crate::matrix::{LINE, Matrix, View, ViewMut};
 use crate::{ProductKernel, RoundedProducts, StepError};
 
@@ -29,7 +29,7 @@ enum SumMemory {
 
 /// How the products of a chunk are made.
 #[derive(Clone, Copy)]
-pub(super) struct ProductPass<'a> {
+pub(super) struct ProductContext<'a> {
     pub(super) kernel: &'a dyn ProductKernel,
     pub(super) blocks: SampleBlocks,
     /// Whether earlier chunks of the batch left gradients.
@@ -37,7 +37,7 @@ pub(super) struct ProductPass<'a> {
     pub(super) last: bool,
 }
 
-impl ProductPass<'_> {
+impl ProductContext<'_> {
     /// `out` = a·b, or with `adds` that is added to it, by blocks of rows.
     pub(super) fn multiply_rows(
         self,
@@ -99,12 +99,12 @@ impl LayerProducts {
         weight: &[f32],
         input: View<'_>,
         output: ViewMut<'_>,
-        pass: ProductPass<'_>,
+        context: ProductContext<'_>,
     ) -> Result<(), StepError> {
         match &mut self.rounded {
             None => {
                 let weight = View::dense(weight, (self.outputs, self.inputs));
-                pass.multiply_rows(input, weight.transposed(), output, false)
+                context.multiply_rows(input, weight.transposed(), output, false)
             }
             Some(rounded) => rounded.forward(input, output),
         }
@@ -117,21 +117,21 @@ impl LayerProducts {
         slopes: View<'_>,
         input: View<'_>,
         gradient: &mut [f32],
-        pass: ProductPass<'_>,
+        context: ProductContext<'_>,
     ) -> Result<(), StepError> {
         if let Some(rounded) = &mut self.rounded {
-            return rounded.weight_gradient(slopes, gradient, pass.earlier);
+            return rounded.weight_gradient(slopes, gradient, context.earlier);
         }
         let (outputs, inputs) = (self.outputs, self.inputs);
         let sum = match &mut self.sum {
             SumMemory::Gradient => {
-                return pass.add_gradient(slopes, input, ViewMut::dense(gradient, (outputs, inputs)));
+                return context.add_gradient(slopes, input, ViewMut::dense(gradient, (outputs, inputs)));
             }
             SumMemory::Aligned(sum) => sum,
             SumMemory::AlignedForBatch(sum) => sum.get_or_insert_with(|| Matrix::aligned(outputs, inputs)),
         };
-        pass.add_gradient(slopes, input, sum.view_mut(outputs))?;
-        if pass.last {
+        context.add_gradient(slopes, input, sum.view_mut(outputs))?;
+        if context.last {
             let stride = sum.stride;
             for (into, row) in gradient.chunks_exact_mut(inputs).zip_eq(sum.values(outputs).chunks_exact(stride)) {
                 into.copy_from_slice(&row[..inputs]);
@@ -151,20 +151,20 @@ impl LayerProducts {
         slopes: View<'_>,
         d_input: ViewMut<'_>,
         adds: bool,
-        pass: ProductPass<'_>,
+        context: ProductContext<'_>,
     ) -> Result<(), StepError> {
         if let Some(rounded) = &mut self.rounded {
             return rounded.input_gradient(d_input, adds);
         }
         let weight = View::dense(weight, (self.outputs, self.inputs));
         let weight = weight.narrow_columns(self.inputs - d_input.columns, d_input.columns);
-        pass.multiply_rows(slopes, weight, d_input, adds)
+        context.multiply_rows(slopes, weight, d_input, adds)
     }
 }
 
-impl<'a> ChunkPass<'a> {
-    pub(super) fn products(&self) -> ProductPass<'a> {
+impl<'a> ChunkContext<'a> {
+    pub(super) fn products(&self) -> ProductContext<'a> {
         let Self { kernel, blocks, earlier, last, .. } = self;
-        ProductPass { kernel: *kernel, blocks: *blocks, earlier: *earlier, last: *last }
+        ProductContext { kernel: *kernel, blocks: *blocks, earlier: *earlier, last: *last }
     }
 }

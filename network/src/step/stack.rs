@@ -3,9 +3,9 @@
 use zagros_table::run_wide;
 use zagros_zip::ZipEq;
 
-use super::build::LayerSlice;
+use super::builder::LayerSlice;
 use super::product::LayerProducts;
-use super::{BlockStep, BlockValues, ChunkPass, LayerAccess, ReadValue, StepBuilder};
+use super::{BlockStep, BlockValues, ChunkContext, LayerAccess, ReadValue, StepBuilder};
 use crate::matrix::{AlignedValues, View, ViewMut};
 use crate::wiring::MlpBlock;
 use crate::{StepError, apply_mask};
@@ -76,12 +76,12 @@ impl MlpStep {
     }
 
     /// Computes the outputs of the layers before `end` in its segment again, as the forward did.
-    fn recompute(&mut self, input: View<'_>, end: usize, pass: &mut ChunkPass<'_>) -> Result<(), StepError> {
+    fn recompute(&mut self, input: View<'_>, end: usize, context: &mut ChunkContext<'_>) -> Result<(), StepError> {
         for index in end - end % self.segment..end {
             let Self { layers, inner, .. } = self;
-            let (read, Some(written)) = layer_memory(layers, inner, index, pass.rows) else { continue };
+            let (read, Some(written)) = layer_memory(layers, inner, index, context.rows) else { continue };
             let layer = &mut layers[index];
-            layer.forward(read.unwrap_or(input), &mut *written, pass)?;
+            layer.forward(read.unwrap_or(input), &mut *written, context)?;
             apply_mask(written, &layer.mask);
         }
         Ok(())
@@ -95,16 +95,16 @@ fn layer_memory<'m>(
     index: usize,
     rows: usize,
 ) -> (Option<View<'m>>, Option<&'m mut [f32]>) {
-    let before = index.checked_sub(1).map(|before| &layers[before]);
+    let previous = index.checked_sub(1).map(|previous| &layers[previous]);
     let own = (index + 1 < layers.len()).then(|| &layers[index]);
     let view = |memory: &'m [f32], layer: &StackLayer| View::dense(&memory[..rows * layer.width], (rows, layer.width));
-    match (before, own) {
+    match (previous, own) {
         (None, None) => (None, None),
-        (Some(before), None) => (Some(view(&inner[before.memory], before)), None),
+        (Some(previous), None) => (Some(view(&inner[previous.memory], previous)), None),
         (None, Some(own)) => (None, Some(&mut inner[own.memory][..rows * own.width])),
         // Neighbours never have the same memory.
-        (Some(before), Some(own)) => match inner.get_disjoint_mut([before.memory, own.memory]) {
-            Ok([read, written]) => (Some(view(read, before)), Some(&mut written[..rows * own.width])),
+        (Some(previous), Some(own)) => match inner.get_disjoint_mut([previous.memory, own.memory]) {
+            Ok([read, written]) => (Some(view(read, previous)), Some(&mut written[..rows * own.width])),
             Err(_) => (None, None),
         },
     }
@@ -123,18 +123,18 @@ impl BlockStep for MlpStep {
         &mut self,
         before: &[BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, input) = (pass.rows, self.input.view(before, pass.rows));
+        let (rows, input) = (context.rows, self.input.view(before, context.rows));
         let Self { layers, inner, .. } = self;
         for index in 0..layers.len() {
             let (read, written) = layer_memory(layers, inner, index, rows);
             let written = written.unwrap_or_else(|| own.output.values_mut(rows));
             let layer = &mut layers[index];
-            layer.forward(read.unwrap_or(input), &mut *written, pass)?;
+            layer.forward(read.unwrap_or(input), &mut *written, context)?;
             layer.mask.clear();
             if let Some(number) = layer.dropout {
-                pass.dropout.draw_factors(number, rows * layer.width, &mut layer.mask);
+                context.dropout.draw_factors(number, rows * layer.width, &mut layer.mask);
                 apply_mask(written, &layer.mask);
             }
         }
@@ -145,18 +145,18 @@ impl BlockStep for MlpStep {
         &mut self,
         before: &mut [BlockValues],
         own: &mut BlockValues,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (rows, last) = (pass.rows, self.layers.len() - 1);
+        let (rows, last) = (context.rows, self.layers.len() - 1);
         let widest = self.layers.iter().map(|layer| layer.width).max().unwrap_or(0);
         // Slopes of inner layers, which are gone when the layer before has its own.
-        let mut scratch = std::mem::take(pass.scratch);
+        let mut scratch = std::mem::take(context.scratch);
         scratch.iter_mut().for_each(|memory| memory.grow(rows * widest));
         for index in (0..=last).rev() {
             // The inner outputs of the last segment are those of the forward.
             if index % self.segment == self.segment - 1 && index < last {
                 let input = self.input.view(before, rows);
-                self.recompute(input, index, pass)?;
+                self.recompute(input, index, context)?;
             }
             let Self { layers, inner, .. } = self;
             let width = layers[index].width;
@@ -170,31 +170,36 @@ impl BlockStep for MlpStep {
                 let (input, inputs) = (&inner[layers[read].memory], layers[read].width);
                 let input = View::dense(&input[..rows * inputs], (rows, inputs));
                 let d_input = Some((ViewMut::dense(&mut d_read[..rows * inputs], (rows, inputs)), false));
-                layers[index].backward((input, output), slopes, d_input, pass)?;
+                layers[index].backward((input, output), slopes, d_input, context)?;
             } else {
                 self.input.with_slopes(before, rows, |input, d_input| {
-                    layers[index].backward((input, output), slopes, d_input, pass)
+                    layers[index].backward((input, output), slopes, d_input, context)
                 })?;
             }
         }
-        *pass.scratch = scratch;
+        *context.scratch = scratch;
         Ok(())
     }
 }
 
 impl StackLayer {
     /// Writes its output, `[rows, width]`, without dropout.
-    fn forward(&mut self, input: View<'_>, output: &mut [f32], pass: &mut ChunkPass<'_>) -> Result<(), StepError> {
-        let (last, rows, products) = (self.slices.len() - 1, pass.rows, pass.products());
+    fn forward(
+        &mut self,
+        input: View<'_>,
+        output: &mut [f32],
+        context: &mut ChunkContext<'_>,
+    ) -> Result<(), StepError> {
+        let (last, rows, products) = (self.slices.len() - 1, context.rows, context.products());
         for (index, WeightSlice { place, products: slice }) in self.slices.iter_mut().enumerate() {
-            pass.layers.begin_forward(place.layer)?;
-            let (weight, bias) = pass.layers.weights(place.layer).split_at(slice.weight_count());
+            context.layers.begin_forward(place.layer)?;
+            let (weight, bias) = context.layers.weights(place.layer).split_at(slice.weight_count());
             let columns = ViewMut::dense(&mut *output, (rows, self.width)).narrow_columns(place.start, place.outputs);
             slice.forward(weight, input, columns, products)?;
             if index == last {
                 add_bias(output, bias, self.activate);
             }
-            pass.layers.end_forward(place.layer)?;
+            context.layers.end_forward(place.layer)?;
         }
         Ok(())
     }
@@ -206,26 +211,26 @@ impl StackLayer {
         (input, output): (View<'_>, &[f32]),
         slopes: &mut [f32],
         mut d_input: Option<(ViewMut<'_>, bool)>,
-        pass: &mut ChunkPass<'_>,
+        context: &mut ChunkContext<'_>,
     ) -> Result<(), StepError> {
-        let (last, rows, products) = (self.slices.len() - 1, pass.rows, pass.products());
+        let (last, rows, products) = (self.slices.len() - 1, context.rows, context.products());
         let output = if self.activate { output } else { &[] };
         for (index, WeightSlice { place, products: slice }) in self.slices.iter_mut().enumerate().rev() {
-            pass.layers.begin_backward(place.layer)?;
+            context.layers.begin_backward(place.layer)?;
             let weights = slice.weight_count();
-            let (_, gradients) = pass.layers.gradients(place.layer);
+            let (_, gradients) = context.layers.gradients(place.layer);
             let (d_weight, d_bias) = gradients.split_at_mut(weights);
             if index == last {
-                undo_activation((slopes, output), &self.mask, d_bias, pass.earlier);
+                undo_activation((slopes, output), &self.mask, d_bias, context.earlier);
             }
             let slopes = View::dense(slopes, (rows, self.width)).narrow_columns(place.start, place.outputs);
             slice.weight_gradient(slopes, input, d_weight, products)?;
-            pass.note_final(place.layer);
+            context.note_final(place.layer);
             if let Some((d_input, adds)) = &mut d_input {
-                let weight = &pass.layers.weights(place.layer)[..weights];
+                let weight = &context.layers.weights(place.layer)[..weights];
                 slice.input_gradient(weight, slopes, d_input.reborrow(), *adds || index < last, products)?;
             }
-            pass.layers.end_backward(place.layer)?;
+            context.layers.end_backward(place.layer)?;
         }
         Ok(())
     }

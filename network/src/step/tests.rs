@@ -163,11 +163,11 @@ fn random_values(network: &Network) -> [Vec<f32>; 3] {
 fn difference(values: &mut [f32], place: usize, loss: impl Fn(&[f32]) -> f64) -> f64 {
     let (value, by) = (values[place], 1e-3);
     values[place] = value + by;
-    let above = loss(values);
+    let higher = loss(values);
     values[place] = value - by;
-    let below = loss(values);
+    let lower = loss(values);
     values[place] = value;
-    (above - below) / (f64::from(value + by) - f64::from(value - by))
+    (higher - lower) / (f64::from(value + by) - f64::from(value - by))
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
     storage::load(&service, &request).unwrap();
     assert_eq!(rows(&service), loaded);
     drop(service);
-    let log = CutLog::new(&home, end);
+    let log = TornLog::new(&home, end);
     assert!(log.records.len() > 50, "{} records", log.records.len());
     let [mut befores, mut parts] = [0; 2];
     let lsns = log.records.iter().map(|record| record.0);
@@ -103,7 +103,7 @@ fn a_push_that_died_before_a_load_is_applied_whole_after_it() {
     push_items(&service, &ids, 2, 3.0);
     let expected = rows(&service);
     drop(service);
-    CutLog::new(&home, end).cut(middle);
+    TornLog::new(&home, end).cut(middle);
     let service = home.start();
     assert_eq!(service.log.as_ref().unwrap().partial.push_images().len(), 1);
     storage::load(&service, &request).unwrap();

@@ -380,7 +380,7 @@ mod tests {
                 "backoffLimitPerIndex": 3, "maxFailedIndexes": 1}})
         };
         let indexed = || job("Indexed", 2, 2);
-        let with = |field: &str, value: i64| {
+        let indexed_but = |field: &str, value: i64| {
             let mut changed = indexed();
             changed["spec"][field] = json!(value);
             changed
@@ -393,10 +393,10 @@ mod tests {
             (indexed(), job("Indexed", 4, 2), Some("in tandem with spec.parallelism")),
             (job("NonIndexed", 2, 2), job("NonIndexed", 4, 4), Some("spec.completions: field is immutable")),
             (indexed(), job("NonIndexed", 2, 2), Some("spec.completionMode: field is immutable")),
-            (indexed(), with("backoffLimitPerIndex", 4), Some("spec.backoffLimitPerIndex: field is immutable")),
+            (indexed(), indexed_but("backoffLimitPerIndex", 4), Some("spec.backoffLimitPerIndex: field is immutable")),
             // It may change, up to the completions.
-            (indexed(), with("maxFailedIndexes", 2), None),
-            (indexed(), with("maxFailedIndexes", 3), Some("must be less than or equal to completions")),
+            (indexed(), indexed_but("maxFailedIndexes", 2), None),
+            (indexed(), indexed_but("maxFailedIndexes", 3), Some("must be less than or equal to completions")),
         ] {
             let found = admit(&key, &mut new, Some(&old)).err().map(|refusal| refusal.message);
             assert_eq!(found.is_some(), refused.is_some(), "{old} to {new}: {found:?}");
