@@ -9,27 +9,28 @@ use zagros_tests::{files_that_end_in, short};
 use super::syntax::{attributes, is_for_tests, product_files};
 
 /// Thousands of code lines of the product, without tests, comments and blanks, by folder of the root.
-const LINES: [(&str, usize); 10] = [
+const LINES: [(&str, usize); 11] = [
     ("bench", 3),
-    ("cli", 24),
+    ("cli", 23),
     ("coordinator", 8),
-    ("dense-worker", 36),
-    ("embedding-server", 16),
-    ("job", 9),
+    ("dense-worker", 30),
+    ("embedding-server", 15),
+    ("job", 8),
     ("k8s", 7),
+    ("network", 4),
     ("plumbing", 4),
     ("protocol", 2),
-    ("table", 9),
+    ("table", 8),
 ];
 /// Percent of the public functions whose name is one word.
-const ONE_WORD: usize = 35;
+const ONE_WORD: usize = 30;
 /// Percent of the files of the product with fewer than 40 lines.
 const SHORT_FILES: usize = 10;
 /// Functions with a tuple among their parameters: a pair has no names.
 const TUPLES: usize = 500;
 /// Comments of one line that say what the name below them says.
 const ECHOES: usize = 100;
-const RECORDS: usize = 40;
+const RECORDS: usize = 39;
 
 #[derive(Default)]
 struct FoundFunctions {
