@@ -79,7 +79,7 @@ const IMPURE: &[&str] = &[
 ];
 
 /// A dependency that has it only because other packages of the workspace ask for the feature: dropout's generator has a seed.
-const SWITCHED_ON_ELSEWHERE: (&str, &str) = ("rand_core", "getrandom");
+const FEATURE_OF_OTHERS: (&str, &str) = ("rand_core", "getrandom");
 
 #[test]
 fn pure_crates_stand_on_pure_crates_alone() {
@@ -122,7 +122,7 @@ impl PackageGraph {
         let (mut found, mut open) = (BTreeSet::new(), vec![root]);
         while let Some(id) = open.pop() {
             if found.insert(self.names[id].clone()) {
-                let is_own = |used: &&String| (&*self.names[id], &*self.names[*used]) != SWITCHED_ON_ELSEWHERE;
+                let is_own = |used: &&String| (&*self.names[id], &*self.names[*used]) != FEATURE_OF_OTHERS;
                 open.extend(self.dependencies[id].iter().filter(is_own));
             }
         }
