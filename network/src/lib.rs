@@ -19,6 +19,6 @@ pub use error::StepError;
 pub use kernel::{DotsKernel, ProductKernel, RoundedProducts};
 pub use matrix::{AlignedValues, LINE, Matrix, View, ViewMut};
 pub use step::{
-    BatchShare, ChunkContext, FlatLayers, HeldLayer, LayerAccess, OutputLoss, SampleBlocks, Step, StepForm, Traversal,
-    TraversalPurpose,
+    BatchShare, CHUNK, ChunkContext, FlatLayers, HeldLayer, LayerAccess, OutputLoss, SampleBlocks, Step, StepForm,
+    Traversal, TraversalPurpose,
 };

@@ -27,7 +27,7 @@ mod product;
 mod share;
 mod stack;
 
-pub use blocks::SampleBlocks;
+pub use blocks::{CHUNK, SampleBlocks};
 use builder::StepBuilder;
 pub use builder::StepForm;
 pub use layers::{FlatLayers, HeldLayer, LayerAccess};
@@ -225,6 +225,22 @@ impl BlockChain<'_> {
     }
 }
 
+impl SlopeUse {
+    /// Of a reader in the backward. The first one that wants them writes them.
+    fn of_reader(is_wanted: bool, is_written: bool) -> Self {
+        match (is_wanted, is_written) {
+            (false, _) => Self::Unread,
+            (true, false) => Self::Written,
+            (true, true) => Self::Added,
+        }
+    }
+
+    /// Where the slopes go, and whether they are added.
+    fn place(self, slopes: &mut Matrix, rows: usize) -> Option<(ViewMut<'_>, bool)> {
+        (self != Self::Unread).then(|| (slopes.view_mut(rows), self == Self::Added))
+    }
+}
+
 impl ReadValue {
     fn block(&self) -> usize {
         self.value.block
@@ -237,12 +253,7 @@ impl ReadValue {
 
     /// Where its slopes go, and whether they are added; `None` if they are of no use.
     fn slopes<'v>(&self, before: &'v mut [BlockValues], rows: usize) -> Option<(ViewMut<'v>, bool)> {
-        let slopes = &mut before[self.block()].slopes;
-        match self.slopes {
-            SlopeUse::Unread => None,
-            SlopeUse::Written => Some((slopes.view_mut(rows), false)),
-            SlopeUse::Added => Some((slopes.view_mut(rows), true)),
-        }
+        self.slopes.place(&mut before[self.block()].slopes, rows)
     }
 
     /// Calls `work` with the value, and with where its slopes go.
@@ -253,12 +264,7 @@ impl ReadValue {
         work: impl FnOnce(View<'_>, Option<(ViewMut<'_>, bool)>) -> T,
     ) -> T {
         let BlockValues { output, slopes } = &mut before[self.block()];
-        let d_value = match self.slopes {
-            SlopeUse::Unread => None,
-            SlopeUse::Written => Some((slopes.view_mut(rows), false)),
-            SlopeUse::Added => Some((slopes.view_mut(rows), true)),
-        };
-        work(output.view(rows), d_value)
+        work(output.view(rows), self.slopes.place(slopes, rows))
     }
 }
 

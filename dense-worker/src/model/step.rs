@@ -12,11 +12,6 @@ use zagros_network::{HeldLayer, StepForm};
 
 use kernel::TorchKernel;
 
-/// How hidden layers' products are made: in f32, or in bf16.
-fn rounds(precision: Precision) -> bool {
-    precision == Precision::Bf16
-}
-
 /// The layers that a step uses one after another.
 fn held_layers(layers: &[StreamedLayer]) -> Vec<HeldLayer> {
     let held = |layer: &StreamedLayer| {
@@ -29,7 +24,7 @@ fn held_layers(layers: &[StreamedLayer]) -> Vec<HeldLayer> {
 }
 
 fn step_form(layers: &[HeldLayer], rows: usize, precision: Precision) -> StepForm<'_> {
-    let rounds = rounds(precision);
+    let rounds = precision == Precision::Bf16;
     StepForm { rows, layers, is_streamed: false, recomputes: false, rounds, kernel: &TorchKernel }
 }
 

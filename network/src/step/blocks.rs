@@ -4,7 +4,7 @@
 //! layer by layer, its products are made of the same blocks of rows in the same order, so the results have the same bits.
 
 /// Samples of a block. With fewer, the products copy the weights more often; with more, a block leaves the cache.
-pub(super) const CHUNK: usize = 1024;
+pub const CHUNK: usize = 1024;
 
 /// So many rows, of which a product takes as many at a time.
 #[derive(Clone, Copy, Debug)]

@@ -56,12 +56,7 @@ impl SlopeUses {
 
     fn read(&mut self, value: Value) -> ReadValue {
         let written = std::mem::replace(&mut self.written[value.block], true);
-        let slopes = match (self.wanted[value.block], written) {
-            (false, _) => SlopeUse::Unread,
-            (true, false) => SlopeUse::Written,
-            (true, true) => SlopeUse::Added,
-        };
-        ReadValue { value, slopes }
+        ReadValue { value, slopes: SlopeUse::of_reader(self.wanted[value.block], written) }
     }
 
     /// Of the vectors: their first values, the others, or all.
@@ -71,11 +66,7 @@ impl SlopeUses {
         for (_, part) in parts {
             written |= std::mem::replace(&mut self.vectors_written[part], true);
         }
-        match (self.wanted[VECTORS], written) {
-            (false, _) => SlopeUse::Unread,
-            (true, false) => SlopeUse::Written,
-            (true, true) => SlopeUse::Added,
-        }
+        SlopeUse::of_reader(self.wanted[VECTORS], written)
     }
 }
 

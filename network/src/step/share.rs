@@ -35,6 +35,12 @@ pub trait OutputLoss: Sync {
 }
 
 impl<'a> BatchShare<'a> {
+    /// Samples that are scored alone: without labels, and without slopes.
+    #[must_use]
+    pub fn to_score(samples: usize, numeric: &'a [f32], embeddings: &'a [f32], logits: &'a mut [f32]) -> Self {
+        Self { samples, numeric, embeddings, labels: &[], weights: &[], logits, gradients: &mut [] }
+    }
+
     /// Removes the first `count` samples and returns them.
     pub fn split_off(&mut self, count: usize) -> Self {
         let samples = self.samples.max(1);

@@ -33,8 +33,8 @@ pub(crate) struct BuiltNetwork {
 #[derive(Debug)]
 pub(crate) struct BlockNetwork {
     blocks: Vec<TorchBlock>,
-    /// By block: the last one that reads its value.
-    readers: Vec<usize>,
+    /// By block: the values that it is the last to read.
+    last_reads: Vec<Vec<usize>>,
     output: usize,
     /// By name of a tensor.
     read: HashMap<String, ReadInputs>,
@@ -122,10 +122,13 @@ impl BlockNetwork {
             block.reads().into_iter().for_each(|value| readers[value] = index);
             blocks.push(block);
         }
-        readers[network.output.block] = blocks.len();
+        let mut last_reads = vec![Vec::new(); blocks.len()];
+        for (value, reader) in readers.into_iter().enumerate().filter(|(value, _)| *value != network.output.block) {
+            last_reads[reader].push(value);
+        }
         let names = network.layout.tensors.iter().map(|tensor| tensor.name.clone());
         let read = names.zip_eq(network.read_inputs()).collect();
-        Ok(Self { blocks, readers, output: network.output.block, read })
+        Ok(Self { blocks, last_reads, output: network.output.block, read })
     }
 
     fn forward<'n>(
@@ -139,12 +142,8 @@ impl BlockNetwork {
         for (index, block) in self.blocks.iter().enumerate() {
             let inputs = BlockInputs { numeric, embeddings, values: &values };
             values[index] = block.forward(inputs, calls)?;
-            for read in block.reads() {
-                // What is read no more goes at once.
-                if self.readers[read] == index {
-                    values[read] = nothing.shallow_clone();
-                }
-            }
+            // What is read no more goes at once.
+            self.last_reads[index].iter().for_each(|read| values[*read] = nothing.shallow_clone());
         }
         Ok(values.swap_remove(self.output))
     }

@@ -136,15 +136,10 @@ impl StreamedThreads {
         let most = self.rows * self.threads.len();
         for start in (0..samples).step_by(most) {
             let end = samples.min(start + most);
-            let mut batch = BatchShare {
-                samples: end - start,
-                numeric: &numeric[start * columns..end * columns],
-                embeddings: &embeddings[start * width..end * width],
-                labels: &[],
-                weights: &[],
-                logits: &mut logits[start * outputs..end * outputs],
-                gradients: &mut [],
-            };
+            let (numeric, embeddings) =
+                (&numeric[start * columns..end * columns], &embeddings[start * width..end * width]);
+            let logits = &mut logits[start * outputs..end * outputs];
+            let mut batch = BatchShare::to_score(end - start, numeric, embeddings, logits);
             let sizes = share_sizes(batch.samples, self.threads.len());
             let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
             self.window.start(TraversalPurpose::Scoring, (0, 0.0), shares.len());

@@ -3,9 +3,9 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use zagros_job::{CrossStructure, DenseOptimizer, ExpertLayers, Job, Model, Precision};
+use zagros_network::CHUNK;
 use zagros_zip::ZipEq;
 
-use super::threads::CHUNK;
 use crate::model::{DenseModel, InputShape, ModelError, StepCompute, StepOutput};
 use crate::testing::job;
 

@@ -2,7 +2,7 @@
 
 use zagros_job::Job;
 use zagros_network::{
-    AlignedValues, BatchShare, DotsKernel, FlatLayers, HeldLayer, OutputLoss, SampleBlocks, Step, Traversal,
+    AlignedValues, BatchShare, CHUNK, DotsKernel, FlatLayers, HeldLayer, OutputLoss, SampleBlocks, Step, Traversal,
     TraversalPurpose, UnitDropout,
 };
 use zagros_zip::ZipEq;
@@ -11,9 +11,6 @@ use super::kernel::TorchKernel;
 use super::{held_layers, step_form};
 use crate::model::training::{MeanLoss, TargetLosses, mean_over};
 use crate::model::{FinalGradients, ModelError};
-
-/// Samples per chunk. With fewer, the products copy the weights more often; with more, a chunk leaves the cache.
-pub(crate) const CHUNK: usize = 1024;
 
 /// The fewest samples for a thread: waking it takes as long as a few samples.
 const LEAST: usize = 64;
@@ -124,9 +121,7 @@ impl ComputeThreads {
         weights: &[f32],
     ) -> Result<Vec<f32>, ModelError> {
         let mut logits = vec![0.0; samples * losses.output_count()];
-        let (labels, logits_out) = (&[][..], &mut logits[..]);
-        let mut batch =
-            BatchShare { samples, numeric, embeddings, labels, weights: &[], logits: logits_out, gradients: &mut [] };
+        let mut batch = BatchShare::to_score(samples, numeric, embeddings, &mut logits);
         let mut sizes = share_sizes(samples, self.others.len() + 1);
         let Self { layers, lead, others } = self;
         let layers = &layers[..];

@@ -6,12 +6,12 @@ use zagros_job::{
     CrossStructure, DenseOptimizer, DenseTiles, ExpertLayers, Job, Model, NonFinitePolicy, Parametrization,
     RateSchedule, StreamedLayer, StreamedTensor, WeightStore,
 };
+use zagros_network::CHUNK;
 use zagros_table::optimizer::dense::Staging;
 use zagros_table::{LookupMode, PushStep, RequestBuffers, Table, TileUpdate};
 use zagros_zip::{ZipEq, number_from};
 
 use super::*;
-use crate::model::step::threads::CHUNK;
 use crate::model::{DenseModel, GradientLimit, LayerStore, LayerValues, PendingLayer, SequenceShape, StepOutput};
 use crate::testing::{ffnn, job, weights};
 
