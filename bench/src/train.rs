@@ -67,7 +67,10 @@ fn job(args: &TrainArgs, steps: u64) -> Result<Job, Failure> {
 async fn train(args: &TrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64) -> Result<MeterWindow, Failure> {
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
     let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
-    let worker = Worker { observer: meter.clone(), ..Worker::without_peers(job, control, connect, registry) };
+    let worker = Worker {
+        observer: meter.clone(),
+        ..Worker::without_peers(job, zagros_torch::backend(), control, connect, registry)
+    };
     let ran = worker.run_on(WorkerInput::Preloaded(Arc::new(batches))).await;
     ran.or_internal()?;
     meter.measured_window().ok_or_else(|| {

@@ -30,6 +30,7 @@ use zagros_store::Folder;
 use self::health::{DayHealth, IdCounts, ReferenceDrift};
 use self::history::{DayData, DayHistory, DayRecord};
 use self::range::PLACEHOLDER;
+use crate::backend::backend;
 use crate::resume::{ResumeChoice, RunStart};
 use crate::saved::{SavedModel, check_trust};
 use crate::terminal::Terminal;
@@ -355,6 +356,7 @@ async fn score(
         model: saved.folder,
         files: Some(job.data.train.clone()),
         importance: None,
+        backend: backend(),
         control,
         connect: Arc::clone(&connect),
         observer: terminal.clone(),
@@ -376,7 +378,7 @@ async fn train(
     let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
     let terminal = Arc::new(Terminal::new(false));
     let _kept_alive = Arc::clone(&connect);
-    let worker = Worker::without_peers(job.clone(), control, connect, registry.clone());
+    let worker = Worker::without_peers(job.clone(), backend(), control, connect, registry.clone());
     let worker = Worker { folder, resume, shutdown: shutdown.clone(), observer: terminal.clone(), ..worker };
     let trained = worker.run().await;
     terminal.finish();

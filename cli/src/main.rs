@@ -2,6 +2,7 @@
 
 mod args;
 mod averaged;
+mod backend;
 mod commands;
 mod days;
 mod forget;

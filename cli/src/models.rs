@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use serde::Serialize;
 use zagros_cost::{Calibration, DataShape};
-use zagros_dense_worker::model::DenseModel;
 use zagros_job::threads::Machine;
 use zagros_job::{Job, JobErrors, LADDER, Overrides, nearest_name};
+use zagros_model::DenseModel;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
 use crate::args::ModelsArgs;
+use crate::backend::backend;
 use crate::memory::{MemoryNeed, with_streamed_weights};
 use crate::planning;
 
@@ -211,7 +212,7 @@ fn measure(machine: &Machine) -> Result<f64, Failure> {
     let job = Job::parse(JOB, Path::new("measure.toml"), &Overrides::sets([threads]));
     let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
     let failed = |error| Failure::from_error(Exit::Internal, error);
-    let mut model = DenseModel::new(&job).map_err(failed)?;
+    let mut model = DenseModel::new(&job, backend()).map_err(failed)?;
     let batch = job.train.batch_size;
     let (numeric, embeddings) =
         (vec![0.5; batch * model.input_shape().numeric], vec![0.25; batch * model.input_shape().width()]);

@@ -253,8 +253,8 @@ fn shapes(tables: &[Table]) -> Vec<(&Table, usize)> {
 mod tests {
     use std::path::Path;
 
-    use zagros_dense_worker::model::DenseModel;
     use zagros_job::Overrides;
+    use zagros_model::DenseModel;
 
     use super::*;
 
@@ -303,7 +303,7 @@ mod tests {
                 "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 4\n[train]\nthreads = 1\n{labels}[model]\n{network}\n"
             );
             let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
-            let saved = DenseModel::new(&job).unwrap().to_safetensors().unwrap();
+            let saved = DenseModel::new(&job, crate::backend::backend()).unwrap().to_safetensors().unwrap();
             // Eight bytes with the length of the header, the header, the weights in f32.
             let header = u64::from_le_bytes(saved[..8].try_into().unwrap());
             // Dice keeps two running averages of each unit.

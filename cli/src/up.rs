@@ -28,7 +28,7 @@ use crate::args::UpArgs;
 use crate::commands::dense_worker;
 use crate::resume::{ResumeChoice, RunStart};
 use crate::steps;
-use crate::{memory, plan, planning, saved};
+use crate::{backend, memory, plan, planning, saved};
 use targets::ScrapeTargets;
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
@@ -44,6 +44,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         zagros_shell::dashboard::check_terminal()?;
     }
     let job = load_job(&args.job.job, &sets)?;
+    backend::check(&job)?;
     dense_worker::choose_backend(&job)?;
     dense_worker::refuse_stdin(&job)?;
     let machine = machine_of_job(&job, zagros_job::threads::core_count());

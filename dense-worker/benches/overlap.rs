@@ -22,8 +22,8 @@ use zagros_collective::{
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, GradientBuckets};
 use zagros_dense_worker::datapath::kernels::{InputColumns, RowPositions, scatter_add};
-use zagros_dense_worker::model::{DenseModel, LabelledSamples};
 use zagros_job::{Job, Overrides};
+use zagros_model::{DenseModel, LabelledSamples};
 use zagros_zip::{ZipEq, number_from};
 
 type BenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -148,7 +148,7 @@ impl BenchWorker {
             (0..count as u64).map(|index| (mixed(seed + index) >> 40) as f32 / (1 << 24) as f32 - 0.5).collect()
         };
         Ok(Self {
-            model: DenseModel::new(&job)?,
+            model: DenseModel::new(&job, zagros_torch::backend())?,
             buckets: GradientBuckets::new(bucket),
             early: bucket < usize::MAX,
             columns: InputColumns::new(&job),

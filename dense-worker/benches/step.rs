@@ -17,8 +17,8 @@ use std::error::Error;
 use std::io::{BufRead, Write};
 use std::path::Path;
 
-use zagros_dense_worker::model::DenseModel;
 use zagros_job::{Job, Overrides};
+use zagros_model::DenseModel;
 
 const DIM: usize = 16;
 const SEQUENCE: &str = "[features]\ncategorical = ['C1', 'C2', 'C3', 'C4', 'C5', 'C6', 'C7', 'C8', 'C9', 'C10', 'C11', 'C12', 'C13', 'C14', \
@@ -98,7 +98,7 @@ impl BenchNetwork {
              [model]\n{network}\n"
         );
         let job = Job::parse(&text, Path::new("/bench.toml"), &Overrides::none())?;
-        let model = DenseModel::new(&job)?;
+        let model = DenseModel::new(&job, zagros_torch::backend())?;
         let value = |index: usize| (index * 2_654_435_761 % 2001) as f32 / 1000.0 - 1.0;
         let values = |count: usize| (0..count).map(value).collect::<Vec<f32>>();
         let (width, sequences) = (model.input_shape().width(), model.input_shape().sequences.clone());

@@ -14,6 +14,9 @@ const NCCL_NEEDS: [&str; 6] =
     ["-ltorch_cuda", "-lc10_cuda", "-ltorch_cpu", "-lc10", "-l:libnccl.so.2", "-l:libcudart.so.13"];
 
 fn main() {
+    if env::var_os("CARGO_FEATURE_C10D").is_none() {
+        return;
+    }
     println!("cargo::rerun-if-env-changed=LIBTORCH");
     println!("cargo::rerun-if-env-changed=LIBTORCH_CUDA");
     println!("cargo::rerun-if-changed=shim");
@@ -56,7 +59,7 @@ fn compiler(libtorch: &str) -> cc::Build {
     build
 }
 
-/// Makes `libzagros_nccl.so`. `src/sys/nccl.rs` puts it into the program and opens it when a job asks for it.
+/// Makes `libzagros_nccl.so`. `src/c10d/sys/nccl.rs` puts it into the program and opens it when a job asks for it.
 fn nccl_library(libtorch: &str) -> Result<(), String> {
     let cuda = env::var("LIBTORCH_CUDA").map_or_else(|_| Path::new(libtorch).join("../libtorch-cuda"), PathBuf::from);
     if !cuda.join("include/nccl.h").is_file() {

@@ -12,7 +12,7 @@ use zagros_plumbing::disk;
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_store::{StoreError, StoreFault};
 
-use crate::model::ModelError;
+use zagros_model::ModelError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
@@ -311,7 +311,7 @@ fn model_class(error: &ModelError) -> ExitClass {
             ExitClass::Diverged
         }
         ModelError::Layer { .. } | ModelError::Workers(_) => ExitClass::Cluster,
-        ModelError::Device { .. } => ExitClass::Usage,
+        ModelError::Device { .. } | ModelError::NoAutograd { .. } => ExitClass::Usage,
         ModelError::Shape { .. }
         | ModelError::Dims { .. }
         | ModelError::Script { .. }

@@ -4,7 +4,6 @@
 
 pub mod datapath;
 pub mod metrics;
-pub mod model;
 pub mod report;
 
 mod control;

@@ -81,14 +81,27 @@ impl Job {
         self.dense_optimizer.update_rule().0.state_vectors().len() as u64
     }
 
-    /// Whether libtorch's autograd makes the step. A module of a user's is not looked at.
+    /// Whether libtorch's autograd makes the step.
     #[must_use]
     pub fn is_by_autograd(&self) -> bool {
-        let has_other_layers = self.mlp != MlpSettings::default();
-        let is_other_network =
-            self.network().is_some_and(|network| network.blocks.iter().any(|wired| wired.block.needs_autograd()));
-        let is_other_place = self.train.device == Device::Cuda || self.train.precision == Precision::F16;
-        has_other_layers || is_other_network || is_other_place
+        self.autograd_key().is_some()
+    }
+
+    /// The first key, as in the job file, for which libtorch's autograd makes the step.
+    #[must_use]
+    pub fn autograd_key(&self) -> Option<&'static str> {
+        let (train, defaults) = (&self.train, MlpSettings::default());
+        let keys = [
+            (train.device == Device::Cuda, "train.device = \"cuda\""),
+            (train.precision == Precision::F16, "train.precision = \"f16\""),
+            (self.mlp.norm != defaults.norm, "mlp.norm"),
+            (self.mlp.activation != defaults.activation, "mlp.activation"),
+        ];
+        let of_settings = keys.into_iter().find_map(|(needs_autograd, key)| needs_autograd.then_some(key));
+        of_settings.or_else(|| match self.network() {
+            Some(network) => network.blocks.iter().find_map(|wired| wired.block.autograd_key()),
+            None => Some("model.kind = \"torchscript\""),
+        })
     }
 
     /// Values of a thread of the step without autograd: outputs and slopes of each layer, the inputs, and copies of weights.

@@ -1,17 +1,29 @@
-//! Matrix products, made by whichever library a build and a job choose.
+//! Matrix products, made by the library that a program brings.
 
 mod dots;
+mod gemm;
+mod rounded;
 
+use std::any::Any;
 use std::fmt::Debug;
 
 use crate::StepError;
 use crate::matrix::{View, ViewMut};
 
 pub use dots::DotsKernel;
+pub use gemm::GemmKernel;
 
 /// Which library makes the products of a run, and with which code, is a function of shapes, processor and build alone: so a run that
 /// resumes has the bits of one that was not interrupted.
 pub trait ProductKernel: Debug + Send + Sync {
+    /// What a model's manifest calls it.
+    fn name(&self) -> &'static str;
+
+    /// Makes this thread ready for products, until what is returned is dropped.
+    fn prepare_thread(&self) -> Box<dyn Any> {
+        Box::new(())
+    }
+
     /// `out` = a·b, or with `adds` a·b is added to `out`.
     ///
     /// # Errors

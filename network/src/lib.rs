@@ -1,8 +1,8 @@
 //! Dense networks: blocks that are wired together ([`wiring`]), each with its tensors ([`layout`]) and its forward and backward
 //! ([`step`]). A network is a file of [`networks`] that wires blocks.
 //!
-//! The crate holds no weights ([`LayerAccess`]). The products of training are a library's ([`ProductKernel`]), those of scoring its own
-//! ([`DotsKernel`]).
+//! The crate holds no weights ([`LayerAccess`]). The products of training are a library's ([`ProductKernel`], [`GemmKernel`]), those of
+//! scoring its own ([`DotsKernel`]).
 
 mod dropout;
 mod error;
@@ -16,7 +16,7 @@ pub mod wiring;
 
 pub use dropout::{UnitDropout, apply_mask};
 pub use error::StepError;
-pub use kernel::{DotsKernel, ProductKernel, RoundedProducts};
+pub use kernel::{DotsKernel, GemmKernel, ProductKernel, RoundedProducts};
 pub use matrix::{AlignedValues, LINE, Matrix, View, ViewMut};
 pub use step::{
     BatchShare, CHUNK, ChunkContext, FlatLayers, HeldLayer, LayerAccess, OutputLoss, SampleBlocks, Step, StepForm,

@@ -120,6 +120,14 @@ impl<'a> View<'a> {
         Self { values, rows, columns, row_stride: stride, column_stride: 1 }
     }
 
+    /// Whether all its elements lie within its values.
+    #[must_use]
+    pub fn is_within_values(&self) -> bool {
+        let Self { values, rows, columns, row_stride, column_stride } = self;
+        let last = rows.saturating_sub(1) * row_stride + columns.saturating_sub(1) * column_stride;
+        *rows == 0 || *columns == 0 || last < values.len()
+    }
+
     #[must_use]
     pub fn transposed(self) -> Self {
         let Self { values, rows, columns, row_stride, column_stride } = self;
@@ -142,6 +150,12 @@ impl<'a> ViewMut<'a> {
     #[must_use]
     pub fn dense(values: &'a mut [f32], (rows, columns): (usize, usize)) -> Self {
         Self { values, rows, columns, stride: columns }
+    }
+
+    /// Whether all its elements lie within its values.
+    #[must_use]
+    pub fn is_within_values(&self) -> bool {
+        View::strided(self.values, (self.rows, self.columns), self.stride).is_within_values()
     }
 
     pub fn reborrow(&mut self) -> ViewMut<'_> {

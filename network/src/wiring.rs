@@ -146,15 +146,15 @@ pub struct FactorLayer {
 }
 
 impl Block {
-    /// Whether only autograd computes it.
+    /// The key of a job file for which the network has this block, if only autograd computes it.
     #[must_use]
-    pub fn needs_autograd(&self) -> bool {
+    pub fn autograd_key(&self) -> Option<&'static str> {
         match self {
-            Self::EmbedNumbers
-            | Self::Gate { .. }
-            | Self::FactorLayer(_)
-            | Self::ActivationUnit { .. }
-            | Self::Transformer { .. } => true,
+            Self::EmbedNumbers => Some("features.numeric_embedding"),
+            Self::Gate { .. } => Some("model.gate"),
+            Self::FactorLayer(_) => Some("model.kind = \"wukong\""),
+            Self::ActivationUnit { .. } => Some("model.kind = \"din\""),
+            Self::Transformer { .. } => Some("model.kind = \"bst\""),
             Self::Numbers
             | Self::Vectors
             | Self::Join(_)
@@ -167,7 +167,7 @@ impl Block {
             | Self::SecondOrder { .. }
             | Self::LinearTerm(_)
             | Self::Mixture { .. }
-            | Self::Fusion { .. } => false,
+            | Self::Fusion { .. } => None,
         }
     }
 }

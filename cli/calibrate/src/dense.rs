@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use zagros_cost::{DenseRates, DenseWork, ProductRate, ThreadSpeedup};
-use zagros_dense_worker::model::{DenseModel, LabelledSamples, ModelError};
 use zagros_job::Job;
+use zagros_model::{Backend, DenseModel, LabelledSamples, ModelError};
 use zagros_plumbing::process::cpu_time;
 use zagros_shell::{Exit, Failure};
 
@@ -23,12 +23,12 @@ struct StepLine {
     of_step: f64,
 }
 
-pub(crate) fn rates(cores: usize) -> Result<DenseRates, Failure> {
+pub(crate) fn rates(backend: Backend, cores: usize) -> Result<DenseRates, Failure> {
     let mut products = Vec::new();
     let mut weight_ns = 0.0;
     for (dim, width) in SQUARES {
         let job = network(dim, &square(width), "", 1)?;
-        let (line, work) = (line(&job)?, work(&job)?);
+        let (line, work) = (line(backend, &job)?, work(&job)?);
         products.push(ProductRate { width: width as f64, gflops: work.flop / line.of_sample / 1e9 });
         // The widest network has so many weights that nothing else of a step counts.
         weight_ns = line.of_step / work.parameters * 1e9;
@@ -43,30 +43,33 @@ pub(crate) fn rates(cores: usize) -> Result<DenseRates, Failure> {
         bf16: 1.0,
         threads: Vec::new(),
     };
-    rates.value_ns = rest(&rates, "kind = \"dcnv2\"\ncross_layers = 3\nhidden = [64]", |work| work.loop_values)?;
-    rates.pair_ns = rest(&rates, "kind = \"dlrm\"\nbottom = [64]\ntop = [64]", |work| work.pair_values)?;
+    rates.value_ns =
+        rest(backend, &rates, "kind = \"dcnv2\"\ncross_layers = 3\nhidden = [64]", |work| work.loop_values)?;
+    rates.pair_ns = rest(backend, &rates, "kind = \"dlrm\"\nbottom = [64]\ntop = [64]", |work| work.pair_values)?;
     let [_, _, (dim, width), _] = SQUARES;
     let batch = BATCHES[1];
-    let plain = step_time(&network(dim, &square(width), "", 1)?, batch)?;
+    let plain = step_time(backend, &network(dim, &square(width), "", 1)?, batch)?;
     let by_autograd = network(dim, &square(width), "", 1)?;
     let by_autograd = Job {
         mlp: zagros_job::MlpSettings { activation: zagros_job::MlpActivation::LeakyRelu, ..by_autograd.mlp },
         ..by_autograd
     };
-    rates.autograd = step_time(&by_autograd, batch)? / plain;
-    rates.bf16 = plain / step_time(&network(dim, &square(width), "precision = \"bf16\"", 1)?, batch)?;
-    rates.threads = speedups(cores, dim, width)?;
+    if backend.autograd.is_some() {
+        rates.autograd = step_time(backend, &by_autograd, batch)? / plain;
+    }
+    rates.bf16 = plain / step_time(backend, &network(dim, &square(width), "precision = \"bf16\"", 1)?, batch)?;
+    rates.threads = speedups(backend, cores, dim, width)?;
     Ok(rates)
 }
 
 /// Times as fast as one thread, on all cores and on half of them.
-fn speedups(cores: usize, dim: usize, width: usize) -> Result<Vec<ThreadSpeedup>, Failure> {
+fn speedups(backend: Backend, cores: usize, dim: usize, width: usize) -> Result<Vec<ThreadSpeedup>, Failure> {
     let batch = workload::BATCH;
-    let alone = step_time(&network(dim, &square(width), "", 1)?, batch)?;
+    let alone = step_time(backend, &network(dim, &square(width), "", 1)?, batch)?;
     let mut speedups = Vec::new();
     for threads in [cores / 2, cores].into_iter().filter(|threads| *threads > 1) {
         // The shares of a step meet twice. With a core for each, what they lose is what they take more of CPU.
-        let parallel = step_time(&network(dim, &square(width), "", threads)?, batch)?;
+        let parallel = step_time(backend, &network(dim, &square(width), "", threads)?, batch)?;
         let most = threads as f64;
         speedups.push(ThreadSpeedup { threads: most, speedup: (most * alone / parallel).clamp(1.0, most) });
     }
@@ -86,9 +89,9 @@ fn network(dim: usize, model: &str, train: &str, threads: usize) -> Result<Job, 
 }
 
 /// ns of what the rates do not explain of a step, for each of what `counted` counts.
-fn rest(rates: &DenseRates, model: &str, counted: fn(&DenseWork) -> f64) -> Result<f64, Failure> {
+fn rest(backend: Backend, rates: &DenseRates, model: &str, counted: fn(&DenseWork) -> f64) -> Result<f64, Failure> {
     let job = network(16, model, "", 1)?;
-    let (line, work) = (line(&job)?, work(&job)?);
+    let (line, work) = (line(backend, &job)?, work(&job)?);
     let known: f64 =
         work.products.iter().map(|product| product.flop() / rates.product_gflops(product.read, product.write)).sum();
     Ok((line.of_sample * 1e9 - known).max(0.0) / counted(&work))
@@ -99,18 +102,18 @@ fn work(job: &Job) -> Result<DenseWork, Failure> {
         .ok_or_else(|| Failure::with_help(Exit::Internal, "no built-in network".to_owned(), "this is a bug"))
 }
 
-fn line(job: &Job) -> Result<StepLine, Failure> {
+fn line(backend: Backend, job: &Job) -> Result<StepLine, Failure> {
     let [small, large] = BATCHES;
-    let (at_small, at_large) = (step_time(job, small)?, step_time(job, large)?);
+    let (at_small, at_large) = (step_time(backend, job, small)?, step_time(backend, job, large)?);
     let of_sample = (at_large - at_small) / (large - small) as f64;
     let of_sample = if of_sample > 0.0 { of_sample } else { at_large / large as f64 };
     Ok(StepLine { of_sample, of_step: (at_small - of_sample * small as f64).max(0.0) })
 }
 
 /// The median CPU time of a step, seconds.
-fn step_time(job: &Job, batch: usize) -> Result<f64, Failure> {
+fn step_time(backend: Backend, job: &Job, batch: usize) -> Result<f64, Failure> {
     let refused = |error: ModelError| Failure::from_error(Exit::Internal, error);
-    let mut model = DenseModel::new(job).map_err(refused)?;
+    let mut model = DenseModel::new(job, backend).map_err(refused)?;
     let (numeric, width) = (job.features.numeric_values(), model.input_shape().width());
     let values = |count: usize| -> Vec<f32> { (0..count).map(|at| (at % 17) as f32 / 17.0 - 0.5).collect() };
     let (numeric, embeddings) = (values(numeric * batch), values(width * batch));
@@ -138,9 +141,9 @@ mod tests {
     #[test]
     fn a_larger_step_takes_longer_and_its_rates_are_positive() {
         let job = network(2, &square(64), "", 1).unwrap();
-        let (small, large) = (step_time(&job, 64).unwrap(), step_time(&job, 2048).unwrap());
+        let (small, large) = (step_time(backend, &job, 64).unwrap(), step_time(backend, &job, 2048).unwrap());
         assert!(large > small && small > 0.0, "{small} {large}");
-        let line = line(&job).unwrap();
+        let line = line(Backend::default(), &job).unwrap();
         assert!(line.of_sample > 0.0 && line.of_step >= 0.0);
     }
 }

@@ -18,6 +18,7 @@ mod training;
 use std::path::Path;
 
 use zagros_cost::Calibration;
+use zagros_model::Backend;
 use zagros_plumbing::process::MachineInfo;
 use zagros_shell::{Failure, OrFailure, note};
 
@@ -26,19 +27,19 @@ use crate::rows::RowMeasurement;
 const DIMS: [usize; 2] = [16, 64];
 
 /// Measures this machine, in a minute or less. `program` is this program, which is started as embedding servers. `stamp` says when,
-/// as the source of the figures.
-pub async fn measure_machine(program: &Path, stamp: &str) -> Result<Calibration, Failure> {
+/// as the source of the figures, and `backend` computes networks.
+pub async fn measure_machine(program: &Path, backend: Backend, stamp: &str) -> Result<Calibration, Failure> {
     let here = MachineInfo::of_this_machine();
     let (cores, processor) = (here.cores, here.processor.unwrap_or_else(|| "unknown processor".to_owned()));
     note!("1 of 5: the dense network");
-    let mut dense = tokio::task::spawn_blocking(move || dense::rates(cores)).await.or_internal()??;
+    let mut dense = tokio::task::spawn_blocking(move || dense::rates(backend, cores)).await.or_internal()??;
     note!("2 of 5: rows of embeddings, in this process and over loopback");
     let mut measured = Vec::new();
     for dim in DIMS {
         measured.push(rows::measure(program, dim).await?);
     }
     note!("3 of 5: whole training steps");
-    let training::TrainingCosts { ids, step, in_training } = training::costs(&dense, &measured).await?;
+    let training::TrainingCosts { ids, step, in_training } = training::costs(backend, &dense, &measured).await?;
     dense.in_training = in_training;
     note!("4 of 5: parsers");
     let parse = tokio::task::spawn_blocking(parse::rates).await.or_internal()??;

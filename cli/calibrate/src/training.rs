@@ -6,6 +6,7 @@ use zagros_cost::{DenseRates, DenseWork, IdCosts, StepCosts};
 use zagros_dense_worker::{Worker, WorkerInput};
 use zagros_ingest::Batch;
 use zagros_job::Job;
+use zagros_model::Backend;
 use zagros_shell::launch::EmbeddedCluster;
 use zagros_shell::{Exit, Failure, OrFailure};
 
@@ -35,7 +36,11 @@ const MOST_SLOWER: f64 = 1.5;
 const NETWORKS: [&str; 2] = ["hidden = []", "hidden = [256, 256, 256]"];
 
 /// The costs of ids and of the training loop, from runs with rows of two dims and with large and small steps.
-pub(crate) async fn costs(dense: &DenseRates, rows: &[RowMeasurement]) -> Result<TrainingCosts, Failure> {
+pub(crate) async fn costs(
+    backend: Backend,
+    dense: &DenseRates,
+    rows: &[RowMeasurement],
+) -> Result<TrainingCosts, Failure> {
     let [narrow, wide] = rows else {
         return Err(Failure::with_help(Exit::Internal, "rows of two dims are measured".to_owned(), "this is a bug"));
     };
@@ -54,9 +59,9 @@ pub(crate) async fn costs(dense: &DenseRates, rows: &[RowMeasurement]) -> Result
         let known = rows + narrow.ids * (narrow.dedup + narrow.moved) + dense_step(dense, &job(without, batch)?, batch);
         Ok((cpu - known).max(0.0))
     };
-    let cpu = cpu_ns(&run(job(without, batch)?, batches.clone()).await?);
-    let of_small = cpu_ns(&run(job(without, batch / PARTS)?, small).await?);
-    let of_network = cpu_ns(&run(job(with, batch)?, batches).await?);
+    let cpu = cpu_ns(&run(backend, job(without, batch)?, batches.clone()).await?);
+    let of_small = cpu_ns(&run(backend, job(without, batch / PARTS)?, small).await?);
+    let of_network = cpu_ns(&run(backend, job(with, batch)?, batches).await?);
     let (large, small) = (rest(cpu, batch, 1.0)?, rest(of_small, batch / PARTS, share)?);
     let each = [1.0 / batch as f64, PARTS as f64 / batch as f64];
     let step = ((small - large) / (each[1] - each[0])).max(0.0);
@@ -80,11 +85,11 @@ fn job_text(dim: usize, network: &str, batch: usize) -> String {
     text.replace(&format!("batch_size = {}", workload::BATCH), &format!("batch_size = {batch}"))
 }
 
-async fn run(job: Job, batches: Vec<Batch>) -> Result<MeterWindow, Failure> {
+async fn run(backend: Backend, job: Job, batches: Vec<Batch>) -> Result<MeterWindow, Failure> {
     let warm_up = batches.len() as u64;
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
     let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
-    let worker = Worker { observer: meter.clone(), ..Worker::without_peers(job, control, connect, registry) };
+    let worker = Worker { observer: meter.clone(), ..Worker::without_peers(job, backend, control, connect, registry) };
     let ran = worker.run_on(WorkerInput::Preloaded(Arc::new(batches))).await;
     ran.or_internal()?;
     meter

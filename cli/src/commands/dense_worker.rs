@@ -4,7 +4,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use zagros_collective::{CollectiveBackend, Rendezvous, StoreRendezvous};
+#[cfg(feature = "torch")]
+use zagros_collective::StoreRendezvous;
+use zagros_collective::{CollectiveBackend, Rendezvous};
 use zagros_coordinator_client::Waits;
 use zagros_coordinator_core::doctor::OwnWaits;
 use zagros_dense_worker::{
@@ -17,6 +19,7 @@ use zagros_plumbing::admin;
 use zagros_shell::{Exit, Failure, OrFailure, Role, RolePort};
 
 use crate::args::{LeaveMeaning, WorkerArgs};
+use crate::backend::{self, backend};
 use crate::memory;
 use crate::report;
 use crate::resume::{ResumeChoice, RunStart, failed};
@@ -25,6 +28,7 @@ use crate::terminal::Terminal;
 pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("dense worker {}", args.index))?;
     refuse_stdin(&role.job)?;
+    backend::check(&role.job)?;
     memory::check_worker(&role.job)?;
     let http = role.bind(RolePort::Admin, &role.job.cluster.admin).await?;
     let rendezvous = rendezvous(&role, args.advertise).await?;
@@ -53,6 +57,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     };
     let worker = Worker {
         job: Job::clone(&role.job),
+        backend: backend(),
         control: role.control_client()?,
         connect: Arc::new(move |entry| {
             let shard = GrpcShard::connect(entry, timeout, &credentials)?;
@@ -145,6 +150,7 @@ pub(crate) fn choose_backend(job: &Job) -> Result<CollectiveBackend, Failure> {
 }
 
 /// The rendezvous at which the other workers of a run find this one.
+#[cfg(feature = "torch")]
 async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc<dyn Rendezvous>>, Failure> {
     let cluster = &role.job.cluster;
     if !cluster.has_groups() {
@@ -156,6 +162,12 @@ async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc
     listener.set_nonblocking(false).or_internal()?;
     let rendezvous = StoreRendezvous::new(listener, address, choose_backend(&role.job)?);
     Ok(Some(Arc::new(rendezvous.or_exit(Exit::Usage)?)))
+}
+
+/// A program without libtorch has refused the job.
+#[cfg(not(feature = "torch"))]
+async fn rendezvous(_: &Role, _: Option<String>) -> Result<Option<Arc<dyn Rendezvous>>, Failure> {
+    Ok(None)
 }
 
 #[cfg(test)]

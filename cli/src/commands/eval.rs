@@ -12,6 +12,7 @@ use zagros_shell::launch::EmbeddedCluster;
 use zagros_shell::{Exit, Failure, OrFailure, out, print_answer, watch_signals};
 
 use crate::args::EvalArgs;
+use crate::backend::backend;
 use crate::saved::{SavedModel, check_trust};
 use crate::scored_rows::job_for;
 use crate::terminal::Terminal;
@@ -33,6 +34,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
         files: (!args.data.is_empty()).then_some(args.data),
         importance: args.importance.map(|repeats| ImportanceOptions { repeats }),
         job,
+        backend: backend(),
         control,
         connect,
         observer: terminal.clone(),

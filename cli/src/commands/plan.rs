@@ -8,6 +8,7 @@ use zagros_shell::{Exit, Failure, OrFailure, load_job_for, out, print_answer, wr
 use zagros_sim::WhatIf;
 
 use crate::args::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
+use crate::backend::backend;
 use crate::models::{ModelTable, TrainingSpeed, print};
 use crate::planning::{self, PlanFigures};
 use crate::simulation::{self, SimulationFigures};
@@ -60,7 +61,7 @@ pub(crate) async fn calibrate(args: CalibrateArgs) -> Result<Exit, Failure> {
     made.map_err(|error| Failure::unwritable(&file, &error))?;
     let program = std::env::current_exe().or_internal()?;
     let today = jiff::Zoned::now().date();
-    let calibration = zagros_calibrate::measure_machine(&program, &today.to_string()).await?;
+    let calibration = zagros_calibrate::measure_machine(&program, backend(), &today.to_string()).await?;
     write_file(&file, calibration.to_toml())?;
     planning::print_calibration(&calibration);
     out!("\nwritten to {}", file.display());

@@ -22,6 +22,7 @@ use zagros_zip::ZipEq;
 
 use crate::args::{AverageOf, BadRowsChoice, PredictArgs};
 use crate::averaged::{self, ModelScoresReader, ModelScoresWriter, ScoreForm};
+use crate::backend::backend;
 use crate::report;
 use crate::resume::failed;
 use crate::saved::{SavedModel, check_trust};
@@ -137,6 +138,7 @@ impl ScoringModel {
             files: args.data.clone(),
             calibrate: !args.uncalibrated,
             done: before.samples,
+            backend: backend(),
             control,
             connect,
             observer: Arc::new(ScoringProgress::new(before, &args.data)),

@@ -10,6 +10,7 @@ use zagros_shell::{Exit, Failure, describe_threads, exit_with_parent, is_key_giv
 
 use super::init;
 use crate::args::TrainArgs;
+use crate::backend::{self, backend};
 use crate::days::DailyTraining;
 use crate::memory;
 use crate::pause::{PausePoint, RunPause};
@@ -35,6 +36,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let mut job = load_job(&args.job.job, &sets)?;
     // No other process can join a run inside one process.
     job.cluster.max_workers = None;
+    backend::check(&job)?;
     if args.dry_run {
         plan::print(&job, &Machine::this())?;
         return Ok(Exit::Success);
@@ -93,5 +95,5 @@ async fn train_until(
 async fn worker(job: Job, start: &RunStart, shutdown: Shutdown) -> Result<Worker, Failure> {
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
     let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
-    Ok(Worker { folder, resume, shutdown, ..Worker::without_peers(job, control, connect, registry) })
+    Ok(Worker { folder, resume, shutdown, ..Worker::without_peers(job, backend(), control, connect, registry) })
 }

@@ -1,29 +1,25 @@
 //! Collective operations of the dense workers: all-reduce, reduce-scatter, broadcast, all-gather, barrier. Each has a deadline.
 //!
-//! Workers find each other through a [`Rendezvous`] and form a [`CollectiveGroup`]. [`StoreRendezvous`] forms one across
-//! processes, with libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
+//! Workers find each other through a [`Rendezvous`] and form a [`CollectiveGroup`]. `StoreRendezvous`, of the feature `c10d`, forms one
+//! across processes, with libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
 //! [`SingleRank`] is a group of one rank.
 
-mod connector;
+#[cfg(feature = "c10d")]
+mod c10d;
 mod error;
 mod guard;
 mod in_process;
-mod processes;
-mod rendezvous;
-mod roll;
-pub mod shim;
-mod sys;
 #[cfg(test)]
 mod testing;
 
 use std::fmt;
 use std::time::Duration;
 
-pub use connector::{CUDA_HALF, open_cuda_half};
+#[cfg(feature = "c10d")]
+pub use c10d::{CUDA_HALF, StoreRendezvous, open_cuda_half, shim};
 pub use error::CollectiveError;
 pub use guard::GroupInterrupt;
 pub use in_process::{InProcess, SingleRank};
-pub use rendezvous::StoreRendezvous;
 
 /// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order. Each call waits for the
 /// others until the group's timeout (invariant WT-1). After an error the group cannot be used any more.
@@ -83,7 +79,8 @@ enum SumState {
     Done(Vec<f32>),
     /// The number of the call among threads, and its number of values.
     Call(u64, usize),
-    NativeWork(sys::NativeWork),
+    #[cfg(feature = "c10d")]
+    NativeWork(c10d::NativeWork),
 }
 
 /// One worker's side of a rendezvous.
@@ -142,6 +139,22 @@ impl fmt::Display for CollectiveBackend {
             Self::Gloo => "gloo",
             Self::Nccl => "nccl",
         })
+    }
+}
+
+impl CollectiveBackend {
+    /// Checks that this program contains the backend. Says nothing about the machine.
+    ///
+    /// # Errors
+    /// [`CollectiveError::Backend`] says how to build a program that contains it.
+    pub fn is_built(self) -> Result<(), CollectiveError> {
+        if self == Self::Nccl && !cfg!(feature = "nccl") {
+            let reason = "this program was built without NCCL".to_owned();
+            let next =
+                "build it with `make setup-cuda && cargo build --release -p zagros --features nccl` (docs/nccl.md)";
+            return Err(CollectiveError::Backend { backend: self, reason, next });
+        }
+        Ok(())
     }
 }
 

@@ -1,14 +1,15 @@
 //! Helpers for the tests of both kinds of group.
 
+#[cfg(feature = "c10d")]
 use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
 use zagros_zip::ZipEq;
 
-use crate::{
-    CollectiveBackend, CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous, StoreRendezvous,
-};
+#[cfg(feature = "c10d")]
+use crate::{CollectiveBackend, StoreRendezvous};
+use crate::{CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous};
 
 /// Long enough for a busy machine. Only a test that fails waits this long.
 pub(crate) const LATE: Duration = Duration::from_secs(60);
@@ -20,6 +21,7 @@ pub(crate) fn place(rank: usize, world: usize, store: &str) -> ProcessGroupConfi
 }
 
 /// A worker's rendezvous on loopback.
+#[cfg(feature = "c10d")]
 pub(crate) fn end(backend: CollectiveBackend) -> StoreRendezvous {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

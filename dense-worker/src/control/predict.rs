@@ -8,6 +8,7 @@ use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::Connect;
 use zagros_ingest::{Batch, InputRows, StreamStart};
 use zagros_job::Job;
+use zagros_model::Backend;
 use zagros_plumbing::Shutdown;
 use zagros_store::Folder;
 
@@ -39,6 +40,8 @@ pub struct PredictCommand {
     pub calibrate: bool,
     /// Samples that were written before: the first of the files.
     pub done: u64,
+    /// Computes the network.
+    pub backend: Backend,
     /// Knows where the embedding servers are.
     pub control: Arc<dyn ControlPlane>,
     /// Reaches one. They must be empty: the saved rows are loaded into them.
@@ -73,7 +76,7 @@ impl PredictCommand {
         let job = Arc::new(self.job);
         let rows = rows_to_score(Arc::clone(&job), self.files, &self.model).await?;
         let (control, connect, observer, shutdown) = (self.control, self.connect, self.observer, self.shutdown);
-        let scoring = ScoringParts { control, connect, observer, shutdown };
+        let scoring = ScoringParts { backend: self.backend, control, connect, observer, shutdown };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
         let calibrators = match self.calibrate {
             true => saved.read_calibrators(&scorer.job.features.targets).await?,

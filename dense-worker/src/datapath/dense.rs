@@ -13,10 +13,10 @@ use super::kernels::{InputColumns, gather, scatter_add};
 use super::prepared::PreparedBatch;
 use super::process_group::ProcessGroup;
 use super::server_weights::ServerWeights;
-use super::tiles::TileStore;
+use super::tiles::{SharedTiles, TileStore};
 use crate::error::WorkerError;
 use crate::metrics::{PipelineStage, WorkerMetrics};
-use crate::model::{DenseModel, ModelError, without_units};
+use zagros_model::{Backend, DenseModel, ModelError, without_units};
 
 type DenseTask = Box<dyn FnOnce(&mut DenseStage) + Send>;
 
@@ -52,11 +52,11 @@ pub(crate) struct StepResult {
 }
 
 impl DenseThread {
-    pub(crate) async fn start(job: &Job, metrics: WorkerMetrics) -> Result<Self, WorkerError> {
+    pub(crate) async fn start(job: &Job, backend: Backend, metrics: WorkerMetrics) -> Result<Self, WorkerError> {
         let (send, work) = mpsc::channel::<DenseTask>();
         let (tell_built, built) = oneshot::channel();
         let job = job.clone();
-        let run = move || match DenseStage::new(&job, metrics) {
+        let run = move || match DenseStage::new(&job, backend, metrics) {
             Ok(mut dense) => {
                 let _ = tell_built.send(Ok(()));
                 work.into_iter().for_each(|work| work(&mut dense));
@@ -100,7 +100,7 @@ impl DenseThread {
 }
 
 impl DenseStage {
-    pub(super) fn new(job: &Job, metrics: WorkerMetrics) -> Result<Self, ModelError> {
+    pub(super) fn new(job: &Job, backend: Backend, metrics: WorkerMetrics) -> Result<Self, ModelError> {
         if let Some(precision) = without_units(job) {
             warn!(
                 "this processor has no {precision} units, so train.precision = \"{precision}\" is slower than \"f32\""
@@ -108,8 +108,8 @@ impl DenseStage {
         }
         let tiles = TileStore::from_job(job, metrics.clone());
         let model = match &tiles {
-            Some(tiles) => DenseModel::with_streamed_weights(job, Arc::new(Arc::clone(tiles)))?,
-            None => DenseModel::new(job)?,
+            Some(tiles) => DenseModel::with_streamed_weights(job, backend, Arc::new(SharedTiles(Arc::clone(tiles))))?,
+            None => DenseModel::new(job, backend)?,
         };
         let server_weights = ServerWeights::from_job(job, &model)?;
         let (columns, input, process_group, in_flight) = (InputColumns::new(job), Vec::new(), None, None);
@@ -191,7 +191,7 @@ mod tests {
     use zagros_job::{Model, Pooling};
 
     async fn thread(job: &Job) -> DenseThread {
-        DenseThread::start(job, metrics()).await.unwrap()
+        DenseThread::start(job, zagros_torch::backend(), metrics()).await.unwrap()
     }
 
     #[tokio::test]
@@ -217,7 +217,7 @@ mod tests {
     #[tokio::test]
     async fn a_network_that_cannot_be_built_is_reported_at_the_start() {
         let job = job(0, &[2], Model::Dlrm { bottom: vec![], top: vec![], dropout: 0.0 });
-        let refused = DenseThread::start(&job, metrics()).await.unwrap_err();
+        let refused = DenseThread::start(&job, zagros_torch::backend(), metrics()).await.unwrap_err();
         assert!(matches!(refused, WorkerError::Model(ModelError::Shape { .. })), "{refused}");
     }
 

@@ -22,7 +22,7 @@ use super::prepared::{PreparedBatch, inconsistent_batch};
 use super::process_group::{AgreedTurns, ProcessGroup, RankShare, RankTurn, TURN, TurnAhead, seed_of_rank};
 use crate::error::WorkerError;
 use crate::metrics::PipelineStage;
-use crate::model::{ModelError, StepOutput};
+use zagros_model::{ModelError, StepOutput};
 
 impl DenseStage {
     /// Sends this rank's turn, and returns the turns of all ranks.

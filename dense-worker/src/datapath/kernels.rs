@@ -38,7 +38,7 @@ impl InputColumn {
 }
 
 /// The columns of `[batch, ΣD]`: first the vectors, then the sequences, each in feature order
-/// ([`InputShape`](crate::model::InputShape)).
+/// ([`InputShape`](zagros_model::InputShape)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputColumns {
     /// One per categorical feature.
@@ -382,7 +382,7 @@ mod tests {
         let columns = InputColumns::new(&job);
         assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 8, 4, 7]);
         assert_eq!((columns.width, columns.features[1].width()), (8 + 5 * 2 + 1, 11));
-        let shape = crate::model::InputShape::new(&job);
+        let shape = zagros_model::InputShape::new(&job);
         assert_eq!((shape.width(), shape.embeddings), (columns.width, vec![4, 3, 1]));
     }
 

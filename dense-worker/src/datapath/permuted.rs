@@ -9,7 +9,7 @@ use zagros_embedding_client::BatchRows;
 
 use super::dense::DenseStage;
 use super::prepared::PreparedBatch;
-use crate::model::ModelError;
+use zagros_model::ModelError;
 
 /// A feature by its place in the job: numeric ones first, then categorical ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ mod tests {
     fn permuted_logits_are_those_of_permuted_rows() {
         const SAMPLES: u64 = 40;
         let job = job(1, &[2, 3], ffnn(&[16]));
-        let mut dense = DenseStage::new(&job, metrics()).unwrap();
+        let mut dense = DenseStage::new(&job, zagros_torch::backend(), metrics()).unwrap();
         let ids: [Vec<u64>; 2] = [(0..SAMPLES).collect(), (100..100 + SAMPLES).collect()];
         let mut plain = batch(SAMPLES as usize, &[&ids[0], &ids[1]]);
         plain.numeric = (0..SAMPLES).map(|sample| sample as f32 / 10.0).collect();

@@ -10,7 +10,7 @@ use super::kernels::{InputColumn, InputColumns, RowPositions, VectorForm};
 use super::pooling;
 use super::pooling::PoolPlan;
 use crate::error::WorkerError;
-use crate::model::LabelledSamples;
+use zagros_model::LabelledSamples;
 
 /// A batch with its unique ids, and which of their rows are looked up.
 #[derive(Debug)]

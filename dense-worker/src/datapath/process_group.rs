@@ -11,7 +11,7 @@ use zagros_zip::number_from;
 
 use super::buckets::{BUCKET, GradientBuckets};
 use crate::error::WorkerError;
-use crate::model::{DenseModel, ModelError, StepOutput};
+use zagros_model::{DenseModel, ModelError, StepOutput, seed_of_rank};
 
 /// Words of a [`RankTurn`]. The first says that the rank has sent a turn.
 pub(super) const TURN: usize = 7;
@@ -117,12 +117,6 @@ impl AgreedTurns {
         };
         RankShare { weight: share(|turn| f64::from(turn.weight)), samples: share(|turn| f64::from(turn.samples)) }
     }
-}
-
-/// The seed of a rank. The seed of rank 0, and of a single worker, is the job's.
-pub(crate) fn seed_of_rank(seed: u64, rank: u64) -> u64 {
-    // An odd constant, so that neighbouring ranks of neighbouring seeds differ in many bits.
-    seed ^ rank.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl ProcessGroup {

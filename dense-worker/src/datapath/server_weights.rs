@@ -14,7 +14,7 @@ use zagros_job::{DenseOptimizer, Job};
 use zagros_protocol::TableId;
 use zagros_zip::ZipEq;
 
-use crate::model::{DenseModel, ModelError, RateRange};
+use zagros_model::{DenseModel, ModelError, RateRange};
 
 #[derive(Debug)]
 pub(crate) struct ServerWeights {
@@ -53,7 +53,7 @@ impl ServerWeights {
     pub(super) fn take(&mut self, model: &mut DenseModel, rows: &BatchRows) -> Result<(), ModelError> {
         let Some(changes) = rows.tables.last() else { return Ok(()) };
         let values = self.first.len().next_multiple_of(self.dim as usize);
-        crate::model::expect("changes of dense weights", values, changes.len())?;
+        zagros_model::expect("changes of dense weights", values, changes.len())?;
         let changes = &changes[..self.first.len()];
         for RateRange { weights: range, factor } in &self.rates {
             let weights = self.weights[range.clone()].iter_mut().zip_eq(&self.first[range.clone()]);
@@ -68,7 +68,7 @@ impl ServerWeights {
     pub(super) fn give_gradients(&self, model: &DenseModel, rows: &mut BatchRows) -> Result<(), ModelError> {
         let Some(gradients) = rows.tables.last_mut() else { return Ok(()) };
         let gradients = &mut gradients[..self.first.len()];
-        crate::model::expect("dense gradients", gradients.len(), model.gradients().len())?;
+        zagros_model::expect("dense gradients", gradients.len(), model.gradients().len())?;
         gradients.copy_from_slice(model.gradients());
         if self.decay > 0.0 {
             let decayed = gradients.iter_mut().zip_eq(&self.weights);
@@ -105,7 +105,7 @@ mod tests {
         job.parametrization = Parametrization::Mup { base_width: 4 };
         job.train.mode = mode;
         job.dense_optimizer = DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay };
-        let dense = DenseStage::new(&job, metrics()).unwrap();
+        let dense = DenseStage::new(&job, zagros_torch::backend(), metrics()).unwrap();
         (job, dense)
     }
 

@@ -27,6 +27,7 @@ mod layer;
 mod transfer;
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -44,9 +45,9 @@ use zagros_table::optimizer::dense::Staging;
 
 use crate::error::WorkerError;
 use crate::metrics::{PipelineStage, WorkerMetrics};
-use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};
 use layer::{LayerPart, TiledLayer};
 use transfer::{LayerLane, PushReceipt, TransferError};
+use zagros_model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};
 
 /// Layers whose gradients are under way at once: one is sent while the next one is computed.
 const PUSHES_AT_ONCE: usize = 1;
@@ -280,7 +281,19 @@ impl PendingLayer for PendingPull {
 const PUSH: &str = "push the gradient";
 const COMMIT: &str = "commit the gradient";
 
-impl LayerStore for Arc<TileStore> {
+/// The store, as the network has it.
+#[derive(Debug)]
+pub(crate) struct SharedTiles(pub(crate) Arc<TileStore>);
+
+impl Deref for SharedTiles {
+    type Target = Arc<TileStore>;
+
+    fn deref(&self) -> &Arc<TileStore> {
+        &self.0
+    }
+}
+
+impl LayerStore for SharedTiles {
     fn pull(&self, layer: usize, purpose: TraversalPurpose, into: LayerValues) -> Box<dyn PendingLayer> {
         // Each worker scores samples of its own, when it likes.
         let workers = lock(&self.workers).clone().filter(|_| purpose == TraversalPurpose::Training);
@@ -297,7 +310,7 @@ impl LayerStore for Arc<TileStore> {
             }
             Ok(answer)
         };
-        Box::new(PendingPull { store: Arc::clone(self), layer, answer: start() })
+        Box::new(PendingPull { store: Arc::clone(&self.0), layer, answer: start() })
     }
 
     fn push(&self, layer: usize, step: u64, mut gradient: LayerValues) -> Result<(), ModelError> {
@@ -323,7 +336,7 @@ impl LayerStore for Arc<TileStore> {
         match workers {
             None => drop(servers.runtime.spawn(send(Ok(Some(gradient))))),
             Some(workers) => {
-                let (store, runtime, all) = (Arc::clone(self), servers.runtime.clone(), Arc::clone(&workers));
+                let (store, runtime, all) = (Arc::clone(&self.0), servers.runtime.clone(), Arc::clone(&workers));
                 workers.lane.call(move |group| drop(runtime.spawn(send(store.sum(layer, group, &all, gradient)))));
             }
         }

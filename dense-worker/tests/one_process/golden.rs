@@ -133,6 +133,7 @@ async fn scores(run: &RunFolder, rows: &Path) -> Vec<f32> {
     job.eval.predict = Some(PredictRows::default());
     let cluster = WorkerCluster::start(&job).await;
     let predict = PredictCommand {
+        backend: zagros_torch::backend(),
         job,
         model: Folder::on_disk(run.model_folder()),
         files: vec![rows.to_owned()],

@@ -168,13 +168,25 @@ impl WorkerCluster {
 
     fn worker(&self, job: Job, observer: Arc<dyn Observer>, shutdown: Shutdown) -> Worker {
         let folder = Some(RunFolder::create(&job).unwrap());
-        let alone = Worker::without_peers(job, self.control.clone(), Arc::clone(&self.connect), self.registry.clone());
+        let alone = Worker::without_peers(
+            job,
+            zagros_torch::backend(),
+            self.control.clone(),
+            Arc::clone(&self.connect),
+            self.registry.clone(),
+        );
         Worker { observer, folder, shutdown, ..alone }
     }
 
     /// A worker of a run that has a folder.
     fn worker_in(&self, folder: &RunFolder, job: &Job, index: u32) -> Worker {
-        let alone = Worker::without_peers(job.clone(), self.control.clone(), self.connect.clone(), Registry::new());
+        let alone = Worker::without_peers(
+            job.clone(),
+            zagros_torch::backend(),
+            self.control.clone(),
+            self.connect.clone(),
+            Registry::new(),
+        );
         Worker { index, folder: Some(folder.clone()), ..alone }
     }
 }
@@ -283,6 +295,7 @@ async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -
     let job = Job::load(&run.job_file(), &sets).unwrap();
     let cluster = WorkerCluster::start(&job).await;
     let evaluate = EvaluateCommand {
+        backend: zagros_torch::backend(),
         job,
         model: Folder::on_disk(run.model_folder()),
         files,

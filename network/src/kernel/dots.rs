@@ -7,6 +7,7 @@
 use pulp::{Arch, Simd, WithSimd};
 use zagros_zip::ZipEq;
 
+use super::rounded::RoundedCopies;
 use super::{ProductKernel, RoundedProducts};
 use crate::StepError;
 use crate::matrix::{View, ViewMut};
@@ -22,6 +23,10 @@ const BLOCK: usize = 64;
 pub struct DotsKernel;
 
 impl ProductKernel for DotsKernel {
+    fn name(&self) -> &'static str {
+        "dots"
+    }
+
     fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
         if a.column_stride != 1 || (b.row_stride != 1 && b.column_stride != 1) {
             return Err(StepError::Kernel("a product of scores reads its first factor by rows".into()));
@@ -34,8 +39,8 @@ impl ProductKernel for DotsKernel {
         Ok(())
     }
 
-    fn rounded(&self, _: [usize; 2], _: usize) -> Result<Box<dyn RoundedProducts>, StepError> {
-        Err(StepError::Kernel("there are no products in bf16 without libtorch".into()))
+    fn rounded(&self, shape: [usize; 2], rows: usize) -> Result<Box<dyn RoundedProducts>, StepError> {
+        Ok(Box::new(RoundedCopies::new(&DotsKernel, shape, rows)))
     }
 }
 

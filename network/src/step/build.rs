@@ -112,7 +112,7 @@ impl Step {
     pub fn new(network: &Network, form: StepForm<'_>) -> Result<Option<Self>, StepError> {
         let Network { blocks, inputs, output, .. } = network;
         let blocks: Vec<&Block> = blocks.iter().map(|wired| &wired.block).collect();
-        if blocks.iter().any(|block| block.needs_autograd()) {
+        if blocks.iter().any(|block| block.autograd_key().is_some()) {
             return Ok(None);
         }
         let mut uses = SlopeUses::new(&blocks, inputs);

@@ -15,6 +15,10 @@ use crate::{RoundedProducts, StepError};
 struct PlainKernel;
 
 impl ProductKernel for PlainKernel {
+    fn name(&self) -> &'static str {
+        "plain"
+    }
+
     fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
         for row in 0..a.rows {
             for column in 0..b.columns {

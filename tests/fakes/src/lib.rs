@@ -4,6 +4,7 @@
 //! another build of the crate.
 
 mod control_plane;
+pub mod jobs;
 pub mod s3;
 mod shard;
 

@@ -21,7 +21,7 @@ use crate::datapath::permuted::{FeatureIndex, PermutationSeed};
 use crate::datapath::prepared::{FetchedBatch, inconsistent_batch};
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
-use crate::model::ModelError;
+use zagros_model::ModelError;
 
 /// Names of the features, as [`FeatureIndex`] counts them. A column that is both a number and ids has two names.
 fn names(job: &Job) -> Vec<String> {

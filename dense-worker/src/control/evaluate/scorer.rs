@@ -28,8 +28,8 @@ use crate::datapath::read::{OpenSource, ReaderThread};
 use crate::error::WorkerError;
 use crate::event::{HeldOutPart, Observer, WorkerEvent};
 use crate::metrics::WorkerMetrics;
-use crate::model::batch_of_blocks;
 use crate::report::files::run_blocking;
+use zagros_model::{Backend, batch_of_blocks};
 
 /// Batches looked up ahead: enough to hide a round trip, few enough to stay small.
 const AHEAD: usize = 3;
@@ -42,6 +42,8 @@ pub struct EvaluateCommand {
     pub files: Option<Vec<PathBuf>>,
     /// How to measure the importance of each feature, if that is wanted.
     pub importance: Option<ImportanceOptions>,
+    /// Computes the network.
+    pub backend: Backend,
     /// Knows where the embedding servers are.
     pub control: Arc<dyn ControlPlane>,
     /// Reaches one. They must be empty: the saved rows are loaded into them.
@@ -67,7 +69,7 @@ impl EvaluateCommand {
         };
         let held_out = held_out.ok_or(IngestError::NoFiles { key: "test" })?;
         let (control, connect, observer, shutdown) = (self.control, self.connect, self.observer, self.shutdown);
-        let scoring = ScoringParts { control, connect, observer, shutdown };
+        let scoring = ScoringParts { backend: self.backend, control, connect, observer, shutdown };
         let (scorer, saved) = scoring.load(job, &self.model).await?;
         let calibrators = saved.read_calibrators(&scorer.job.features.targets).await?;
         let step = saved.manifest.steps;
@@ -79,6 +81,7 @@ impl EvaluateCommand {
 }
 
 pub(crate) struct ScoringParts {
+    pub(crate) backend: Backend,
     pub(crate) control: Arc<dyn ControlPlane>,
     pub(crate) connect: Connect,
     pub(crate) observer: Arc<dyn Observer>,
@@ -89,7 +92,7 @@ impl ScoringParts {
     pub(crate) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(PartScorer, SavedModel), WorkerError> {
         let saved = SavedModel::open(model).await?;
         saved.check_network(&job).await?;
-        let dense = DenseThread::start(&job, WorkerMetrics::new(&Registry::new())).await?;
+        let dense = DenseThread::start(&job, self.backend, WorkerMetrics::new(&Registry::new())).await?;
         // Nothing is ever pushed by this client.
         let reader =
             ClientConfig { writer: 0, incarnation: 0, wire: wire_encoding(&job), timeout: job.cluster.timeout };

@@ -28,8 +28,8 @@ use zagros_store::Folder;
 use crate::control::save::{JOB, MODEL, OPTIMIZER, RowServers, SavedModel, on_all};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
-use crate::model::{ModelError, SameInputs};
 use crate::report::files::run_blocking;
+use zagros_model::{ModelError, SameInputs};
 
 #[derive(Clone, Debug)]
 pub(crate) struct StartModel {

@@ -17,10 +17,10 @@ use super::worker::outcome;
 use crate::control::{Worker, WorkerInput};
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Observer, StepReport, WorkerEvent};
-use crate::model::ModelError;
 use crate::report::RunFolder;
 use crate::summary::{RunSummary, TrainingOutcome};
 use crate::testing::{WorkerShard, batch, ffnn, job};
+use zagros_model::ModelError;
 
 /// Long enough for a busy machine; every test here ends far earlier.
 const LATE: Duration = Duration::from_secs(60);

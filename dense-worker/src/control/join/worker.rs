@@ -9,6 +9,7 @@ use zagros_coordinator_client::{ControlPlane, Membership, Waiting, Waits, wait_f
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
 use zagros_ingest::{Batch, DataPart, FileInfo, changed_at, detect_writings, fingerprint_files};
 use zagros_job::{FeatureStatistic, Job};
+use zagros_model::Backend;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
 use zagros_protocol::control::{self, DataFile, JoinRequest, Role, WaitKind};
@@ -42,6 +43,8 @@ const NOTICE: Duration = Duration::from_secs(2);
 
 pub struct Worker {
     pub job: Job,
+    /// Computes the network.
+    pub backend: Backend,
     /// The coordinator, across gRPC or in this process.
     pub control: Arc<dyn ControlPlane>,
     /// Reaches an embedding server, across gRPC or in this process.
@@ -85,9 +88,16 @@ impl Worker {
     /// The only worker of a job, in the process of its coordinator and servers. It sends no reports, writes nothing, and does
     /// not resume. The caller sets the fields that differ.
     #[must_use]
-    pub fn without_peers(job: Job, control: Arc<dyn ControlPlane>, connect: Connect, registry: Registry) -> Self {
+    pub fn without_peers(
+        job: Job,
+        backend: Backend,
+        control: Arc<dyn ControlPlane>,
+        connect: Connect,
+        registry: Registry,
+    ) -> Self {
         Self {
             job,
+            backend,
             control,
             connect,
             index: 0,
@@ -125,7 +135,7 @@ impl Worker {
         if let Some(folder) = &self.folder {
             watch_disk(&self.registry, &Opts::new("zagros_worker_run_disk", "the run folder"), folder.path());
         }
-        let dense = DenseThread::start(&self.job, metrics.clone()).await?;
+        let dense = DenseThread::start(&self.job, self.backend, metrics.clone()).await?;
         let membership = Arc::new(self.join(fingerprint, &data).await?);
         membership.report_waits(self.waits.clone());
         let _departure = ask_to_leave_first(&self.job, self.index, &mut self.shutdown, &membership);

@@ -123,7 +123,7 @@ mod tests {
 
     async fn setting() -> (tempfile::TempDir, Job, DenseThread, Vec<Arc<dyn Shard>>) {
         let job = small_job();
-        let dense = DenseThread::start(&job, metrics()).await.unwrap();
+        let dense = DenseThread::start(&job, zagros_torch::backend(), metrics()).await.unwrap();
         (tempfile::tempdir().unwrap(), job, dense, vec![Arc::new(WorkerShard::default())])
     }
 

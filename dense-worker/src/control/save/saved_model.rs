@@ -17,10 +17,10 @@ use super::row_servers::{RowServers, on_all};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
 use crate::event::Evaluation;
-use crate::model::ModelError;
 use crate::report::RunFolder;
 use crate::report::files::run_blocking;
 use crate::summary::TrainingOutcome;
+use zagros_model::ModelError;
 
 pub(crate) const DENSE: &str = "dense.safetensors";
 pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
@@ -301,7 +301,7 @@ mod tests {
 
     async fn dense() -> (Job, DenseThread) {
         let job = job(1, &[2], ffnn(&[3]));
-        let dense = DenseThread::start(&job, metrics()).await.unwrap();
+        let dense = DenseThread::start(&job, zagros_torch::backend(), metrics()).await.unwrap();
         (job, dense)
     }
 

@@ -18,7 +18,7 @@ use crate::datapath::prepared::FetchedBatch;
 use crate::datapath::push::BatchGradients;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, WorkerEvent};
-use crate::model::ModelError;
+use zagros_model::ModelError;
 
 impl Trainer {
     /// Makes one step: of this worker, or of all ranks of its group.

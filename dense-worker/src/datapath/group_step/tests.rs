@@ -32,7 +32,7 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, DenseStage) -> T + Sync) ->
         let (interrupt, lane) = (GroupInterrupt::default(), GroupLane::Steps);
         let group =
             barrier.form_group(&ProcessGroupConfig { rank, world, generation: 1, lane, store, timeout, interrupt })?;
-        let mut dense = DenseStage::new(&jobs[rank], metrics())?;
+        let mut dense = DenseStage::new(&jobs[rank], zagros_torch::backend(), metrics())?;
         dense.join_group((group, None), 11, b"same", RankProgress::default())?;
         Ok(play(rank, dense))
     };
@@ -233,7 +233,7 @@ fn values_arrive_by_rank_and_a_worker_that_sends_another_kind_is_named() {
         if rank == 0 { dense.all_gather_values(&1_u64) } else { dense.all_gather(b"one").map(|_| Vec::new()) }
     });
     assert_refused(said[0].as_ref(), &["what dense worker 1 sent"]);
-    let mut alone = DenseStage::new(&job_of(1), metrics()).unwrap();
+    let mut alone = DenseStage::new(&job_of(1), zagros_torch::backend(), metrics()).unwrap();
     assert_eq!(alone.all_gather_values(&"here".to_owned()).unwrap(), ["here"]);
 }
 

@@ -15,7 +15,7 @@ use zagros_zip::{ZipEq, number_from};
 
 use super::layer::{LayerPart, TileRequest};
 use crate::error::WorkerError;
-use crate::model::LayerValues;
+use zagros_model::LayerValues;
 
 /// Requests of a layer that are under way at once: enough for several servers, and few enough that their payloads are small
 /// beside a layer.

@@ -1,0 +1,141 @@
+//! What a program brings to compute networks with: a library of products, and a library with autograd, if it has one.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use zagros_job::Job;
+use zagros_network::{GemmKernel, ProductKernel};
+
+use crate::streamed::LayerWindow;
+use crate::{LabelledSamples, ModelError, StepOutput, TargetLosses};
+
+/// The libraries of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Backend {
+    /// Makes the products of training where a network has a step of its own.
+    pub kernel: &'static dyn ProductKernel,
+    /// Makes the networks that have none, and what else needs libtorch.
+    pub autograd: Option<&'static dyn AutogradLibrary>,
+}
+
+impl Default for Backend {
+    /// Products in Rust, and no autograd.
+    fn default() -> Self {
+        Self { kernel: &GemmKernel, autograd: None }
+    }
+}
+
+/// A library that makes a step by autograd.
+pub trait AutogradLibrary: Debug + Send + Sync {
+    /// A network with first weights by the job's seed. With a window, its weights are elsewhere.
+    ///
+    /// # Errors
+    /// When the shape leaves the network without input, there is no such device, or the library fails.
+    fn make_network(
+        &self,
+        job: &Job,
+        losses: &TargetLosses,
+        window: Option<&Arc<LayerWindow>>,
+    ) -> Result<Box<dyn AutogradNetwork>, ModelError>;
+}
+
+/// A network, its weights and its buffers, at such a library. All vectors of weights are empty if the weights are elsewhere.
+pub trait AutogradNetwork: Debug {
+    fn weights(&self) -> &[f32];
+
+    fn weights_mut(&mut self) -> &mut [f32];
+
+    /// Of the last backward, in the order of the weights.
+    fn gradients(&self) -> &[f32];
+
+    fn gradients_mut(&mut self) -> &mut [f32];
+
+    /// Both at once, for an update.
+    fn weights_and_gradients(&mut self) -> (&mut [f32], &mut [f32]);
+
+    /// Sets the gradients to zero.
+    ///
+    /// # Errors
+    /// When the library fails.
+    fn clear_gradients(&mut self) -> Result<(), ModelError>;
+
+    /// Sets dropout to that of this step.
+    fn draw_for(&mut self, step: u64);
+
+    /// Seeds dropout from now on.
+    fn drop_by(&mut self, seed: u64);
+
+    /// Forward and backward of so many samples, with gradients that are computed `scale` times as large.
+    ///
+    /// # Errors
+    /// When the library fails, or layers do not come.
+    fn backward(&mut self, samples: LabelledSamples<'_>, batch: usize, scale: f32) -> Result<StepOutput, ModelError>;
+
+    /// Outputs of so many samples, `[batch, outputs]`, with these weights in place of its own.
+    ///
+    /// # Errors
+    /// As [`Self::backward`].
+    fn score(
+        &self,
+        numeric: &[f32],
+        embeddings: &[f32],
+        batch: usize,
+        weights: Option<&[f32]>,
+    ) -> Result<Vec<f32>, ModelError>;
+
+    /// The weights, or these in their place, and the buffers in safetensors' format.
+    ///
+    /// # Errors
+    /// When the library fails.
+    fn encode(&self, weights: Option<&[f32]>) -> Result<Vec<u8>, ModelError>;
+
+    /// Takes what [`Self::encode`] gave.
+    ///
+    /// # Errors
+    /// When the names or shapes are not exactly this network's: nothing is taken then.
+    fn decode(&mut self, bytes: &[u8]) -> Result<(), ModelError>;
+
+    /// Takes the `wanted` tensors that have the same name and shape here. Returns the names of the others of this network, ascending.
+    ///
+    /// # Errors
+    /// When the bytes are damaged, or the library fails.
+    fn decode_fitting(&mut self, bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> Result<Vec<String>, ModelError>;
+
+    /// The network's other state, such as the running statistics of a batch norm.
+    fn buffers(&self) -> &dyn NetworkBuffers;
+
+    fn buffers_mut(&mut self) -> &mut dyn NetworkBuffers;
+}
+
+/// The state of a network besides its weights. Forward changes it before it is known whether its step is made: the changes count
+/// once the step is.
+pub trait NetworkBuffers: Debug {
+    fn value_count(&self) -> usize;
+
+    /// The step of the last forward is made.
+    ///
+    /// # Errors
+    /// When the library fails.
+    fn commit_step(&mut self) -> Result<(), ModelError>;
+
+    /// It is not made, or another forward replaces it.
+    fn drop_step(&mut self);
+
+    /// Whether the last forward replaced a number by a value that is not a number.
+    ///
+    /// # Errors
+    /// When the library fails.
+    fn has_diverged(&self) -> Result<bool, ModelError>;
+
+    /// The change of each value by the last forward; zeros if there was none.
+    ///
+    /// # Errors
+    /// When a change is not finite, which cannot be added to others.
+    fn changes(&self) -> Result<Vec<f32>, ModelError>;
+
+    /// Replaces the changes, as many as there are values.
+    ///
+    /// # Errors
+    /// When the library fails.
+    fn replace_changes(&mut self, changes: &[f32]) -> Result<(), ModelError>;
+}

@@ -1,0 +1,111 @@
+//! The network's input for one sample: numeric values, vectors, and after them sequences.
+//!
+//! ```text
+//! │ e₁ … e_F │ s₁ at position 1 … at position L₁, real positions │ s₂ … │
+//! ```
+//!
+//! A sequence has a vector for each of its L positions and, as one more value, the number of positions that are real. The others
+//! are padding: zeros whose gradients go nowhere. So a batch is one matrix of f32, whatever its features are.
+
+use zagros_job::{Categorical, DenseTensor, Job, Model, Sequence};
+
+use crate::ModelError;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputShape {
+    pub numeric: usize,
+    /// Values of the vector of each categorical feature that is not a sequence, in feature order.
+    pub embeddings: Vec<usize>,
+    /// The sequences, in feature order.
+    pub sequences: Vec<SequenceShape>,
+}
+
+/// The place of a sequence in a sample's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequenceShape {
+    /// Index of its first value.
+    pub offset: usize,
+    pub dim: usize,
+    /// Number of positions, and the side of the padding.
+    pub sequence: Sequence,
+}
+
+impl InputShape {
+    #[must_use]
+    pub fn new(job: &Job) -> Self {
+        let dim = |feature: &Categorical| job.tables[feature.table].dim;
+        let features = &job.features.categorical;
+        let vectors: Vec<&Categorical> =
+            features.iter().filter(|feature| feature.values.sequence().is_none()).collect();
+        let mut end = vectors.iter().map(|feature| dim(feature)).sum();
+        let mut sequences = Vec::new();
+        for (feature, sequence) in features.iter().filter_map(|f| Some((f, f.values.sequence()?))) {
+            let shape = SequenceShape { offset: end, dim: dim(feature), sequence: *sequence };
+            end += sequence.input_width(shape.dim);
+            sequences.push(shape);
+        }
+        Self {
+            numeric: job.features.numeric_inputs(),
+            embeddings: vectors.iter().map(|feature| dim(feature)).collect(),
+            sequences,
+        }
+    }
+
+    /// Feature vectors and sequences side by side.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        let sequences = self.sequences.iter().map(|shape| shape.sequence.input_width(shape.dim));
+        self.vectors_width() + sequences.sum::<usize>()
+    }
+
+    /// ΣD: feature vectors side by side, without sequences.
+    #[must_use]
+    pub fn vectors_width(&self) -> usize {
+        self.embeddings.iter().sum()
+    }
+
+    /// What the loader has checked, for callers who made the job otherwise.
+    ///
+    /// # Errors
+    /// When the network has no input, or a layer has no units.
+    pub fn check(job: &Job) -> Result<(), ModelError> {
+        let shape = Self::new(job);
+        let is_empty = shape.numeric + shape.width() == 0;
+        let what = match &job.model {
+            Model::Dlrm { .. } => {
+                shape.common_dim("dlrm")?;
+                let alone = shape.numeric == 0 && shape.embeddings.len() == 1;
+                alone.then_some("dlrm has nothing to interact: one categorical feature alone")
+            }
+            Model::DeepFm { .. } => {
+                let few = shape.common_dim("deepfm")? < 2;
+                few.then_some("deepfm has no factors: the first of a row's values is its weight")
+            }
+            Model::Wukong { .. } => shape.common_dim("wukong").map(|_| None)?,
+            Model::WideDeep { .. } => {
+                let alone = shape.numeric == 0 && shape.embeddings.iter().all(|dim| *dim == 1);
+                alone.then_some("the deep part has no input: no numeric feature, no dim above 1")
+            }
+            Model::Din { .. } | Model::Bst { .. } => {
+                job.model.attention_pairs().is_empty().then_some("the network has no sequence with a target")
+            }
+            _ => is_empty.then_some("the network has no input: no numeric and no categorical feature"),
+        };
+        let has_empty_layer = || job.dense_layout().is_some_and(|all| all.tensors.iter().any(DenseTensor::is_empty));
+        match what {
+            Some(what) => Err(ModelError::Shape { what }),
+            None if has_empty_layer() => Err(ModelError::Shape { what: "a hidden layer of the network has no units" }),
+            None => Ok(()),
+        }
+    }
+
+    /// The one dim of all tables, which `model` needs.
+    fn common_dim(&self, model: &'static str) -> Result<usize, ModelError> {
+        let what = "the network needs a categorical feature and has none";
+        let first = *self.embeddings.first().ok_or(ModelError::Shape { what })?;
+        match self.embeddings.iter().find(|dim| **dim != first) {
+            Some(other) => Err(ModelError::Dims { model, first, other: *other }),
+            None => Ok(first),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The step without autograd ([`zagros_network::Step`]), on weights that are here or come layer by layer.
+
+mod streamed;
+mod threads;
+
+pub(super) use streamed::StreamedThreads;
+pub(super) use threads::ComputeThreads;
+
+use zagros_job::{Job, Precision, StreamedLayer};
+use zagros_network::{HeldLayer, ProductKernel, Step, StepForm};
+
+use crate::ModelError;
+
+/// Samples that are scored together. With fewer, the weights are read more often.
+pub const BLOCK: usize = 256;
+
+/// The size of the batches that are scored: `batch`, made up to whole blocks.
+#[must_use]
+pub fn batch_of_blocks(batch: usize) -> usize {
+    batch.max(1).next_multiple_of(BLOCK)
+}
+
+/// The layers that a step uses one after another.
+fn held_layers(layers: &[StreamedLayer]) -> Vec<HeldLayer> {
+    let held = |layer: &StreamedLayer| {
+        let ranges = layer.tensors.iter().map(|tensor| &tensor.segment.range);
+        let (start, end) = (ranges.clone().map(|range| range.start).min(), ranges.clone().map(|range| range.end).max());
+        let first = ranges.clone().next().map_or(0, std::ops::Range::len);
+        HeldLayer { first, range: start.unwrap_or(0)..end.unwrap_or(0) }
+    };
+    layers.iter().map(held).collect()
+}
+
+fn step_form<'a>(
+    layers: &'a [HeldLayer],
+    rows: usize,
+    precision: Precision,
+    kernel: &'a dyn ProductKernel,
+) -> StepForm<'a> {
+    let rounds = precision == Precision::Bf16;
+    StepForm { rows, layers, is_streamed: false, recomputes: false, rounds, kernel }
+}
+
+fn make_step(job: &Job, form: StepForm<'_>) -> Result<Step, ModelError> {
+    let network = job.network().ok_or(ModelError::Shape { what: "the network has no blocks" })?;
+    Step::new(&network, form)?.ok_or(ModelError::Shape { what: "a block of the network has no backward of its own" })
+}

@@ -1,0 +1,45 @@
+//! What a worker tells the servers of a step besides the gradients of layers, where weights are streamed.
+
+use std::sync::Arc;
+
+use zagros_network::TraversalPurpose;
+
+use super::window::LayerWindow;
+use crate::ModelError;
+
+/// A worker's part in the steps of all workers.
+#[derive(Debug)]
+pub(crate) struct StreamedExchange {
+    pub(crate) window: Arc<LayerWindow>,
+    /// Factor of this worker's gradients in the sum of all workers.
+    pub(crate) share: f32,
+    /// The sum of the squares of the last step's gradients that this worker pushed, where they wait for a commit. Then that of all
+    /// workers takes its place.
+    pub(crate) squares: f64,
+}
+
+impl StreamedExchange {
+    pub(crate) fn new(window: Arc<LayerWindow>) -> Self {
+        Self { window, share: 1.0, squares: 0.0 }
+    }
+
+    /// Before a forward and a backward at a step, by so many threads.
+    pub(crate) fn start_step(&self, step: u64, threads: usize) {
+        self.window.start(TraversalPurpose::Training, (step, self.share), threads);
+    }
+
+    /// After them: waits for the sums of all workers.
+    pub(crate) fn end_step(&mut self) -> Result<(), ModelError> {
+        self.squares = self.window.store.summed()?;
+        Ok(())
+    }
+
+    /// Applies the gradients of a step, times the factor, where they wait for it.
+    pub(crate) fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
+        self.window.store.commit(step, factor)
+    }
+
+    pub(crate) fn wait_for_pushes(&self) -> Result<(), ModelError> {
+        self.window.store.wait_for_pushes()
+    }
+}

@@ -1,0 +1,95 @@
+//! Weights as they are saved, taken and sent.
+
+use crate::{DenseModel, LabelledSamples, ModelError, StepCompute, StepOutput, expect};
+
+impl DenseModel {
+    /// The weights with which samples are scored, as [`Self::to_safetensors`]: the average of those of all steps, if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::to_safetensors`].
+    pub fn scoring_safetensors(&self) -> Result<Vec<u8>, ModelError> {
+        self.wait_for_pushes()?;
+        self.encode(self.average.as_ref().map(|average| &average.values[..]))
+    }
+
+    /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32, and a module's buffers.
+    ///
+    /// Streamed weights are saved by their servers; here is nothing of them. All gradients have arrived there after this.
+    ///
+    /// # Errors
+    /// When the library of autograd fails, or a gradient does not arrive.
+    pub fn to_safetensors(&self) -> Result<Vec<u8>, ModelError> {
+        self.wait_for_pushes()?;
+        self.encode(None)
+    }
+
+    fn encode(&self, weights: Option<&[f32]>) -> Result<Vec<u8>, ModelError> {
+        match &self.compute {
+            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.encode(weights),
+            StepCompute::Autograd(network) => network.encode(weights),
+        }
+    }
+
+    /// Takes weights that [`Self::to_safetensors`] wrote. The optimiser's state stays.
+    ///
+    /// # Errors
+    /// When the bytes are damaged or the names or shapes are not exactly this network's: nothing is taken then.
+    pub fn load_safetensors(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+        match &mut self.compute {
+            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.decode(bytes)?,
+            StepCompute::Autograd(network) => network.decode(bytes)?,
+        }
+        self.restart_average();
+        Ok(())
+    }
+
+    /// After other weights are taken.
+    pub(super) fn restart_average(&mut self) {
+        if let Some(average) = &mut self.average {
+            average.restart(self.compute.weights());
+        }
+    }
+
+    /// # Errors
+    /// When `into` has another length than [`Self::weight_count`].
+    pub fn copy_weights(&self, into: &mut [f32]) -> Result<(), ModelError> {
+        expect("dense weights", self.weight_count(), into.len())?;
+        into.copy_from_slice(self.compute.weights());
+        Ok(())
+    }
+
+    /// Takes these weights. The optimiser's state stays.
+    ///
+    /// # Errors
+    /// When their length is not [`Self::weight_count`]: nothing is taken then.
+    pub fn set_weights(&mut self, weights: &[f32]) -> Result<(), ModelError> {
+        expect("dense weights", self.weight_count(), weights.len())?;
+        self.compute.weights_mut().copy_from_slice(weights);
+        Ok(())
+    }
+
+    /// A step without its update: forward, backward and clipping. The caller reads the gradients with
+    /// [`Self::gradients`] and makes the update. Inputs as for [`Self::step`].
+    pub fn gradients_of(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
+        let output = self.backward_whole(samples)?;
+        let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.compute.gradients_mut()));
+        clipped.map_err(|error| self.skipped(error))?;
+        self.made()?;
+        Ok(output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Backend;
+    use zagros_fakes::jobs::small_job;
+
+    #[test]
+    fn weights_of_another_network_are_refused() {
+        let mut model = DenseModel::new(&small_job(), Backend::default()).unwrap();
+        let old_weights = model.compute.weights().to_vec();
+        assert!(model.set_weights(&old_weights[1..]).is_err() && model.copy_weights(&mut [0.0; 2]).is_err());
+        assert_eq!(model.compute.weights(), old_weights);
+    }
+}

@@ -1,0 +1,52 @@
+//! Which layers of a network read its inputs: they mean something else once a feature is added, removed or moved.
+
+use std::collections::HashSet;
+
+use safetensors::SafeTensors;
+use zagros_network::wiring::ReadInputs;
+
+use crate::{DenseModel, ModelError, StepCompute};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SameInputs {
+    /// The numeric columns and their order.
+    pub numeric: bool,
+    /// The categorical columns, their order and dims.
+    pub categorical: bool,
+}
+
+impl DenseModel {
+    /// Whether a tensor means the same if no more than `same` is equal.
+    #[must_use]
+    pub fn keeps_meaning(&self, tensor: &str, same: SameInputs) -> bool {
+        // Of a user's module each may read all.
+        let all = ReadInputs { numbers: true, vectors: true };
+        let read = self.read.as_ref().map_or(all, |read| read.get(tensor).copied().unwrap_or_default());
+        (same.numeric || !read.numbers) && (same.categorical || !read.vectors)
+    }
+
+    /// Takes those weights of another network that mean the same here: of equal name and shape, and not of a layer that reads other
+    /// inputs. Returns the names of the layers that keep their first weights.
+    ///
+    /// # Errors
+    /// When the bytes are damaged, or libtorch fails.
+    pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
+        let names = self.tensors_kept(bytes, same)?;
+        let wanted = |name: &str| names.contains(name);
+        let others = match &mut self.compute {
+            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.decode_fitting(bytes, wanted)?,
+            StepCompute::Autograd(network) => network.decode_fitting(bytes, &wanted)?,
+        };
+        self.restart_average();
+        let layer = |name: &String| name.rsplit_once('.').map_or(name.as_str(), |(layer, _)| layer).to_owned();
+        let mut layers: Vec<String> = others.iter().map(layer).collect();
+        layers.dedup();
+        Ok(layers)
+    }
+
+    /// The tensors in such a file that mean the same here.
+    fn tensors_kept(&self, bytes: &[u8], same: SameInputs) -> Result<HashSet<String>, ModelError> {
+        let names = SafeTensors::deserialize(bytes)?;
+        Ok(names.names().into_iter().filter(|name| self.keeps_meaning(name, same)).map(str::to_owned).collect())
+    }
+}

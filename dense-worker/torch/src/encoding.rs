@@ -1,0 +1,112 @@
+//! The weights of a network as they are saved and taken: weights, and a module's buffers, as safetensors, little-endian, named by
+//! layer.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use tch::nn::VarStore;
+use tch::{Device, Kind, Tensor};
+use zagros_model::ModelError;
+use zagros_zip::ZipEq;
+
+use crate::error::TorchError;
+use crate::slices::values;
+
+/// Reads the weights where they are: the file that this gives is the only copy.
+pub(crate) fn encode(variables: &VarStore) -> Result<Vec<u8>, TorchError> {
+    let tensors: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
+    let mut stored = Vec::with_capacity(tensors.len());
+    for (name, tensor) in &tensors {
+        let (kind, dtype) = stored_as(tensor)?;
+        stored.push((name, dtype, shape(tensor), bytes_of(tensor, kind)?));
+    }
+    let views = stored.iter().map(|(name, dtype, shape, bytes)| {
+        TensorView::new(*dtype, shape.clone(), bytes).map(|view| (name.as_str(), view))
+    });
+    let views = views.collect::<Result<Vec<_>, _>>()?;
+    Ok(safetensors::serialize(views, None)?)
+}
+
+/// Little-endian, in this kind; borrowed where the tensor has this form.
+fn bytes_of(tensor: &Tensor, kind: Kind) -> Result<Cow<'_, [u8]>, TorchError> {
+    let is_plain = kind == Kind::Float
+        && tensor.f_kind()? == kind
+        && tensor.device() == Device::Cpu
+        && tensor.is_contiguous()
+        && tensor.numel() > 0;
+    if is_plain && cfg!(target_endian = "little") {
+        return Ok(Cow::Borrowed(bytemuck::cast_slice(values(tensor))));
+    }
+    Ok(Cow::Owned(bytes(&tensor.f_detach()?.f_to_kind(kind)?)?))
+}
+
+/// Weights are f32. A module's buffers may have any kind; each is stored in a kind that holds all its values.
+fn stored_as(tensor: &Tensor) -> Result<(Kind, Dtype), TorchError> {
+    Ok(match tensor.f_kind()? {
+        Kind::Float | Kind::Half | Kind::BFloat16 => (Kind::Float, Dtype::F32),
+        Kind::Double => (Kind::Double, Dtype::F64),
+        _ => (Kind::Int64, Dtype::I64),
+    })
+}
+
+fn bytes(tensor: &Tensor) -> Result<Vec<u8>, TorchError> {
+    let tensor = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
+    let mut bytes = vec![0; tensor.numel() * tensor.f_kind()?.elt_size_in_bytes()];
+    tensor.f_copy_data_u8(&mut bytes, tensor.numel())?;
+    Ok(bytes)
+}
+
+/// Two loops, so that nothing is copied before everything fits.
+pub(crate) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), TorchError> {
+    let stored = SafeTensors::deserialize(bytes)?;
+    let variables: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
+    if let Some(name) = stored.names().into_iter().filter(|name| !variables.contains_key(*name)).min() {
+        return Err(ModelError::Foreign { what: format!("{name} is not a tensor of this network") }.into());
+    }
+    let mut values = Vec::with_capacity(variables.len());
+    for (name, variable) in &variables {
+        values.push(read(&stored, name, variable)?);
+    }
+    for (mut variable, values) in variables.into_values().zip_eq(values) {
+        tch::no_grad(|| variable.f_copy_(&values))?;
+    }
+    Ok(())
+}
+
+/// Takes the `wanted` tensors that have the same name, kind and shape here. Returns the names of the others of this network.
+pub(crate) fn decode_fitting(
+    bytes: &[u8],
+    variables: &VarStore,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<String>, TorchError> {
+    let stored = SafeTensors::deserialize(bytes)?;
+    let mut others = Vec::new();
+    for (name, mut variable) in variables.variables() {
+        let values = Some(&name).filter(|name| wanted(name)).map(|name| read(&stored, name, &variable));
+        match values {
+            Some(Ok(values)) => tch::no_grad(|| variable.f_copy_(&values))?,
+            None | Some(Err(TorchError::Model(ModelError::Foreign { .. }))) => others.push(name),
+            Some(Err(error)) => return Err(error),
+        }
+    }
+    others.sort_unstable();
+    Ok(others)
+}
+
+fn read(stored: &SafeTensors, name: &str, variable: &Tensor) -> Result<Tensor, TorchError> {
+    let missing = |_| ModelError::Foreign { what: format!("{name} is missing") };
+    let view = stored.tensor(name).map_err(missing)?;
+    let (kind, dtype) = stored_as(variable)?;
+    if view.dtype() != dtype || view.shape() != shape(variable) {
+        let (expected, found_dtype, found) = (shape(variable), view.dtype(), view.shape());
+        let what = format!("{name} is {found_dtype:?} {found:?}, not {dtype:?} {expected:?}");
+        return Err(ModelError::Foreign { what }.into());
+    }
+    Ok(Tensor::f_from_data_size(view.data(), &variable.size(), kind)?)
+}
+
+fn shape(tensor: &Tensor) -> Vec<usize> {
+    tensor.size().into_iter().map(|size| usize::try_from(size).unwrap_or(0)).collect()
+}

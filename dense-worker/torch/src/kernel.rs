@@ -1,0 +1,215 @@
+//! Products by libtorch.
+
+use std::any::Any;
+
+use tch::{Device, Kind, Tensor};
+use zagros_job::Precision;
+use zagros_model::has_units;
+use zagros_network::{ProductKernel, RoundedProducts, StepError, View, ViewMut};
+
+use crate::error::TorchError;
+use crate::int;
+
+/// On the calling thread alone: the parallelism of a step is between shares of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct TorchKernel;
+
+impl ProductKernel for TorchKernel {
+    fn name(&self) -> &'static str {
+        "libtorch"
+    }
+
+    fn prepare_thread(&self) -> Box<dyn Any> {
+        // libtorch counts its threads by calling thread.
+        tch::set_num_threads(1);
+        Box::new(tch::no_grad_guard())
+    }
+
+    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
+        let made = || {
+            let (a, b, mut out) = (tensor(a)?, tensor(b)?, tensor_mut(out)?);
+            let _ = if adds { out.f_addmm_(&a, &b)? } else { a.f_mm_out(&out, &b)? };
+            Ok(())
+        };
+        made().map_err(failed)
+    }
+
+    fn rounded(&self, shape: [usize; 2], rows: usize) -> Result<Box<dyn RoundedProducts>, StepError> {
+        Ok(Box::new(HalfCopies::new(shape, rows).map_err(failed)?))
+    }
+}
+
+fn failed(error: TorchError) -> StepError {
+    error.into()
+}
+
+/// For libtorch to read.
+fn tensor(view: View<'_>) -> Result<Tensor, TorchError> {
+    if !view.is_within_values() {
+        return Err(TorchError::shape("a product goes beyond its values"));
+    }
+    let View { values, rows, columns, row_stride, column_stride } = view;
+    let (sizes, strides) = ([int(rows), int(columns)], [int(row_stride), int(column_stride)]);
+    #[expect(unsafe_code, reason = "a copy of every activation costs a tenth of a step")]
+    // SAFETY: every element that sizes and strides reach is within the slice, as checked above. The tensor lives within the call of
+    // a product, which only reads it, and the slice is borrowed until then.
+    let tensor = unsafe { Tensor::f_from_blob(values.as_ptr().cast(), &sizes, &strides, Kind::Float, Device::Cpu) };
+    Ok(tensor?)
+}
+
+/// For libtorch to write.
+fn tensor_mut(view: ViewMut<'_>) -> Result<Tensor, TorchError> {
+    if !view.is_within_values() {
+        return Err(TorchError::shape("a product goes beyond its values"));
+    }
+    let ViewMut { values, rows, columns, stride } = view;
+    let (sizes, strides) = ([int(rows), int(columns)], [int(stride), 1]);
+    #[expect(unsafe_code, reason = "as above")]
+    // SAFETY: as above; and the slice is borrowed mutably, so nothing else reads or writes it meanwhile.
+    let tensor = unsafe { Tensor::f_from_blob(values.as_mut_ptr().cast(), &sizes, &strides, Kind::Float, Device::Cpu) };
+    Ok(tensor?)
+}
+
+/// Copies in bf16, kept from chunk to chunk. If the processor has no units for bf16, they are f32 with bf16's digits: the
+/// products differ only by the order of their sums, and are many times faster there.
+#[derive(Debug)]
+struct HalfCopies {
+    /// `[outputs, inputs]`, the variable at the start of the batch.
+    weight: Tensor,
+    transposed: Tensor,
+    /// `[rows, inputs]`, of the last input.
+    input: Tensor,
+    /// `[rows, outputs]`, of the last slopes.
+    slopes: Tensor,
+    /// Rows of the last input and slopes.
+    rows: i64,
+}
+
+impl HalfCopies {
+    fn new([outputs, inputs]: [usize; 2], rows: usize) -> Result<Self, TorchError> {
+        let kind = if has_units(Precision::Bf16) { Kind::BFloat16 } else { Kind::Float };
+        Self::of_kind([outputs, inputs], rows, kind)
+    }
+
+    fn of_kind([outputs, inputs]: [usize; 2], rows: usize, kind: Kind) -> Result<Self, TorchError> {
+        let empty = |rows: usize, columns: usize| Tensor::f_zeros([int(rows), int(columns)], (kind, Device::Cpu));
+        let weight = empty(outputs, inputs)?;
+        let transposed = weight.f_tr()?;
+        Ok(Self { weight, transposed, input: empty(rows, inputs)?, slopes: empty(rows, outputs)?, rows: 0 })
+    }
+
+    /// Their first rows, as many as the last input has.
+    fn last_rows(&self, copies: &Tensor) -> Result<Tensor, TorchError> {
+        Ok(copies.f_narrow(0, 0, self.rows)?)
+    }
+}
+
+impl RoundedProducts for HalfCopies {
+    fn refresh(&mut self, weight: &[f32]) -> Result<(), StepError> {
+        let shape = self.weight.size();
+        let [outputs, inputs] = [0, 1].map(|index| usize::try_from(shape[index]).unwrap_or(0));
+        let made = tensor(View::dense(weight, (outputs, inputs))).and_then(|weight| round(&weight, &mut self.weight));
+        made.map_err(failed)
+    }
+
+    fn forward(&mut self, input: View<'_>, output: ViewMut<'_>) -> Result<(), StepError> {
+        self.rows = int(input.rows);
+        let made = || {
+            let mut copy = self.last_rows(&self.input)?;
+            round(&tensor(input)?, &mut copy)?;
+            put(&product(&copy, &self.transposed)?, output, false)
+        };
+        made().map_err(failed)
+    }
+
+    fn weight_gradient(&mut self, slopes: View<'_>, gradient: &mut [f32], adds: bool) -> Result<(), StepError> {
+        let mut made = || {
+            let (mut copy, input) = (self.last_rows(&self.slopes)?, self.last_rows(&self.input)?);
+            round(&tensor(slopes)?, &mut copy)?;
+            let columns = usize::try_from(input.size()[1]).unwrap_or(0);
+            put(&product(&copy.f_tr()?, &input)?, ViewMut::dense(gradient, (slopes.columns, columns)), adds)
+        };
+        made().map_err(failed)
+    }
+
+    fn input_gradient(&mut self, d_input: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
+        let made = || {
+            let wanted = int(d_input.columns);
+            let weight = self.weight.f_narrow(1, self.weight.size()[1] - wanted, wanted)?;
+            put(&product(&self.last_rows(&self.slopes)?, &weight)?, d_input, adds)
+        };
+        made().map_err(failed)
+    }
+}
+
+fn put(product: &Tensor, out: ViewMut<'_>, adds: bool) -> Result<(), TorchError> {
+    let mut out = tensor_mut(out)?;
+    if adds {
+        let _ = out.f_add_(product)?;
+    } else {
+        out.f_copy_(product)?;
+    }
+    Ok(())
+}
+
+/// Values rounded to bf16.
+fn round(values: &Tensor, into: &mut Tensor) -> Result<(), TorchError> {
+    match into.f_kind()? {
+        Kind::BFloat16 => into.f_copy_(values)?,
+        _ => into.f_copy_(&values.f_to_kind(Kind::BFloat16)?)?,
+    }
+    Ok(())
+}
+
+/// The product of rounded values, rounded.
+fn product(a: &Tensor, b: &Tensor) -> Result<Tensor, TorchError> {
+    Ok(a.f_mm(b)?.f_to_kind(Kind::BFloat16)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_network::Matrix;
+    use zagros_zip::ZipEq;
+
+    use super::*;
+
+    fn wave(rows: usize, columns: usize, step: f32) -> Matrix {
+        let mut matrix = Matrix::dense(rows, columns);
+        let values = matrix.values_mut(rows).iter_mut().enumerate();
+        values.for_each(|(place, value)| *value = (place as f32 * step).sin());
+        matrix
+    }
+
+    #[test]
+    fn rounded_values_multiply_as_bf16_do() {
+        let (weight, input, slopes) = (wave(12, 40, 0.7), wave(9, 40, 0.3), wave(9, 12, 1.1));
+        let all = |kind| {
+            let mut products = HalfCopies::of_kind([12, 40], 9, kind).unwrap();
+            products.refresh(weight.values(12)).unwrap();
+            let (mut output, mut d_weight, mut d_input) =
+                (Matrix::dense(9, 12), Matrix::dense(12, 40), Matrix::dense(9, 33));
+            products.forward(input.view(9), output.view_mut(9)).unwrap();
+            for adds in [false, true] {
+                products.weight_gradient(slopes.view(9), d_weight.values_mut(12), adds).unwrap();
+            }
+            products.input_gradient(d_input.view_mut(9), false).unwrap();
+            [tensor(output.view(9)), tensor(d_weight.view(12)), tensor(d_input.view(9))]
+                .map(|made| made.unwrap().copy())
+        };
+        for (rounded, half) in all(Kind::Float).iter().zip_eq(&all(Kind::BFloat16)) {
+            // A sum in another order may round to the neighbour: one of 2^8.
+            assert!(rounded.allclose(half, 0.008, 1e-6, false));
+        }
+        let mut exact = Matrix::dense(9, 12);
+        TorchKernel.multiply(input.view(9), weight.view(12).transposed(), exact.view_mut(9), false).unwrap();
+        let (rounded, exact) = (&all(Kind::Float)[0], tensor(exact.view(9)).unwrap());
+        assert!(!rounded.equal(&exact) && rounded.allclose(&exact, 0.1, 0.1, false));
+    }
+
+    #[test]
+    fn a_view_beyond_its_values_is_refused() {
+        let mut out = Matrix::dense(2, 2);
+        let short = View::dense(&[1.0; 3], (2, 2));
+        TorchKernel.multiply(short, short, out.view_mut(2), false).unwrap_err();
+    }
+}

@@ -1,0 +1,52 @@
+//! Networks by libtorch: forward and backward by autograd, on the processor or a CUDA device; TorchScript modules; products.
+//!
+//! Everything here runs on one thread: libtorch keeps its thread count per calling thread.
+
+mod autograd;
+mod device;
+mod encoding;
+mod error;
+mod flat;
+mod kernel;
+mod layers;
+mod network;
+mod networks;
+mod script;
+mod slices;
+mod variables;
+
+use tch::kind::Element;
+use tch::{Device, Tensor};
+use zagros_model::Backend;
+
+use error::TorchError;
+pub use kernel::TorchKernel;
+pub use network::TorchLibrary;
+
+/// Products and autograd by libtorch.
+#[must_use]
+pub fn backend() -> Backend {
+    Backend { kernel: &TorchKernel, autograd: Some(&TorchLibrary) }
+}
+
+/// This thread's share of libtorch. The other pool of libtorch (inter-op) serves TorchScript only and is never started.
+fn use_threads(threads: usize) {
+    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+}
+
+/// Empty for an undefined gradient, which is what an input of no columns has.
+fn to_vec<T: Element + Clone + Default>(tensor: &Tensor) -> Result<Vec<T>, TorchError> {
+    let count = if tensor.defined() { tensor.numel() } else { 0 };
+    let mut values = vec![T::default(); count];
+    if count > 0 {
+        tensor.f_to_device(Device::Cpu)?.f_contiguous()?.f_copy_data(&mut values, count)?;
+    }
+    Ok(values)
+}
+
+fn int(size: usize) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! The step without autograd against the same network's step with autograd.
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use zagros_fakes::jobs::job;
+use zagros_job::{CrossStructure, DenseOptimizer, ExpertLayers, Job, Model, Precision};
+use zagros_model::{DenseModel, InputShape, ModelError, StepOutput};
+use zagros_network::CHUNK;
+use zagros_zip::ZipEq;
+
+use crate::{TorchLibrary, backend};
+
+fn dlrm(dropout: f64) -> Model {
+    Model::Dlrm { bottom: vec![12, 7], top: vec![9, 5], dropout }
+}
+
+fn ffnn(dropout: f64) -> Model {
+    Model::Ffnn { hidden: vec![11, 6], dropout }
+}
+
+fn dcnv2(rank: Option<usize>, structure: CrossStructure, hidden: Vec<i64>) -> Model {
+    Model::Dcnv2 { cross_layers: 3, rank, structure, hidden, dropout: 0.0 }
+}
+
+fn wide_deep(dropout: f64) -> Model {
+    Model::WideDeep { hidden: vec![11, 6], dropout }
+}
+
+fn deepfm(dropout: f64) -> Model {
+    Model::DeepFm { hidden: vec![11, 6], dropout }
+}
+
+/// A job of three labels on a network that they share.
+fn tasks(model: Model, numeric: usize, dims: &[usize]) -> Job {
+    let mut job = job(numeric, dims, model);
+    job.features.targets = vec!["a".into(), "b".into(), "c".into()];
+    job
+}
+
+fn experts(hidden: Vec<i64>, dropout: f64) -> ExpertLayers {
+    ExpertLayers { hidden, tower: vec![5], dropout }
+}
+
+/// Numeric values, embeddings and labels of a batch.
+pub(super) fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let shape = InputShape::new(job);
+    let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
+    let (numeric, embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
+    let labels = values(batch * job.features.targets.len()).into_iter().map(|value| f32::from(value > 0.3)).collect();
+    [numeric, embeddings, labels]
+}
+
+/// A step of the job's network, and the gradients of its weights.
+fn step(job: &Job, by_autograd: bool, steps: &[[Vec<f32>; 3]]) -> (StepOutput, Vec<f32>) {
+    assert!(!job.is_by_autograd());
+    let model = if by_autograd { DenseModel::by_autograd(job, &TorchLibrary) } else { DenseModel::new(job, backend()) };
+    let mut model = model.unwrap();
+    let run = |[numeric, embeddings, labels]: &[Vec<f32>; 3]| model.step(numeric, embeddings, labels).unwrap();
+    let output = steps.iter().map(run).last().unwrap();
+    (output, model.gradients().to_vec())
+}
+
+/// The sums have another order, so rounding differs.
+fn assert_near(what: &str, found: &[f32], expected: &[f32]) {
+    let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (index, (found, expected)) in found.iter().zip_eq(expected).enumerate() {
+        let off = (found - expected).abs();
+        assert!(off <= 2e-5 * largest, "{what} {index}: {found}, by autograd {expected}, largest {largest}");
+    }
+}
+
+fn check(job: &mut Job, batch: usize, threads: usize) {
+    // Not Adam: its first step depends on the sign of a gradient, which rounding decides if the gradient is nearly zero.
+    job.dense_optimizer = DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 };
+    // The second step reuses memory of the first one, with a smaller batch.
+    let steps = [samples(job, batch, 1), samples(job, batch.div_ceil(2), 2)];
+    for count in 1..=steps.len() {
+        job.train.threads = 1;
+        let (expected, expected_weights) = step(job, true, &steps[..count]);
+        job.train.threads = threads;
+        let (found, found_weights) = step(job, false, &steps[..count]);
+        assert_near("loss", &[found.loss], &[expected.loss]);
+        assert_near("logit", &found.logits, &expected.logits);
+        assert_near("embedding gradient", &found.gradients, &expected.gradients);
+        assert_near("weight gradient", &found_weights, &expected_weights);
+        assert!(found_weights.iter().any(|gradient| *gradient != 0.0));
+    }
+}
+
+#[test]
+fn dlrm_equals_autograd_for_any_batch_and_threads() {
+    for (batch, threads) in
+        [(1, 1), (3, 4), (CHUNK - 1, 1), (2 * CHUNK + 1, 1), (2 * CHUNK + 1, 3), (3 * CHUNK, 4), (CHUNK, 2)]
+    {
+        check(&mut job(3, &[5, 5, 5, 5, 5, 5, 5, 5, 5], dlrm(0.0)), batch, threads);
+    }
+}
+
+#[test]
+fn networks_equal_autograd_for_any_inputs() {
+    type Inputs<'a> = &'a [(usize, &'a [usize])];
+    let networks: [(Model, Inputs<'_>); 4] = [
+        (dlrm(0.0), &[(0, &[16, 16, 16])]),
+        (ffnn(0.0), &[(2, &[4, 3, 1]), (0, &[8, 2]), (4, &[])]),
+        (wide_deep(0.0), &[(2, &[4, 3, 1]), (0, &[8, 2]), (4, &[]), (3, &[1, 1])]),
+        (deepfm(0.0), &[(3, &[4, 4, 4]), (0, &[9, 9]), (1, &[2])]),
+    ];
+    for (model, inputs) in networks {
+        for (numeric, dims) in inputs {
+            check(&mut job(*numeric, dims, model.clone()), CHUNK + 5, 2);
+        }
+    }
+}
+
+#[test]
+fn dcnv2_equals_autograd_in_each_form() {
+    for rank in [None, Some(3)] {
+        for structure in [CrossStructure::Stacked, CrossStructure::Parallel] {
+            for hidden in [vec![11, 6], vec![]] {
+                for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2])] {
+                    check(&mut job(numeric, dims, dcnv2(rank, structure, hidden.clone())), CHUNK + 5, 2);
+                }
+            }
+        }
+    }
+    check(&mut job(4, &[], dcnv2(None, CrossStructure::Parallel, vec![5])), 2 * CHUNK + 1, 1);
+}
+
+#[test]
+fn networks_of_several_labels_equal_autograd() {
+    let mmoe = |hidden: &[i64]| Model::Mmoe { experts: 3, layers: experts(hidden.to_vec(), 0.0) };
+    let ple = |levels| Model::Ple { levels, shared_experts: 2, task_experts: 1, layers: experts(vec![7, 6], 0.0) };
+    let bottom = |bottom, tower| Model::SharedBottom { bottom, tower, dropout: 0.0 };
+    let bottoms = [bottom(vec![9, 6], vec![4]), bottom(vec![9], vec![]), bottom(vec![], vec![4])];
+    for model in [mmoe(&[8]), mmoe(&[9, 4]), ple(1), ple(2), ple(3)].into_iter().chain(bottoms) {
+        for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2])] {
+            check(&mut tasks(model.clone(), numeric, dims), CHUNK + 5, 2);
+        }
+    }
+}
+
+fn finalmlp(heads: usize, dropout: f64) -> Model {
+    Model::FinalMlp { first: vec![9, 6], second: vec![4], heads, gate: None, dropout }
+}
+
+#[test]
+fn finalmlp_equals_autograd_with_one_and_more_heads_and_outputs() {
+    for heads in [1, 2] {
+        for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2]), (3, &[])] {
+            check(&mut job(numeric, dims, finalmlp(heads, 0.0)), CHUNK + 5, 2);
+            check(&mut tasks(finalmlp(heads, 0.0), numeric, dims), CHUNK + 5, 1);
+        }
+    }
+    check(&mut job(2, &[4, 4], finalmlp(2, 0.4)), CHUNK, 1);
+}
+
+#[test]
+fn experts_without_layers_equal_autograd() {
+    let model = Model::Mmoe { experts: 3, layers: experts(vec![], 0.0) };
+    check(&mut tasks(model, 2, &[4]), CHUNK + 5, 2);
+}
+
+#[test]
+fn dropout_equals_that_of_autograd_within_one_chunk() {
+    let parallel = CrossStructure::Parallel;
+    let dcnv2 = Model::Dcnv2 { cross_layers: 1, rank: None, structure: parallel, hidden: vec![9], dropout: 0.4 };
+    for model in [dlrm(0.3), ffnn(0.5), wide_deep(0.5), deepfm(0.2), dcnv2] {
+        check(&mut job(2, &[4, 4], model), CHUNK, 1);
+    }
+    let ple = Model::Ple { levels: 2, shared_experts: 1, task_experts: 2, layers: experts(vec![7, 6], 0.3) };
+    let mmoe = Model::Mmoe { experts: 2, layers: experts(vec![7], 0.3) };
+    for model in [ple, mmoe, Model::SharedBottom { bottom: vec![9], tower: vec![4], dropout: 0.5 }] {
+        check(&mut tasks(model, 2, &[4, 4]), CHUNK, 1);
+    }
+}
+
+/// bf16 keeps 8 digits of 24: far from f32, but close enough for the same direction.
+#[test]
+fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
+    let dcnv2 = dcnv2(None, CrossStructure::Stacked, vec![11, 6]);
+    for model in [dlrm(0.0), ffnn(0.0), dcnv2, wide_deep(0.0), deepfm(0.0)] {
+        let mut job = job(3, &[8, 8, 8], model);
+        let steps = [samples(&job, CHUNK + 9, 1)];
+        let (exact, exact_weights) = step(&job, false, &steps);
+        let logits = |job: &Job| {
+            DenseModel::new(job, backend()).unwrap().predict(&steps[0][0], &steps[0][1], CHUNK + 9).unwrap()
+        };
+        let exact_logits = logits(&job);
+        job.train.precision = Precision::Bf16;
+        let (found, found_weights) = step(&job, false, &steps);
+        let (by_autograd, _) = step(&job, true, &steps);
+        for (found, exact) in [
+            (&found.logits, &exact.logits),
+            (&found.gradients, &exact.gradients),
+            (&found_weights, &exact_weights),
+            (&logits(&job), &exact_logits),
+            (&by_autograd.logits, &exact.logits),
+        ] {
+            let size = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
+            let off = size(&mut found.iter().zip_eq(exact).map(|(found, exact)| found - exact));
+            let share = off / size(&mut exact.iter().copied());
+            assert!(share > 1e-6 && share < 0.2, "{share}");
+        }
+    }
+}
+
+/// With a score of eight bits, many samples would have the same score.
+#[test]
+fn logits_in_bf16_have_more_bits_than_bf16() {
+    let mut job = job(3, &[8, 8, 8], ffnn(0.0));
+    job.train.precision = Precision::Bf16;
+    let [numeric, embeddings, labels] = samples(&job, 1024, 1);
+    let mut model = DenseModel::new(&job, backend()).unwrap();
+    let predicted = model.predict(&numeric, &embeddings, 1024).unwrap();
+    let trained = model.step(&numeric, &embeddings, &labels).unwrap().logits;
+    for logits in [predicted, trained] {
+        let bits: std::collections::HashSet<u32> = logits.iter().map(|logit| logit.to_bits()).collect();
+        assert!(bits.len() > 1000, "{} values among 1024 logits", bits.len());
+    }
+}
+
+#[test]
+fn a_step_is_the_same_bit_for_bit_in_every_run() {
+    let mut job = job(3, &[8, 8], dlrm(0.2));
+    job.train.threads = 3;
+    let steps = [samples(&job, 3 * CHUNK, 1), samples(&job, 3 * CHUNK, 2)];
+    assert_eq!(step(&job, false, &steps), step(&job, false, &steps));
+}
+
+#[test]
+fn a_value_that_is_not_finite_is_seen_in_every_share() {
+    let mut job = job(1, &[2, 2], dlrm(0.0));
+    job.train.threads = 2;
+    let mut model = DenseModel::new(&job, backend()).unwrap();
+    for place in [0, 2 * CHUNK - 1] {
+        let [mut numeric, embeddings, labels] = samples(&job, 2 * CHUNK, 1);
+        numeric[place] = f32::NAN;
+        let refused = model.step(&numeric, &embeddings, &labels).unwrap_err();
+        assert!(matches!(refused, ModelError::NotFinite { what: "the loss" }), "{refused}");
+    }
+}
