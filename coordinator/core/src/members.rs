@@ -398,13 +398,10 @@ impl MemberState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::totals::tests::time;
 
     const SLOT: MemberSlot = MemberSlot::worker(1);
     const LEASE: Duration = Duration::from_secs(10);
-
-    fn time(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
 
     fn join(members: &mut Members, seconds: u64, slot: MemberSlot, instance: u64) -> Result<u32, Refusal> {
         members.check_vacant(time(seconds), slot, instance)?;
@@ -418,9 +415,8 @@ mod tests {
         assert_eq!(join(&mut members, 0, SLOT, 1), Ok(1));
         let refused = join(&mut members, 4, SLOT, 2).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Unavailable);
-        assert!(
-            refused.message.starts_with("dense worker 1 is held by another process at 10.0.0.1:1, last heard 4.0s")
-        );
+        let held = "dense worker 1 is held by another process at 10.0.0.1:1, last heard 4.0s";
+        assert!(refused.message.starts_with(held), "{refused}");
         assert!(refused.message.ends_with("free in 6.0s"), "{refused}");
         assert!(members.expire_leases(time(10)).is_empty());
         assert_eq!(members.expire_leases(time(11)).len(), 1);

@@ -91,14 +91,11 @@ pub(crate) mod tests {
     #[test]
     fn a_process_group_reports_the_same_steps_and_the_speeds_of_all_add_up() {
         let members = workers(1, [3, 4]);
+        let sums = |totals: TrainingTotals| (totals.samples, totals.moment.step, totals.moment.samples_per_second);
         let group = TrainingTotals::new(&members, false, time(2));
-        assert_eq!((group.samples, group.moment.step, group.moment.samples_per_second), (40, 4, 200.0));
+        assert_eq!(sums(group), (40, 4, 200.0));
         assert_eq!((group.moment.loss, group.moment.staleness), (Some(0.5), 1));
-        let asynchronous = TrainingTotals::new(&members, true, time(2));
-        assert_eq!(
-            (asynchronous.samples, asynchronous.moment.step, asynchronous.moment.samples_per_second),
-            (70, 7, 200.0)
-        );
+        assert_eq!(sums(TrainingTotals::new(&members, true, time(2))), (70, 7, 200.0));
     }
 
     #[test]

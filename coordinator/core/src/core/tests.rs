@@ -159,10 +159,8 @@ fn workers_must_read_the_same_files() {
     assert!(refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that worker has train.txt (1536 bytes, content 0000000000000000)"), "{refusal}");
     other.files.insert(0, request(MemberSlot::worker(0), 1).files[0].clone());
     let refusal = core.join(time(0), &other).unwrap_err();
-    assert!(
-        refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that worker has nothing"),
-        "{refusal}"
-    );
+    let nothing = "train.txt (1537 bytes, content 0000000000000000) where that worker has nothing";
+    assert!(refusal.message.contains(nothing), "{refusal}");
     let mut same_size = request(MemberSlot::worker(1), 1);
     same_size.files[0].fingerprint = 7;
     let refusal = core.join(time(0), &same_size).unwrap_err();
@@ -199,11 +197,7 @@ fn a_group_that_lost_a_worker_waits_for_the_next_group_and_names_that_worker() {
     // The loss of the second worker is not known yet.
     let answer = core.group(time(1), &ask_after(&first, 1)).unwrap();
     assert_eq!(answer.generation, 0);
-    assert!(
-        answer.waiting_for.starts_with("dense worker 1 must give up the group of generation 1"),
-        "{}",
-        answer.waiting_for
-    );
+    assert!(answer.waiting_for.starts_with("dense worker 1 must give up the group of generation 1"), "{answer:?}");
     hear(&mut core, [4, 8, 12], &[&first]);
     let answer = core.group(time(12), &ask_after(&first, 1)).unwrap();
     assert_eq!(answer.waiting_for, "dense worker 1 is lost: silent for longer than its lease");
@@ -234,10 +228,8 @@ fn a_lost_server_is_waited_for_and_may_come_back() {
     let placement = core.placement(time(12));
     assert_eq!(placement.waiting_for, "embedding server 0 is lost: silent for longer than its lease");
     assert_eq!((placement.generation, placement.servers[0].alive), (1, false));
-    assert_eq!(
-        core.take_events(),
-        [RunEvent::MemberLost { slot: MemberSlot::server(0), silence: time(12), splits: 0 }]
-    );
+    let lost = RunEvent::MemberLost { slot: MemberSlot::server(0), silence: time(12), splits: 0 };
+    assert_eq!(core.take_events(), [lost]);
     beat(&mut core, 13, &server).unwrap();
     assert!(core.placement(time(13)).waiting_for.is_empty());
     assert_eq!(core.take_events(), [RunEvent::MemberReturned { slot: MemberSlot::server(0) }]);
@@ -311,10 +303,8 @@ fn workers_without_data_are_named_in_the_log_and_the_status_until_the_end() {
     let answer =
         events.iter().find_map(|event| matches!(event, RunEvent::UnevenShares { .. }).then(|| event.to_string()));
     let answer = answer.expect("no event names the workers without data");
-    assert!(
-        answer.starts_with("1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)"),
-        "{answer}"
-    );
+    let named = "1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)";
+    assert!(answer.starts_with(named), "{answer}");
     assert_eq!(core.status(time(1)).warnings, [answer]);
     leave(&mut core, &worker, Outcome::Failed, "").unwrap();
     assert!(core.status(time(2)).warnings.is_empty());
