@@ -136,14 +136,8 @@ mod tests {
         history.add(time(0.5), TrainingMoment { staleness: 4, loss: None, ..moment(2, 30.0) });
         assert!(history.points.is_empty());
         history.add(time(1.0), TrainingMoment { loss: Some(0.25), auc: Some(0.75), ..moment(3, 20.0) });
-        let point = HistoryPoint {
-            at_ms: 1000,
-            step: 3,
-            samples_per_second: 20.0,
-            loss: Some(0.375),
-            staleness: 4,
-            auc: Some(0.75),
-        };
+        let (at_ms, step, samples_per_second, loss) = (1000, 3, 20.0, Some(0.375));
+        let point = HistoryPoint { at_ms, step, samples_per_second, loss, staleness: 4, auc: Some(0.75) };
         assert_eq!(history.points, [point]);
     }
 

@@ -74,14 +74,8 @@ pub(crate) mod tests {
         let mut members = Members::new(time(10));
         for (index, step) in number_from(0, steps) {
             members.admit_member(time(0), MemberSlot::worker(index), &JoinRequest::default());
-            let progress = Progress {
-                step,
-                samples: step * 10,
-                samples_per_second: 100.0,
-                loss: 0.5,
-                staleness: index,
-                ..Progress::default()
-            };
+            let (samples, samples_per_second, loss, staleness) = (step.saturating_mul(10), 100.0, 0.5, index);
+            let progress = Progress { step, samples, samples_per_second, loss, staleness, ..Progress::default() };
             let report = HeartbeatRequest { progress: Some(progress), ..HeartbeatRequest::default() };
             members.note_report(time(seconds), MemberSlot::worker(index), &report);
         }

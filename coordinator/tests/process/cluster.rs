@@ -273,18 +273,13 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
     assert_ne!(worker.run_id(), stale.run_id());
     let (member, incarnation) = (stale.member_id(), stale.incarnation());
     let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
-    let both = format!(
-        "this coordinator belongs to run {}, but this request belongs to run {}",
-        worker.run_id(),
-        stale.run_id()
-    );
+    let (ours, theirs) = (worker.run_id(), stale.run_id());
+    let both = format!("this coordinator belongs to run {ours}, but this request belongs to run {theirs}");
+    let complete = CompleteRequest { member, incarnation, epoch: 0, splits: vec![0], bad_rows: vec![] };
     let refusals = [
         control.heartbeat(HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).await.map(drop),
         control.assign(ask(&stale, 0)).await.map(drop),
-        control
-            .complete(CompleteRequest { member, incarnation, epoch: 0, splits: vec![0], bad_rows: vec![] })
-            .await
-            .map(drop),
+        control.complete(complete).await.map(drop),
         control.placement(PlacementRequest {}).await.map(drop),
         control.leave(leave).await.map(drop),
     ];

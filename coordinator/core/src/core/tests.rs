@@ -299,10 +299,9 @@ fn workers_without_data_are_named_in_the_log_and_the_status_until_the_end() {
     let mut zipped = request(MemberSlot::worker(0), 1);
     zipped.files[0].splittable = false;
     let worker = core.join(time(0), &zipped).unwrap();
-    let events = core.take_events();
+    let uneven = |event: &RunEvent| matches!(event, RunEvent::UnevenShares { .. });
     let answer =
-        events.iter().find_map(|event| matches!(event, RunEvent::UnevenShares { .. }).then(|| event.to_string()));
-    let answer = answer.expect("no event names the workers without data");
+        core.take_events().into_iter().find(uneven).expect("no event names the workers without data").to_string();
     let named = "1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)";
     assert!(answer.starts_with(named), "{answer}");
     assert_eq!(core.status(time(1)).warnings, [answer]);
@@ -323,14 +322,10 @@ fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
         answer
     };
     assert_eq!([complete(&ada, 0, 2), complete(&bob, 0, 3), complete(&bob, 1, 4)], [2, 5, 9]);
-    let odd = CompleteRequest {
-        member: ada.member,
-        incarnation: ada.incarnation,
-        bad_rows: vec![1],
-        ..CompleteRequest::default()
-    };
+    let JoinResponse { member, incarnation, .. } = ada;
+    let odd = CompleteRequest { member, incarnation, bad_rows: vec![1], ..CompleteRequest::default() };
     assert_eq!(core.complete(time(0), &odd).unwrap_err().kind, RefusalKind::Invalid);
-    let position = PositionRequest { member: ada.member, incarnation: ada.incarnation, epoch: 1 };
+    let position = PositionRequest { member, incarnation, epoch: 1 };
     let position = core.position(time(0), &position).unwrap().position.unwrap();
     let mut again = self::core(1, 2);
     let resumed = JoinRequest { position: Some(position), ..request(MemberSlot::worker(0), 1) };
@@ -344,10 +339,8 @@ fn the_first_worker_reports_the_transforms_and_a_later_report_changes_nothing() 
     let (mut core, ada, bob) = two_workers();
     let answer = |mean: f64| vec![Transform { mean, deviation: 2.0, ..Transform::default() }];
     let mut tell = |worker: &JoinResponse, measured, bytes| {
-        core.transforms(
-            time(0),
-            &TransformsRequest { member: worker.member, incarnation: worker.incarnation, measured, bytes },
-        )
+        let JoinResponse { member, incarnation, .. } = *worker;
+        core.transforms(time(0), &TransformsRequest { member, incarnation, measured, bytes })
     };
     assert_eq!(tell(&ada, vec![], 70).unwrap(), TransformsResponse { measured: vec![], bytes: 70 });
     assert_eq!(tell(&bob, vec![], 0).unwrap(), TransformsResponse { measured: vec![], bytes: 70 });
@@ -416,18 +409,10 @@ fn only_workers_get_work_and_report_measures() {
 fn the_reports_of_members_are_kept() {
     let (mut core, server, worker) = running();
     let progress = Progress { step: 40, ..Progress::default() };
-    let answer = HeartbeatRequest {
-        member: worker.member,
-        incarnation: 1,
-        progress: Some(progress),
-        ..HeartbeatRequest::default()
-    };
-    core.heartbeat(time(1), &answer).unwrap();
+    core.heartbeat(time(1), &HeartbeatRequest { progress: Some(progress), ..heartbeat(&worker) }).unwrap();
     beat(&mut core, 2, &worker).unwrap();
     let load = ServerLoad { rows: 7, bytes: 700, ..ServerLoad::default() };
-    let answer =
-        HeartbeatRequest { member: server.member, incarnation: 1, load: Some(load), ..HeartbeatRequest::default() };
-    core.heartbeat(time(2), &answer).unwrap();
+    core.heartbeat(time(2), &HeartbeatRequest { load: Some(load), ..heartbeat(&server) }).unwrap();
     let members = core.status(time(3)).members;
     assert_eq!((members[0].load, members[1].progress), (Some(load), Some(progress)));
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));

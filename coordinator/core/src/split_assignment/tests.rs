@@ -212,20 +212,12 @@ fn split(id: u64) -> Split {
 
 /// The second epoch of five splits: split 0 is done, two workers were in the middle of streams.
 fn position() -> Position {
-    let cursor = |reader, splits: &[u64]| ResumeCursor {
-        reader,
-        splits: splits.iter().copied().map(split).collect(),
-        skip: 3,
-        ..ResumeCursor::default()
+    let cursor = |reader, splits: &[u64]| {
+        let splits = splits.iter().copied().map(split).collect();
+        ResumeCursor { reader, splits, skip: 3, ..ResumeCursor::default() }
     };
-    let done = vec![split(0).id];
-    Position {
-        epoch: 1,
-        plan: (0..5).map(split).collect(),
-        done,
-        resume_cursors: vec![cursor(0, &[0, 2]), cursor(1, &[1])],
-        bad_rows: 0,
-    }
+    let (plan, done) = ((0..5).map(split).collect(), vec![split(0).id]);
+    Position { epoch: 1, plan, done, resume_cursors: vec![cursor(0, &[0, 2]), cursor(1, &[1])], bad_rows: 0 }
 }
 
 fn resumed(workers: u32, fixed: bool) -> SplitLedger {

@@ -46,11 +46,9 @@ pub(super) fn inputs(beats: u64) -> Vec<(JournalTime, CoreInput)> {
         protocol_version: PROTOCOL_VERSION,
         ..JoinRequest::default()
     };
-    let beat = |step| HeartbeatRequest {
-        member: server.member_id(),
-        incarnation: 1,
-        progress: Some(Progress { step, loss: f64::NAN, ..Progress::default() }),
-        ..HeartbeatRequest::default()
+    let beat = |step| {
+        let progress = Some(Progress { step, loss: f64::NAN, ..Progress::default() });
+        HeartbeatRequest { member: server.member_id(), incarnation: 1, progress, ..HeartbeatRequest::default() }
     };
     let beats = (1..=beats).map(|step| (journal_time(step * 100), CoreInput::Heartbeat(beat(step))));
     [(journal_time(0), CoreInput::Join(join))].into_iter().chain(beats).collect()
