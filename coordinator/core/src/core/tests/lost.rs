@@ -210,16 +210,11 @@ fn a_silent_worker_whose_splits_others_read_is_fenced() {
     assert_eq!(core.complete(time(14), &complete).unwrap_err().kind, RefusalKind::Fenced);
 }
 
-fn at_the_end(
-    core: &mut Core,
-    seconds: u64,
-    (worker, group): (&JoinResponse, u64),
-    vote: Option<BarrierReason>,
-) -> State {
+fn at_the_end(core: &mut Core, now: u64, (worker, group): (&JoinResponse, u64), vote: Option<BarrierReason>) -> State {
     let vote = vote.map(|reason| BarrierVote { reason: reason.into(), ..BarrierVote::default() });
     let (member, incarnation) = (worker.member, worker.incarnation);
     let request = BarrierRequest { member, incarnation, group, ballot: 1, vote };
-    core.barrier(time(seconds), &request).unwrap().state.unwrap()
+    core.barrier(time(now), &request).unwrap().state.unwrap()
 }
 
 /// Invariant RK-6.
