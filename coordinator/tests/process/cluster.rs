@@ -48,14 +48,10 @@ impl TestCluster {
     }
 
     /// The same with other settings.
-    pub(crate) async fn listen_as(
-        address: &str,
-        lease_seconds: f64,
-        change: impl FnOnce(&mut CoordinatorConfig),
-    ) -> Self {
+    pub(crate) async fn listen_as(address: &str, lease: f64, change: impl FnOnce(&mut CoordinatorConfig)) -> Self {
         let text = format!(
             "name = 'test'\n[data]\nformat = 'criteo'\ntrain = 'a.txt'\nshuffle_rows = 0\n[train]\nepochs = 2\n\
-             [cluster]\nservers = 2\nlease_seconds = {lease_seconds}\n"
+             [cluster]\nservers = 2\nlease_seconds = {lease}\n"
         );
         let job = Arc::new(Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap());
         let grpc_listener = TcpListener::bind(address).await.unwrap();
