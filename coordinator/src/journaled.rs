@@ -29,7 +29,7 @@ pub enum JournalRuns {
 
 /// A core whose inputs are in a journal, or in none where it runs in the process of all members.
 pub(crate) struct JournaledCore {
-    /// It is called by [`Self::call_core`] alone. What waits in it may be taken.
+    /// Its inputs come through [`Self::call_core`], which writes them to the journal first. What waits in it may be taken.
     pub(crate) core: Core,
     journal: Option<InputJournal>,
     runs: JournalRuns,

@@ -111,17 +111,13 @@ mod tests {
     }
 
     fn report(points: &[(f64, f64, Option<f64>)]) -> StatusReport {
-        let point = |(seconds, samples_per_second, loss)| HistoryReport {
-            seconds,
-            samples_per_second,
-            loss,
+        let point = |(seconds, rate, loss): &(f64, f64, Option<f64>)| HistoryReport {
+            seconds: *seconds,
+            samples_per_second: *rate,
+            loss: *loss,
             ..HistoryReport::default()
         };
-        StatusReport {
-            history: points.iter().copied().map(point).collect(),
-            staleness_bound: 4,
-            ..StatusReport::default()
-        }
+        StatusReport { history: points.iter().map(point).collect(), staleness_bound: 4, ..StatusReport::default() }
     }
 
     #[test]
