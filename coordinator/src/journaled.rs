@@ -29,7 +29,8 @@ pub enum JournalRuns {
 
 /// A core whose inputs are in a journal, or in none where it runs in the process of all members.
 pub(crate) struct JournaledCore {
-    core: Core,
+    /// Its inputs come through [`Self::call_core`], which writes them to the journal first. What waits in it may be taken.
+    pub(crate) core: Core,
     journal: Option<InputJournal>,
     runs: JournalRuns,
     /// Time of the core when `started` was.
@@ -37,8 +38,9 @@ pub(crate) struct JournaledCore {
     started: Instant,
     /// Time of the last input.
     last: Duration,
-    /// Since when no input could be written, and why; `None` while the journal takes them.
-    failing: Option<JournalFailure>,
+    /// Since when no input could be written, and why; `None` while the journal takes them. Time stands still meanwhile: no lease
+    /// expires, and the run cannot end.
+    pub(crate) failing: Option<JournalFailure>,
 }
 
 #[derive(Clone, Debug)]
@@ -94,15 +96,6 @@ impl JournaledCore {
         Self { core, journal, runs, base, started, last: base, failing: None }
     }
 
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
-    }
-
-    /// As [`Self::core`], to take what is waiting there.
-    pub(crate) fn core_mut(&mut self) -> &mut Core {
-        &mut self.core
-    }
-
     pub(crate) fn core_time(&self) -> Duration {
         (self.base + self.started.elapsed()).max(self.last)
     }
@@ -131,11 +124,6 @@ impl JournaledCore {
             let _ = self.call_core(|| CoreInput::Tick, Core::tick);
         }
         question(&self.core, self.last)
-    }
-
-    /// Time stands still meanwhile: no lease expires, and the run cannot end.
-    pub(crate) fn journal_failure(&self) -> Option<JournalFailure> {
-        self.failing.clone()
     }
 
     /// The run is over, and its members know: no process comes back to it.

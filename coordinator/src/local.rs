@@ -12,7 +12,6 @@ use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunEvent, RunOutcome, SplitOrder};
 use zagros_job::{Job, Mode};
-use zagros_plumbing::metrics::IntCounter;
 use zagros_protocol::control::barrier_response::State as BarrierState;
 use zagros_protocol::control::*;
 use zagros_protocol::{Refusal, RunId};
@@ -31,7 +30,7 @@ pub struct LocalCoordinator {
     state: Mutex<LockedCore>,
     /// Counts decisions and failures of barriers. Votes that wait here look again.
     closed_barriers: watch::Sender<u64>,
-    metrics: CoordinatorMetrics,
+    pub(crate) metrics: CoordinatorMetrics,
 }
 
 struct LockedCore {
@@ -58,7 +57,7 @@ impl LocalCoordinator {
 
     fn leading(job: &Job, core: JournaledCore, registry: &Registry) -> Arc<Self> {
         Arc::new(Self {
-            run: core.core().config().run,
+            run: core.core.config().run,
             state: Mutex::new(LockedCore { core, shown: None }),
             closed_barriers: watch::Sender::new(0),
             metrics: CoordinatorMetrics::new(registry, job.cluster.servers, job.cluster.workers),
@@ -69,11 +68,6 @@ impl LocalCoordinator {
     #[must_use]
     pub fn run_id(&self) -> RunId {
         self.run
-    }
-
-    /// Counts the connections that the port of this coordinator refuses.
-    pub(crate) fn refused_connections(&self) -> IntCounter {
-        self.metrics.refused_connections.clone()
     }
 
     /// Ends the leases that are due.
@@ -91,7 +85,7 @@ impl LocalCoordinator {
     /// The workers that a drain waits for, in words; empty when there is none.
     #[must_use]
     pub fn drain_waits_for(&self) -> String {
-        self.state.lock().core.core().drain_waits_for()
+        self.state.lock().core.core.drain_waits_for()
     }
 
     /// Ends the run, unless it has ended. The answer to a member's next heartbeat says so.
@@ -101,17 +95,17 @@ impl LocalCoordinator {
     }
 
     pub(crate) fn journal_failure(&self) -> Option<JournalFailure> {
-        self.state.lock().core.journal_failure()
+        self.state.lock().core.failing.clone()
     }
 
     #[must_use]
     pub fn outcome(&self) -> Option<RunOutcome> {
-        self.state.lock().core.core().outcome().cloned()
+        self.state.lock().core.core.outcome().cloned()
     }
 
     #[must_use]
     pub fn is_deserted(&self) -> bool {
-        self.state.lock().core.core().is_deserted()
+        self.state.lock().core.core.is_deserted()
     }
 
     /// Whether there is a placement, so that workers can train. The error names the missing members.
@@ -143,9 +137,9 @@ impl LocalCoordinator {
         let mut state = self.state.lock();
         let answer = work(&mut state.core);
         let now = state.core.core_time();
-        let events = state.core.core_mut().take_events();
+        let events = state.core.core.take_events();
         let is_old = state.shown.is_none_or(|shown| now.saturating_sub(shown) >= METRICS_AGE);
-        let status = (is_old || !events.is_empty()).then(|| state.core.core().view_status(now));
+        let status = (is_old || !events.is_empty()).then(|| state.core.core.view_status(now));
         state.shown = status.as_ref().map(|_| now).or(state.shown);
         drop(state);
 
@@ -398,7 +392,7 @@ mod tests {
             coordinator.placement(PlacementRequest {}).await.unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let live = format!("{:?}", coordinator.state.lock().core.core());
+        let live = format!("{:?}", coordinator.state.lock().core.core);
         drop(coordinator);
         let recovered = crate::journal::InputJournal::open(&journal.folder).unwrap().1.unwrap();
         // One in 50 ms.

@@ -9,7 +9,7 @@ mod events;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use zagros_plumbing::Shutdown;
@@ -35,12 +35,7 @@ pub(crate) fn page_routes(coordinator: &Arc<LocalCoordinator>, shutdown: Shutdow
 
 fn page() -> Response {
     let nonce = format!("{:032x}", rand::random::<u128>());
-    let mut response = (StatusCode::OK, Html(document(&nonce))).into_response();
-    let headers = response.headers_mut();
-    for (name, value) in policies(&nonce) {
-        headers.insert(name, value);
-    }
-    response
+    (HeaderMap::from_iter(policies(&nonce)), Html(document(&nonce))).into_response()
 }
 
 fn document(nonce: &str) -> String {

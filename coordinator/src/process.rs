@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::routing::get;
-use axum::{Json, Router};
+use axum::Router;
 use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -132,7 +131,7 @@ fn serve_grpc(
     failed: mpsc::Sender<CoordinatorError>,
 ) {
     let (service, shutdown) = (CoordinatorService::new_server(Arc::clone(coordinator)), life.shutdown_token().clone());
-    let refused = coordinator.refused_connections();
+    let refused = coordinator.metrics.refused_connections.clone();
     life.spawn("grpc port", async move {
         let stop = async move { shutdown.requested().await };
         let served = zagros_transport::serve(listener, &credentials, refused, Routes::new(service), stop).await;
@@ -187,7 +186,7 @@ fn routes(coordinator: &Arc<LocalCoordinator>, registry: Registry) -> Router {
     let readiness = Arc::clone(coordinator);
     let status = Arc::clone(coordinator);
     let routes = admin::routes(registry, Arc::new(move || readiness.check_ready()));
-    routes.route("/status", get(async move || Json(StatusReport::from(status.read_status()))))
+    routes.merge(admin::json_route("/status", move || StatusReport::from(status.read_status())))
 }
 
 async fn report(served: Result<(), CoordinatorError>, failed: &mpsc::Sender<CoordinatorError>) {

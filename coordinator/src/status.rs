@@ -178,14 +178,9 @@ mod tests {
     use super::*;
 
     fn response() -> StatusResponse {
-        let progress = Progress {
-            step: 9,
-            loss: f64::NAN,
-            samples_per_second: 1234.5,
-            auc: Some(0.75),
-            stages: Some(StageSeconds { dense: 2.5, ..StageSeconds::default() }),
-            ..Progress::default()
-        };
+        let (loss, samples_per_second, auc) = (f64::NAN, 1234.5, Some(0.75));
+        let stages = Some(StageSeconds { dense: 2.5, ..StageSeconds::default() });
+        let progress = Progress { step: 9, loss, samples_per_second, auc, stages, ..Progress::default() };
         let worker = MemberStatus {
             role: Role::DenseWorker.to_wire(),
             state: "alive".to_owned(),
@@ -298,9 +293,7 @@ mod tests {
     fn a_member_is_reported_in_words() {
         let report = StatusReport::from(response());
         assert_eq!(report.members[0].activity_in_words(), "127.0.0.1:7701, 512 buckets, 10 rows, 3.0 MiB, 50 % hits");
-        assert_eq!(
-            report.members[1].activity_in_words(),
-            "step 9, 1234 samples/s, loss NaN, 2 splits held, waits for server 1 (3.2 s), heard 1.5 s ago"
-        );
+        let worker = "step 9, 1234 samples/s, loss NaN, 2 splits held, waits for server 1 (3.2 s), heard 1.5 s ago";
+        assert_eq!(report.members[1].activity_in_words(), worker);
     }
 }

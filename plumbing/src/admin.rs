@@ -128,18 +128,23 @@ mod tests {
         answer
     }
 
+    type ServingTask = tokio::task::JoinHandle<std::io::Result<()>>;
+
+    /// The port of a role that is not ready.
+    async fn open(host: &str, access: impl FnOnce(SocketAddr) -> PageAccess) -> (SocketAddr, Shutdown, ServingTask) {
+        let registry = Registry::new();
+        metrics::register(&registry, metrics::IntCounter::new("test_total", "A test.")).inc_by(3);
+        let routes = routes(registry, Arc::new(|| Err("waiting for embedding server 2".to_owned())));
+        let routes = routes.route("/status", axum::routing::get(async || "{}"));
+        let listener = TcpListener::bind((host, 0)).await.unwrap();
+        let (address, shutdown) = (listener.local_addr().unwrap(), Shutdown::new());
+        let server = tokio::spawn(serve(listener, routes, access(address), shutdown.clone()));
+        ((std::net::Ipv4Addr::LOCALHOST, address.port()).into(), shutdown, server)
+    }
+
     #[tokio::test]
     async fn a_role_serves_health_readiness_and_metrics() {
-        let registry = Registry::new();
-        let counter = metrics::register(&registry, metrics::IntCounter::new("test_total", "A test."));
-        counter.inc_by(3);
-        let readiness: Readiness = Arc::new(|| Err("waiting for embedding server 2".to_owned()));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let shutdown = Shutdown::new();
-        let routes = routes(registry, readiness);
-        let server = tokio::spawn(serve(listener, routes, PageAccess::ThisMachine, shutdown.clone()));
-
+        let (address, shutdown, server) = open("127.0.0.1", |_| PageAccess::ThisMachine).await;
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let unready = get(address, "/readyz").await;
         assert!(unready.starts_with("HTTP/1.1 503") && unready.contains("waiting for embedding server 2"), "{unready}");
@@ -148,23 +153,10 @@ mod tests {
         server.await.unwrap().unwrap();
     }
 
-    fn listening() -> Router {
-        let registry = Registry::new();
-        metrics::register(&registry, metrics::IntCounter::new("test_total", "A test."));
-        routes(registry, Arc::new(|| Ok(()))).route("/status", axum::routing::get(async || "{}"))
-    }
-
-    async fn open(host: &str, access: impl FnOnce(SocketAddr) -> PageAccess) -> SocketAddr {
-        let listener = TcpListener::bind((host, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, listening(), access(address), Shutdown::new()));
-        (std::net::Ipv4Addr::LOCALHOST, address.port()).into()
-    }
-
     /// A port on all addresses, as in containers, is reached by any name: those of their ports are known to the network only.
     #[tokio::test]
     async fn a_loopback_port_refuses_other_host_names() {
-        let address = open("127.0.0.1", |_| PageAccess::ThisMachine).await;
+        let (address, ..) = open("127.0.0.1", |_| PageAccess::ThisMachine).await;
         for path in ["/metrics", "/status", "/healthz"] {
             for host in ["127.0.0.1:7780", "localhost", "localhost:7780", "[::1]:7780", "a.localhost:1"] {
                 assert!(get_as(host, address, path).await.starts_with("HTTP/1.1 200"), "{host} {path}");
@@ -175,16 +167,16 @@ mod tests {
                 assert!(is_refused, "{refused}");
             }
         }
-        let anyone = open("0.0.0.0", |_| PageAccess::Anyone).await;
+        let (anyone, ..) = open("0.0.0.0", |_| PageAccess::Anyone).await;
         assert!(get_as("coordinator:7780", anyone, "/metrics").await.starts_with("HTTP/1.1 200"));
     }
 
     #[tokio::test]
     async fn a_port_that_other_machines_reach_answers_probes_to_all_and_the_rest_to_those_with_the_token() {
         let token = PageToken::parse("0123456789abcdef").unwrap();
-        let address = open("0.0.0.0", |port| PageAccess::new(port, Some(token))).await;
-        for path in PROBES {
-            assert!(get(address, path).await.starts_with("HTTP/1.1 200"), "{path}");
+        let (address, ..) = open("0.0.0.0", |port| PageAccess::new(port, Some(token))).await;
+        for (path, status) in [("/healthz", "HTTP/1.1 200"), ("/readyz", "HTTP/1.1 503")] {
+            assert!(get(address, path).await.starts_with(status), "{path}");
         }
         for path in ["/metrics", "/status", "/metrics/", "/status?token=0123456789abcdeF", "/nothing", "//healthz"] {
             assert!(get(address, path).await.starts_with("HTTP/1.1 401"), "{path}");

@@ -103,16 +103,17 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_retry_stops_at_the_deadline_with_the_last_error() {
-        let deadline = Deadline::from_now(Duration::from_secs(10));
-        let mut tries = 0;
-        let attempt = || {
-            tries += 1;
-            std::future::ready(Err::<(), u32>(tries))
-        };
-        let failed = Backoff::default().retry(deadline, |_| true, attempt).await;
-        assert_eq!(failed, Err(tries));
-        assert!(deadline.is_past() && tries > 5, "{tries} tries");
+    async fn a_retry_stops_at_the_deadline_with_the_last_error_and_at_a_final_error_at_once() {
+        for last in [u32::MAX, 3] {
+            let (deadline, mut tries) = (Deadline::from_now(Duration::from_secs(10)), 0);
+            let attempt = || {
+                tries += 1;
+                std::future::ready(Err::<(), u32>(tries))
+            };
+            let failed = Backoff::default().retry(deadline, |error| *error != last, attempt).await;
+            assert_eq!((failed, deadline.is_past()), (Err(tries), last == u32::MAX), "{last} is final");
+            assert!(if last == 3 { tries == 3 } else { tries > 5 }, "{tries} tries, and {last} is final");
+        }
     }
 
     /// It would fail for want of time, and hide what the one before has learned.
@@ -140,18 +141,6 @@ mod tests {
         let failed = Backoff::default().retry(deadline, |_| true, attempt).await;
         assert_eq!((failed, started.elapsed()), (Err("hung"), Duration::from_secs(10)));
         assert_eq!(Deadline::from_now(Duration::ZERO).bound(std::future::pending::<()>()).await, Err(Duration::ZERO));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_final_error_is_not_retried() {
-        let deadline = Deadline::from_now(Duration::from_secs(10));
-        let mut tries = 0;
-        let attempt = || {
-            tries += 1;
-            std::future::ready(Err::<(), _>(if tries == 3 { "final" } else { "passing" }))
-        };
-        let failed = Backoff::default().retry(deadline, |error| *error != "final", attempt).await;
-        assert_eq!((failed, tries), (Err("final"), 3));
     }
 
     #[test]

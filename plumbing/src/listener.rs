@@ -277,10 +277,14 @@ mod tests {
 
     use super::*;
 
-    async fn bounded(limit: usize) -> (BoundedListener, SocketAddr) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        (BoundedListener::with_limit(listener, limit), address)
+    async fn bounded(limit: usize) -> BoundedListener {
+        BoundedListener::with_limit(TcpListener::bind("127.0.0.1:0").await.unwrap(), limit)
+    }
+
+    /// Both ends of a new connection.
+    async fn connect(listener: &mut BoundedListener) -> (TcpStream, BoundedConnection) {
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (peer, listener.accept().await.0)
     }
 
     /// Reads until the other end sends something or closes.
@@ -291,38 +295,32 @@ mod tests {
 
     #[tokio::test]
     async fn one_connection_more_closes_the_most_silent_one() {
-        let (mut listener, address) = bounded(2).await;
-        let mut peers = Vec::new();
-        let mut held = Vec::new();
-        for _ in 0..2 {
-            peers.push(TcpStream::connect(address).await.unwrap());
-            held.push(listener.accept().await.0);
-        }
+        let mut listener = bounded(2).await;
+        let (mut talker, mut heard) = connect(&mut listener).await;
+        let (_silent, mut unheard) = connect(&mut listener).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
-        peers[0].write_all(b"I am a member of the run").await.unwrap();
-        assert_eq!(read(&mut held[0]).await.unwrap(), 24);
-        let _third = TcpStream::connect(address).await.unwrap();
-        let _accepted = listener.accept().await;
-        let closed = read(&mut held[1]).await.unwrap_err();
+        talker.write_all(b"I am a member of the run").await.unwrap();
+        assert_eq!(read(&mut heard).await.unwrap(), 24);
+        let _third = connect(&mut listener).await;
+        let closed = read(&mut unheard).await.unwrap_err();
         assert!(closed.to_string().contains("the most silent one"), "{closed}");
-        peers[0].write_all(b"still here").await.unwrap();
-        assert_eq!(read(&mut held[0]).await.unwrap(), 10);
+        talker.write_all(b"still here").await.unwrap();
+        assert_eq!(read(&mut heard).await.unwrap(), 10);
         assert_eq!(listener.open.count(), 2);
-        drop(held);
+        drop((heard, unheard));
         assert_eq!(listener.open.count(), 1, "a closed connection keeps its place");
     }
 
     #[tokio::test]
     async fn a_connection_of_a_member_outlasts_those_of_strangers() {
-        let (mut listener, address) = bounded(2).await;
-        let _member = TcpStream::connect(address).await.unwrap();
-        let (mut proven, _) = listener.accept().await;
+        let mut listener = bounded(2).await;
+        let (_member, mut proven) = connect(&mut listener).await;
         proven.set_proven();
         let mut strangers = Vec::new();
         let mut held = Vec::new();
         for number in 0..5 {
-            let mut stranger = TcpStream::connect(address).await.unwrap();
-            held.push(listener.accept().await.0);
+            let (mut stranger, connection) = connect(&mut listener).await;
+            held.push(connection);
             stranger.write_all(b"I was heard a moment ago").await.unwrap();
             assert_eq!(read(&mut held[number]).await.unwrap(), 24);
             strangers.push(stranger);
@@ -340,11 +338,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_first_bytes_is_closed_and_others_may_be_silent() {
-        let (mut listener, address) = bounded(8).await;
-        let mut talker = TcpStream::connect(address).await.unwrap();
-        let (mut heard, _) = listener.accept().await;
-        let mut mumbler = TcpStream::connect(address).await.unwrap();
-        let (mut unheard, _) = listener.accept().await;
+        let mut listener = bounded(8).await;
+        let (mut talker, mut heard) = connect(&mut listener).await;
+        let (mut mumbler, mut unheard) = connect(&mut listener).await;
         talker.write_all(&[7; FIRST_BYTES]).await.unwrap();
         mumbler.write_all(&[7; FIRST_BYTES - 1]).await.unwrap();
         assert_eq!(read(&mut heard).await.unwrap(), FIRST_BYTES);

@@ -13,6 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::packed::expect_length;
 use crate::{Generation, PackError, RowKey, ServerIndex};
 
 /// More servers than any run has.
@@ -100,11 +101,8 @@ impl BucketMap {
 
     /// Reads what [`Self::pack_owners`] wrote.
     pub fn unpack_owners(generation: Generation, owners: &[u8]) -> Result<Self, PackError> {
-        let (words, rest) = owners.as_chunks::<4>();
-        if words.is_empty() || !rest.is_empty() {
-            let expected = owners.len().next_multiple_of(4).max(4);
-            return Err(PackError::Length { what: "bucket owners", expected, found: owners.len() });
-        }
+        expect_length("bucket owners", Some(owners.len().next_multiple_of(4).max(4)), owners.len())?;
+        let words = owners.as_chunks::<4>().0;
         let owners: Vec<_> = words.iter().map(|word| ServerIndex(u32::from_le_bytes(*word))).collect();
         // Its readers keep an entry for each server up to the last one.
         match owners.iter().find(|owner| owner.0 as usize >= MOST_SERVERS) {

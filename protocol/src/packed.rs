@@ -9,6 +9,7 @@ pub use buffers::{PayloadValues, ValueBuffer, ValueBuffers};
 pub use numbers::{decode_ids, decode_values, encode_ids, encode_values, ids_as_bytes, ids_of, value_bytes};
 
 use crate::TableId;
+use numbers::words_of;
 
 /// Consecutive rows of one table in a flat payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,16 +63,9 @@ impl Segments {
 
     /// Checks the length of the id payload. After an error the message must not be used.
     pub fn unpack(segments: &[u8], ids: &[u8]) -> Result<Self, PackError> {
-        let (words, rest) = segments.as_chunks::<4>();
-        if !rest.is_empty() || words.len() % 3 != 0 {
-            let whole = segments.len().next_multiple_of(12);
-            return Err(PackError::Length { what: "segments", expected: whole, found: segments.len() });
-        }
-        let word = |index: usize| u32::from_le_bytes(words[index]);
-        let segments = (0..words.len() / 3)
-            .map(|s| Segment { table: TableId(word(3 * s)), rows: word(3 * s + 1), dim: word(3 * s + 2) })
-            .collect();
-        let segments = Self(segments);
+        expect_length("segments", Some(segments.len().next_multiple_of(12)), segments.len())?;
+        let segment = |[table, rows, dim]: &[u32; 3]| Segment { table: TableId(*table), rows: *rows, dim: *dim };
+        let segments = Self(words_of(segments).as_chunks::<3>().0.iter().map(segment).collect());
         expect_length("ids", segments.total_rows()?.checked_mul(8), ids.len())?;
         Ok(segments)
     }

@@ -73,14 +73,11 @@ pub struct Membership {
     heartbeats: JoinHandle<()>,
 }
 
-#[derive(Clone, Debug, Default)]
+/// What heartbeats carry.
+#[derive(Clone, Debug)]
 struct HeartbeatReport {
-    progress: Option<Progress>,
-    load: Option<ServerLoad>,
-    waits: Vec<ServerWait>,
-    disk: Option<Disk>,
-    barrier: u64,
-    leaving: bool,
+    /// All but the long waits.
+    request: HeartbeatRequest,
     long_waits: Waits,
 }
 
@@ -112,7 +109,9 @@ impl Membership {
     }
 
     fn start(control: Arc<dyn ControlPlane>, joined: JoinResponse) -> Self {
-        let (report, reports) = watch::channel(HeartbeatReport::default());
+        let JoinResponse { member, incarnation, .. } = joined;
+        let request = HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() };
+        let (report, reports) = watch::channel(HeartbeatReport { request, long_waits: Waits::default() });
         let first = MemberView { generation: joined.generation, ..MemberView::default() };
         let (publish, view) = watch::channel(first);
         let (newest_batch, may_leave) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
@@ -174,16 +173,16 @@ impl Membership {
     }
 
     pub fn update_progress(&self, change: impl FnOnce(&mut Progress)) {
-        self.report.send_modify(|report| change(report.progress.get_or_insert_default()));
+        self.report.send_modify(|report| change(report.request.progress.get_or_insert_default()));
     }
 
     pub fn set_load(&self, load: ServerLoad) {
-        self.report.send_modify(|report| report.load = Some(load));
+        self.report.send_modify(|report| report.request.load = Some(load));
     }
 
     /// Sets the servers that this worker waits for. Heartbeats carry them from now on.
     pub fn set_waits(&self, waits: Vec<ServerWait>) {
-        self.report.send_modify(|report| report.waits = waits);
+        self.report.send_modify(|report| report.request.waits = waits);
     }
 
     /// Heartbeats carry the long waits of this process from now on.
@@ -193,17 +192,17 @@ impl Membership {
 
     /// Sets the free space of the disk that this member writes to. Heartbeats carry it from now on.
     pub fn set_disk(&self, disk: Disk) {
-        self.report.send_modify(|report| report.disk = Some(disk));
+        self.report.send_modify(|report| report.request.disk = Some(disk));
     }
 
     /// Requests a barrier of the workers by its number, which is one more than the number of the newest barrier.
     pub fn ask_for_barrier(&self, number: u64) {
-        self.report.send_if_modified(|report| std::mem::replace(&mut report.barrier, number) != number);
+        self.report.send_if_modified(|report| std::mem::replace(&mut report.request.barrier, number) != number);
     }
 
     /// Reports from now on that this process was asked to end. The coordinator then drains the run.
     pub fn set_leaving(&self) {
-        self.report.send_modify(|report| report.leaving = true);
+        self.report.send_modify(|report| report.request.leaving = true);
     }
 
     /// Reports that this worker was asked to end. Returns whether the run goes on without it; else the coordinator drains the
@@ -211,7 +210,7 @@ impl Membership {
     pub async fn ask_to_leave(&self) -> bool {
         self.set_leaving();
         let deadline = Deadline::from_now(self.lease());
-        let request = heartbeat_request(&self.joined, &self.report.borrow());
+        let request = self.report.borrow().request();
         let ask = || answer(deadline, self.control.heartbeat(request.clone()));
         let answered = Backoff::default().retry(deadline, is_retryable, ask).await;
         let may_leave = answered.is_ok_and(|answer| answer.draining.is_empty() && !answer.stop);
@@ -232,7 +231,7 @@ impl Membership {
         const WHAT: &str = "leave the run";
         self.heartbeats.abort();
         let deadline = Deadline::from_now(self.lease());
-        let last_report = heartbeat_request(&self.joined, &self.report.borrow());
+        let last_report = self.report.borrow().request();
         // When this call fails, only the status page misses a number.
         let _ = answer(Deadline::from_now(heartbeat_interval(&self.joined)), self.control.heartbeat(last_report)).await;
         let request = LeaveRequest {
@@ -288,7 +287,7 @@ impl HeartbeatTask {
 
     /// Sends one heartbeat. Gives it up when the next one is due, so that a heartbeat that hangs does not cost the lease.
     async fn beat(&self) -> Result<HeartbeatResponse, Refusal> {
-        let request = heartbeat_request(&self.joined, &self.reports.borrow());
+        let request = self.reports.borrow().request();
         answer(Deadline::from_now(heartbeat_interval(&self.joined)), self.control.heartbeat(request)).await
     }
 
@@ -302,13 +301,12 @@ impl HeartbeatTask {
             generation: response.generation,
             stop: response.stop.then_some(response.reason),
             finished: response.finished,
-            fenced: None,
-            lost: None,
             group: response.group,
             barrier,
             draining: Some(response.draining).filter(|reason| !reason.is_empty()),
             broken_group: response.broken_group,
             bucket_move: response.bucket_move,
+            ..MemberView::default()
         };
         self.publish(view);
     }
@@ -367,16 +365,8 @@ fn heartbeat_interval(joined: &JoinResponse) -> Duration {
     lease(joined) / HEARTBEATS_PER_LEASE
 }
 
-fn heartbeat_request(joined: &JoinResponse, report: &HeartbeatReport) -> HeartbeatRequest {
-    HeartbeatRequest {
-        member: joined.member,
-        incarnation: joined.incarnation,
-        progress: report.progress,
-        load: report.load,
-        waits: report.waits.clone(),
-        disk: report.disk,
-        barrier: report.barrier,
-        leaving: report.leaving,
-        long_waits: report.long_waits.long_waits(),
+impl HeartbeatReport {
+    fn request(&self) -> HeartbeatRequest {
+        HeartbeatRequest { long_waits: self.long_waits.long_waits(), ..self.request.clone() }
     }
 }

@@ -21,7 +21,12 @@ pub async fn wait_for_placement(
     shutdown: &Shutdown,
 ) -> Result<PlacementResponse, MemberError> {
     let deadline = Deadline::from_now(timeout);
-    let ask = || ask_placement(control, deadline);
+    let ask = || async {
+        let placement =
+            answer(deadline, control.placement(PlacementRequest {})).await.map_err(MissingAnswer::Refused)?;
+        let is_there = placement.generation != Generation::NONE.0;
+        if is_there { Ok(placement) } else { Err(MissingAnswer::WaitingFor(placement.waiting_for)) }
+    };
     poll(control, ("placement", "get the placement"), deadline, shutdown, ask).await
 }
 
@@ -36,7 +41,10 @@ pub async fn wait_for_group(
 ) -> Result<GroupResponse, MemberError> {
     let deadline = Deadline::from_now(timeout);
     let request = GroupRequest { member: member.member_id(), incarnation: member.incarnation(), after };
-    let ask = || ask_group(control, request, deadline);
+    let ask = || async {
+        let group = answer(deadline, control.group(request)).await.map_err(MissingAnswer::Refused)?;
+        if group.generation == 0 { Err(MissingAnswer::WaitingFor(group.waiting_for)) } else { Ok(group) }
+    };
     poll(control, ("group of workers", "get the group of workers"), deadline, shutdown, ask).await
 }
 
@@ -53,23 +61,6 @@ impl MissingAnswer {
             Self::Refused(refusal) => refusal.kind.is_retryable(),
         }
     }
-}
-
-async fn ask_placement(control: &dyn ControlPlane, deadline: Deadline) -> Result<PlacementResponse, MissingAnswer> {
-    let placement = answer(deadline, control.placement(PlacementRequest {})).await.map_err(MissingAnswer::Refused)?;
-    if placement.generation == Generation::NONE.0 {
-        return Err(MissingAnswer::WaitingFor(placement.waiting_for));
-    }
-    Ok(placement)
-}
-
-async fn ask_group(
-    control: &dyn ControlPlane,
-    request: GroupRequest,
-    deadline: Deadline,
-) -> Result<GroupResponse, MissingAnswer> {
-    let group = answer(deadline, control.group(request)).await.map_err(MissingAnswer::Refused)?;
-    if group.generation == 0 { Err(MissingAnswer::WaitingFor(group.waiting_for)) } else { Ok(group) }
 }
 
 /// Asks until there is an answer. The error says `what` is missing, or what was `asked`.

@@ -176,8 +176,8 @@ fn millis(time: Duration) -> u64 {
 }
 
 fn shortened(text: &str) -> String {
-    let end = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= LONGEST).last().unwrap_or_default();
-    if text.len() <= LONGEST { text.to_owned() } else { format!("{}…", &text[..end]) }
+    let start = &text[..text.floor_char_boundary(LONGEST)];
+    if start == text { text.to_owned() } else { format!("{start}…") }
 }
 
 #[cfg(test)]

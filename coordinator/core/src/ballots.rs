@@ -215,34 +215,22 @@ impl OpenBallot {
 
     fn close(&self, (now, timeout): (Duration, Duration), number: u64, voters: &[Voter]) -> Option<BallotState> {
         let first_vote = self.first_vote?;
-        let (mut missing, mut late, mut lost) = (0_usize, false, false);
-        for (rank, voter) in self.missing(voters) {
-            missing += 1;
-            lost |= voter.presence.is_lost();
-            late |= now.saturating_sub(self.heard(rank).map_or(first_vote, |at| at.max(first_vote))) > timeout;
-        }
-        if missing == 0 {
-            return Some(self.count(voters));
-        }
-        (lost || late).then(|| self.failure((now, timeout), (number, first_vote), voters))
-    }
-
-    /// Why the ballot fails: the workers that are lost, else those that are late.
-    fn failure(
-        &self,
-        (now, timeout): (Duration, Duration),
-        (number, first_vote): (u64, Duration),
-        voters: &[Voter],
-    ) -> BallotState {
         let is_late =
             |rank: usize| now.saturating_sub(self.heard(rank).map_or(first_vote, |at| at.max(first_vote))) > timeout;
+        if self.missing(voters).next().is_none() {
+            return Some(self.count(voters));
+        }
+        if !self.missing(voters).any(|(rank, voter)| voter.presence.is_lost() || is_late(rank)) {
+            return None;
+        }
+        // It fails: because of the workers that are lost, else of those that are late.
         let lost: Vec<String> = self.missing(voters).filter_map(|(_, voter)| voter.loss()).collect();
         let late = || self.missing(voters).filter(|(rank, _)| is_late(*rank)).filter_map(|(_, voter)| voter.lateness());
         let why = if lost.is_empty() { late().collect() } else { lost };
         let waited = now.saturating_sub(first_vote);
         let reason = format!("barrier {number} of the process group waited {waited:.1?}, and {}", why.join(", "));
         let workers = self.missing(voters).map(|(_, voter)| voter.index).collect();
-        BallotState::Failed(BarrierFailure { workers, reason })
+        Some(BallotState::Failed(BarrierFailure { workers, reason }))
     }
 
     /// Workers that have not voted and have not left the run, with their ranks.

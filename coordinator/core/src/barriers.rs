@@ -50,10 +50,8 @@ mod tests {
         assert_eq!(barriers.newest_barrier(time(5)), (0, 0));
         barriers.request_barrier(time(100), 1, LEASE);
         barriers.request_barrier(time(400), 1, LEASE);
-        assert_eq!(
-            [100, 400, 700, 900].map(|now| barriers.newest_barrier(time(now))),
-            [(1, 600), (1, 300), (1, 0), (1, 0)]
-        );
+        let found = [100, 400, 700, 900].map(|now| barriers.newest_barrier(time(now)));
+        assert_eq!(found, [(1, 600), (1, 300), (1, 0), (1, 0)]);
         barriers.request_barrier(time(1000), 2, LEASE);
         assert_eq!(barriers.newest_barrier(time(1000)), (2, 600));
         // A worker that has not heard of the next barrier requests one that is over.

@@ -12,6 +12,7 @@
 mod departure;
 mod group_calls;
 mod scale;
+mod status;
 mod workers;
 
 use std::time::Duration;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, CompleteRequest, CompleteResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest,
     JoinResponse, LeaveRequest, LeaveResponse, PlacementResponse, PositionRequest, PositionResponse,
-    ReportEvaluationRequest, ReportEvaluationResponse, StatusResponse, TransformsRequest, TransformsResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::{Lineage, Refusal};
 
@@ -37,7 +38,6 @@ use crate::placement::{ServerAddress, ServerPlacement};
 use crate::resharding::Resharding;
 use crate::roster::Roster;
 use crate::run::RunState;
-use crate::status::{StatusView, WorkerGoal};
 use crate::totals::TrainingTotals;
 use crate::watch::TrainingWatch;
 use crate::{MemberSlot, Role, RunEvent, RunOutcome};
@@ -174,13 +174,13 @@ impl Core {
             generation: self.placement.generation().0,
             stop: reason.is_some(),
             reason: reason.unwrap_or_default(),
-            group: self.groups.generation(),
+            group: self.groups.generation,
             barrier,
             barrier_in_ms,
             draining: self.run.drain_reason().unwrap_or_default().to_owned(),
             broken_group: self.groups.broken,
-            batch: self.watch.newest_batch(),
-            bucket_move: self.resharding.active_move().map_or(0, |active| active.id),
+            batch: self.watch.batches.newest_number(),
+            bucket_move: self.resharding.active.as_ref().map_or(0, |active| active.id),
             leave: self.is_to_leave(slot),
             finished: outcome == Some(&RunOutcome::Finished),
         })
@@ -259,7 +259,7 @@ impl Core {
             self.events.push(RunEvent::EpochCompleted { epoch: request.epoch });
         }
         self.members.add_completed(slot, request.epoch, &request.splits);
-        Ok(CompleteResponse { bad_rows: self.data.bad_rows() })
+        Ok(CompleteResponse { bad_rows: self.data.bad_rows })
     }
 
     /// A worker reports its measures on the held-out part.
@@ -273,21 +273,6 @@ impl Core {
         let evaluation = request.evaluation.ok_or_else(|| Refusal::invalid("the report has no evaluation"))?;
         self.watch.add_evaluation(evaluation);
         Ok(ReportEvaluationResponse {})
-    }
-
-    #[must_use]
-    pub fn status(&mut self, now: Duration) -> StatusResponse {
-        let now = self.advance(now);
-        self.view_status(now)
-    }
-
-    /// The status as of the last call, at a time that is not before it. It changes nothing.
-    #[must_use]
-    pub fn view_status(&self, now: Duration) -> StatusResponse {
-        let Self { config, run, placement, resharding, data, watch, groups, .. } = self;
-        let workers = WorkerGoal { wanted: self.workers_wanted(), was_changed: self.wanted_workers.is_some() };
-        StatusView { config, run, roster: self.roster(), placement, resharding, workers, data, watch, groups }
-            .build_status(now)
     }
 
     /// Lets leases expire. Every other call does this first.

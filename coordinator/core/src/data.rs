@@ -20,11 +20,11 @@ const MOST_FILES: usize = 1 << 18;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrainingData {
     files: Vec<DataFile>,
-    ledger: Option<SplitLedger>,
+    pub(crate) ledger: Option<SplitLedger>,
     /// Which workers have little or no data to read, in words.
     pub(crate) uneven: Option<String>,
     /// Malformed rows of the complete splits, over all epochs and workers.
-    bad_rows: u64,
+    pub(crate) bad_rows: u64,
 }
 
 /// Where an earlier run stopped and this run continues.
@@ -37,10 +37,6 @@ pub(crate) struct ResumedData {
 impl TrainingData {
     pub(crate) fn is_known(&self) -> bool {
         self.ledger.is_some()
-    }
-
-    pub(crate) fn ledger(&self) -> Option<&SplitLedger> {
-        self.ledger.as_ref()
     }
 
     /// Checks that a worker has the files of the run. The first worker's files become the run's.
@@ -123,10 +119,6 @@ impl TrainingData {
         let is_complete = ledger.complete_splits(*epoch, splits, slot)?;
         self.bad_rows = self.bad_rows.saturating_add(new);
         Ok(is_complete)
-    }
-
-    pub(crate) fn bad_rows(&self) -> u64 {
-        self.bad_rows
     }
 
     pub(crate) fn assign_split(

@@ -16,7 +16,8 @@ use crate::{MemberSlot, Role};
 /// up.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ProcessGroups {
-    generation: u64,
+    /// Of the newest group; 0 before the first.
+    pub(crate) generation: u64,
     /// The newest group, by rank.
     members: Vec<GroupMember>,
     /// By rank: the newest group that the worker can no longer use.
@@ -32,11 +33,6 @@ struct GroupMember {
 }
 
 impl ProcessGroups {
-    /// Generation of the newest group; 0 before the first.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
-    }
-
     /// Indices of the workers of the newest group, by rank.
     pub(crate) fn worker_indices(&self) -> impl Iterator<Item = u32> {
         self.members.iter().map(|member| member.index)

@@ -22,7 +22,7 @@ pub(crate) struct TrainingMoment {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TrainingHistory {
-    points: Vec<HistoryPoint>,
+    pub(crate) points: Vec<HistoryPoint>,
     most: usize,
     stretch: Duration,
     /// When the last point ended; the start of the run before the first.
@@ -64,10 +64,6 @@ impl TrainingHistory {
     /// A history of at most `most` points, at least two.
     fn with_capacity(most: usize) -> Self {
         Self { points: Vec::new(), most, stretch: FIRST_STRETCH, ended: None, current: PointSum::default() }
-    }
-
-    pub(crate) fn points(&self) -> &[HistoryPoint] {
-        &self.points
     }
 
     /// Times do not run backwards.
@@ -138,17 +134,11 @@ mod tests {
         let mut history = TrainingHistory::default();
         history.add(time(0.0), moment(1, 10.0));
         history.add(time(0.5), TrainingMoment { staleness: 4, loss: None, ..moment(2, 30.0) });
-        assert!(history.points().is_empty());
+        assert!(history.points.is_empty());
         history.add(time(1.0), TrainingMoment { loss: Some(0.25), auc: Some(0.75), ..moment(3, 20.0) });
-        let point = HistoryPoint {
-            at_ms: 1000,
-            step: 3,
-            samples_per_second: 20.0,
-            loss: Some(0.375),
-            staleness: 4,
-            auc: Some(0.75),
-        };
-        assert_eq!(history.points(), [point]);
+        let (at_ms, step, samples_per_second, loss) = (1000, 3, 20.0, Some(0.375));
+        let point = HistoryPoint { at_ms, step, samples_per_second, loss, staleness: 4, auc: Some(0.75) };
+        assert_eq!(history.points, [point]);
     }
 
     proptest! {
@@ -164,7 +154,7 @@ mod tests {
                 stalest = stalest.max(staleness);
                 history.add(time(now), TrainingMoment { staleness, ..moment(step, 100.0) });
             }
-            let points = history.points();
+            let points = history.points;
             prop_assert!(points.len() <= most);
             prop_assert!(points.is_sorted_by(|one, other| one.at_ms < other.at_ms && one.step < other.step));
             // An average of equal values is that value, however often it is taken.

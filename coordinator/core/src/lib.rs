@@ -23,7 +23,6 @@ mod run;
 mod slot;
 mod split_assignment;
 mod split_plan;
-mod status;
 mod totals;
 mod warnings;
 mod watch;

@@ -32,7 +32,7 @@ pub(crate) enum EarlierJoin {
     Gone,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct MemberRecord {
     pub(crate) address: String,
     pub(crate) instance: u64,
@@ -59,8 +59,9 @@ pub(crate) struct MemberRecord {
 }
 
 /// How far a worker is on its way out of a run that goes on without it (invariant RK-4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Departure {
+    #[default]
     Stays,
     /// It gets no more splits, and trains on what it has read.
     Leaves,
@@ -69,8 +70,9 @@ pub(crate) enum Departure {
 }
 
 /// Whether a member still holds its slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MemberState {
+    #[default]
     Alive,
     Left {
         finished: bool,
@@ -128,24 +130,15 @@ impl Members {
     /// Gives the slot to the process that asks for it. Returns its incarnation.
     pub(crate) fn admit_member(&mut self, now: Duration, slot: MemberSlot, request: &JoinRequest) -> u32 {
         let last = self.by_slot.get(&slot);
-        let (incarnation, before) =
-            (last.map_or(0, |member| member.incarnation) + 1, last.map_or((0, 0), MemberRecord::reported_totals));
+        let incarnation = last.map_or(0, |member| member.incarnation) + 1;
         let member = MemberRecord {
             address: request.address.clone(),
             instance: request.instance,
             incarnation,
             lineage: Lineage::from_wire(request.lineage),
-            state: MemberState::Alive,
             heard: now,
-            progress: None,
-            before,
-            departure: Departure::Stays,
-            load: None,
-            waits: Vec::new(),
-            long_waits: Vec::new(),
-            disk: None,
-            stepped: None,
-            completed: (0, BTreeSet::new()),
+            before: last.map_or((0, 0), MemberRecord::reported_totals),
+            ..MemberRecord::default()
         };
         if let Some(before) = self.by_slot.insert(slot, member) {
             let replaced = self.replaced.entry(slot).or_default();
@@ -405,13 +398,10 @@ impl MemberState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::totals::tests::time;
 
     const SLOT: MemberSlot = MemberSlot::worker(1);
     const LEASE: Duration = Duration::from_secs(10);
-
-    fn time(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
 
     fn join(members: &mut Members, seconds: u64, slot: MemberSlot, instance: u64) -> Result<u32, Refusal> {
         members.check_vacant(time(seconds), slot, instance)?;
@@ -425,9 +415,8 @@ mod tests {
         assert_eq!(join(&mut members, 0, SLOT, 1), Ok(1));
         let refused = join(&mut members, 4, SLOT, 2).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Unavailable);
-        assert!(
-            refused.message.starts_with("dense worker 1 is held by another process at 10.0.0.1:1, last heard 4.0s")
-        );
+        let held = "dense worker 1 is held by another process at 10.0.0.1:1, last heard 4.0s";
+        assert!(refused.message.starts_with(held), "{refused}");
         assert!(refused.message.ends_with("free in 6.0s"), "{refused}");
         assert!(members.expire_leases(time(10)).is_empty());
         assert_eq!(members.expire_leases(time(11)).len(), 1);

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{BucketMove, MoveVerdict, ReportMoveResponse, ScaleStatus};
 use zagros_protocol::{BucketMap, Generation};
 
+use crate::watch::push_bounded;
 pub use plan::plan_owners;
 use plan::{PlannedMove, buckets_left, next_move};
 
@@ -35,8 +36,10 @@ const LONGEST_REASON: usize = 1 << 10;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Resharding {
     goal: Option<ScaleGoal>,
-    active: Option<ActiveMove>,
-    ended: VecDeque<EndedMove>,
+    /// The move that is under way.
+    pub(crate) active: Option<ActiveMove>,
+    /// Ids and outcomes, oldest first.
+    ended: VecDeque<(u64, MoveOutcome)>,
     /// Id of the newest move.
     newest: u64,
     not_before: Duration,
@@ -71,12 +74,6 @@ pub(crate) struct ActiveMove {
     heard: Duration,
     rows: u64,
     bytes: u64,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct EndedMove {
-    id: u64,
-    outcome: MoveOutcome,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -120,10 +117,6 @@ impl Resharding {
     /// Number of servers that is wanted; `None` if no scale request has asked for another number.
     pub(crate) fn wanted_servers(&self) -> Option<u32> {
         self.goal.as_ref().map(|goal| goal.servers)
-    }
-
-    pub(crate) fn active_move(&self) -> Option<&ActiveMove> {
-        self.active.as_ref()
     }
 
     /// Whether buckets are still to move, or servers to go.
@@ -171,7 +164,7 @@ impl Resharding {
         totals.rows += progress.rows;
         totals.bytes += progress.bytes;
         totals.longest_frozen = totals.longest_frozen.max(progress.frozen);
-        self.remember(active.id, MoveOutcome::Committed(generation));
+        push_bounded(&mut self.ended, REMEMBERED, (active.id, MoveOutcome::Committed(generation)));
         Some(active)
     }
 
@@ -181,7 +174,7 @@ impl Resharding {
         self.totals.abandoned += 1;
         self.last_failure = format!("{active}: {reason}");
         self.not_before = now + PAUSE;
-        self.remember(active.id, MoveOutcome::Abandoned(reason.to_owned()));
+        push_bounded(&mut self.ended, REMEMBERED, (active.id, MoveOutcome::Abandoned(reason.to_owned())));
         Some(active)
     }
 
@@ -206,7 +199,7 @@ impl Resharding {
         if self.active.as_ref().is_some_and(|active| active.id == id) {
             return answer(MoveVerdict::Continue, Generation::NONE, "");
         }
-        match self.ended.iter().find(|ended| ended.id == id).map(|ended| &ended.outcome) {
+        match self.ended.iter().find(|(ended, _)| *ended == id).map(|(_, outcome)| outcome) {
             Some(MoveOutcome::Committed(generation)) => answer(MoveVerdict::Committed, *generation, ""),
             Some(MoveOutcome::Abandoned(reason)) => answer(MoveVerdict::Abandoned, Generation::NONE, reason),
             None => answer(MoveVerdict::Abandoned, Generation::NONE, "the coordinator knows no such move"),
@@ -249,13 +242,6 @@ impl Resharding {
             last_failure: self.last_failure.clone(),
             ..ScaleStatus::default()
         })
-    }
-
-    fn remember(&mut self, id: u64, outcome: MoveOutcome) {
-        if self.ended.len() == REMEMBERED {
-            self.ended.pop_front();
-        }
-        self.ended.push_back(EndedMove { id, outcome });
     }
 }
 

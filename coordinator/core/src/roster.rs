@@ -98,11 +98,6 @@ impl<'a> Roster<'a> {
         is_saved && !self.alive_workers().any(works)
     }
 
-    /// A worker that was lost so long ago that no other process is expected in its slot (invariant WT-1).
-    pub(crate) fn overdue_worker(self, now: Duration) -> Option<ExpiredLease> {
-        self.members.overdue_worker(now, self.config.timeout)
-    }
-
     /// Whether a worker that was asked to end may leave while the run goes on: not in mode `sync`, and only if enough
     /// workers stay.
     pub(crate) fn can_let_go(self, slot: MemberSlot) -> bool {

@@ -108,9 +108,6 @@ impl RunState {
     }
 
     pub(crate) fn outcome(&self) -> Option<&RunOutcome> {
-        match self {
-            Self::Ended(outcome) => Some(outcome),
-            Self::Waiting | Self::Training | Self::Saved | Self::Draining(_) => None,
-        }
+        if let Self::Ended(outcome) = self { Some(outcome) } else { None }
     }
 }

@@ -24,7 +24,7 @@ const RETRY_MS: u32 = 200;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SplitLedger {
-    plan: Vec<SplitRange>,
+    pub(crate) plan: Vec<SplitRange>,
     epochs: Vec<EpochLedger>,
     shares: SplitShares,
     /// Holders whose lease has expired. Their splits stay theirs until another worker has nothing else to read.
@@ -189,10 +189,6 @@ impl SplitLedger {
     pub(crate) fn held_in(&self, epoch: u32, slot: MemberSlot) -> Vec<u64> {
         let held = self.epochs.get(epoch as usize).into_iter().flat_map(|ledger| ledger.held_by(slot));
         held.map(|index| split_id(epoch, index)).collect()
-    }
-
-    pub(crate) fn split_count(&self) -> u32 {
-        self.plan.len() as u32
     }
 
     /// The first epoch that is not complete (the last one when all are), and how many of its splits are complete.

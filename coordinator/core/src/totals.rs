@@ -74,14 +74,8 @@ pub(crate) mod tests {
         let mut members = Members::new(time(10));
         for (index, step) in number_from(0, steps) {
             members.admit_member(time(0), MemberSlot::worker(index), &JoinRequest::default());
-            let progress = Progress {
-                step,
-                samples: step * 10,
-                samples_per_second: 100.0,
-                loss: 0.5,
-                staleness: index,
-                ..Progress::default()
-            };
+            let (samples, samples_per_second, loss, staleness) = (step.saturating_mul(10), 100.0, 0.5, index);
+            let progress = Progress { step, samples, samples_per_second, loss, staleness, ..Progress::default() };
             let report = HeartbeatRequest { progress: Some(progress), ..HeartbeatRequest::default() };
             members.note_report(time(seconds), MemberSlot::worker(index), &report);
         }
@@ -91,14 +85,11 @@ pub(crate) mod tests {
     #[test]
     fn a_process_group_reports_the_same_steps_and_the_speeds_of_all_add_up() {
         let members = workers(1, [3, 4]);
+        let sums = |totals: TrainingTotals| (totals.samples, totals.moment.step, totals.moment.samples_per_second);
         let group = TrainingTotals::new(&members, false, time(2));
-        assert_eq!((group.samples, group.moment.step, group.moment.samples_per_second), (40, 4, 200.0));
+        assert_eq!(sums(group), (40, 4, 200.0));
         assert_eq!((group.moment.loss, group.moment.staleness), (Some(0.5), 1));
-        let asynchronous = TrainingTotals::new(&members, true, time(2));
-        assert_eq!(
-            (asynchronous.samples, asynchronous.moment.step, asynchronous.moment.samples_per_second),
-            (70, 7, 200.0)
-        );
+        assert_eq!(sums(TrainingTotals::new(&members, true, time(2))), (70, 7, 200.0));
     }
 
     #[test]

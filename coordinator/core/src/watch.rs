@@ -23,9 +23,10 @@ pub(crate) struct TrainingWatch {
     since: Option<Duration>,
     /// Step of a checkpoint, and when it was first reported; oldest first.
     checkpoints: VecDeque<(u64, Duration)>,
-    evaluations: VecDeque<Evaluation>,
+    /// The newest evaluations, oldest first.
+    pub(crate) evaluations: VecDeque<Evaluation>,
     /// The largest step or batch number that a worker has reported.
-    batches: NumberPace,
+    pub(crate) batches: NumberPace,
     /// Whether the first worker has reported a step. Its first one may be that of a checkpoint, far from 0.
     has_steps: bool,
 }
@@ -70,16 +71,6 @@ impl TrainingWatch {
         push_bounded(&mut self.evaluations, EVALUATIONS_KEPT, evaluation);
     }
 
-    /// The largest step or batch number that a worker has reported.
-    pub(crate) fn newest_batch(&self) -> u64 {
-        self.batches.newest_number()
-    }
-
-    /// The newest evaluations, oldest first.
-    pub(crate) fn evaluations(&self) -> impl Iterator<Item = Evaluation> {
-        self.evaluations.iter().copied()
-    }
-
     pub(crate) fn training_time(&self, now: Duration) -> Duration {
         self.since.map(|since| now.saturating_sub(since)).unwrap_or_default()
     }
@@ -93,7 +84,7 @@ impl TrainingWatch {
 }
 
 /// Adds a value. Drops the oldest value if there is no room.
-fn push_bounded<T>(values: &mut VecDeque<T>, most: usize, value: T) {
+pub(crate) fn push_bounded<T>(values: &mut VecDeque<T>, most: usize, value: T) {
     if values.len() == most {
         values.pop_front();
     }
@@ -126,7 +117,7 @@ mod tests {
             sample(&mut watch, Duration::from_millis(millis), &workers(1, [3, 3]));
         }
         assert_eq!(watch.training_time(time(3)), time(3));
-        assert_eq!(watch.history.points().iter().map(|point| point.at_ms).collect::<Vec<_>>(), [2000, 3000]);
+        assert_eq!(watch.history.points.iter().map(|point| point.at_ms).collect::<Vec<_>>(), [2000, 3000]);
     }
 
     #[test]
@@ -152,15 +143,15 @@ mod tests {
         let mut watch = TrainingWatch::default();
         let far = Progress { step: u64::MAX, batch: u64::MAX, checkpoint_step: u64::MAX, ..Progress::default() };
         watch.note_progress(time(0), false, far);
-        assert_eq!((watch.newest_batch(), watch.checkpoint_marks(time(0)).len()), (MOST_AT_ONCE, 0));
+        assert_eq!((watch.batches.newest_number(), watch.checkpoint_marks(time(0)).len()), (MOST_AT_ONCE, 0));
         // A run that goes on from a checkpoint begins far from 0, whichever worker reports first.
         watch.note_progress(time(0), true, Progress::default());
         watch.note_progress(time(0), true, Progress { step: 1 << 40, ..Progress::default() });
-        assert_eq!(watch.newest_batch(), 1 << 40);
+        assert_eq!(watch.batches.newest_number(), 1 << 40);
         for _ in 0..100 {
             watch.note_progress(time(1), false, far);
             watch.note_progress(time(1), true, Progress { checkpoint_step: 0, ..far });
         }
-        assert_eq!(watch.newest_batch(), (1 << 40) + MOST_PER_SECOND);
+        assert_eq!(watch.batches.newest_number(), (1 << 40) + MOST_PER_SECOND);
     }
 }

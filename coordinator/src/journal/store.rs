@@ -67,11 +67,9 @@ impl InputJournal {
     /// Opens the journal in a folder, which is made if need be, and replays what another process has left there. `None` where
     /// nothing is there: call [`Self::begin_run`] then.
     pub fn open(folder: &Path) -> Result<(Self, Option<RecoveredCore>), JournalError> {
-        let made = std::fs::create_dir_all(folder);
-        made.map_err(|source| JournalError::Folder { folder: folder.into(), doing: "made", source })?;
-        let end_file = EndFile::open(folder).map_err(|source| mark_error(folder, "opened", source))?;
-        let db = DB::open(&options(!end_file.names_inputs()), folder);
-        let db = db.map_err(|source| JournalError::Store { folder: folder.into(), doing: "opened", source })?;
+        std::fs::create_dir_all(folder).map_err(folder_error(folder, "made"))?;
+        let end_file = EndFile::open(folder).map_err(mark_error(folder, "opened"))?;
+        let db = DB::open(&options(!end_file.names_inputs()), folder).map_err(store_error(folder, "opened"))?;
         let (folder, end) = (folder.into(), InputsEnd::default());
         let mut journal = Self { db, folder, end_file, boot: this_boot(), end, bytes: 0, snapshot: 0 };
         let recovered = journal.recover()?;
@@ -84,9 +82,7 @@ impl InputJournal {
         self.boot = this_boot();
         self.forget_end()?;
         self.end = InputsEnd::new(core.config().run);
-        let mut batch = WriteBatch::default();
-        batch.put(RELEASE, release());
-        self.write_snapshot(core, time, batch)?;
+        self.take_snapshot(core, time)?;
         self.put_boot(this_boot())
     }
 
@@ -96,10 +92,10 @@ impl InputJournal {
         let mut bytes = encode(time, input);
         let end = self.end.append(&bytes);
         bytes.extend(end.checksum.to_le_bytes());
-        self.db.put(key(self.end.next), &bytes).map_err(|source| self.failed("written", source))?;
+        self.db.put(key(self.end.next), &bytes).map_err(store_error(&self.folder, "written"))?;
         // After the input: an input that the mark counts is surely there.
         let marked = self.end_file.write(&EndMark { inputs: Some(end), boot: self.boot.clone() });
-        marked.map_err(|source| mark_error(&self.folder, "written", source))?;
+        marked.map_err(mark_error(&self.folder, "written"))?;
         self.end = end;
         self.bytes += bytes.len() as u64;
         Ok(())
@@ -111,12 +107,6 @@ impl InputJournal {
         self.bytes > SNAPSHOT_BYTES.max(self.snapshot)
     }
 
-    /// Replaces all inputs by the state that they led to.
-    /// If it cannot be written, the inputs stay.
-    pub fn take_snapshot(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
-        self.write_snapshot(core, time, WriteBatch::default())
-    }
-
     /// The last call of a process that ends in order: every input is on the disk, so a process on any machine may go on.
     pub fn hand_over(&mut self) -> Result<(), JournalError> {
         self.put_boot(HANDED_OVER.to_vec())
@@ -124,9 +114,9 @@ impl InputJournal {
 
     /// What is written before is on the disk too.
     fn put_boot(&mut self, boot: Vec<u8>) -> Result<(), JournalError> {
-        self.db.flush_wal(true).map_err(|source| self.failed("written", source))?;
+        self.db.flush_wal(true).map_err(store_error(&self.folder, "written"))?;
         let marked = self.end_file.write_durably(&EndMark { inputs: Some(self.end), boot: boot.clone() });
-        marked.map_err(|source| mark_error(&self.folder, "written", source))?;
+        marked.map_err(mark_error(&self.folder, "written"))?;
         self.boot = boot;
         Ok(())
     }
@@ -134,21 +124,21 @@ impl InputJournal {
     /// Nothing in the folder counts from now on.
     fn forget_end(&self) -> Result<(), JournalError> {
         let marked = self.end_file.write_durably(&EndMark { inputs: None, boot: self.boot.clone() });
-        marked.map_err(|source| mark_error(&self.folder, "written", source))
+        marked.map_err(mark_error(&self.folder, "written"))
     }
 
     /// Deletes the journal: no process will ask for this run any more.
     pub fn delete(self) -> Result<(), JournalError> {
         // A process that is killed half-way leaves a folder of which nothing counts.
         self.forget_end()?;
-        self.db.delete(SNAPSHOT).map_err(|source| self.failed("written", source))?;
+        self.db.delete(SNAPSHOT).map_err(store_error(&self.folder, "written"))?;
         let Self { db, folder, .. } = self;
         // Away while it is still held: the next process may begin its own journal there as soon as it is not.
         let moved = folder.with_extension("deleted");
         let _ = std::fs::remove_dir_all(&moved);
         let folder = if std::fs::rename(&folder, &moved).is_ok() { moved } else { folder };
         drop(db);
-        std::fs::remove_dir_all(&folder).map_err(|source| JournalError::Folder { folder, doing: "deleted", source })
+        std::fs::remove_dir_all(&folder).map_err(folder_error(&folder, "deleted"))
     }
 
     /// Deletes the journal that another process has left in a folder, in whatever state. `false` while that process holds it.
@@ -156,20 +146,18 @@ impl InputJournal {
         match DB::destroy(&options(false), folder) {
             // RocksDB has no kind of error for it.
             Err(source) if source.as_ref().contains("lock") => return Ok(false),
-            destroyed => {
-                destroyed.map_err(|source| JournalError::Store { folder: folder.into(), doing: "deleted", source })?
-            }
+            destroyed => destroyed.map_err(store_error(folder, "deleted"))?,
         }
         // The end mark, and what is not RocksDB's.
         match std::fs::remove_dir_all(folder) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(JournalError::Folder { folder: folder.into(), doing: "deleted", source })
-            }
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(folder_error(folder, "deleted")(source)),
             _ => Ok(true),
         }
     }
 
-    fn write_snapshot(&mut self, core: &Core, time: JournalTime, mut batch: WriteBatch) -> Result<(), JournalError> {
+    /// Replaces all inputs by the state that they led to.
+    /// If it cannot be written, the inputs stay.
+    pub fn take_snapshot(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
         let state = postcard::to_allocvec(core);
         let state = state.map_err(|error| self.damaged(format!("the snapshot, which has no bytes: {error}")))?;
         let mut bytes = encode(time, &CoreInput::Tick);
@@ -178,9 +166,11 @@ impl InputJournal {
         bytes.extend(state);
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
         self.snapshot = bytes.len() as u64;
+        let mut batch = WriteBatch::default();
+        batch.put(RELEASE, release());
         batch.delete_range(&key(0)[..], AFTER_INPUTS);
         batch.put(SNAPSHOT, bytes);
-        self.db.write(batch).map_err(|source| self.failed("written", source))?;
+        self.db.write(batch).map_err(store_error(&self.folder, "written"))?;
         self.bytes = 0;
         Ok(())
     }
@@ -221,7 +211,7 @@ impl InputJournal {
         let (mut end, mut bytes) = (first, 0);
         self.check_end(end, expected)?;
         for entry in self.db.iterator(IteratorMode::From(&key(first.next), Direction::Forward)) {
-            let (at, record) = entry.map_err(|source| self.failed("read", source))?;
+            let (at, record) = entry.map_err(store_error(&self.folder, "read"))?;
             if at[..] != key(end.next) {
                 break;
             }
@@ -249,7 +239,7 @@ impl InputJournal {
     }
 
     fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, JournalError> {
-        self.db.get(key).map_err(|source| self.failed("read", source))
+        self.db.get(key).map_err(store_error(&self.folder, "read"))
     }
 
     fn check_release(&self, found: Option<Vec<u8>>) -> Result<(), JournalError> {
@@ -258,10 +248,6 @@ impl InputJournal {
             return Ok(());
         }
         Err(JournalError::Release { folder: self.folder.clone(), found, expected: release() })
-    }
-
-    fn failed(&self, doing: &'static str, source: rocksdb::Error) -> JournalError {
-        JournalError::Store { folder: self.folder.clone(), doing, source }
     }
 
     fn damaged(&self, what: String) -> JournalError {
@@ -298,8 +284,17 @@ fn verify_checksum(bytes: &[u8], checksum: impl FnOnce(&[u8]) -> u32) -> Result<
     if u32::from_le_bytes(*found) == checksum(content) { Ok(content) } else { Err("its checksum is wrong".to_owned()) }
 }
 
-fn mark_error(folder: &Path, doing: &'static str, source: std::io::Error) -> JournalError {
-    JournalError::Folder { folder: folder.join(END_FILE), doing, source }
+fn store_error(folder: &Path, doing: &'static str) -> impl FnOnce(rocksdb::Error) -> JournalError {
+    move |source| JournalError::Store { folder: folder.into(), doing, source }
+}
+
+fn folder_error(folder: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> JournalError {
+    move |source| JournalError::Folder { folder: folder.into(), doing, source }
+}
+
+/// Of the file that says how far the inputs go.
+fn mark_error(folder: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> JournalError {
+    move |source| JournalError::Folder { folder: folder.join(END_FILE), doing, source }
 }
 
 fn this_boot() -> Vec<u8> {

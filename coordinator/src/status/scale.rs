@@ -109,13 +109,8 @@ mod tests {
 
     #[test]
     fn a_change_is_reported_in_one_sentence() {
-        let status = ScaleStatus {
-            servers: 4,
-            wanted: 3,
-            buckets_left: 16,
-            doing: "move 3 copies: 10 rows".to_owned(),
-            ..Default::default()
-        };
+        let (servers, wanted, buckets_left, doing) = (4, 3, 16, "move 3 copies: 10 rows".to_owned());
+        let status = ScaleStatus { servers, wanted, buckets_left, doing, ..Default::default() };
         let moving = ScaleReport::from(status.clone());
         let text = "3 embedding servers are wanted, 16 buckets still move; move 3 copies: 10 rows";
         assert_eq!((moving.text.as_str(), moving.is_done()), (text, false));

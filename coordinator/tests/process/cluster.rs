@@ -25,13 +25,13 @@ use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind};
 use zagros_transport::Credentials;
 
 /// Long enough for a slow machine; only a test that fails waits for it.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-struct TestCluster {
+pub(crate) struct TestCluster {
     job: Arc<Job>,
     address: String,
     control: Arc<dyn ControlPlane>,
-    admin: SocketAddr,
+    pub(crate) admin: SocketAddr,
     shutdown: Shutdown,
     process: JoinHandle<Result<CoordinatorEnd, CoordinatorError>>,
 }
@@ -44,21 +44,21 @@ impl TestCluster {
 
     /// The same at a given address.
     async fn listen(address: &str, lease_seconds: f64) -> Self {
-        Self::listen_with(address, lease_seconds, None, StopMeaning::Drain).await
+        Self::listen_as(address, lease_seconds, |_| {}).await
     }
 
-    /// The same with a journal.
-    async fn listen_with(address: &str, lease_seconds: f64, journal: Option<JournalUse>, on_stop: StopMeaning) -> Self {
+    /// The same with other settings.
+    pub(crate) async fn listen_as(address: &str, lease: f64, change: impl FnOnce(&mut CoordinatorConfig)) -> Self {
         let text = format!(
             "name = 'test'\n[data]\nformat = 'criteo'\ntrain = 'a.txt'\nshuffle_rows = 0\n[train]\nepochs = 2\n\
-             [cluster]\nservers = 2\nlease_seconds = {lease_seconds}\n"
+             [cluster]\nservers = 2\nlease_seconds = {lease}\n"
         );
         let job = Arc::new(Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap());
         let grpc_listener = TcpListener::bind(address).await.unwrap();
         let admin_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = grpc_listener.local_addr().unwrap().to_string();
         let admin = admin_listener.local_addr().unwrap();
-        let config = CoordinatorConfig {
+        let mut config = CoordinatorConfig {
             state_file: None,
             end_report: None,
             job: Arc::clone(&job),
@@ -67,9 +67,10 @@ impl TestCluster {
             registry: Registry::new(),
             credentials: Credentials::Open,
             page_token: None,
-            journal,
-            on_stop,
+            journal: None,
+            on_stop: StopMeaning::Drain,
         };
+        change(&mut config);
         let shutdown = Shutdown::new();
         let process = tokio::spawn(run(config, shutdown.clone()));
         let control = Arc::new(GrpcControlPlane::connect(&address, TIMEOUT, &Credentials::Open).unwrap());
@@ -104,18 +105,30 @@ impl TestCluster {
         }
     }
 
+    /// Asks the coordinator to end, and waits until it does.
+    pub(crate) async fn stop(self) -> CoordinatorEnd {
+        self.shutdown.request();
+        self.end().await
+    }
+
     async fn end(self) -> CoordinatorEnd {
         tokio::time::timeout(TIMEOUT, self.process).await.expect("the coordinator did not end").unwrap().unwrap()
     }
-}
 
-async fn get(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
+    /// Sends a request to the HTTP port.
+    pub(crate) async fn ask(&self, path: &str, headers: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.admin).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    pub(crate) async fn get(&self, path: &str, headers: &str) -> String {
+        let mut answer = String::new();
+        let mut stream = self.ask(path, headers).await;
+        tokio::time::timeout(TIMEOUT, stream.read_to_string(&mut answer)).await.expect("no end").unwrap();
+        answer
+    }
 }
 
 async fn stop_reason(member: &Membership) -> String {
@@ -156,7 +169,7 @@ async fn a_run_over_real_ports_from_join_to_stop() {
     let placement = control.placement(PlacementRequest {}).await.unwrap();
     assert!(placement.waiting_for.contains("embedding server 0 has not joined"), "{}", placement.waiting_for);
     let first = cluster.join(Role::EmbeddingServer, 0).await;
-    let unready = get(cluster.admin, "/readyz").await;
+    let unready = cluster.get("/readyz", "").await;
     assert!(unready.contains("503") && unready.contains("embedding server 1 has not joined"), "{unready}");
     let second = cluster.join(Role::EmbeddingServer, 1).await;
     let worker = cluster.join(Role::DenseWorker, 0).await;
@@ -164,7 +177,7 @@ async fn a_run_over_real_ports_from_join_to_stop() {
     let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
     assert_eq!(map, BucketMap::split_evenly(Generation(1), cluster.job.cluster.buckets, 2));
     assert_eq!(placement.servers[1].address, "127.0.0.1:7702");
-    assert!(get(cluster.admin, "/readyz").await.contains("ready\n"));
+    assert!(cluster.get("/readyz", "").await.contains("ready\n"));
 
     for epoch in 0..2 {
         let read = work(control.as_ref(), &worker, epoch).await;
@@ -180,12 +193,12 @@ async fn a_run_over_real_ports_from_join_to_stop() {
     worker.leave(Outcome::Finished, "").await.unwrap();
 
     assert_eq!(stop_reason(&first).await, "run finished");
-    let status = get(cluster.admin, "/status").await;
+    let status = cluster.get("/status", "").await;
     let body: serde_json::Value = serde_json::from_str(status.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!((&body["state"], &body["splits_done"]), (&"finished".into(), &8.into()), "{body}");
     assert_eq!(body["members"][2]["progress"]["step"], 8, "{body}");
     assert_eq!(body["evaluations"][0]["auc"], 0.75, "{body}");
-    let metrics = get(cluster.admin, "/metrics").await;
+    let metrics = cluster.get("/metrics", "").await;
     for line in [
         "zagros_coordinator_auc 0.75",
         "zagros_coordinator_splits_done 8",
@@ -195,7 +208,7 @@ async fn a_run_over_real_ports_from_join_to_stop() {
     ] {
         assert!(metrics.contains(line), "{line} is missing in {metrics}");
     }
-    assert!(get(cluster.admin, "/healthz").await.contains("ok"));
+    assert!(cluster.get("/healthz", "").await.contains("ok"));
 
     stop_reason(&second).await;
     first.leave(Outcome::Finished, "").await.unwrap();
@@ -256,18 +269,13 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
     assert_ne!(worker.run_id(), stale.run_id());
     let (member, incarnation) = (stale.member_id(), stale.incarnation());
     let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
-    let both = format!(
-        "this coordinator belongs to run {}, but this request belongs to run {}",
-        worker.run_id(),
-        stale.run_id()
-    );
+    let (ours, theirs) = (worker.run_id(), stale.run_id());
+    let both = format!("this coordinator belongs to run {ours}, but this request belongs to run {theirs}");
+    let complete = CompleteRequest { member, incarnation, epoch: 0, splits: vec![0], bad_rows: vec![] };
     let refusals = [
         control.heartbeat(HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).await.map(drop),
         control.assign(ask(&stale, 0)).await.map(drop),
-        control
-            .complete(CompleteRequest { member, incarnation, epoch: 0, splits: vec![0], bad_rows: vec![] })
-            .await
-            .map(drop),
+        control.complete(complete).await.map(drop),
         control.placement(PlacementRequest {}).await.map(drop),
         control.leave(leave).await.map(drop),
     ];
@@ -331,10 +339,10 @@ async fn a_join_that_claims_enormous_files_takes_no_memory_and_ends_no_run() {
 #[tokio::test]
 async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_with_its_journal() {
     let folder = tempfile::tempdir().unwrap();
-    let journal = Some(JournalUse { folder: folder.path().join("journal"), runs: JournalRuns::Many });
+    let journal = JournalUse { folder: folder.path().join("journal"), runs: JournalRuns::Many };
     let listen = |address: String| {
-        let journal = journal.clone();
-        async move { TestCluster::listen_with(&address, 20.0, journal, StopMeaning::Drain).await }
+        let journal = Some(journal.clone());
+        async move { TestCluster::listen_as(&address, 20.0, |config| config.journal = journal).await }
     };
     // A process of its own, as far as that is possible here: it ends with everything that it has.
     let process = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -360,7 +368,7 @@ async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_wi
     control.complete(complete).await.unwrap();
     let read = work(&*control, &worker, 0).await;
     assert_eq!(read.len(), 7, "the split that was read before is not dealt out again: {read:?}");
-    assert!(get(second.admin, "/metrics").await.contains("zagros_coordinator_recoveries_total 1"));
+    assert!(second.get("/metrics", "").await.contains("zagros_coordinator_recoveries_total 1"));
     worker.leave(Outcome::Finished, "").await.unwrap();
     for server in servers {
         assert_eq!(stop_reason(&server).await, "run finished");
@@ -376,15 +384,15 @@ async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_wi
 async fn a_coordinator_that_is_replaced_drains_no_run_and_one_of_a_run_that_is_over_ends_as_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let journal = JournalUse { folder: folder.path().join("journal"), runs: JournalRuns::One };
-    let listen = async |address: &str| {
-        TestCluster::listen_with(address, 20.0, Some(journal.clone()), StopMeaning::Restart).await
+    let replace = |config: &mut CoordinatorConfig| {
+        (config.journal, config.on_stop) = (Some(journal.clone()), StopMeaning::Restart);
     };
+    let listen = async |address: &str| TestCluster::listen_as(address, 20.0, replace).await;
     let first = listen("127.0.0.1:0").await;
     let servers = [first.join(Role::EmbeddingServer, 0).await, first.join(Role::EmbeddingServer, 1).await];
     let worker = first.join(Role::DenseWorker, 0).await;
     let (control, address) = (Arc::clone(&first.control), first.address.clone());
-    first.shutdown.request();
-    assert_eq!(first.end().await, CoordinatorEnd::Restarts);
+    assert_eq!(first.stop().await, CoordinatorEnd::Restarts);
 
     let second = listen(&address).await;
     let generation = placement_of(&*control).await.generation;

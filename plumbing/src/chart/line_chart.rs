@@ -121,16 +121,10 @@ mod tests {
 
     #[test]
     fn curves_dots_legend_and_mark_are_drawn() {
-        let chart = Chart {
-            title: "AUC <by step>",
-            series: vec![
-                series("training", false, &[(1.0, 0.6), (2.0, 0.7)]),
-                series("validation", true, &[(1.0, 0.65), (2.0, 0.75)]),
-            ],
-            mark: Some((2, "best")),
-            ..Chart::default()
-        };
-        let figure = chart.render_figure().unwrap();
+        let training = series("training", false, &[(1.0, 0.6), (2.0, 0.7)]);
+        let validation = series("validation", true, &[(1.0, 0.65), (2.0, 0.75)]);
+        let (title, series, mark) = ("AUC <by step>", vec![training, validation], Some((2, "best")));
+        let figure = Chart { title, series, mark, ..Chart::default() }.render_figure().unwrap();
         assert_eq!(figure.matches("<polyline").count(), 2);
         assert_eq!(figure.matches("<circle").count(), 2);
         assert!(figure.contains("AUC &lt;by step&gt;") && !figure.contains("<by step>"), "{figure}");

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use object_store::path::Path as Key;
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, ClientOptions, ObjectMeta, ObjectStore, RetryConfig};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{explain_error, no_answer};
@@ -36,7 +37,7 @@ pub(crate) struct ObjectBucket {
     endpoint: String,
     /// Whether the environment has credentials. If not, the machine's own credentials are requested.
     has_key: bool,
-    pub(crate) store: Arc<dyn ObjectStore>,
+    store: Arc<dyn ObjectStore>,
     /// Longest time of a request, with all retries.
     timeout: Duration,
     /// The runtime. `None` only while the bucket is dropped.
@@ -75,14 +76,15 @@ impl ObjectBucket {
         Ok(Self { name: name.to_owned(), endpoint, has_key, store, timeout, runtime: Some(runtime) })
     }
 
-    pub(crate) fn begin_request<T: Send + 'static>(
+    /// `request` makes the request to the store for the object of this key.
+    pub(crate) fn begin_request<T: Send + 'static, F: Future<Output = object_store::Result<T>> + Send + 'static>(
         &self,
         what: &'static str,
         key: &Key,
-        request: impl Future<Output = object_store::Result<T>> + Send + 'static,
+        request: impl FnOnce(Arc<dyn ObjectStore>, Key) -> F,
     ) -> PendingRequest<T> {
         let (tell, answer) = channel();
-        let timeout = self.timeout;
+        let (timeout, request) = (self.timeout, request(Arc::clone(&self.store), key.clone()));
         let bounded = async move {
             let answer = match tokio::time::timeout(timeout, request).await {
                 Ok(answer) => answer.map_err(|error| explain_error(&error)),
@@ -104,13 +106,18 @@ impl ObjectBucket {
         answer.map_err(|(problem, reason)| self.object_error(what, &key, problem, reason))
     }
 
-    pub(crate) fn run_request<T: Send + 'static>(
+    pub(crate) fn run_request<T: Send + 'static, F: Future<Output = object_store::Result<T>> + Send + 'static>(
         &self,
         what: &'static str,
         key: &Key,
-        request: impl Future<Output = object_store::Result<T>> + Send + 'static,
+        request: impl FnOnce(Arc<dyn ObjectStore>, Key) -> F,
     ) -> Result<T, StoreError> {
         self.await_answer(self.begin_request(what, key, request))
+    }
+
+    /// Everything below a prefix.
+    pub(crate) fn list_all(&self, prefix: &Key) -> Result<Vec<ObjectMeta>, StoreError> {
+        self.run_request("list", prefix, |store, key| async move { store.list(Some(&key)).try_collect().await })
     }
 
     pub(crate) fn object_error(

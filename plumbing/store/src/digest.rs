@@ -1,6 +1,5 @@
 //! The digest of a file: size and SHA-256.
 
-use std::fmt::Write as _;
 use std::io::{self, Read};
 
 use sha2::{Digest as _, Sha256};
@@ -42,10 +41,7 @@ impl ContentDigest {
 /// Hexadecimal digits, as `sha256sum` prints them.
 #[must_use]
 pub fn hex_digits(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ impl PiecePlan {
 }
 
 /// An object, and a position in it. It keeps the current piece and those ahead of it in memory.
-pub(crate) struct ObjectDownload {
+pub struct ObjectInput {
     bucket: Arc<ObjectBucket>,
     key: Key,
     bytes: u64,
@@ -45,11 +45,10 @@ pub(crate) struct ObjectDownload {
     end: u64,
 }
 
-impl ObjectDownload {
+impl ObjectInput {
     /// Requests the size of the object.
     pub(crate) fn open(bucket: Arc<ObjectBucket>, key: Key) -> Result<Self, StoreError> {
-        let (store, object) = (bucket.store.clone(), key.clone());
-        let head = bucket.run_request("read", &key, async move { store.head(&object).await })?;
+        let head = bucket.run_request("read", &key, |store, key| async move { store.head(&key).await })?;
         Ok(Self::new(bucket, key, head.size, PiecePlan::LARGE))
     }
 
@@ -58,8 +57,8 @@ impl ObjectDownload {
         Self { bucket, key, bytes, position: 0, piece, ahead, pieces, end: bytes }
     }
 
-    /// Reading will probably end here.
-    pub(crate) fn expect_end(&mut self, end: u64) {
+    /// Reading will probably end here: little after it is fetched.
+    pub fn expect_end(&mut self, end: u64) {
         self.end = end.min(self.bytes);
     }
 
@@ -74,9 +73,8 @@ impl ObjectDownload {
     }
 
     fn ask(&self, from: u64) -> PendingRequest<Bytes> {
-        let (store, key) = (self.bucket.store.clone(), self.key.clone());
         let range = from..self.end_of_piece(from);
-        self.bucket.begin_request("read", &self.key, async move { store.get_range(&key, range).await })
+        self.bucket.begin_request("read", &self.key, |store, key| async move { store.get_range(&key, range).await })
     }
 
     /// Fetches the piece at the position. While reading is sequential, it also requests the pieces after it.
@@ -115,7 +113,7 @@ impl ObjectDownload {
     }
 }
 
-impl Read for ObjectDownload {
+impl Read for ObjectInput {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.position >= self.bytes || to.is_empty() {
             return Ok(0);
@@ -131,7 +129,7 @@ impl Read for ObjectDownload {
     }
 }
 
-impl Seek for ObjectDownload {
+impl Seek for ObjectInput {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(position) => Some(position),

@@ -217,12 +217,10 @@ mod tests {
 
     #[test]
     fn the_cause_follows_from_the_kind_of_failure() {
-        let bucket = |problem| StoreError::Bucket {
-            what: "write",
-            place: "s3://models/a".to_owned(),
-            endpoint: "http://127.0.0.1:9".to_owned(),
-            problem,
-            reason: String::new(),
+        let bucket = |problem| {
+            let (place, endpoint, reason) =
+                ("s3://models/a".to_owned(), "http://127.0.0.1:9".to_owned(), String::new());
+            StoreError::Bucket { what: "write", place, endpoint, problem, reason }
         };
         for (problem, fault) in [
             (StoreProblem::Refused, StoreFault::Setting),

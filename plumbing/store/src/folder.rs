@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, fs};
 
-use futures::TryStreamExt;
 use object_store::path::Path as Key;
-use object_store::{ListResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{ListResult, ObjectStore, ObjectStoreExt};
 use zagros_plumbing::{disk, durable};
 
 use crate::bucket::{ObjectBucket, store_variables};
 use crate::digest::ContentDigest;
-use crate::download::ObjectDownload;
+use crate::download::ObjectInput;
 use crate::error::StoreError;
 use crate::file_name::FileName;
 use crate::upload::{ObjectUpload, PartSizes};
@@ -69,10 +68,7 @@ impl Folder {
     /// Path of the folder. `None` for a bucket.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
-        match &self.place {
-            FolderKind::Disk(path) => Some(path),
-            FolderKind::Bucket { .. } => None,
-        }
+        if let FolderKind::Disk(path) = &self.place { Some(path) } else { None }
     }
 
     #[must_use]
@@ -159,7 +155,7 @@ impl Folder {
         match &self.place {
             FolderKind::Disk(path) => Ok(path.join(file).is_file()),
             FolderKind::Bucket { bucket, prefix } => {
-                match ObjectDownload::open(Arc::clone(bucket), prefix.clone().join(file)) {
+                match ObjectInput::open(Arc::clone(bucket), prefix.clone().join(file)) {
                     Err(error) if error.is_missing() => Ok(false),
                     found => found.map(|_| true),
                 }
@@ -199,7 +195,7 @@ impl Folder {
                 Ok((Box::new(file), bytes))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let download = ObjectDownload::open(Arc::clone(bucket), prefix.clone().join(file));
+                let download = ObjectInput::open(Arc::clone(bucket), prefix.clone().join(file));
                 let download = download.map_err(StoreError::into_io)?;
                 let bytes = download.size();
                 Ok((Box::new(download), bytes))
@@ -252,7 +248,7 @@ impl Folder {
     pub fn delete_file(&self, file: &str) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => delete_file(&path.join(file)),
-            FolderKind::Bucket { bucket, prefix } => delete_object(bucket, prefix.clone().join(file)),
+            FolderKind::Bucket { bucket, prefix } => delete_object(bucket, &prefix.clone().join(file)),
         }
     }
 
@@ -261,7 +257,7 @@ impl Folder {
         match &self.place {
             FolderKind::Disk(path) => deleted(path, fs::remove_dir_all(path)),
             FolderKind::Bucket { bucket, prefix } => {
-                list_all(bucket, prefix)?.into_iter().try_for_each(|object| delete_object(bucket, object.location))
+                bucket.list_all(prefix)?.into_iter().try_for_each(|object| delete_object(bucket, &object.location))
             }
         }
     }
@@ -275,8 +271,8 @@ impl Folder {
                 .try_for_each(|name| delete_file(&path.join(name))),
             FolderKind::Bucket { bucket, prefix } => {
                 let is_kept = |key: &Key| key.filename().is_some_and(|name| kept.contains(name));
-                let found = list_all(bucket, prefix)?.into_iter().map(|object| object.location);
-                found.filter(|key| !is_kept(key)).try_for_each(|key| delete_object(bucket, key))
+                let found = bucket.list_all(prefix)?.into_iter().map(|object| object.location);
+                found.filter(|key| !is_kept(key)).try_for_each(|key| delete_object(bucket, &key))
             }
         }
     }
@@ -290,19 +286,11 @@ impl Folder {
 
 /// What is directly below a prefix.
 fn list_folder(bucket: &ObjectBucket, prefix: &Key) -> Result<ListResult, StoreError> {
-    let (store, key) = (bucket.store.clone(), prefix.clone());
-    bucket.run_request("list", prefix, async move { store.list_with_delimiter(Some(&key)).await })
+    bucket.run_request("list", prefix, |store, key| async move { store.list_with_delimiter(Some(&key)).await })
 }
 
-/// Everything below a prefix.
-fn list_all(bucket: &ObjectBucket, prefix: &Key) -> Result<Vec<ObjectMeta>, StoreError> {
-    let (store, key) = (bucket.store.clone(), prefix.clone());
-    bucket.run_request("list", prefix, async move { store.list(Some(&key)).try_collect::<Vec<_>>().await })
-}
-
-fn delete_object(bucket: &Arc<ObjectBucket>, key: Key) -> Result<(), StoreError> {
-    let (store, object) = (bucket.store.clone(), key.clone());
-    match bucket.run_request("delete", &key, async move { store.delete(&object).await }) {
+fn delete_object(bucket: &ObjectBucket, key: &Key) -> Result<(), StoreError> {
+    match bucket.run_request("delete", key, |store, key| async move { store.delete(&key).await }) {
         Err(error) if error.is_missing() => Ok(()),
         deleted => deleted,
     }

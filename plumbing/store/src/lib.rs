@@ -5,7 +5,7 @@
 //! Folder ─┬─ a path    ─► plumbing::durable: temporary name, fsync, rename
 //!         └─ s3://…    ─► Bucket ─► object_store, on a runtime of its own
 //!                          ├─ Upload: sends the content in parts; the object appears when all parts are sent
-//!                          └─ Download: fetches a piece when it is read, and the next pieces ahead
+//!                          └─ ObjectInput: fetches a piece when it is read, and the next pieces ahead
 //! ```
 //!
 //! [`Objects`] are those of a bucket, only to be read: data that other programs have written, under any names.
@@ -28,10 +28,11 @@ mod url;
 
 pub use allowed::{AllowedFolders, FolderNotAllowed};
 pub use digest::{ContentDigest, hex_digits};
+pub use download::ObjectInput;
 pub use error::{StoreError, StoreFault, StoreProblem};
 pub use file_name::FileName;
 pub use folder::{FileInput, Folder};
-pub use objects::{ObjectInput, Objects, StoredObject};
+pub use objects::{Objects, StoredObject};
 pub use range::ObjectRange;
 pub use url::{ObjectUrl, hide_secrets};
 

@@ -1,6 +1,5 @@
 //! The objects of a bucket, to be read: data that other programs have written, under any names.
 
-use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 
 use crate::StoreError;
 use crate::bucket::{ObjectBucket, store_variables};
-use crate::download::{ObjectDownload, PiecePlan};
+use crate::download::{ObjectInput, PiecePlan};
 use crate::range::ObjectRange;
 use crate::stores::{Environment, StoreKind};
 
@@ -56,9 +55,11 @@ impl Objects {
     /// The object of this key, if there is one.
     pub fn find(&self, key: &str) -> Result<Option<StoredObject>, StoreError> {
         let key = self.key(key)?;
-        let (store, object, has_head) = (self.bucket.store.clone(), key.clone(), self.has_list());
-        let found = async move { if has_head { store.head(&object).await } else { by_range(&*store, &object).await } };
-        match self.bucket.run_request("read", &key, found) {
+        let has_head = self.has_list();
+        let found = self.bucket.run_request("read", &key, |store, key| async move {
+            if has_head { store.head(&key).await } else { by_range(&*store, &key).await }
+        });
+        match found {
             Ok(found) => Ok(Some(StoredObject::from_meta(found))),
             Err(error) if error.is_missing() => Ok(None),
             Err(error) => Err(error),
@@ -67,11 +68,8 @@ impl Objects {
 
     /// All objects below a prefix, which ends where a slash is in their keys; ordered by their keys.
     pub fn list_below(&self, prefix: &str) -> Result<Vec<StoredObject>, StoreError> {
-        let prefix = self.key(prefix)?;
-        let (store, wanted) = (self.bucket.store.clone(), prefix.clone());
-        let list = async move { store.list(Some(&wanted)).try_collect::<Vec<_>>().await };
         let mut found: Vec<_> =
-            self.bucket.run_request("list", &prefix, list)?.into_iter().map(StoredObject::from_meta).collect();
+            self.bucket.list_all(&self.key(prefix)?)?.into_iter().map(StoredObject::from_meta).collect();
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
     }
@@ -79,7 +77,7 @@ impl Objects {
     /// Reads an object. Pieces after the position are fetched ahead.
     pub fn open_input(&self, object: &StoredObject) -> Result<ObjectInput, StoreError> {
         let key = self.key(&object.key)?;
-        Ok(ObjectInput(ObjectDownload::new(Arc::clone(&self.bucket), key, object.bytes, PiecePlan::MANY)))
+        Ok(ObjectInput::new(Arc::clone(&self.bucket), key, object.bytes, PiecePlan::MANY))
     }
 
     /// A part of an object, for several threads. Makes no request.
@@ -91,19 +89,16 @@ impl Objects {
     /// A few bytes of an object, in one request.
     pub fn read_part(&self, object: &StoredObject, part: Range<u64>) -> Result<Bytes, StoreError> {
         let key = self.key(&object.key)?;
-        let (store, object) = (self.bucket.store.clone(), key.clone());
-        self.bucket.run_request("read", &key, async move { store.get_range(&object, part).await })
+        self.bucket.run_request("read", &key, |store, key| async move { store.get_range(&key, part).await })
     }
 
     /// Several parts of an object, in their order: a request for each, many at once.
     pub fn read_all(&self, object: &StoredObject, parts: Vec<Range<u64>>) -> Result<Vec<Bytes>, StoreError> {
         let key = self.key(&object.key)?;
-        let (store, object) = (self.bucket.store.clone(), key.clone());
-        let read = async move {
-            let part = |part| store.get_range(&object, part);
+        self.bucket.run_request("read", &key, |store, key| async move {
+            let part = |part| store.get_range(&key, part);
             futures::stream::iter(parts).map(part).buffered(AT_ONCE).try_collect().await
-        };
-        self.bucket.run_request("read", &key, read)
+        })
     }
 
     fn key(&self, key: &str) -> Result<Key, StoreError> {
@@ -132,30 +127,10 @@ impl StoredObject {
     }
 }
 
-/// An object that is read like a file.
-pub struct ObjectInput(ObjectDownload);
-
-impl ObjectInput {
-    /// Reading will probably end here: little after it is fetched.
-    pub fn expect_end(&mut self, end: u64) {
-        self.0.expect_end(end);
-    }
-}
-
-impl Read for ObjectInput {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
-    }
-}
-
-impl Seek for ObjectInput {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.0.seek(to)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Seek, SeekFrom};
+
     use proptest::prelude::*;
     use zagros_fakes::s3::{FakeS3, S3Fault};
 

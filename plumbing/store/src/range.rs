@@ -104,10 +104,9 @@ impl ObjectRange {
     }
 
     fn ask(&self, number: u64) -> PendingRequest<Bytes> {
-        let (store, key) = (self.bucket.store.clone(), self.key.clone());
         let start = self.start_of(number);
         let range = start..self.range.end.min(start + PIECE);
-        self.bucket.begin_request("read", &self.key, async move { store.get_range(&key, range).await })
+        self.bucket.begin_request("read", &self.key, |store, key| async move { store.get_range(&key, range).await })
     }
 
     /// Waits for a piece. One that failed is requested again by the next reader.

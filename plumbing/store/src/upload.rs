@@ -40,9 +40,10 @@ impl ObjectUpload {
     /// Completes the object as a whole (invariant CK-1). After an error it is as it was before.
     pub(crate) fn finish(mut self) -> Result<(), StoreError> {
         if self.upload.is_none() {
-            let (store, key, bytes) = (self.bucket.store.clone(), self.key.clone(), std::mem::take(&mut self.part));
-            let put = async move { store.put(&key, bytes.into()).await.map(drop) };
-            return self.bucket.run_request("write", &self.key, put);
+            let bytes = std::mem::take(&mut self.part);
+            return self.bucket.run_request("write", &self.key, |store, key| async move {
+                store.put(&key, bytes.into()).await.map(drop)
+            });
         }
         if !self.part.is_empty() {
             self.send()?;
@@ -51,10 +52,9 @@ impl ObjectUpload {
             self.settle()?;
         }
         let Some(mut upload) = self.upload.take() else { return Ok(()) };
-        let complete = async move { upload.complete().await.map(drop).map_err(|error| (error, upload)) };
-        let (store, key, tag) = (self.bucket.store.clone(), self.key.clone(), self.tag.clone());
-        let completed = async move {
-            let Err((error, mut upload)) = complete.await else { return Ok(()) };
+        let tag = self.tag.clone();
+        self.bucket.run_request("write", &self.key, |store, key| async move {
+            let Err(error) = upload.complete().await else { return Ok(()) };
             // A completion whose answer was lost is asked for again, and there is no such upload any more.
             if is_tagged(&store, &key, &tag).await {
                 return Ok(());
@@ -62,8 +62,7 @@ impl ObjectUpload {
             // The cause is reported already. The bucket's own rules remove parts that stay.
             let _ = upload.abort().await;
             Err(error)
-        };
-        self.bucket.run_request("write", &self.key, completed)
+        })
     }
 
     /// Sends a part. Waits for the oldest part if enough parts are in flight.
@@ -83,16 +82,16 @@ impl ObjectUpload {
         let upload = match &mut self.upload {
             Some(upload) => upload,
             none => {
-                let (store, key) = (self.bucket.store.clone(), self.key.clone());
                 let attributes = Attributes::from_iter([(Attribute::Metadata(TAG.into()), self.tag.clone())]);
                 let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
-                let start = async move { store.put_multipart_opts(&key, options).await };
-                let started = self.bucket.run_request("write", &self.key, start)?;
-                none.insert(started)
+                let started = self.bucket.run_request("write", &self.key, |store, key| async move {
+                    store.put_multipart_opts(&key, options).await
+                });
+                none.insert(started?)
             }
         };
         let put = upload.put_part(bytes.into());
-        self.under_way.push_back(self.bucket.begin_request("write", &self.key, put));
+        self.under_way.push_back(self.bucket.begin_request("write", &self.key, |_, _| put));
         Ok(())
     }
 
@@ -119,7 +118,8 @@ impl Write for ObjectUpload {
 impl Drop for ObjectUpload {
     fn drop(&mut self) {
         let Some(mut upload) = self.upload.take() else { return };
-        if let Err(error) = self.bucket.run_request("take back", &self.key, async move { upload.abort().await }) {
+        let aborted = self.bucket.run_request("take back", &self.key, |_, _| async move { upload.abort().await });
+        if let Err(error) = aborted {
             warn!(%error, "cannot abort an unfinished upload; its parts stay in the bucket");
         }
     }

@@ -144,13 +144,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::encode_values;
+    use super::super::numbers::tests::{ENCODINGS, bits, shifted};
     use super::*;
-
-    const ENCODINGS: [i32; 3] = [Encoding::F32 as i32, Encoding::F16 as i32, Encoding::Bf16 as i32];
-
-    fn bits(values: &[f32]) -> Vec<u32> {
-        values.iter().map(|value| value.to_bits()).collect()
-    }
 
     proptest! {
         /// Old values in a buffer and the alignment of the bytes must not matter.
@@ -166,8 +161,7 @@ mod tests {
 
                 let mut long = vec![0.0; values.len()];
                 decode_values(&bytes, encoding, &mut long).unwrap();
-                let shifted = [&[0], &bytes[..]].concat();
-                for bytes in [&bytes[..], &shifted[1..]] {
+                for bytes in [&bytes[..], &shifted(&bytes)[1..]] {
                     let read = PayloadValues::read("values", bytes, encoding, values.len(), &buffers).unwrap();
                     prop_assert_eq!(bits(&read), bits(&long));
                 }

@@ -139,19 +139,19 @@ pub(super) fn words_as_bytes(words: Vec<u32>) -> Bytes {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    const ENCODINGS: [i32; 3] = [Encoding::F32 as i32, Encoding::F16 as i32, Encoding::Bf16 as i32];
+    pub(crate) const ENCODINGS: [i32; 3] = [Encoding::F32 as i32, Encoding::F16 as i32, Encoding::Bf16 as i32];
 
     /// The same bytes at an address that is not a multiple of eight.
-    fn shifted(bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn shifted(bytes: &[u8]) -> Vec<u8> {
         [&[0], bytes].concat()
     }
 
-    fn bits(values: &[f32]) -> Vec<u32> {
+    pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
         values.iter().map(|value| value.to_bits()).collect()
     }
 

@@ -62,10 +62,7 @@ impl Credentials {
     }
 
     fn key(&self) -> Option<&RoleKey> {
-        match self {
-            Self::Open => None,
-            Self::Secret(key) => Some(key),
-        }
+        if let Self::Secret(key) = self { Some(key) } else { None }
     }
 }
 

@@ -24,8 +24,7 @@ impl Core {
         if self.members.is_leaving(slot) {
             return true;
         }
-        let may_leave =
-            self.run == RunState::Training && self.groups.generation() > 0 && self.roster().can_let_go(slot);
+        let may_leave = self.run == RunState::Training && self.groups.generation > 0 && self.roster().can_let_go(slot);
         if may_leave {
             self.members.let_go(slot);
         }
@@ -66,9 +65,9 @@ impl Core {
             self.note_loss(now, expired);
         }
         self.give_up_released(now);
-        while let Some(expired) = self.roster().overdue_worker(now) {
+        while let Some(expired) = self.members.overdue_worker(now, self.config.timeout) {
             let slot = expired.slot;
-            if self.run != RunState::Saved && !self.roster().can_do_without(slot, self.groups.generation() > 0) {
+            if self.run != RunState::Saved && !self.roster().can_do_without(slot, self.groups.generation > 0) {
                 return self.finish_run(RunOutcome::Failed(self.roster().why_not_without(expired)));
             }
             self.members.give_up(slot);

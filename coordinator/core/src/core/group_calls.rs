@@ -41,7 +41,7 @@ impl Core {
         self.check_leave(slot, request)?;
         if self.groups.is_outdated(request.group) {
             let missed = self.ballots.regroup_result(request.group, request.ballot);
-            return Ok(missed.unwrap_or_else(|| outdated(request.group, self.groups.generation())));
+            return Ok(missed.unwrap_or_else(|| outdated(request.group, self.groups.generation)));
         }
         let (voters, rank) = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
         let response =

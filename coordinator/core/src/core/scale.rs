@@ -55,7 +55,7 @@ impl Core {
         let now = self.advance(now);
         let slot = self.members.check_active(request.member, request.incarnation)?;
         let id = request.bucket_move;
-        let Some(active) = self.resharding.active_move().filter(|active| active.id == id) else {
+        let Some(active) = self.resharding.active.as_ref().filter(|active| active.id == id) else {
             return Ok(self.resharding.move_verdict(id));
         };
         let (is_target, state) = (slot == MemberSlot::server(active.target), active.state);
@@ -89,7 +89,7 @@ impl Core {
     /// Starts what is due, gives up what cannot go on, and lets servers go that own nothing any more.
     pub(super) fn advance_moves(&mut self, now: Duration) {
         let can_move = self.run == RunState::Training && !self.roster().is_trained();
-        if self.resharding.active_move().is_some() {
+        if self.resharding.active.is_some() {
             if !can_move {
                 self.abandon_move(now, "the run is ending");
             } else if self.resharding.is_silent(now, self.config.timeout) {
@@ -97,7 +97,7 @@ impl Core {
                 self.abandon_move(now, &why);
             }
         }
-        if !can_move || self.resharding.active_move().is_some() || !self.resharding.has_goal() {
+        if !can_move || self.resharding.active.is_some() || !self.resharding.has_goal() {
             return;
         }
         self.release_servers();
@@ -112,7 +112,7 @@ impl Core {
     /// A server is lost, or another process has taken its slot: the rows of a move that was under way may not be there any more.
     pub(super) fn abandon_move_of(&mut self, now: Duration, slot: MemberSlot, why: &str) {
         let concerns = |index: u32| slot == MemberSlot::server(index);
-        if self.resharding.active_move().is_some_and(|active| concerns(active.source) || concerns(active.target)) {
+        if self.resharding.active.as_ref().is_some_and(|active| concerns(active.source) || concerns(active.target)) {
             self.abandon_move(now, &format!("{slot} {why}"));
         }
     }
@@ -141,12 +141,10 @@ impl Core {
             RunState::Draining(why) => Err(Refusal::invalid(format!(
                 "the run is ending ({why}); the numbers of its servers and workers do not change any more"
             ))),
-            RunState::Training | RunState::Saved | RunState::Ended(_)
-                if request.servers == 0 && request.workers == 0 =>
-            {
+            _ if request.servers == 0 && request.workers == 0 => {
                 Err(Refusal::invalid("nothing to change: name a number of servers or of workers"))
             }
-            RunState::Training | RunState::Saved | RunState::Ended(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -166,7 +164,7 @@ impl Core {
     }
 
     fn commit_move(&mut self, now: Duration, progress: MoveProgress) {
-        let Some(active) = self.resharding.active_move().cloned() else { return };
+        let Some(active) = self.resharding.active.clone() else { return };
         let Some(generation) = self.placement.move_buckets(&active.buckets, active.target) else { return };
         self.resharding.commit(generation, progress);
         self.events.push(RunEvent::MoveCommitted {

@@ -159,10 +159,8 @@ fn workers_must_read_the_same_files() {
     assert!(refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that worker has train.txt (1536 bytes, content 0000000000000000)"), "{refusal}");
     other.files.insert(0, request(MemberSlot::worker(0), 1).files[0].clone());
     let refusal = core.join(time(0), &other).unwrap_err();
-    assert!(
-        refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that worker has nothing"),
-        "{refusal}"
-    );
+    let nothing = "train.txt (1537 bytes, content 0000000000000000) where that worker has nothing";
+    assert!(refusal.message.contains(nothing), "{refusal}");
     let mut same_size = request(MemberSlot::worker(1), 1);
     same_size.files[0].fingerprint = 7;
     let refusal = core.join(time(0), &same_size).unwrap_err();
@@ -199,11 +197,7 @@ fn a_group_that_lost_a_worker_waits_for_the_next_group_and_names_that_worker() {
     // The loss of the second worker is not known yet.
     let answer = core.group(time(1), &ask_after(&first, 1)).unwrap();
     assert_eq!(answer.generation, 0);
-    assert!(
-        answer.waiting_for.starts_with("dense worker 1 must give up the group of generation 1"),
-        "{}",
-        answer.waiting_for
-    );
+    assert!(answer.waiting_for.starts_with("dense worker 1 must give up the group of generation 1"), "{answer:?}");
     hear(&mut core, [4, 8, 12], &[&first]);
     let answer = core.group(time(12), &ask_after(&first, 1)).unwrap();
     assert_eq!(answer.waiting_for, "dense worker 1 is lost: silent for longer than its lease");
@@ -234,10 +228,8 @@ fn a_lost_server_is_waited_for_and_may_come_back() {
     let placement = core.placement(time(12));
     assert_eq!(placement.waiting_for, "embedding server 0 is lost: silent for longer than its lease");
     assert_eq!((placement.generation, placement.servers[0].alive), (1, false));
-    assert_eq!(
-        core.take_events(),
-        [RunEvent::MemberLost { slot: MemberSlot::server(0), silence: time(12), splits: 0 }]
-    );
+    let lost = RunEvent::MemberLost { slot: MemberSlot::server(0), silence: time(12), splits: 0 };
+    assert_eq!(core.take_events(), [lost]);
     beat(&mut core, 13, &server).unwrap();
     assert!(core.placement(time(13)).waiting_for.is_empty());
     assert_eq!(core.take_events(), [RunEvent::MemberReturned { slot: MemberSlot::server(0) }]);
@@ -307,14 +299,11 @@ fn workers_without_data_are_named_in_the_log_and_the_status_until_the_end() {
     let mut zipped = request(MemberSlot::worker(0), 1);
     zipped.files[0].splittable = false;
     let worker = core.join(time(0), &zipped).unwrap();
-    let events = core.take_events();
+    let uneven = |event: &RunEvent| matches!(event, RunEvent::UnevenShares { .. });
     let answer =
-        events.iter().find_map(|event| matches!(event, RunEvent::UnevenShares { .. }).then(|| event.to_string()));
-    let answer = answer.expect("no event names the workers without data");
-    assert!(
-        answer.starts_with("1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)"),
-        "{answer}"
-    );
+        core.take_events().into_iter().find(uneven).expect("no event names the workers without data").to_string();
+    let named = "1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)";
+    assert!(answer.starts_with(named), "{answer}");
     assert_eq!(core.status(time(1)).warnings, [answer]);
     leave(&mut core, &worker, Outcome::Failed, "").unwrap();
     assert!(core.status(time(2)).warnings.is_empty());
@@ -333,14 +322,10 @@ fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
         answer
     };
     assert_eq!([complete(&ada, 0, 2), complete(&bob, 0, 3), complete(&bob, 1, 4)], [2, 5, 9]);
-    let odd = CompleteRequest {
-        member: ada.member,
-        incarnation: ada.incarnation,
-        bad_rows: vec![1],
-        ..CompleteRequest::default()
-    };
+    let JoinResponse { member, incarnation, .. } = ada;
+    let odd = CompleteRequest { member, incarnation, bad_rows: vec![1], ..CompleteRequest::default() };
     assert_eq!(core.complete(time(0), &odd).unwrap_err().kind, RefusalKind::Invalid);
-    let position = PositionRequest { member: ada.member, incarnation: ada.incarnation, epoch: 1 };
+    let position = PositionRequest { member, incarnation, epoch: 1 };
     let position = core.position(time(0), &position).unwrap().position.unwrap();
     let mut again = self::core(1, 2);
     let resumed = JoinRequest { position: Some(position), ..request(MemberSlot::worker(0), 1) };
@@ -354,10 +339,8 @@ fn the_first_worker_reports_the_transforms_and_a_later_report_changes_nothing() 
     let (mut core, ada, bob) = two_workers();
     let answer = |mean: f64| vec![Transform { mean, deviation: 2.0, ..Transform::default() }];
     let mut tell = |worker: &JoinResponse, measured, bytes| {
-        core.transforms(
-            time(0),
-            &TransformsRequest { member: worker.member, incarnation: worker.incarnation, measured, bytes },
-        )
+        let JoinResponse { member, incarnation, .. } = *worker;
+        core.transforms(time(0), &TransformsRequest { member, incarnation, measured, bytes })
     };
     assert_eq!(tell(&ada, vec![], 70).unwrap(), TransformsResponse { measured: vec![], bytes: 70 });
     assert_eq!(tell(&bob, vec![], 0).unwrap(), TransformsResponse { measured: vec![], bytes: 70 });
@@ -426,18 +409,10 @@ fn only_workers_get_work_and_report_measures() {
 fn the_reports_of_members_are_kept() {
     let (mut core, server, worker) = running();
     let progress = Progress { step: 40, ..Progress::default() };
-    let answer = HeartbeatRequest {
-        member: worker.member,
-        incarnation: 1,
-        progress: Some(progress),
-        ..HeartbeatRequest::default()
-    };
-    core.heartbeat(time(1), &answer).unwrap();
+    core.heartbeat(time(1), &HeartbeatRequest { progress: Some(progress), ..heartbeat(&worker) }).unwrap();
     beat(&mut core, 2, &worker).unwrap();
     let load = ServerLoad { rows: 7, bytes: 700, ..ServerLoad::default() };
-    let answer =
-        HeartbeatRequest { member: server.member, incarnation: 1, load: Some(load), ..HeartbeatRequest::default() };
-    core.heartbeat(time(2), &answer).unwrap();
+    core.heartbeat(time(2), &HeartbeatRequest { load: Some(load), ..heartbeat(&server) }).unwrap();
     let members = core.status(time(3)).members;
     assert_eq!((members[0].load, members[1].progress), (Some(load), Some(progress)));
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));

@@ -246,14 +246,8 @@ impl From<&StatusResponse> for Observation {
 impl ObservedMoves {
     /// `None` once every bucket is where it is wanted.
     fn from_status(scale: &ScaleStatus) -> Option<Self> {
-        let ScaleStatus { wanted, buckets_left, doing, last_failure, .. } = scale;
-        let moving = || Self {
-            wanted: *wanted,
-            buckets_left: *buckets_left,
-            doing: doing.clone(),
-            last_failure: last_failure.clone(),
-        };
-        (*buckets_left > 0).then(moving)
+        let ScaleStatus { wanted, buckets_left, doing, last_failure, .. } = scale.clone();
+        (buckets_left > 0).then_some(Self { wanted, buckets_left, doing, last_failure })
     }
 }
 

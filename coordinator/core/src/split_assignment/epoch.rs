@@ -65,17 +65,11 @@ impl EpochLedger {
     }
 
     pub(crate) fn under_way(&mut self) -> Option<&mut OpenEpoch> {
-        match self {
-            Self::Open(epoch) => Some(epoch),
-            Self::Untouched | Self::Complete => None,
-        }
+        if let Self::Open(epoch) = self { Some(epoch) } else { None }
     }
 
     pub(crate) fn held_by(&self, slot: MemberSlot) -> impl Iterator<Item = u32> {
-        let held = match self {
-            Self::Open(epoch) => Some(&epoch.held),
-            Self::Untouched | Self::Complete => None,
-        };
+        let held = if let Self::Open(epoch) = self { Some(&epoch.held) } else { None };
         held.into_iter().flatten().filter(move |(_, holder)| **holder == slot).map(|(index, _)| *index)
     }
 

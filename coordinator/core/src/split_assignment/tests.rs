@@ -58,9 +58,8 @@ fn a_repeated_question_has_the_same_answer_and_a_late_one_deals_nothing() {
     assert_ne!(first, second);
     assert!(ask(1, 1).unwrap_err().message.contains("question 1 comes after question 2"));
     let third = ask(3, 1).unwrap();
-    assert!(
-        matches!((&second, &third), (Some(Work::Split(one)), Some(Work::Split(next))) if one.start + 10 == next.start)
-    );
+    let (Some(Work::Split(one)), Some(Work::Split(next))) = (&second, &third) else { panic!("{second:?} {third:?}") };
+    assert_eq!(one.start + 10, next.start);
     assert_eq!(ask(4, 1).unwrap(), Some(Work::EpochDone(EpochDone { leave: false })));
     // Another process in the same place counts its questions anew, once the splits of the one before are free.
     ledger.release_splits(ADA);
@@ -117,10 +116,8 @@ fn workers_read_their_own_share_first_and_then_any_split_unless_shares_are_fixed
     assert_eq!([BOB, BOB, ADA].map(|slot| ask(&mut shared, 0, slot)), [Ok(10), Ok(0), Ok(20)]);
     assert_eq!([ask(&mut shared, 0, ADA), ask(&mut shared, 0, BOB)], [Err("wait"); 2]);
     let mut fixed = ledger(true);
-    assert_eq!(
-        [BOB, BOB, ADA, ADA, ADA].map(|slot| ask(&mut fixed, 0, slot)),
-        [Ok(10), Err("done"), Ok(0), Ok(20), Err("done")]
-    );
+    let found = [BOB, BOB, ADA, ADA, ADA].map(|slot| ask(&mut fixed, 0, slot));
+    assert_eq!(found, [Ok(10), Err("done"), Ok(0), Ok(20), Err("done")]);
     assert_eq!(fixed.release_splits(ADA), 2);
     assert_eq!([ask(&mut fixed, 0, BOB), ask(&mut fixed, 0, ADA)], [Err("done"), Ok(0)]);
 }
@@ -161,10 +158,8 @@ fn a_worker_that_reads_ahead_leaves_to_each_other_as_many_splits_as_it_holds() {
     let mut ledger = SplitLedger::new(plan(9), 1, shares(2, false));
     let all = |ledger: &mut SplitLedger, slot, present| std::iter::from_fn(|| asks(ledger, slot, present).ok()).count();
     assert_eq!(all(&mut ledger, ADA, 2), 5, "half of nine, and no more");
-    assert_eq!(
-        asks(&mut ledger, ADA, 2),
-        Err("dense worker 0 holds its part of epoch 0, 5 splits, and has not trained on them yet".to_owned())
-    );
+    let full = "dense worker 0 holds its part of epoch 0, 5 splits, and has not trained on them yet";
+    assert_eq!(asks(&mut ledger, ADA, 2), Err(full.to_owned()));
     assert_eq!(asks(&mut ledger, BOB, 2), Ok(10));
     // The splits that it has trained on make room for others, so it waits for no worker that does not come.
     assert_eq!(ledger.complete_splits(0, &[split_id(0, 0), split_id(0, 2)], ADA), Ok(false));
@@ -217,20 +212,12 @@ fn split(id: u64) -> Split {
 
 /// The second epoch of five splits: split 0 is done, two workers were in the middle of streams.
 fn position() -> Position {
-    let cursor = |reader, splits: &[u64]| ResumeCursor {
-        reader,
-        splits: splits.iter().copied().map(split).collect(),
-        skip: 3,
-        ..ResumeCursor::default()
+    let cursor = |reader, splits: &[u64]| {
+        let splits = splits.iter().copied().map(split).collect();
+        ResumeCursor { reader, splits, skip: 3, ..ResumeCursor::default() }
     };
-    let done = vec![split(0).id];
-    Position {
-        epoch: 1,
-        plan: (0..5).map(split).collect(),
-        done,
-        resume_cursors: vec![cursor(0, &[0, 2]), cursor(1, &[1])],
-        bad_rows: 0,
-    }
+    let (plan, done) = ((0..5).map(split).collect(), vec![split(0).id]);
+    Position { epoch: 1, plan, done, resume_cursors: vec![cursor(0, &[0, 2]), cursor(1, &[1])], bad_rows: 0 }
 }
 
 fn resumed(workers: u32, fixed: bool) -> SplitLedger {

@@ -46,11 +46,9 @@ pub(super) fn inputs(beats: u64) -> Vec<(JournalTime, CoreInput)> {
         protocol_version: PROTOCOL_VERSION,
         ..JoinRequest::default()
     };
-    let beat = |step| HeartbeatRequest {
-        member: server.member_id(),
-        incarnation: 1,
-        progress: Some(Progress { step, loss: f64::NAN, ..Progress::default() }),
-        ..HeartbeatRequest::default()
+    let beat = |step| {
+        let progress = Some(Progress { step, loss: f64::NAN, ..Progress::default() });
+        HeartbeatRequest { member: server.member_id(), incarnation: 1, progress, ..HeartbeatRequest::default() }
     };
     let beats = (1..=beats).map(|step| (journal_time(step * 100), CoreInput::Heartbeat(beat(step))));
     [(journal_time(0), CoreInput::Join(join))].into_iter().chain(beats).collect()
@@ -65,6 +63,13 @@ pub(super) fn play(journal: &mut InputJournal, core: &mut Core, inputs: &[(Journ
         journal.append(*time, input).unwrap();
         input.replay(core, time.at);
     }
+}
+
+/// A journal in which a run begins.
+fn begin(folder: &Path) -> InputJournal {
+    let (mut journal, _) = InputJournal::open(folder).unwrap();
+    journal.begin_run(&core(), journal_time(0)).unwrap();
+    journal
 }
 
 #[test]
@@ -106,8 +111,7 @@ fn a_journal_is_discarded_only_once_no_process_holds_it() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("journal");
     assert!(InputJournal::discard(&folder).unwrap(), "nothing is there");
-    let (mut journal, _) = InputJournal::open(&folder).unwrap();
-    journal.begin_run(&core(), journal_time(0)).unwrap();
+    let mut journal = begin(&folder);
     assert!(!InputJournal::discard(&folder).unwrap());
     journal.append(journal_time(1), &CoreInput::Tick).unwrap();
     drop(journal);
@@ -118,9 +122,7 @@ fn a_journal_is_discarded_only_once_no_process_holds_it() {
 #[test]
 fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-    journal.begin_run(&core(), journal_time(0)).unwrap();
-    drop(journal);
+    drop(begin(folder.path()));
     let found = || InputJournal::open(folder.path()).unwrap().1.expect("the run").machine;
     assert_eq!(found(), MachineStart::Same);
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
@@ -134,8 +136,7 @@ fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
 #[test]
 fn a_journal_that_was_handed_over_goes_on_on_any_machine_and_then_belongs_to_that_machine() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-    journal.begin_run(&core(), journal_time(0)).unwrap();
+    let mut journal = begin(folder.path());
     journal.put_boot(b"another machine".to_vec()).unwrap();
     journal.hand_over().unwrap();
     drop(journal);
@@ -148,10 +149,7 @@ fn a_journal_that_was_handed_over_goes_on_on_any_machine_and_then_belongs_to_tha
 #[test]
 fn a_long_journal_is_cut_and_its_end_is_kept() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-    let mut live = core();
-    journal.begin_run(&live, journal_time(0)).unwrap();
-    let mut cuts = 0;
+    let (mut journal, mut live, mut cuts) = (begin(folder.path()), core(), 0);
     // A heartbeat takes 38 bytes at least.
     let beats = SNAPSHOT_BYTES / 32;
     for (time, input) in inputs(beats) {
@@ -172,10 +170,9 @@ fn a_long_journal_is_cut_and_its_end_is_kept() {
 #[test]
 fn what_cannot_be_used_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
+    let journal = begin(folder.path());
     let held = InputJournal::open(folder.path()).err().expect("one process at a time").to_string();
     assert!(held.contains("cannot be opened") && held.contains("another coordinator"), "{held}");
-    journal.begin_run(&core(), journal_time(0)).unwrap();
     journal.db.put(key(0), [99; 20]).unwrap();
     drop(journal);
     let damaged = InputJournal::open(folder.path()).err().expect("damaged").to_string();
@@ -200,10 +197,7 @@ const PLACES: usize = 6;
 
 /// A journal that has been opened several times, with a snapshot: inputs are in tables of RocksDB and in its log.
 fn filled(folder: &Path) -> (Core, u64) {
-    let mut live = core();
-    let (mut journal, _) = InputJournal::open(folder).unwrap();
-    journal.begin_run(&live, journal_time(0)).unwrap();
-    let inputs = inputs(29);
+    let (mut journal, mut live, inputs) = (begin(folder), core(), inputs(29));
     play(&mut journal, &mut live, &inputs[..10]);
     journal.take_snapshot(&live, journal_time(1000)).unwrap();
     play(&mut journal, &mut live, &inputs[10..20]);
@@ -321,12 +315,8 @@ fn a_journal_whose_beginning_or_end_was_killed_is_of_no_run() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("journal");
     filled(&folder);
-    let (journal, _) = InputJournal::open(&folder).unwrap();
-    journal.forget_end().unwrap();
-    drop(journal);
-    let (mut journal, recovered) = InputJournal::open(&folder).unwrap();
-    assert!(recovered.is_none());
-    journal.begin_run(&core(), journal_time(0)).unwrap();
-    drop(journal);
+    InputJournal::open(&folder).unwrap().0.forget_end().unwrap();
+    assert!(InputJournal::open(&folder).unwrap().1.is_none());
+    drop(begin(&folder));
     assert!(InputJournal::open(&folder).unwrap().1.is_some());
 }

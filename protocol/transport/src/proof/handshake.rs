@@ -26,35 +26,16 @@ pub(super) const GREETING: [u8; 8] = *b"zagros/1";
 const NONCE: usize = 32;
 const MAC: usize = 32;
 
-/// The server's answer to a greeting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ServerVerdict {
-    /// The server knows the key of the role, and its MAC follows.
-    Proof = 0,
-    /// The server has no key at all.
-    NoSecret = 1,
-    /// The server's key is of a lower role.
-    RoleAbove = 2,
-}
-
-impl ServerVerdict {
-    const ALL: [Self; 3] = [Self::Proof, Self::NoSecret, Self::RoleAbove];
-
-    fn byte(self) -> u8 {
-        self as u8
-    }
-
-    fn of_byte(byte: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|verdict| verdict.byte() == byte)
-    }
-}
+/// The server's verdict, the byte after its greeting: it knows the key of the role, and its MAC follows.
+const PROOF: u8 = 0;
+/// The server has no key at all.
+const NO_SECRET: u8 = 1;
+/// The server's key is of a lower role.
+const ROLE_ABOVE: u8 = 2;
 
 /// The two sides of a connection. Each signs with its own name, so that one cannot send the other's MAC back.
-#[derive(Clone, Copy)]
-enum HandshakeSide {
-    Client,
-    Server,
-}
+const CLIENT_SIDE: &[u8] = b"zagros/1 client proof";
+const SERVER_SIDE: &[u8] = b"zagros/1 server proof";
 
 /// What both sides sign.
 struct HandshakeTranscript {
@@ -64,21 +45,17 @@ struct HandshakeTranscript {
 }
 
 impl HandshakeTranscript {
-    fn parts<'a>(&'a self, side: HandshakeSide, role: &'a [u8; 1]) -> [&'a [u8]; 4] {
-        let name: &[u8] = match side {
-            HandshakeSide::Client => b"zagros/1 client proof",
-            HandshakeSide::Server => b"zagros/1 server proof",
-        };
-        [name, role, &self.client, &self.server]
+    fn parts<'a>(&'a self, side: &'a [u8], role: &'a [u8; 1]) -> [&'a [u8]; 4] {
+        [side, role, &self.client, &self.server]
     }
 
-    fn mac(&self, key: &RoleKey, side: HandshakeSide) -> [u8; MAC] {
+    fn mac(&self, key: &RoleKey, side: &[u8]) -> [u8; MAC] {
         let mut mac = [0; MAC];
         mac.copy_from_slice(key.hmac_tag(&self.parts(side, &[self.role.to_byte()])).as_ref());
         mac
     }
 
-    fn is_mac(&self, key: &RoleKey, side: HandshakeSide, mac: &[u8; MAC]) -> bool {
+    fn is_mac(&self, key: &RoleKey, side: &[u8], mac: &[u8; MAC]) -> bool {
         key.is_tag(&self.parts(side, &[self.role.to_byte()]), mac)
     }
 }
@@ -97,22 +74,20 @@ where
     stream.write_all(&greeting).await.map_err(ProofError::Broken)?;
     let mut answer = [0; GREETING.len() + 1];
     stream.read_exact(&mut answer).await.map_err(ProofError::Broken)?;
-    let verdict = ServerVerdict::of_byte(answer[GREETING.len()]).filter(|_| answer.starts_with(&GREETING));
-    match verdict {
-        Some(ServerVerdict::Proof) => {}
-        Some(ServerVerdict::NoSecret) => return Err(ProofError::NoSecretThere),
-        Some(ServerVerdict::RoleAbove) => return Err(ProofError::RoleAbove { role: key.role() }),
-        None => return Err(ProofError::NotZagros),
+    match answer.strip_prefix(&GREETING) {
+        Some([PROOF]) => {}
+        Some([NO_SECRET]) => return Err(ProofError::NoSecretThere),
+        Some([ROLE_ABOVE]) => return Err(ProofError::RoleAbove { role: key.role() }),
+        _ => return Err(ProofError::NotZagros),
     }
     let (mut server, mut mac) = ([0; NONCE], [0; MAC]);
     stream.read_exact(&mut server).await.map_err(ProofError::Broken)?;
     stream.read_exact(&mut mac).await.map_err(ProofError::Broken)?;
     let transcript = HandshakeTranscript { role: key.role(), client, server };
-    if !transcript.is_mac(key, HandshakeSide::Server, &mac) {
+    if !transcript.is_mac(key, SERVER_SIDE, &mac) {
         return Err(ProofError::OtherSecret);
     }
-    stream.write_all(&transcript.mac(key, HandshakeSide::Client)).await.map_err(ProofError::Broken)?;
-    Ok(())
+    stream.write_all(&transcript.mac(key, CLIENT_SIDE)).await.map_err(ProofError::Broken)
 }
 
 /// Answers a client whose greeting has been read. Returns what the client has proven to be.
@@ -126,28 +101,28 @@ where
     let (mut role, mut client) = ([0; 1], [0; NONCE]);
     stream.read_exact(&mut role).await.map_err(ProofError::Broken)?;
     stream.read_exact(&mut client).await.map_err(ProofError::Broken)?;
-    let Some(key) = key else { return Err(refuse(stream, ServerVerdict::NoSecret, NO_SECRET_HERE).await) };
+    let Some(key) = key else { return Err(refuse(stream, NO_SECRET, NO_SECRET_HERE).await) };
     let claimed = PeerRole::from_byte(role[0]).and_then(|role| key.derive_key(role));
-    let Some(key) = claimed else { return Err(refuse(stream, ServerVerdict::RoleAbove, ROLE_ABOVE).await) };
+    let Some(key) = claimed else { return Err(refuse(stream, ROLE_ABOVE, HIGHER_ROLE).await) };
     let transcript = HandshakeTranscript { role: key.role(), client, server: rand::random() };
-    let mac = transcript.mac(&key, HandshakeSide::Server);
-    let answer = [&GREETING[..], &[ServerVerdict::Proof.byte()], &transcript.server, &mac].concat();
+    let mac = transcript.mac(&key, SERVER_SIDE);
+    let answer = [&GREETING[..], &[PROOF], &transcript.server, &mac].concat();
     stream.write_all(&answer).await.map_err(ProofError::Broken)?;
     let mut mac = [0; MAC];
     stream.read_exact(&mut mac).await.map_err(ProofError::Broken)?;
-    if !transcript.is_mac(&key, HandshakeSide::Client, &mac) {
+    if !transcript.is_mac(&key, CLIENT_SIDE, &mac) {
         return Err(ProofError::Refused(FALSE_PROOF));
     }
     Ok(key.role())
 }
 
 const NO_SECRET_HERE: &str = "the peer proves a run secret, and this process has none";
-const ROLE_ABOVE: &str = "the peer claims a role that this process's key cannot check";
+const HIGHER_ROLE: &str = "the peer claims a role that this process's key cannot check";
 const FALSE_PROOF: &str = "the peer does not know this run's secret: it belongs to another run, has an old secret, or is a \
                            stranger";
 
-async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, verdict: ServerVerdict, why: &'static str) -> ProofError {
-    let answer = [&GREETING[..], &[verdict.byte()]].concat();
+async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, verdict: u8, why: &'static str) -> ProofError {
+    let answer = [&GREETING[..], &[verdict]].concat();
     if let Err(error) = stream.write_all(&answer).await {
         return ProofError::Broken(error);
     }
@@ -221,7 +196,7 @@ mod tests {
         near.read_exact(&mut answer).await.unwrap();
         let server = answer[GREETING.len() + 1..][..NONCE].try_into().unwrap();
         let transcript = HandshakeTranscript { role: PeerRole::EmbeddingServer, client, server };
-        near.write_all(&transcript.mac(&key(PeerRole::DenseWorker), HandshakeSide::Client)).await.unwrap();
+        near.write_all(&transcript.mac(&key(PeerRole::DenseWorker), CLIENT_SIDE)).await.unwrap();
         assert!(matches!(serving.await.unwrap(), Err(ProofError::Refused(FALSE_PROOF))));
     }
 
@@ -241,7 +216,7 @@ mod tests {
             let (server, mac) = answer[GREETING.len() + 1..].split_at(NONCE);
             let transcript = HandshakeTranscript { role: worker.role(), client, server: server.try_into().unwrap() };
             let is_first = recorded.is_none();
-            let honest = *recorded.get_or_insert_with(|| transcript.mac(&worker, HandshakeSide::Client));
+            let honest = *recorded.get_or_insert_with(|| transcript.mac(&worker, CLIENT_SIDE));
             let sent = if reflected { mac.try_into().unwrap() } else { honest };
             near.write_all(&sent).await.unwrap();
             assert_eq!(serving.await.unwrap().is_ok(), is_first, "reflected: {reflected}");

@@ -22,6 +22,8 @@ fn durable(instance: u64, lineage: u64, recovered: bool) -> JoinRequest {
 #[test]
 fn a_server_that_comes_back_with_its_rows_keeps_bucket_map_and_generation() {
     let (mut core, server, worker) = running();
+    let map =
+        |placement: &PlacementResponse| (placement.generation, placement.owners.clone(), placement.writers.clone());
     let earlier = core.placement(time(1));
     hear(&mut core, (2..=14).step_by(2), &[&worker]);
     let status = core.status(time(14));
@@ -38,10 +40,7 @@ fn a_server_that_comes_back_with_its_rows_keeps_bucket_map_and_generation() {
         RunEvent::ServerRecovered { slot: MemberSlot::server(0), incarnation: 2, silence: Duration::from_secs(15) };
     assert!(matches!(events[0], RunEvent::MemberJoined { .. }) && events[1..] == [recovered], "{events:?}");
     let later = core.placement(time(15));
-    assert_eq!(
-        (later.generation, &later.owners, &later.writers),
-        (earlier.generation, &earlier.owners, &earlier.writers)
-    );
+    assert_eq!(map(&later), map(&earlier));
     let ServerEntry { instance, address, lineage, .. } = &later.servers[0];
     assert_eq!((*instance, address.as_str(), *lineage), (2, "127.0.0.1:9", LINEAGE));
     assert_eq!(core.status(time(15)).members[0].state, "alive");

@@ -1,7 +1,7 @@
 //! Lost workers: one is replaced, returns, is given up, or is no longer needed.
 
 use zagros_protocol::control::barrier_response::State;
-use zagros_protocol::control::{BarrierReason, BarrierRequest, BarrierVote};
+use zagros_protocol::control::{BarrierReason, BarrierRequest, BarrierVote, EpochDone};
 
 use super::reports::ask_to_end;
 use super::*;
@@ -71,11 +71,7 @@ fn a_worker_that_the_run_can_do_without_leaves_and_the_others_go_on() {
     let [first, second, third] = &workers[..] else { unreachable!() };
     let Work::Split(held) = assign(&mut core, 1, third, 0).unwrap() else { panic!("no split") };
     assert_eq!(ask_to_end(&mut core, 1, third).draining, "");
-    assert_eq!(
-        assign(&mut core, 1, third, 0).unwrap(),
-        Work::EpochDone(zagros_protocol::control::EpochDone { leave: true }),
-        "it gets no more"
-    );
+    assert_eq!(assign(&mut core, 1, third, 0).unwrap(), Work::EpochDone(EpochDone { leave: true }), "it gets no more");
     core.complete(time(1), &completion(third, &held)).unwrap();
     let waiting = core.group(time(2), &ask_after(first, 1)).unwrap().waiting_for;
     assert!(waiting.contains("dense worker 2 must give up the group"), "{waiting}");
@@ -214,16 +210,11 @@ fn a_silent_worker_whose_splits_others_read_is_fenced() {
     assert_eq!(core.complete(time(14), &complete).unwrap_err().kind, RefusalKind::Fenced);
 }
 
-fn at_the_end(
-    core: &mut Core,
-    seconds: u64,
-    (worker, group): (&JoinResponse, u64),
-    vote: Option<BarrierReason>,
-) -> State {
+fn at_the_end(core: &mut Core, now: u64, (worker, group): (&JoinResponse, u64), vote: Option<BarrierReason>) -> State {
     let vote = vote.map(|reason| BarrierVote { reason: reason.into(), ..BarrierVote::default() });
     let (member, incarnation) = (worker.member, worker.incarnation);
     let request = BarrierRequest { member, incarnation, group, ballot: 1, vote };
-    core.barrier(time(seconds), &request).unwrap().state.unwrap()
+    core.barrier(time(now), &request).unwrap().state.unwrap()
 }
 
 /// Invariant RK-6.

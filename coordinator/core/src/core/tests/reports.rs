@@ -47,13 +47,8 @@ pub(super) fn ask_to_end(core: &mut Core, seconds: u64, member: &JoinResponse) -
 }
 
 fn wait(what: &str, age_ms: u64) -> LongWait {
-    LongWait {
-        part: "dense thread".to_owned(),
-        kind: WaitKind::Workers.into(),
-        what: what.to_owned(),
-        age_ms,
-        ..LongWait::default()
-    }
+    let (part, kind, what) = ("dense thread".to_owned(), WaitKind::Workers.into(), what.to_owned());
+    LongWait { part, kind, what, age_ms, ..LongWait::default() }
 }
 
 fn report(member: &JoinResponse, long_waits: Vec<LongWait>) -> HeartbeatRequest {

@@ -273,10 +273,8 @@ fn the_same_wish_again_changes_nothing_and_another_one_replaces_it() {
     scale(&mut core, 1, 3).unwrap();
     assert_eq!(core.placement(time(1)).bucket_move.unwrap(), first);
     assert_eq!(scale(&mut core, 1, 1).unwrap().buckets, 0);
-    assert_eq!(
-        report(&mut core, 1, &members[1], first.id, MoveStage::CaughtUp).unwrap().verdict(),
-        MoveVerdict::Abandoned
-    );
+    let late = report(&mut core, 1, &members[1], first.id, MoveStage::CaughtUp).unwrap();
+    assert_eq!(late.verdict(), MoveVerdict::Abandoned);
     core.tick(time(2));
     assert!(beat(&mut core, 2, &members[2]).unwrap().stop && !beat(&mut core, 2, &members[0]).unwrap().stop);
     assert_eq!((owned(&mut core, 3), core.placement(time(2)).generation), (vec![64, 0, 0], 1));
