@@ -93,9 +93,9 @@ pub enum BarrierDecision {
 }
 
 impl BarrierDecision {
-    /// The newest checkpoint barrier that a worker was at, which was at number `attended` before. It counts for every worker,
-    /// whatever reason each one gave. `called` is the newest that any of the workers had heard of. One that was only called when
-    /// an epoch ends or training stops is still to come. One that a worker has called to leave is over.
+    /// The newest checkpoint barrier that a worker was at, which was at number `attended` before. It counts for every
+    /// worker, whatever reason each one gave. `called` is the newest that any of the workers had heard of. One that was
+    /// only called when an epoch ends or training stops is still to come. One that a worker has called to leave is over.
     #[must_use]
     pub fn newest_attended(self, attended: u64, called: u64) -> u64 {
         if matches!(self, Self::Checkpoint | Self::Regroup) { attended.max(called) } else { attended }

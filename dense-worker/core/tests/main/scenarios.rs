@@ -1,13 +1,12 @@
 //! Faults of `docs/runbook.md` that touch a worker, each by value: what happens to the worker, and what it does.
 
-use crate::config;
+use crate::{HYBRID, config};
 use zagros_worker_core::{
     Action, BarrierDecision, BarrierReason, EarlyStopRule, Event, FailureCause, GroupFailure, GroupMember, InFlight,
     LoopConfig, LoopCounts, LoopEnd, LoopState, MeasuredState, RankProgress, StepAgreement, StepFacts, StepVote,
     TrainingLoop, TrainingPolicy,
 };
 
-const HYBRID: TrainingPolicy = TrainingPolicy::SynchronousGroup { in_turns: false };
 const ALONE: TrainingPolicy = TrainingPolicy::OneWorker { in_turns: false };
 const IN_TURNS: TrainingPolicy = TrainingPolicy::SynchronousGroup { in_turns: true };
 const FAILED: Action = Action::End(LoopEnd::Failed(FailureCause::LastEvent));
