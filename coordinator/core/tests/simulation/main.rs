@@ -30,6 +30,44 @@ const PROOF: Duration = LEASE.checked_mul(2).unwrap().checked_div(3).unwrap();
 const EPOCHS: u32 = 2;
 const ORDER: SplitOrder = SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 };
 
+/// A run of so many servers and workers that all must come.
+fn core_config(servers: u32, workers: u32) -> CoreConfig {
+    CoreConfig {
+        run: RunId(1),
+        job: "simulation".to_owned(),
+        servers,
+        workers,
+        min_workers: workers,
+        max_workers: workers,
+        fixed_workers: None,
+        buckets: 16,
+        epochs: EPOCHS,
+        fixed_splits: false,
+        order: ORDER,
+        asynchronous: false,
+        staleness: 4,
+        checkpoint_every: None,
+        lease: LEASE,
+        // Longer than any run: a killed process is started again.
+        timeout: LEASE * 1000,
+        fingerprint: 1,
+    }
+}
+
+/// A process joins by its instance; workers say which files there are.
+fn join_request(slot: MemberSlot, instance: u64, files: Vec<DataFile>) -> JoinRequest {
+    JoinRequest {
+        role: slot.role.to_wire(),
+        index: slot.index,
+        address: format!("host:{instance}"),
+        instance,
+        job_fingerprint: 1,
+        protocol_version: PROTOCOL_VERSION,
+        files: if slot.role == Role::DenseWorker { files } else { Vec::new() },
+        ..JoinRequest::default()
+    }
+}
+
 /// A process as it sees itself.
 #[derive(Clone, Debug)]
 struct SimulatedProcess {
@@ -80,27 +118,9 @@ struct SimulatedRun {
 
 impl SimulatedRun {
     fn new(servers: u32, workers: u32, sizes: &[u64], has_logs: bool) -> Self {
-        let config = CoreConfig {
-            run: RunId(1),
-            job: "simulation".to_owned(),
-            servers,
-            // The others may come later.
-            workers: workers.div_ceil(2),
-            min_workers: 1,
-            max_workers: workers,
-            fixed_workers: None,
-            buckets: 16,
-            epochs: EPOCHS,
-            fixed_splits: false,
-            order: ORDER,
-            asynchronous: false,
-            staleness: 4,
-            checkpoint_every: None,
-            lease: LEASE,
-            // Longer than any run: a killed process is started again.
-            timeout: LEASE * 1000,
-            fingerprint: 1,
-        };
+        // The others may come later.
+        let first = workers.div_ceil(2);
+        let config = CoreConfig { workers: first, min_workers: 1, ..core_config(servers, workers) };
         let file = |bytes: &u64| DataFile {
             path: "train".to_owned(),
             bytes: *bytes,
@@ -200,21 +220,12 @@ impl SimulatedRun {
     }
 
     fn join(&mut self, slot: MemberSlot, instance: u64, supersede: bool) {
-        let is_worker = slot.role == Role::DenseWorker;
-        let has_log = self.has_logs && !is_worker;
+        let has_log = self.has_logs && slot.role == Role::EmbeddingServer;
         let request = JoinRequest {
             lineage: if has_log { u64::from(slot.index) + 1 } else { 0 },
             recovered: has_log && self.logs.contains(&slot),
-            role: slot.role.to_wire(),
-            index: slot.index,
-            address: format!("host:{instance}"),
-            instance,
-            job_fingerprint: 1,
-            protocol_version: PROTOCOL_VERSION,
-            release: String::new(),
-            files: if is_worker { self.files.clone() } else { Vec::new() },
             supersede,
-            ..JoinRequest::default()
+            ..join_request(slot, instance, self.files.clone())
         };
         match self.core.join(self.now, &request) {
             Ok(joined) if joined.over => {
