@@ -42,6 +42,18 @@ timeout_seconds = 20
 lease_seconds = 2
 "#;
 
+/// What jobs on CSV files have in common. A job adds keys to these tables by their whole names.
+const CSV_JOB: &str = r#"
+data.format = "delimited"
+data.train = "train.csv"
+data.test = "test.csv"
+data.threads = 1
+embedding.dim = 4
+train.threads = 1
+cluster.timeout_seconds = 20
+cluster.lease_seconds = 2
+"#;
+
 impl Fixture {
     /// With this many training rows and a fifth of them for the test.
     pub(crate) fn new(rows: u32) -> Self {
@@ -51,6 +63,15 @@ impl Fixture {
             fixture.write(name, content);
         }
         fixture.write("job.toml", JOB);
+        fixture
+    }
+
+    /// With a job of these keys on `train.csv` and `test.csv`.
+    pub(crate) fn with_csv(job: &str, train: String, test: String) -> Self {
+        let fixture = Self::new(10);
+        fixture.write("job.toml", format!("{CSV_JOB}{job}"));
+        fixture.write("train.csv", train);
+        fixture.write("test.csv", test);
         fixture
     }
 
