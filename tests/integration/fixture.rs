@@ -1,7 +1,9 @@
 //! A small generated data set and a job on it, in a folder of the test's own.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -290,6 +292,17 @@ pub(crate) fn checkpoints(run: &Path) -> Vec<PathBuf> {
     whole
 }
 
+/// The bytes that the program gzip makes of a text.
+pub(crate) fn gzip(text: &str) -> Vec<u8> {
+    let mut gzip = Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("gzip is there");
+    let mut stdin = gzip.stdin.take().expect("a pipe");
+    let text = text.to_owned();
+    let writing = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
+    let bytes = gzip.wait_with_output().expect("gzip ends").stdout;
+    writing.join().expect("no panic").expect("gzip reads");
+    bytes
+}
+
 /// The bytes with another bit in their middle.
 pub(crate) fn damaged(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
@@ -319,7 +332,6 @@ pub(crate) fn http_get(address: &str, path: &str) -> String {
 
 /// As [`http_get`], by another name of the host.
 pub(crate) fn http_get_as(host: &str, address: &str, path: &str) -> String {
-    use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).expect("the admin port answers");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").expect("the request is sent");
     let mut answer = String::new();

@@ -6,8 +6,7 @@ use zagros_fakes::s3::FakeS3;
 use zagros_tests::{assert_contains, real_data};
 
 use super::columns::{ColumnKind, write_parquet};
-use super::fixture::Fixture;
-use super::sources::gzip;
+use super::fixture::{Fixture, gzip};
 
 /// Rows whose label depends on all columns, sorted by it.
 fn rows() -> String {

@@ -5,13 +5,13 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use zagros_tests::{TestProgram, assert_contains};
 
-use super::fixture::{Fixture, with_sets};
+use super::fixture::{Fixture, wait_for, with_sets};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The codes that make a terminal show its other screen, and go back.
@@ -61,11 +61,10 @@ impl OnTerminal {
     }
 
     fn wait_for(&self, text: &str) {
-        let deadline = Instant::now() + TIMEOUT;
-        while !self.shown().contains(text) {
-            assert!(Instant::now() < deadline, "no {text:?} within {TIMEOUT:?} in:\n{}", self.shown());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        wait_for(TIMEOUT, || {
+            let shown = self.shown();
+            if shown.contains(text) { Ok(()) } else { Err(format!("no {text:?} in:\n{shown}")) }
+        });
     }
 
     fn press(&mut self, key: &str) {
@@ -73,14 +72,11 @@ impl OnTerminal {
     }
 
     fn end(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it is waited for") {
-                return status.code();
-            }
-            assert!(Instant::now() < deadline, "it does not end; shown:\n{}", self.shown());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let ended = wait_for(TIMEOUT, || {
+            let status = self.child.try_wait().expect("it is waited for");
+            status.ok_or_else(|| format!("it does not end; shown:\n{}", self.shown()))
+        });
+        ended.code()
     }
 }
 
