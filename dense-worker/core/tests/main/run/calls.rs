@@ -9,9 +9,10 @@ use zagros_protocol::control::{
     AssignRequest, CompleteRequest, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
     PositionRequest, Progress,
 };
-use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind};
 use zagros_worker_core::{Action, Event, LoopConfig, LoopEnd, StepFacts};
 
+use super::coordinator::join_request;
 use super::server::{BucketNumber, PushAnswer, PushId, PushPart};
 use super::worker::{OpenPush, SplitId, WorkerProcess};
 use super::world::{BEAT, BUCKETS, LEASE, RunWorld};
@@ -73,18 +74,9 @@ impl RunWorld {
 
     fn join_worker(&mut self, index: usize) {
         let instance = self.process(index).instance;
-        let request = JoinRequest {
-            role: Role::DenseWorker.to_wire(),
-            index: index as u32,
-            address: format!("worker:{instance}"),
-            instance,
-            job_fingerprint: 1,
-            protocol_version: PROTOCOL_VERSION,
-            files: self.files(),
-            // Its supervisor has seen the end of the process before.
-            supersede: true,
-            ..JoinRequest::default()
-        };
+        let joins = join_request(Role::DenseWorker, index, instance);
+        // Its supervisor has seen the end of the process before.
+        let request = JoinRequest { files: self.files(), supersede: true, ..joins };
         let answer = self.ask(CoreInput::Join(request.clone()), |core, now| core.join(now, &request));
         let Some(Ok(joined)) = answer else { return };
         let (now, epochs) = (self.now, self.plan.epochs);
