@@ -162,11 +162,8 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
         assert_eq!(before[7..], after[7..], "numbers stay");
     }
     for (label, mut scores) in ["click", "buy"].into_iter().zip_eq(scores) {
-        assert_eq!(
-            serde_json::to_value(scores.compute_measures()).expect("JSON"),
-            calibrated_measures(label),
-            "{label}"
-        );
+        let measured = serde_json::to_value(scores.compute_measures()).expect("JSON");
+        assert_eq!(measured, calibrated_measures(label), "{label}");
     }
     let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
     assert_eq!(shown.matches("after calibration").count(), 4, "{shown}");
@@ -229,11 +226,8 @@ fn a_label_or_a_weight_that_is_none_is_a_malformed_row() {
         let said = fixture.zagros(["train", "job.toml"]).expect(3).stderr;
         assert!(said.contains(expected), "{said}");
     };
-    refused(
-        ",middle,",
-        ",medium,",
-        r#"expected one of the classes "low" or "middle" or "high" in label column "level""#,
-    );
+    let classes = r#"expected one of the classes "low" or "middle" or "high" in label column "level""#;
+    refused(",middle,", ",medium,", classes);
     refused(",0.0,a", ",x,0.0,a", "expected 10 fields");
     let weights = rows(300).replace(",times,", ",often,");
     fixture.write("train.csv", weights);

@@ -31,11 +31,8 @@ fn gives_the_same_measures_on_any_number_of_servers(fixture: &Fixture) {
     for servers in ["1", "3"] {
         let servers = format!("cluster.servers={servers}");
         let scored = fixture.zagros(["eval", &fixture.run_name(), "--json", "--set", &servers]).expect(0).json();
-        assert_eq!(
-            (scored["auc"].as_f64(), scored["samples"].as_u64()),
-            (Some(fixture.auc()), Some(4_000)),
-            "{servers}"
-        );
+        let found = (scored["auc"].as_f64(), scored["samples"].as_u64());
+        assert_eq!(found, (Some(fixture.auc()), Some(4_000)), "{servers}");
     }
 }
 

@@ -282,10 +282,8 @@ impl VotingRun {
                 missing.iter().for_each(|index| assert!(wait.waiting_for.contains(&format!("dense worker {index}"))));
                 if sent.first.is_some() {
                     assert!(!missing.iter().any(is_late), "{missing:?} are late for ballot {ballot}");
-                    assert!(
-                        !missing.iter().any(|index| self.gone.contains(index)),
-                        "a process that is gone is waited for"
-                    );
+                    let is_gone = missing.iter().any(|index| self.gone.contains(index));
+                    assert!(!is_gone, "a process that is gone is waited for");
                 }
             }
             State::Result(result) => {

@@ -296,11 +296,8 @@ impl SimulatedRun {
                 assert!(other.is_none_or(|other| self.silent.contains(&other)), "split {} given to two", split.id);
                 // Invariant MB-3: a worker that loses a split cannot prove its lease any more.
                 let unproven = |process: &SimulatedProcess| self.now - process.heard >= PROOF;
-                assert!(
-                    other.is_none_or(|other| self.processes.get(&other).is_none_or(unproven)),
-                    "split {}",
-                    split.id
-                );
+                let earlier = other.and_then(|other| self.processes.get(&other));
+                assert!(earlier.is_none_or(unproven), "split {}", split.id);
                 // A worker that has lost one split has lost them all.
                 self.holders.retain(|_, holder| Some(*holder) != other);
                 self.holders.insert((epoch, split.id), slot);
@@ -369,11 +366,12 @@ impl SimulatedRun {
     fn check_nothing_left(&self, epoch: u32, slot: MemberSlot) {
         let own = self.holders.iter().filter(|(key, holder)| key.0 == epoch && **holder == slot).count();
         let done = self.completed.iter().filter(|key| key.0 == epoch).count();
-        assert_eq!(
-            own + done,
-            plan_splits(&self.files, self.workers(), ORDER).len(),
-            "epoch {epoch} is not over for {slot}"
-        );
+        assert_eq!(own + done, self.splits(), "epoch {epoch} is not over for {slot}");
+    }
+
+    /// Of an epoch.
+    fn splits(&self) -> usize {
+        plan_splits(&self.files, self.workers(), ORDER).len()
     }
 
     fn workers(&self) -> u32 {
@@ -403,7 +401,7 @@ impl SimulatedRun {
                 RunEvent::EpochCompleted { epoch } => {
                     let done = self.completed.iter().filter(|key| key.0 == epoch).count();
                     // The call adds its completion to this list only after the epoch has ended.
-                    assert_eq!(done, plan_splits(&self.files, self.workers(), ORDER).len());
+                    assert_eq!(done, self.splits());
                 }
                 // Others may read its splits from now on.
                 RunEvent::WorkerGivenUp { slot, .. } => {

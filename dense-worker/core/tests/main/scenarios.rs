@@ -246,17 +246,6 @@ fn checkpoint_failed_training_goes_on() {
     assert_eq!(worker.on_event(Event::CheckpointDone), [Action::ReleasePermit, next]);
 }
 
-#[test]
-fn exit_code_7_a_fenced_worker_ends_in_every_state() {
-    let mut worker = training(config(HYBRID));
-    let path =
-        [Event::BatchReady(FACTS), agreed(64), Event::Stepped { ahead: None }, Event::StreamDry(FACTS), agreed(0)];
-    for event in path {
-        assert_eq!(worker.clone().on_event(Event::Failed), [FAILED]);
-        worker.on_event(event);
-    }
-}
-
 /// SIGTERM or Ctrl-C of this process or of another of the run.
 #[test]
 fn exit_code_143_a_group_finishes_its_step_and_makes_the_last_checkpoint() {

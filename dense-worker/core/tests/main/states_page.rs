@@ -150,7 +150,7 @@ fn no_state_is_stuck() {
                 assert!(!is_unexpected(after), "{label}: {before:?} {event:?}");
             }
             if *event == Event::Failed {
-                assert_eq!(after.state(), LoopState::Ended(LoopEnd::Failed(FailureCause::LastEvent)));
+                assert_eq!(actions, [Action::End(LoopEnd::Failed(FailureCause::LastEvent))], "{label}: {before:?}");
             }
         });
         assert!(machines > 20, "{label}: {machines} machines are few");
