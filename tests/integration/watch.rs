@@ -3,13 +3,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use zagros_tests::{TestProgram, assert_contains};
+use zagros_tests::{ChildGuard, TestProgram, assert_contains};
 
 use super::fixture::{Fixture, wait_for, with_sets};
 
@@ -21,7 +21,7 @@ const LONG: [&str; 4] = ["train.epochs=1000", "cluster.workers=2", "cluster.serv
 
 /// A zagros on a terminal of its own.
 struct OnTerminal {
-    child: Child,
+    child: ChildGuard,
     keyboard: File,
     shown: Arc<Mutex<String>>,
 }
@@ -53,7 +53,7 @@ impl OnTerminal {
                 all.lock().expect("no panic").push_str(&String::from_utf8_lossy(&bytes[..read]));
             }
         });
-        Self { child, keyboard, shown }
+        Self { child: ChildGuard(child), keyboard, shown }
     }
 
     fn shown(&self) -> String {
@@ -73,17 +73,10 @@ impl OnTerminal {
 
     fn end(&mut self) -> Option<i32> {
         let ended = wait_for(TIMEOUT, || {
-            let status = self.child.try_wait().expect("it is waited for");
+            let status = self.child.0.try_wait().expect("it is waited for");
             status.ok_or_else(|| format!("it does not end; shown:\n{}", self.shown()))
         });
         ended.code()
-    }
-}
-
-impl Drop for OnTerminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -4,18 +4,20 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use zagros_tests::ChildGuard;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 pub(super) struct PageBrowser {
-    process: Child,
+    /// The shell became the browser, whose other processes end with it.
+    _process: ChildGuard,
     to: File,
     messages: Receiver<Value>,
     session: Option<String>,
@@ -71,7 +73,7 @@ impl PageBrowser {
             messages.filter_map(|text| serde_json::from_slice(&text).ok()).try_for_each(|message| sender.send(message))
         });
         let mut browser = Self {
-            process,
+            _process: ChildGuard(process),
             to: to_browser,
             messages,
             session: None,
@@ -187,14 +189,6 @@ impl PageBrowser {
             }
             self.note(&answer);
         }
-    }
-}
-
-impl Drop for PageBrowser {
-    fn drop(&mut self) {
-        // The shell became the browser, whose other processes end with it.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
