@@ -13,6 +13,9 @@ use tempfile::TempDir;
 use zagros_tests::ChildGuard;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
+const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync \
+                     --disable-background-networking --disable-component-update --disable-extensions --hide-scrollbars \
+                     --remote-debugging-pipe about:blank";
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 pub(super) struct PageBrowser {
@@ -39,26 +42,12 @@ impl PageBrowser {
         };
         let profile = tempfile::tempdir().expect("a folder for the profile");
         let (to, from) = (pipe(profile.path(), "to"), pipe(profile.path(), "from"));
-        let flags = [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--disable-extensions",
-            "--hide-scrollbars",
-            "--remote-debugging-pipe",
-            "about:blank",
-        ];
         // A shell puts the pipes where the browser looks for them.
         let process = Command::new("sh")
             .args(["-c", "program=$1; to=$2; from=$3; shift 3; exec \"$program\" \"$@\" 3<\"$to\" 4>\"$from\"", "sh"])
             .args([&program, &to, &from])
             .arg(format!("--user-data-dir={}", profile.path().join("profile").display()))
-            .args(flags)
+            .args(FLAGS.split(' '))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
