@@ -100,8 +100,8 @@ fn sums_over_nccl_are_refused_before_anything_is_trained() {
     assert_contains(&run.stderr, &["docs/nccl.md"]);
 }
 
-/// Two workers with their own changes to the job learn what one learns, but for this difference in AUC, and their model scores as
-/// reported. Gives how the run of two has ended.
+/// Two workers with their own changes to the job learn what one learns, but for this difference in AUC, and their model
+/// scores as reported. Gives how the run of two has ended.
 #[track_caller]
 pub(crate) fn assert_two_learn_as_one(fixture: &Fixture, sets: &[&str], own: &[&str], most: f64) -> FinishedCommand {
     fixture.zagros(with_sets(&["up", "job.toml", "--servers", "2"], sets)).expect(0);

@@ -101,9 +101,7 @@ impl TrainingLoop {
 
     fn on_drained(&mut self, drain: DrainPoint, event: Event) -> Vec<Action> {
         match (drain, event) {
-            (DrainPoint::BeforeEvaluation { checkpoint, ahead }, Event::Drained) => {
-                self.evaluate(EvaluationPoint::BetweenSteps { checkpoint, ahead })
-            }
+            (DrainPoint::BeforeEvaluation(point), Event::Drained) => self.evaluate(point),
             (DrainPoint::Round(end), Event::Drained) => self.round_over(end),
             (DrainPoint::Stream(end), Event::Drained) => self.stream_over(end),
             (DrainPoint::Leaving, Event::Drained) => self.end(LoopEnd::Left),

@@ -4,7 +4,7 @@ use super::{TrainingLoop, prepend};
 use crate::action::Action;
 use crate::agreement::{BarrierReason, StepAgreement, StepFacts, StepVote, VoteRule};
 use crate::event::{Event, GroupMember};
-use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, LoopState, RoundEnd, StepPhase};
+use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, LoopState, RoundEnd, StepPhase};
 
 impl TrainingLoop {
     /// A stream to its end. In a group, until the last stream of any rank ends: without one of its own, this worker steps
@@ -135,7 +135,8 @@ impl TrainingLoop {
             return self.close_round(RoundEnd::Interrupted);
         }
         if self.config.is_evaluation_due(self.counts.steps) {
-            return self.go(LoopState::Draining(DrainPoint::BeforeEvaluation { checkpoint, ahead }), Action::Drain);
+            let point = EvaluationPoint::BetweenSteps { checkpoint, ahead };
+            return self.go(LoopState::Draining(DrainPoint::BeforeEvaluation(point)), Action::Drain);
         }
         self.checkpoint_between(checkpoint, ahead)
     }

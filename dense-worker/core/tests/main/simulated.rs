@@ -145,8 +145,9 @@ impl SimulatedWorker {
         LoopCounts { epoch, steps: self.steps, evaluated: self.evaluated, search, ..LoopCounts::default() }
     }
 
-    /// Takes what it is to take of the most advanced worker's state. Asynchronous workers each count their own steps. Gives
-    /// the counts to go on with, and the batch in flight that another rank has made the step of: its gradients are pushed.
+    /// Takes what it is to take of the most advanced worker's state. Asynchronous workers each count their own steps.
+    /// Gives the counts to go on with, and the batch in flight that another rank has made the step of: its gradients are
+    /// pushed.
     pub(crate) fn follow(&mut self, lead: LoopCounts, is_asynchronous: bool) -> (LoopCounts, Option<BatchId>) {
         let Action::Follow { in_flight, adopt, same_epoch, .. } = self.at else { unreachable!() };
         let mut pushed = None;
