@@ -247,8 +247,8 @@ pub(crate) fn with_sets<'a>(command: &[&'a str], sets: &[&'a str]) -> Vec<&'a st
 }
 
 /// The files that `zagros data generate` writes for this many training rows. The program runs once for each number.
-fn generated_data(rows: u32) -> Arc<Vec<(String, Vec<u8>)>> {
-    type DataSets = HashMap<u32, Arc<OnceLock<Arc<Vec<(String, Vec<u8>)>>>>>;
+fn generated_data(rows: u32) -> Arc<BTreeMap<String, Vec<u8>>> {
+    type DataSets = HashMap<u32, Arc<OnceLock<Arc<BTreeMap<String, Vec<u8>>>>>>;
     static DATA_SETS: Mutex<Option<DataSets>> = Mutex::new(None);
     let mut data_sets = DATA_SETS.lock().expect("no test failed in between");
     let data_set = Arc::clone(data_sets.get_or_insert_default().entry(rows).or_default());
@@ -258,14 +258,18 @@ fn generated_data(rows: u32) -> Arc<Vec<(String, Vec<u8>)>> {
         let (rows, test_rows) = (rows.to_string(), (rows / 5).to_string());
         let arguments = ["data", "generate", ".", "--rows", &rows, "--test-rows", &test_rows];
         RunningCommand::start(TestProgram::Zagros, folder.path(), arguments, &[]).finish().expect(0);
-        let entries =
-            std::fs::read_dir(folder.path()).expect("the folder is read").map(|entry| entry.expect("readable"));
-        let files = entries.map(|entry| {
-            let name = entry.file_name().into_string().expect("UTF-8");
-            (name, std::fs::read(entry.path()).expect("a generated file is read"))
-        });
-        Arc::new(files.collect())
+        Arc::new(read_files(folder.path()))
     }))
+}
+
+/// The files of a folder by their names.
+pub(crate) fn read_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("readable"));
+    let files = entries.map(|entry| {
+        let name = entry.file_name().into_string().expect("UTF-8");
+        (name, std::fs::read(entry.path()).expect("a file is read"))
+    });
+    files.collect()
 }
 
 pub(crate) fn read_json(file: &Path) -> Value {
