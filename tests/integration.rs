@@ -7,6 +7,7 @@ mod bench;
 mod calibration;
 mod chaos;
 mod cluster;
+mod columns;
 mod comeback;
 mod damage;
 mod data;

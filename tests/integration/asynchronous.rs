@@ -5,27 +5,17 @@ use zagros_tests::{assert_contains, signal_process};
 
 use super::faults::pid;
 use super::fixture::{Fixture, checkpoints, read_json, with_sets};
+use super::workers::assert_two_learn_as_one;
 
 const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
 
 #[test]
 fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported() {
     let fixture = Fixture::new(20_000);
-    let auc = || fixture.auc();
     // With fewer epochs the AUC still rises fast, and the difference depends on who is how fast.
-    let epochs = ["--set", "train.epochs=5"];
-    fixture.zagros(["up", "job.toml", "--servers", "2"].into_iter().chain(epochs)).expect(0);
-    let (alone, samples) = (auc(), fixture.summary()["samples"].clone());
-    fixture.zagros(TWO.into_iter().chain(epochs).chain(["--set", "train.mode=async"])).expect(0);
-    let asynchronous = auc();
-    println!("test AUC {alone:.4} of one worker, {asynchronous:.4} of two in mode async");
-    assert!((alone - asynchronous).abs() < 0.03, "AUC {alone} of one worker, {asynchronous} of two in mode async");
+    assert_two_learn_as_one(&fixture, &["train.epochs=5"], &["train.mode=async"], 0.03);
     let summary = fixture.summary();
-    assert_eq!(summary["samples"], samples);
     assert!(summary["staleness"]["max"].as_u64().is_some_and(|max| max <= 4), "{}", summary["staleness"]);
-    let scored = fixture.evaluate();
-    let scored = scored["auc"].as_f64().expect("an AUC");
-    assert!((scored - asynchronous).abs() < 1e-5, "{scored} scored again, {asynchronous} then");
     // The table of the dense network is called what it is.
     fixture.zagros(["inspect", &fixture.run_folder().display().to_string()]).expect(0).prints(&["(dense)"]);
 }

@@ -9,7 +9,7 @@ use zagros_fakes::s3::S3Fault;
 use zagros_tests::{RunningCommand, signal_process};
 
 use super::faults::pid;
-use super::fixture::{Fixture, with_sets};
+use super::fixture::{Fixture, wait_for, with_sets};
 use super::workers::RoleProcesses;
 
 const ROWS: u32 = 20_000;
@@ -246,11 +246,10 @@ fn a_first_worker_that_is_killed_while_it_saves_is_replaced_and_its_replacement_
     // At its start the run has tried whether it may write there.
     run.wait_for_line("checkpoint after step");
     store.inject_fault(S3Fault::Hangs, "P", usize::MAX);
-    let (deadline, tried) = (Instant::now() + Duration::from_secs(120), store.request_log().len());
-    while store.request_log().len() == tried {
-        assert!(Instant::now() < deadline, "worker 0 saves no model");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let tried = store.request_log().len();
+    wait_for(Duration::from_secs(120), || {
+        if store.request_log().len() > tried { Ok(()) } else { Err("worker 0 saves no model".to_owned()) }
+    });
     signal_process(pid(&fixture, "dense-worker-0"), Signal::KILL);
     run.wait_for_line("dense worker 0 was killed by signal 9; starting it again");
     store.clear_faults();

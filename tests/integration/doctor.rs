@@ -136,10 +136,8 @@ fn members_that_never_came_are_named_and_how_to_start_them() {
         let says_all = found["what"] == expected && lines(&found).contains("dense worker 0 waits");
         if says_all { Ok(found) } else { Err(format!("{found:#}")) }
     });
-    assert!(
-        found["next"].as_str().expect("text").starts_with("start it: zagros dense-worker JOB --index 1"),
-        "{found:#}"
-    );
+    let next = found["next"].as_str().expect("text");
+    assert!(next.starts_with("start it: zagros dense-worker JOB --index 1"), "{found:#}");
     [worker, server, coordinator].into_iter().for_each(RunningCommand::kill);
 }
 

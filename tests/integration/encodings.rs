@@ -8,24 +8,12 @@ use super::fixture::{Fixture, measured};
 use super::resume::{end, losses};
 
 const HEAD: &str = r#"
-[data]
-format = "delimited"
-train = "train.csv"
-test = "test.csv"
-threads = 1
-[embedding]
-dim = 4
-optimizer = { kind = "adagrad", lr = 0.05 }
-[train]
-mode = "sync"
-batch_size = 128
-threads = 1
-epochs = 4
-[checkpoint]
-every_steps = 20
-[cluster]
-timeout_seconds = 20
-lease_seconds = 2
+name = "encoded"
+embedding.optimizer = { kind = "adagrad", lr = 0.05 }
+train.mode = "sync"
+train.batch_size = 128
+train.epochs = 4
+checkpoint.every_steps = 20
 "#;
 
 /// Rows whose label follows from `city`; `user` has little to say, and is one of `users`.
@@ -47,11 +35,7 @@ fn rows(count: u64, seed: u64, users: u64) -> String {
 }
 
 fn fixture(job: &str, users: u64) -> Fixture {
-    let fixture = Fixture::new(10);
-    fixture.write("job.toml", format!("name = \"encoded\"\n{HEAD}{job}"));
-    fixture.write("train.csv", rows(6_000, 0, users));
-    fixture.write("test.csv", rows(3_000, 1_000_000, users));
-    fixture
+    Fixture::with_csv(&format!("{HEAD}{job}"), rows(6_000, 0, users), rows(3_000, 1_000_000, users))
 }
 
 /// A category of one row or two has no say in the score of its own rows.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use zagros_tests::signal_process;
 
-use super::fixture::{Fixture, read_json, with_sets};
+use super::fixture::{Fixture, read_json, wait_for, with_sets};
 
 pub(crate) fn pid(fixture: &Fixture, role: &str) -> u32 {
     pid_in(&fixture.run_folder(), role)
@@ -15,8 +15,12 @@ pub(crate) fn pid(fixture: &Fixture, role: &str) -> u32 {
 
 /// The process of a role of the run in this folder.
 pub(crate) fn pid_in(run: &Path, role: &str) -> u32 {
-    let announced = read_json(&run.join(format!("roles/{role}.json")));
-    announced["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
+    read_pid(&run.join(format!("roles/{role}.json")))
+}
+
+/// The process that has announced itself in this file.
+pub(crate) fn read_pid(announced: &Path) -> u32 {
+    read_json(announced)["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
 }
 
 /// Whether a process does anything; one that has ended and was not collected yet does not.
@@ -51,12 +55,10 @@ fn children_end_when_the_parent_is_killed() {
     let pids: Vec<u32> =
         ["coordinator", "embedding-server-0", "dense-worker-0"].map(|role| pid(&fixture, role)).to_vec();
     run.signal(Signal::KILL);
-    let mut tries = 0;
-    while pids.iter().any(|pid| is_running(*pid)) {
-        tries += 1;
-        assert!(tries < 600, "children outlived their parent by a minute");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_for(Duration::from_secs(60), || match pids.iter().find(|pid| is_running(**pid)) {
+        Some(pid) => Err(format!("process {pid} outlives its parent")),
+        None => Ok(()),
+    });
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A small generated data set and a job on it, in a folder of the test's own.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -42,6 +44,18 @@ timeout_seconds = 20
 lease_seconds = 2
 "#;
 
+/// What jobs on CSV files have in common. A job adds keys to these tables by their whole names.
+const CSV_JOB: &str = r#"
+data.format = "delimited"
+data.train = "train.csv"
+data.test = "test.csv"
+data.threads = 1
+embedding.dim = 4
+train.threads = 1
+cluster.timeout_seconds = 20
+cluster.lease_seconds = 2
+"#;
+
 impl Fixture {
     /// With this many training rows and a fifth of them for the test.
     pub(crate) fn new(rows: u32) -> Self {
@@ -51,6 +65,15 @@ impl Fixture {
             fixture.write(name, content);
         }
         fixture.write("job.toml", JOB);
+        fixture
+    }
+
+    /// With a job of these keys on `train.csv` and `test.csv`.
+    pub(crate) fn with_csv(job: &str, train: String, test: String) -> Self {
+        let fixture = Self::new(10);
+        fixture.write("job.toml", format!("{CSV_JOB}{job}"));
+        fixture.write("train.csv", train);
+        fixture.write("test.csv", test);
         fixture
     }
 
@@ -224,8 +247,8 @@ pub(crate) fn with_sets<'a>(command: &[&'a str], sets: &[&'a str]) -> Vec<&'a st
 }
 
 /// The files that `zagros data generate` writes for this many training rows. The program runs once for each number.
-fn generated_data(rows: u32) -> Arc<Vec<(String, Vec<u8>)>> {
-    type DataSets = HashMap<u32, Arc<OnceLock<Arc<Vec<(String, Vec<u8>)>>>>>;
+fn generated_data(rows: u32) -> Arc<BTreeMap<String, Vec<u8>>> {
+    type DataSets = HashMap<u32, Arc<OnceLock<Arc<BTreeMap<String, Vec<u8>>>>>>;
     static DATA_SETS: Mutex<Option<DataSets>> = Mutex::new(None);
     let mut data_sets = DATA_SETS.lock().expect("no test failed in between");
     let data_set = Arc::clone(data_sets.get_or_insert_default().entry(rows).or_default());
@@ -235,14 +258,18 @@ fn generated_data(rows: u32) -> Arc<Vec<(String, Vec<u8>)>> {
         let (rows, test_rows) = (rows.to_string(), (rows / 5).to_string());
         let arguments = ["data", "generate", ".", "--rows", &rows, "--test-rows", &test_rows];
         RunningCommand::start(TestProgram::Zagros, folder.path(), arguments, &[]).finish().expect(0);
-        let entries =
-            std::fs::read_dir(folder.path()).expect("the folder is read").map(|entry| entry.expect("readable"));
-        let files = entries.map(|entry| {
-            let name = entry.file_name().into_string().expect("UTF-8");
-            (name, std::fs::read(entry.path()).expect("a generated file is read"))
-        });
-        Arc::new(files.collect())
+        Arc::new(read_files(folder.path()))
     }))
+}
+
+/// The files of a folder by their names.
+pub(crate) fn read_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("readable"));
+    let files = entries.map(|entry| {
+        let name = entry.file_name().into_string().expect("UTF-8");
+        (name, std::fs::read(entry.path()).expect("a file is read"))
+    });
+    files.collect()
 }
 
 pub(crate) fn read_json(file: &Path) -> Value {
@@ -267,6 +294,17 @@ pub(crate) fn checkpoints(run: &Path) -> Vec<PathBuf> {
     let mut whole: Vec<_> = folders.filter(|folder| folder.join("manifest.json").is_file()).collect();
     whole.sort();
     whole
+}
+
+/// The bytes that the program gzip makes of a text.
+pub(crate) fn gzip(text: &str) -> Vec<u8> {
+    let mut gzip = Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("gzip is there");
+    let mut stdin = gzip.stdin.take().expect("a pipe");
+    let text = text.to_owned();
+    let writing = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
+    let bytes = gzip.wait_with_output().expect("gzip ends").stdout;
+    writing.join().expect("no panic").expect("gzip reads");
+    bytes
 }
 
 /// The bytes with another bit in their middle.
@@ -298,7 +336,6 @@ pub(crate) fn http_get(address: &str, path: &str) -> String {
 
 /// As [`http_get`], by another name of the host.
 pub(crate) fn http_get_as(host: &str, address: &str, path: &str) -> String {
-    use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).expect("the admin port answers");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").expect("the request is sent");
     let mut answer = String::new();

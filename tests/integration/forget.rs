@@ -93,10 +93,8 @@ fn a_row_is_gone_from_a_model_and_every_other_row_stays() {
     let audit = fixture.read(&format!("{run}/forgotten.jsonl"));
     let lines: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!((lines.len(), &lines[0]["row"], &lines[0]["table"]), (1, &Value::from(true), &Value::from("C1")));
-    assert_eq!(
-        (&lines[0]["manifest_before"], &lines[0]["manifest_after"]),
-        (&before["manifest_sha256"], &new_manifest["manifest_sha256"])
-    );
+    assert_eq!(lines[0]["manifest_before"], before["manifest_sha256"]);
+    assert_eq!(lines[0]["manifest_after"], new_manifest["manifest_sha256"]);
     assert_eq!(forget(&fixture, &run, &values[0])["saves"][0]["rows"], 0);
     assert_eq!(manifest(&model), new_manifest, "there is nothing to do again");
 }
@@ -181,10 +179,8 @@ fn a_kill_at_any_moment_leaves_a_whole_model_and_the_same_command_finishes() {
         assert_eq!(row(&fixture, &name, &value).is_some(), has_row);
         forget(&fixture, &name, &value);
         is_whole(&fixture, &model);
-        assert_eq!(
-            (rows_files(&model), fs::read(model.join("manifest.json")).unwrap()),
-            (new_files.clone(), new_manifest.clone())
-        );
+        assert_eq!(rows_files(&model), new_files);
+        assert_eq!(fs::read(model.join("manifest.json")).unwrap(), new_manifest);
         let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
         assert_eq!(lines(&fs::read(run.join("forgotten.jsonl")).unwrap()), 1, "no line comes twice");
     }

@@ -1,20 +1,9 @@
 //! A model that was trained on one format scores the same rows in any other: equal to the last bit, or refused.
 
-use std::fs::File;
-use std::path::Path;
-use std::sync::Arc;
-
-use ::parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
-use ::parquet::file::properties::WriterProperties;
-use ::parquet::file::writer::SerializedFileWriter;
-use ::parquet::schema::parser::parse_message_type;
-use arrow_array::builder::{ListBuilder, StringBuilder, StringDictionaryBuilder};
-use arrow_array::types::Int32Type as ArrowInt32;
-use arrow_array::{ArrayRef, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray};
-use arrow_ipc::writer::FileWriter;
 use serde_json::{Value, json};
-use zagros_zip::ZipEq;
 
+use super::columns::ColumnKind::{self, Boolean, Date, Dictionary, Double, Int32, Int64, List, Text};
+use super::columns::{write_arrow, write_parquet};
 use super::fixture::Fixture;
 
 const JOB: &str = r#"
@@ -38,9 +27,6 @@ threads = 1
 "#;
 
 const NAMES: [&str; 8] = ["click", "n", "user", "city", "paid", "day", "rate", "tags"];
-
-/// Days since 1970 of 2026-11-01.
-const FIRST_DAY: usize = 20_758;
 
 type Row = [String; 8];
 
@@ -86,82 +72,10 @@ fn json_lines(rows: &[Row]) -> String {
     rows.iter().map(line).collect()
 }
 
-fn day(row: &Row) -> i32 {
-    let day: usize = row[5][8..].parse().expect("a day");
-    i32::try_from(FIRST_DAY + day - 1).expect("a date")
-}
-
-/// Writes Parquet whose column `user` has this type, and `paid` is a number if the user is a text.
-fn write_parquet(path: &Path, rows: &[Row], user_is_text: bool) {
-    let user = if user_is_text { "binary user (UTF8)" } else { "int64 user" };
-    let schema = format!(
-        "message rows {{ required int32 click; required double n; required {user}; optional binary city (UTF8);
-         required boolean paid; required int32 day (DATE); required double rate; optional binary tags (UTF8); }}"
-    );
-    let schema = Arc::new(parse_message_type(&schema).expect("a schema"));
-    let properties = Arc::new(WriterProperties::builder().build());
-    let mut writer =
-        SerializedFileWriter::new(File::create(path).expect("a file"), schema, properties).expect("a writer");
-    for rows in rows.chunks(250) {
-        let mut group = writer.next_row_group().expect("a row group");
-        for (at, name) in NAMES.iter().enumerate() {
-            let mut column = group.next_column().expect("columns in order").expect("a column");
-            let texts = || rows.iter().map(|row| row[at].as_str());
-            let doubles = || texts().map(|text| text.parse().expect("a number")).collect::<Vec<f64>>();
-            let whole = || texts().map(|text| text.parse().expect("a number")).collect::<Vec<i64>>();
-            let bytes = |texts: Vec<&str>| texts.into_iter().map(ByteArray::from).collect::<Vec<_>>();
-            let present: Vec<i16> = texts().map(|text| i16::from(text != "?" && !text.is_empty())).collect();
-            let some = || texts().filter(|text| *text != "?" && !text.is_empty()).collect::<Vec<_>>();
-            let written = match *name {
-                "click" => {
-                    let labels: Vec<i32> = texts().map(|text| text.parse().expect("a label")).collect();
-                    column.typed::<Int32Type>().write_batch(&labels, None, None)
-                }
-                "n" | "rate" => column.typed::<DoubleType>().write_batch(&doubles(), None, None),
-                "user" if user_is_text => {
-                    column.typed::<ByteArrayType>().write_batch(&bytes(texts().collect()), None, None)
-                }
-                "user" => column.typed::<Int64Type>().write_batch(&whole(), None, None),
-                "paid" => {
-                    let truths: Vec<bool> = texts().map(|text| text == "true").collect();
-                    column.typed::<BoolType>().write_batch(&truths, None, None)
-                }
-                "day" => {
-                    let days: Vec<i32> = rows.iter().map(day).collect();
-                    column.typed::<Int32Type>().write_batch(&days, None, None)
-                }
-                _ => column.typed::<ByteArrayType>().write_batch(&bytes(some()), Some(&present), None),
-            };
-            written.expect("values are written");
-            column.close().expect("the column is complete");
-        }
-        group.close().expect("the row group is complete");
-    }
-    writer.close().expect("the file is complete");
-}
-
-fn write_arrow(path: &Path, rows: &[Row]) {
-    let texts = |at: usize| rows.iter().map(move |row| row[at].as_str());
-    let mut cities = StringDictionaryBuilder::<ArrowInt32>::new();
-    texts(3).for_each(|city| cities.append_option(Some(city).filter(|city| *city != "?")));
-    let mut tags = ListBuilder::new(StringBuilder::new());
-    texts(7).for_each(|text| tags.append_value(text.split('|').filter(|tag| !tag.is_empty()).map(Some)));
-    let numbers = |at: usize| texts(at).map(|text| text.parse::<i64>().expect("a number")).collect::<Vec<_>>();
-    let columns: [ArrayRef; 8] = [
-        Arc::new(Int64Array::from(numbers(0))),
-        Arc::new(Int64Array::from(numbers(1))),
-        Arc::new(texts(2).map(Some).collect::<StringArray>()),
-        Arc::new(cities.finish()),
-        Arc::new(texts(4).map(|text| Some(text == "true")).collect::<BooleanArray>()),
-        Arc::new(Date32Array::from(rows.iter().map(day).collect::<Vec<_>>())),
-        Arc::new(texts(6).map(|text| text.parse::<f64>().ok()).collect::<Float64Array>()),
-        Arc::new(tags.finish()),
-    ];
-    let named = NAMES.iter().zip_eq(columns).map(|(name, column)| (*name, column, true));
-    let batch = RecordBatch::try_from_iter_with_nullable(named).expect("columns of equal length");
-    let mut writer = FileWriter::try_new(File::create(path).expect("a file"), &batch.schema()).expect("a writer");
-    writer.write(&batch).expect("room for the rows");
-    writer.finish().expect("the file is complete");
+/// The kinds of the columns; some writers have other ones for users and tags.
+fn columns(user: ColumnKind, tags: ColumnKind) -> [(&'static str, ColumnKind); 8] {
+    let kinds = [Int32, Double, user, Dictionary, Boolean, Date, Double, tags];
+    std::array::from_fn(|index| (NAMES[index], kinds[index]))
 }
 
 fn fixture() -> Fixture {
@@ -170,9 +84,11 @@ fn fixture() -> Fixture {
     fixture.write("rows.tsv", separated(&rows, "\t", false));
     fixture.write("quoted.txt", separated(&rows, ";", true));
     fixture.write("rows.jsonl", format!("\n{}", json_lines(&rows)));
-    write_parquet(&fixture.path("numbers.parquet"), &rows, false);
-    write_parquet(&fixture.path("texts.parquet"), &rows, true);
-    write_arrow(&fixture.path("rows.arrow"), &rows);
+    let texts = rows.iter().map(|row| row.iter().map(|text| if text == "?" { "" } else { text.as_str() }).collect());
+    let cells: Vec<Vec<&str>> = texts.collect();
+    write_parquet(&fixture.path("numbers.parquet"), &columns(Int64, Text), &cells);
+    write_parquet(&fixture.path("texts.parquet"), &columns(Text, Text), &cells);
+    write_arrow(&fixture.path("rows.arrow"), &columns(Text, List), &cells);
     fixture.write("job.toml", JOB);
     fixture
 }

@@ -5,9 +5,8 @@ use std::fmt::Write as _;
 use zagros_fakes::s3::FakeS3;
 use zagros_tests::{assert_contains, real_data};
 
-use super::fixture::Fixture;
-use super::parquet::write_parquet;
-use super::sources::gzip;
+use super::columns::{ColumnKind, write_parquet};
+use super::fixture::{Fixture, gzip};
 
 /// Rows whose label depends on all columns, sorted by it.
 fn rows() -> String {
@@ -68,8 +67,9 @@ fn the_same_rows_are_described_and_learned_in_every_shape() {
     let text = rows();
     fixture.write("zipped.csv.gz", gzip(&text));
     fixture.write("objects.jsonl", objects(&text));
-    let names = ["clicked", "age", "city", "tags"].map(str::to_owned);
-    write_parquet(&fixture.path("columns.parquet"), &names, &fields(&text));
+    let [number, category, list] = [ColumnKind::Int64, ColumnKind::Text, ColumnKind::List];
+    let columns = [("clicked", number), ("age", number), ("city", category), ("tags", list)];
+    write_parquet(&fixture.path("columns.parquet"), &columns, &fields(&text));
     std::fs::create_dir(fixture.path("parts")).expect("a folder");
     let lines: Vec<&str> = text.lines().collect();
     for (part, rows) in lines[1..].chunks(700).enumerate() {

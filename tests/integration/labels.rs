@@ -15,12 +15,12 @@ use super::fixture::{Fixture, with_sets};
 /// from `b`; `rating` is often missing.
 const JOB: &str = r#"
 name = "labels"
-[data]
-format = "delimited"
-train = "train.csv"
-validation = "test.csv"
-test = "test.csv"
-threads = 1
+data.validation = "test.csv"
+embedding.optimizer = { kind = "adagrad", lr = 0.1 }
+train.batch_size = 64
+train.epochs = 8
+train.early_stop = { patience = 8 }
+output.keep_best = 0
 [features]
 label = [
     "click",
@@ -32,9 +32,6 @@ label = [
 weight = "times"
 numeric = ["x"]
 categorical = ["a", "b"]
-[embedding]
-dim = 4
-optimizer = { kind = "adagrad", lr = 0.1 }
 [optimizer]
 kind = "adam"
 lr = 0.01
@@ -43,16 +40,6 @@ kind = "mmoe"
 experts = 2
 hidden = [16]
 tower = [8]
-[train]
-batch_size = 64
-threads = 1
-epochs = 8
-early_stop = { patience = 8 }
-[cluster]
-timeout_seconds = 20
-lease_seconds = 2
-[output]
-keep_best = 0
 "#;
 
 fn rows(count: u64) -> String {
@@ -72,11 +59,7 @@ fn rows(count: u64) -> String {
 }
 
 fn fixture() -> Fixture {
-    let fixture = Fixture::new(10);
-    fixture.write("job.toml", JOB);
-    fixture.write("train.csv", rows(4_000));
-    fixture.write("test.csv", rows(700));
-    fixture
+    Fixture::with_csv(JOB, rows(4_000), rows(700))
 }
 
 fn target<'a>(measures: &'a Value, label: &str) -> &'a Value {
@@ -146,8 +129,8 @@ fn numbers<T: FromStr<Err = ParseFloatError>>(line: &str) -> Vec<T> {
 #[test]
 fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
     let fixture = fixture();
-    let job = JOB.replace("validation = \"test.csv\"\n", "").replace("early_stop = { patience = 8 }\n", "");
-    fixture.write("job.toml", job);
+    let job = fixture.read("job.toml").replace("data.validation = \"test.csv\"\n", "");
+    fixture.write("job.toml", job.replace("train.early_stop = { patience = 8 }\n", ""));
     let up = ["up", "job.toml", "--servers", "1", "--workers", "2"];
     fixture.zagros(with_sets(&up, &["eval.calibration=isotonic", "data.validation_share=0.2"])).expect(0);
     let run = fixture.run_name();
@@ -179,11 +162,8 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
         assert_eq!(before[7..], after[7..], "numbers stay");
     }
     for (label, mut scores) in ["click", "buy"].into_iter().zip_eq(scores) {
-        assert_eq!(
-            serde_json::to_value(scores.compute_measures()).expect("JSON"),
-            calibrated_measures(label),
-            "{label}"
-        );
+        let measured = serde_json::to_value(scores.compute_measures()).expect("JSON");
+        assert_eq!(measured, calibrated_measures(label), "{label}");
     }
     let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
     assert_eq!(shown.matches("after calibration").count(), 4, "{shown}");
@@ -246,11 +226,8 @@ fn a_label_or_a_weight_that_is_none_is_a_malformed_row() {
         let said = fixture.zagros(["train", "job.toml"]).expect(3).stderr;
         assert!(said.contains(expected), "{said}");
     };
-    refused(
-        ",middle,",
-        ",medium,",
-        r#"expected one of the classes "low" or "middle" or "high" in label column "level""#,
-    );
+    let classes = r#"expected one of the classes "low" or "middle" or "high" in label column "level""#;
+    refused(",middle,", ",medium,", classes);
     refused(",0.0,a", ",x,0.0,a", "expected 10 fields");
     let weights = rows(300).replace(",times,", ",often,");
     fixture.write("train.csv", weights);

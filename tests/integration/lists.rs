@@ -7,12 +7,10 @@ use zagros_tests::assert_contains;
 use super::fixture::{Fixture, with_sets};
 
 const JOB: &str = r#"
-[data]
-format = "delimited"
-train = "train.csv"
-test = "test.csv"
-threads = 1
-max_bad_rows = 5
+data.max_bad_rows = 5
+embedding.optimizer = { kind = "adagrad", lr = 0.1 }
+train.seed = 3
+train.batch_size = 128
 [features]
 label = "click"
 numeric = [
@@ -20,20 +18,10 @@ numeric = [
     { column = "age", missing_indicator = true },
 ]
 categorical = ["user", { column = "words", separator = "|", weights = "tfidf", pooling = "mean" }]
-[embedding]
-dim = 4
-optimizer = { kind = "adagrad", lr = 0.1 }
 [model]
 kind = "dlrm"
 bottom = [16]
 top = [16]
-[train]
-seed = 3
-batch_size = 128
-threads = 1
-[cluster]
-timeout_seconds = 20
-lease_seconds = 2
 "#;
 
 /// Rows whose click depends on the words by their weights, and on the second number of the vector.
@@ -65,11 +53,7 @@ fn rows(seed: u64, count: u64) -> String {
 }
 
 fn fixture() -> Fixture {
-    let fixture = Fixture::new(100);
-    fixture.write("train.csv", rows(1, 4_000));
-    fixture.write("test.csv", rows(2, 800));
-    fixture.write("job.toml", JOB);
-    fixture
+    Fixture::with_csv(JOB, rows(1, 4_000), rows(2, 800))
 }
 
 #[test]
@@ -83,7 +67,7 @@ fn weights_and_vectors_are_learned_saved_and_scored() {
     let run = fixture.run_name();
     fixture.zagros(["eval", &run, "--importance"]).expect(0).prints(&["image", "words"]);
     // Without the weights, the same words say less.
-    let plain = JOB.replace(", weights = \"tfidf\"", "");
+    let plain = fixture.read("job.toml").replace(", weights = \"tfidf\"", "");
     fixture.write("plain.toml", plain);
     fixture.zagros(["train", "plain.toml"]).expect(0);
     let unweighted = fixture.measures("test.csv", "click");

@@ -5,7 +5,7 @@ mod prometheus;
 use prometheus::RunningPrometheus;
 use rustix::process::Signal;
 use serde_json::Value;
-use zagros_tests::{RunningCommand, dashboards, signal_process};
+use zagros_tests::{RunningCommand, dashboard_queries, dashboards, signal_process};
 
 use super::faults::pid;
 use super::fixture::{Fixture, with_sets};
@@ -40,17 +40,11 @@ fn filled(expression: &str, run: &str) -> String {
 }
 
 fn panel_queries(run: &str) -> Vec<(String, String, String)> {
-    let mut found = Vec::new();
-    for (name, dashboard) in dashboards() {
-        for panel in dashboard["panels"].as_array().expect("panels") {
-            let title = panel["title"].as_str().expect("a title");
-            for target in panel["targets"].as_array().into_iter().flatten() {
-                let query = filled(target["expr"].as_str().expect("an expression"), run);
-                found.push((name.clone(), title.to_owned(), query));
-            }
-        }
-    }
-    found
+    let queries = |(name, dashboard): (String, Value)| {
+        let queries = dashboard_queries(&dashboard).into_iter();
+        queries.map(move |(title, query)| (name.clone(), title, filled(&query, run))).collect::<Vec<_>>()
+    };
+    dashboards().into_iter().flat_map(queries).collect()
 }
 
 fn numbers(values: &[f64]) -> usize {

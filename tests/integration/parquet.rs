@@ -1,21 +1,9 @@
 //! Parquet and Arrow files as a user has them: the commands do with them what they do with the same rows as CSV.
 
-use std::fs::File;
-use std::path::Path;
-use std::sync::Arc;
-
-use arrow_array::builder::{ListBuilder, StringBuilder};
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use arrow_ipc::CompressionType;
-use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
-use parquet::basic::Compression;
-use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
-use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use parquet::schema::parser::parse_message_type;
 use serde_json::Value;
 use zagros_tests::assert_contains;
 
+use super::columns::{ColumnKind, write_arrow, write_parquet};
 use super::fixture::Fixture;
 
 /// Three columns of Criteo's categories become one list.
@@ -56,10 +44,13 @@ fn csv_row(line: &str) -> String {
 
 fn write_twins(fixture: &Fixture, name: &str, parts: usize) {
     let rows: Vec<String> = fixture.read(&format!("{name}.txt")).lines().map(csv_row).collect();
+    let names = names();
+    let columns: Vec<(&str, ColumnKind)> = names.iter().map(|name| (name.as_str(), kind(name))).collect();
     for (part, rows) in rows.chunks(rows.len().div_ceil(parts)).enumerate() {
-        fixture.write(&format!("{name}{part}.csv"), format!("{}\n{}\n", names().join(","), rows.join("\n")));
+        fixture.write(&format!("{name}{part}.csv"), format!("{}\n{}\n", names.join(","), rows.join("\n")));
         let fields: Vec<Vec<&str>> = rows.iter().map(|row| row.split(',').collect()).collect();
-        write_parquet(&fixture.path(&format!("{name}{part}.parquet")), &names(), &fields);
+        write_parquet(&fixture.path(&format!("{name}{part}.parquet")), &columns, &fields);
+        write_arrow(&fixture.path(&format!("{name}{part}.arrow")), &columns, &fields);
     }
 }
 
@@ -69,72 +60,21 @@ fn names() -> Vec<String> {
     names.chain(std::iter::once("tags".into())).collect()
 }
 
-fn is_number(name: &str) -> bool {
-    name.starts_with('I') || ["clicked", "age"].contains(&name)
-}
-
-/// Row groups of 700 rows, compressed, with dictionaries. Values of the column `tags` are separated by `|`; an empty field is null.
-pub(crate) fn write_parquet(path: &Path, names: &[String], rows: &[Vec<&str>]) {
-    let field = |name: &String| match name.as_str() {
-        "label" => format!("required int32 {name};"),
-        "tags" => {
-            format!("optional group {name} (LIST) {{ repeated group list {{ optional binary element (UTF8); }} }}")
-        }
-        number if is_number(number) => format!("optional int64 {name};"),
-        _ => format!("optional binary {name} (UTF8);"),
-    };
-    let fields: String = names.iter().map(field).collect();
-    let schema = Arc::new(parse_message_type(&format!("message rows {{ {fields} }}")).expect("a schema"));
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-    let file = File::create(path).expect("a file");
-    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).expect("a writer");
-    for rows in rows.chunks(700) {
-        let mut group = writer.next_row_group().expect("a row group");
-        for (index, name) in names.iter().enumerate() {
-            let cells: Vec<&str> = rows.iter().map(|row| row[index]).collect();
-            write_column(&mut group, name, &cells);
-        }
-        group.close().expect("the row group is complete");
+fn kind(name: &str) -> ColumnKind {
+    match name {
+        "label" => ColumnKind::Int32,
+        "tags" => ColumnKind::List,
+        number if number.starts_with('I') => ColumnKind::Int64,
+        _ => ColumnKind::Text,
     }
-    writer.close().expect("the file is complete");
-}
-
-fn write_column(group: &mut SerializedRowGroupWriter<'_, File>, name: &str, cells: &[&str]) {
-    let mut column = group.next_column().expect("columns are written in order").expect("there is a column");
-    let present: Vec<i16> = cells.iter().map(|text| i16::from(!text.is_empty())).collect();
-    let texts = || cells.iter().copied().filter(|text| !text.is_empty());
-    let written = match name {
-        "label" => {
-            let labels: Vec<i32> = texts().map(|text| text.parse().expect("a label")).collect();
-            column.typed::<Int32Type>().write_batch(&labels, None, None)
-        }
-        "tags" => {
-            let counts = || cells.iter().map(|text| text.split('|').filter(|tag| !tag.is_empty()).count());
-            let levels = |count: usize| (0..count.max(1)).map(|entry| i16::from(entry > 0));
-            let repetition: Vec<i16> = counts().flat_map(levels).collect();
-            let full = |count: usize| if count == 0 { vec![1] } else { vec![3; count] };
-            let definition: Vec<i16> = counts().flat_map(full).collect();
-            let values: Vec<ByteArray> = texts().flat_map(|text| text.split('|')).map(ByteArray::from).collect();
-            column.typed::<ByteArrayType>().write_batch(&values, Some(&definition), Some(&repetition))
-        }
-        number if is_number(number) => {
-            let numbers: Vec<i64> = texts().map(|text| text.parse().expect("a number")).collect();
-            column.typed::<Int64Type>().write_batch(&numbers, Some(&present), None)
-        }
-        _ => {
-            let values: Vec<ByteArray> = texts().map(ByteArray::from).collect();
-            column.typed::<ByteArrayType>().write_batch(&values, Some(&present), None)
-        }
-    };
-    written.expect("values are written");
-    column.close().expect("the column is complete");
 }
 
 pub(crate) fn twins(rows: u32) -> Fixture {
     let fixture = Fixture::new(rows);
     write_twins(&fixture, "train", 2);
     write_twins(&fixture, "test", 1);
-    for (format, end, separator) in [("delimited", "csv", "separator = '|',"), ("parquet", "parquet", "")] {
+    let separated = ("delimited", "csv", "separator = '|',");
+    for (format, end, separator) in [separated, ("parquet", "parquet", ""), ("arrow", "arrow", "")] {
         let job = JOB.replace("FORMAT", format).replace("END", end).replace("SEPARATOR", separator);
         fixture.write(&format!("{end}.toml"), job);
     }
@@ -152,50 +92,11 @@ fn a_parquet_file_that_was_cut_off_stops_the_run_before_its_first_step() {
     assert!(!metrics.contains("\"loss\""), "{metrics}");
 }
 
-/// The rows of a CSV file in record batches of 700, compressed; the values of the last column are separated by `|`, and an empty field is null.
-fn write_arrow(path: &Path, text: &str) {
-    let mut lines = text.lines();
-    let names: Vec<&str> = lines.next().expect("a header").split(',').collect();
-    let rows: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
-    let column = |rows: &[Vec<&str>], at: usize| -> ArrayRef {
-        let texts = rows.iter().map(|row| Some(row[at]).filter(|text| !text.is_empty()));
-        match names[at] {
-            "tags" => {
-                let mut lists = ListBuilder::new(StringBuilder::new());
-                texts.for_each(|text| {
-                    lists.append_value(text.unwrap_or_default().split('|').filter(|tag| !tag.is_empty()).map(Some))
-                });
-                Arc::new(lists.finish())
-            }
-            name if name.starts_with('C') => Arc::new(texts.collect::<StringArray>()),
-            _ => Arc::new(texts.map(|text| text.map(|text| text.parse().expect("a number"))).collect::<Int64Array>()),
-        }
-    };
-    let batch = |rows: &[Vec<&str>]| {
-        let columns = names.iter().enumerate().map(|(at, name)| (*name, column(rows, at), true));
-        RecordBatch::try_from_iter_with_nullable(columns).expect("columns of equal length")
-    };
-    let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).expect("LZ4");
-    let file = File::create(path).expect("a file");
-    let mut writer = FileWriter::try_new_with_options(file, &batch(&rows[..1]).schema(), options).expect("a writer");
-    rows.chunks(700).for_each(|rows| writer.write(&batch(rows)).expect("room for the rows"));
-    writer.finish().expect("the file is complete");
-}
-
-fn arrow_twins(rows: u32) -> Fixture {
-    let fixture = twins(rows);
-    for name in ["train0", "train1", "test0"] {
-        write_arrow(&fixture.path(&format!("{name}.arrow")), &fixture.read(&format!("{name}.csv")));
-    }
-    fixture.write("arrow.toml", fixture.read("parquet.toml").replace("parquet", "arrow"));
-    fixture
-}
-
 const JOBS: [&str; 3] = ["csv.toml", "parquet.toml", "arrow.toml"];
 
 #[test]
 fn every_command_does_with_parquet_and_arrow_files_what_it_does_with_the_same_rows_as_csv() {
-    let fixture = arrow_twins(6_000);
+    let fixture = twins(6_000);
     for command in ["inspect", "validate"] {
         let [text, columns, batches] = JOBS.map(|job| fixture.zagros(["data", command, job]).expect(0).stdout);
         assert_eq!([&columns, &batches], [&text; 2], "{command}");
@@ -230,7 +131,7 @@ fn every_command_does_with_parquet_and_arrow_files_what_it_does_with_the_same_ro
 
 #[test]
 fn init_recognises_an_arrow_file() {
-    let fixture = arrow_twins(1_000);
+    let fixture = twins(1_000);
     let text = fixture.zagros(["init", "train0.arrow", "--label", "label"]).expect(0).stdout;
     assert_contains(&text, &["format = \"arrow\"", "column = \"tags\"", "pooling = \"mean\""]);
 }

@@ -17,6 +17,10 @@ fn figure(of: &Value, name: &str) -> f64 {
     of[name].as_f64().unwrap_or_else(|| panic!("no {name} in {of}"))
 }
 
+fn rate(simulated: &Value) -> f64 {
+    figure(&simulated["run"], "samples_per_second")
+}
+
 #[test]
 fn a_job_has_a_forecast_here_and_on_described_machines() {
     let fixture = Fixture::new(4_000).with_environment(vec![("XDG_CACHE_HOME".to_owned(), "cache".to_owned())]);
@@ -112,10 +116,6 @@ fn simulated(fixture: &Fixture, arguments: &[&str]) -> Value {
     fixture.zagros(all.copied()).expect(0).json()
 }
 
-fn rate(run: &Value) -> f64 {
-    run["samples_per_second"].as_f64().unwrap_or_else(|| panic!("no samples_per_second in {run}"))
-}
-
 #[test]
 fn a_job_is_simulated_here_and_on_described_machines() {
     let fixture = Fixture::new(4_000).with_environment(vec![("XDG_CACHE_HOME".to_owned(), "cache".to_owned())]);
@@ -132,7 +132,7 @@ fn a_job_is_simulated_here_and_on_described_machines() {
     assert_eq!(run, simulated(&fixture, &cluster));
     let changed = simulated(&fixture, &[&cluster[..], &["--set", "train.mode='sync'"]].concat());
     assert_eq!(changed["run"]["mode"], Value::from("sync"));
-    assert!(rate(&changed["run"]) < rate(&run["run"]), "{changed}");
+    assert!(rate(&changed) < rate(&run), "{changed}");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_described_workload_needs_no_job() {
     assert_contains(&shown, &["bottleneck", "busy", "lookups by staleness"]);
     let table = simulated(&fixture, &["--machines", "cluster.toml", "--what-if", "staleness=0,4"]);
     let rows = table["tables"][0]["rows"].as_array().expect("rows");
-    assert!(rows.len() == 2 && rate(&rows[0]["run"]) < rate(&rows[1]["run"]), "{table}");
+    assert!(rows.len() == 2 && rate(&rows[0]) < rate(&rows[1]), "{table}");
     let ended = fixture.zagros(["simulate", "--machines", "cluster.toml", "--failures"]).expect(0);
     ended.prints(&["the loss of a worker", "one failure in 10,000 h"]);
 }

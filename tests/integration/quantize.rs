@@ -4,7 +4,7 @@ use serde_json::Value;
 use zagros_fakes::s3::FakeS3;
 use zagros_zip::ZipEq;
 
-use super::fixture::{Fixture, checkpoints, damaged, with_sets};
+use super::fixture::{Fixture, checkpoints, damaged, read_files, with_sets};
 
 /// The AUC of a model in `int8` may differ from that of the model in f32 by so much on 4,000 rows.
 const AUC_DISTANCE: f64 = 0.002;
@@ -20,21 +20,11 @@ fn probabilities(fixture: &Fixture, model: &str) -> Vec<f64> {
     fixture.read("scores.csv").lines().skip(1).map(|line| line.parse().expect("a number")).collect()
 }
 
-fn files(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {
-    let files = std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("readable").path());
-    let content = |path: std::path::PathBuf| {
-        (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())
-    };
-    let mut files: Vec<_> = files.map(content).collect();
-    files.sort();
-    files
-}
-
 #[test]
 fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
     let (fixture, run) = Fixture::trained(20_000, &["cluster.servers=2"]);
     let model = std::path::Path::new(&run).join("model");
-    let old_files = files(&model);
+    let old_files = read_files(&model);
     let done = fixture.zagros([&["quantize", &run, "-o", "served"], &INT8[..], &["--json"]].concat()).expect(0);
     let report = done.json();
     assert_eq!(report["tables"].as_array().map(Vec::len), Some(26));
@@ -43,7 +33,7 @@ fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
     assert_eq!((&table["before"]["bytes_a_row"], &table["after"]["bytes_a_row"]), (&Value::from(32), &Value::from(24)));
     let bytes = |key: &str| report["row_bytes"][key].as_u64().expect("bytes");
     assert!(bytes("after") < bytes("before"), "{report}");
-    assert_eq!(files(&model), old_files, "the model stays as it is");
+    assert_eq!(read_files(&model), old_files, "the model stays as it is");
 
     let (exact, rounded) = (probabilities(&fixture, &run), probabilities(&fixture, "served"));
     let distance = |(one, other): (&f64, &f64)| (one - other).abs();
@@ -58,7 +48,7 @@ fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
     // Without the state of the optimisers it scores the same, from fewer bytes.
     fixture.zagros([&["quantize", &run, "-o", "small", "--without-state"], &INT8[..]].concat()).expect(0);
     assert_eq!(probabilities(&fixture, "small"), probabilities(&fixture, "served"));
-    let size = |folder: &str| files(&fixture.path(folder)).iter().map(|(_, content)| content.len()).sum::<usize>();
+    let size = |folder: &str| read_files(&fixture.path(folder)).values().map(Vec::len).sum::<usize>();
     assert!(size("small") < size("served"), "{} {}", size("small"), size("served"));
     let start = ["train", "job.toml", "--fresh", "--from", "small", "--set", "embedding.element=int8"];
     fixture.zagros(start).expect(3).says(&["table `C1` has dim 4 of int8 with 2 words of sgd a row there"]);
@@ -161,11 +151,11 @@ fn a_checkpoint_with_deltas_becomes_a_model_without() {
     let fixture = Fixture::new(20_000);
     let sets = ["train.epochs=50", "checkpoint.every_steps=20", "checkpoint.deltas=3"];
     fixture.start_to_checkpoint(3, with_sets(&["train", "job.toml"], &sets)).interrupt();
-    let has_delta = |folder: &std::path::PathBuf| files(folder).iter().any(|(name, _)| name.contains(".delta-"));
+    let has_delta = |folder: &std::path::PathBuf| read_files(folder).keys().any(|name| name.contains(".delta-"));
     let checkpoint = checkpoints(&fixture.run_folder()).into_iter().find(has_delta).expect("a delta");
     let checkpoint = checkpoint.display().to_string();
     fixture.zagros([&["quantize", &checkpoint, "-o", "served"], &INT8[..]].concat()).expect(0);
-    let names: Vec<String> = files(&fixture.path("served")).into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = read_files(&fixture.path("served")).into_keys().collect();
     let expected = ["dense.safetensors", "job.toml", "manifest.json", "optimizer.safetensors", "rows-0-of-1.zrows"];
     assert_eq!(names, expected);
     assert!((auc(&fixture, &checkpoint) - auc(&fixture, "served")).abs() < AUC_DISTANCE);

@@ -1,6 +1,7 @@
 //! What a program of an earlier day saved still loads: `fixtures/saved` has a finished run and a killed one, with keys that are no more.
 
 use std::path::Path;
+use std::process::Command;
 
 use zagros_tests::repository;
 use zagros_zip::ZipEq;
@@ -34,16 +35,11 @@ every_steps = 20
 folder = "runs"
 "#;
 
+/// What is in a folder.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
-    for entry in std::fs::read_dir(from).expect("a folder of the fixture").map(|entry| entry.expect("an entry")) {
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), &target).expect("a file is copied");
-        }
-    }
+    let copied = Command::new("cp").arg("-r").arg(from.join(".")).arg(to).status();
+    assert!(copied.expect("cp starts").success(), "{} is not copied", from.display());
 }
 
 /// The saved runs in a folder of the test's own. The killed run had its data elsewhere.

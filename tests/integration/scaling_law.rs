@@ -5,19 +5,12 @@ use zagros_tests::assert_contains;
 
 use super::fixture::Fixture;
 
-const FAMILY: [&str; 11] = [
-    "scaling-law",
-    "factors/job.toml",
-    "--sizes",
-    "300,900,2700,8100",
-    "--seeds",
-    "2",
-    "--budget",
-    "0s",
-    "--data",
-    "0.25,0.5,1",
-    "--verify",
-];
+const FAMILY: &str =
+    "scaling-law factors/job.toml --sizes 300,900,2700,8100 --seeds 2 --budget 0s --data 0.25,0.5,1 --verify";
+
+fn family() -> impl Iterator<Item = &'static str> {
+    FAMILY.split(' ')
+}
 
 /// Data of the teacher of factors. Runs are bit for bit the same each time.
 fn fixture(rows: u32) -> Fixture {
@@ -46,7 +39,7 @@ fn measured(fixture: &Fixture) -> Vec<Value> {
 #[test]
 fn a_family_is_trained_and_reported_and_one_that_is_interrupted_comes_to_the_same() {
     let straight = fixture(8_000);
-    straight.zagros(FAMILY).expect(0).prints(&["log loss", "law", "forecast", "300", "8.1k", "report.html"]);
+    straight.zagros(family()).expect(0).prints(&["log loss", "law", "forecast", "300", "8.1k", "report.html"]);
     is_measured_and_reported(&straight);
     comes_to_the_same_after_interruptions(&fixture(8_000), &measured(&straight));
 }
@@ -62,10 +55,10 @@ fn is_measured_and_reported(fixture: &Fixture) {
     let page = fixture.read("runs/factors-scaling/report.html");
     assert_contains(&page, &["by size", "by samples", "by compute", "<svg", "All measurements"]);
     assert_contains(&page, &["Laws that were compared"]);
-    fixture.zagros(FAMILY).expect(0).says(&["going on with the family"]);
+    fixture.zagros(family()).expect(0).says(&["going on with the family"]);
     assert_eq!(measured(fixture), runs);
     // Another family has another folder.
-    let other: Vec<&str> = FAMILY.iter().map(|word| if *word == "2" { "3" } else { word }).collect();
+    let other: Vec<&str> = family().map(|word| if word == "2" { "3" } else { word }).collect();
     fixture.zagros(other).expect(2).says(&["holds a family of other sizes", "--folder"]);
 }
 
@@ -73,12 +66,12 @@ fn is_measured_and_reported(fixture: &Fixture) {
 #[test]
 fn a_forecast_is_written_before_the_truth_is_known_and_stays() {
     let fixture = fixture(20_000);
-    let unverified: Vec<&str> = FAMILY.iter().copied().filter(|word| *word != "--verify").collect();
+    let unverified: Vec<&str> = family().filter(|word| *word != "--verify").collect();
     fixture.zagros(unverified).expect(0);
     let forecast = json(&fixture, "forecast.json");
     let next = fixture.path("runs/factors-scaling/size-24.3k-seed-1");
     assert!(!next.exists() && forecast["size"] == "24.3k", "{forecast}");
-    let verified = fixture.zagros(FAMILY).expect(0);
+    let verified = fixture.zagros(family()).expect(0);
     assert_eq!(json(&fixture, "forecast.json"), forecast);
     if forecast["forecast"]["decision"]["kind"] == "made" {
         let verification = json(&fixture, "verification.json");
@@ -93,11 +86,11 @@ fn a_forecast_is_written_before_the_truth_is_known_and_stays() {
 }
 
 fn comes_to_the_same_after_interruptions(broken: &Fixture, expected: &[Value]) {
-    let first = broken.start_until("log loss", FAMILY);
+    let first = broken.start_until("log loss", family());
     first.kill();
-    let second = broken.start_until("going on with the family", FAMILY);
+    let second = broken.start_until("going on with the family", family());
     second.interrupt().says(&["stopped; the same command goes on"]);
-    broken.zagros(FAMILY).expect(0);
+    broken.zagros(family()).expect(0);
     assert_eq!(measured(broken), expected);
 }
 

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
 use std::process::{Command, Stdio};
 
 use zagros_fakes::s3::{FakeS3, S3Fault};
 use zagros_tests::TestProgram;
 use zagros_zip::ZipEq;
 
-use super::fixture::Fixture;
+use super::fixture::{Fixture, gzip};
 use super::parquet::twins;
 use super::resume::losses;
 
@@ -44,8 +43,7 @@ fn standard_input_trains_and_scores_as_the_file_does() {
     assert_eq!(code, 0, "{said}");
     fixture.zagros(["predict", &run, "test.txt", "-o", "file.csv"]).expect(0);
     assert_eq!(fixture.read("piped.csv"), fixture.read("file.csv"));
-    let zipped = Command::new("gzip").arg("-k").arg(fixture.path("train.txt")).status().expect("gzip is there");
-    assert!(zipped.success());
+    fixture.write("train.txt.gz", gzip(&fixture.read("train.txt")));
     for input in ["train.txt", "train.txt.gz"] {
         let _ = std::fs::remove_dir_all(fixture.path("runs"));
         let arguments: Vec<&str> = IN_ORDER.iter().chain(&["job.toml", "--set", "data.train=-"]).copied().collect();
@@ -140,16 +138,6 @@ fn parts(fixture: &Fixture) -> Vec<String> {
     let rows = fixture.read("train.txt");
     let rows: Vec<&str> = rows.lines().collect();
     rows.chunks(rows.len() / 4).map(|part| part.join("\n") + "\n").collect()
-}
-
-pub(crate) fn gzip(text: &str) -> Vec<u8> {
-    let mut gzip = Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("gzip is there");
-    let mut stdin = gzip.stdin.take().expect("a pipe");
-    let text = text.to_owned();
-    let writing = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
-    let bytes = gzip.wait_with_output().expect("gzip ends").stdout;
-    writing.join().expect("no panic").expect("gzip reads");
-    bytes
 }
 
 fn object(row: &str) -> String {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use zagros_tests::{assert_contains, repository};
 
-use super::fixture::{Fixture, with_sets};
+use super::fixture::{Fixture, gzip, with_sets};
 
 #[test]
 fn a_run_reports_measures_beside_the_best_and_leaves_a_run_folder() {
@@ -31,11 +31,8 @@ fn gives_the_same_measures_on_any_number_of_servers(fixture: &Fixture) {
     for servers in ["1", "3"] {
         let servers = format!("cluster.servers={servers}");
         let scored = fixture.zagros(["eval", &fixture.run_name(), "--json", "--set", &servers]).expect(0).json();
-        assert_eq!(
-            (scored["auc"].as_f64(), scored["samples"].as_u64()),
-            (Some(fixture.auc()), Some(4_000)),
-            "{servers}"
-        );
+        let found = (scored["auc"].as_f64(), scored["samples"].as_u64());
+        assert_eq!(found, (Some(fixture.auc()), Some(4_000)), "{servers}");
     }
 }
 
@@ -66,8 +63,7 @@ fn max_steps_ends_early_and_dry_run_changes_nothing() {
 #[test]
 fn gzip_and_a_hash_split_train_too() {
     let fixture = Fixture::new(4_000);
-    let gzip = std::process::Command::new("gzip").arg("-k").arg(fixture.path("train.txt")).status();
-    assert!(gzip.expect("gzip runs").success());
+    fixture.write("train.txt.gz", gzip(&fixture.read("train.txt")));
     let job = fixture.read("job.toml").replace("train = \"train.txt\"", "train = \"train.txt.gz\"");
     fixture.write("gz.toml", job.replace("test = \"test.txt\"", "test_fraction = 0.25"));
     fixture.zagros(["train", "gz.toml"]).expect(0);
@@ -113,7 +109,12 @@ fn a_training_that_diverges_names_the_best_state_before_which_can_be_scored_and_
         "train.schedule={kind='linear', warmup=50000, decay=1000000}",
     ];
     let run = fixture.zagros(with_sets(&["train", "job.toml"], &sets)).expect(5);
-    let run = run.says(&["the loss is not finite", "the best state before had a validation AUC of", "`zagros eval "]);
+    let run = run.says(&[
+        "step ",
+        ": the loss is not finite",
+        "the best state before had a validation AUC of",
+        "`zagros eval ",
+    ]);
     let summary = fixture.summary();
     assert_eq!((&summary["outcome"], &summary["complete"]), (&"diverged".into(), &false.into()));
     assert!(summary["choice"].as_str().is_some_and(|choice| choice.contains("checkpoints/step-")), "{summary}");

@@ -3,15 +3,15 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use zagros_tests::{TestProgram, assert_contains};
+use zagros_tests::{ChildGuard, TestProgram, assert_contains};
 
-use super::fixture::{Fixture, with_sets};
+use super::fixture::{Fixture, wait_for, with_sets};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The codes that make a terminal show its other screen, and go back.
@@ -21,7 +21,7 @@ const LONG: [&str; 4] = ["train.epochs=1000", "cluster.workers=2", "cluster.serv
 
 /// A zagros on a terminal of its own.
 struct OnTerminal {
-    child: Child,
+    child: ChildGuard,
     keyboard: File,
     shown: Arc<Mutex<String>>,
 }
@@ -53,7 +53,7 @@ impl OnTerminal {
                 all.lock().expect("no panic").push_str(&String::from_utf8_lossy(&bytes[..read]));
             }
         });
-        Self { child, keyboard, shown }
+        Self { child: ChildGuard(child), keyboard, shown }
     }
 
     fn shown(&self) -> String {
@@ -61,11 +61,10 @@ impl OnTerminal {
     }
 
     fn wait_for(&self, text: &str) {
-        let deadline = Instant::now() + TIMEOUT;
-        while !self.shown().contains(text) {
-            assert!(Instant::now() < deadline, "no {text:?} within {TIMEOUT:?} in:\n{}", self.shown());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        wait_for(TIMEOUT, || {
+            let shown = self.shown();
+            if shown.contains(text) { Ok(()) } else { Err(format!("no {text:?} in:\n{shown}")) }
+        });
     }
 
     fn press(&mut self, key: &str) {
@@ -73,21 +72,11 @@ impl OnTerminal {
     }
 
     fn end(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it is waited for") {
-                return status.code();
-            }
-            assert!(Instant::now() < deadline, "it does not end; shown:\n{}", self.shown());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Drop for OnTerminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let ended = wait_for(TIMEOUT, || {
+            let status = self.child.0.try_wait().expect("it is waited for");
+            status.ok_or_else(|| format!("it does not end; shown:\n{}", self.shown()))
+        });
+        ended.code()
     }
 }
 

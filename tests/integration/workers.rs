@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use rustix::process::Signal;
-use zagros_tests::{RunningCommand, TestProgram, assert_contains, signal_process};
+use zagros_tests::{FinishedCommand, RunningCommand, TestProgram, assert_contains, signal_process};
 
-use super::faults::pid as role_pid;
-use super::fixture::{Fixture, with_sets};
+use super::faults::{pid as role_pid, read_pid};
+use super::fixture::{Fixture, gzip, with_sets};
 use super::resume::losses;
 
 const COORDINATOR: [&str; 5] = ["coordinator", "--announce", "roles/coordinator.json", "--journal", "journal"];
@@ -87,8 +87,7 @@ pub(crate) fn address(fixture: &Fixture, role: &str, key: &str) -> String {
 }
 
 pub(crate) fn pid(fixture: &Fixture, announced: &str) -> u32 {
-    let outcome = fixture.read_json(announced);
-    outcome["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
+    read_pid(&fixture.path(announced))
 }
 
 /// Of a program that is built without NCCL; one with it refuses the same on a machine without a device.
@@ -101,34 +100,38 @@ fn sums_over_nccl_are_refused_before_anything_is_trained() {
     assert_contains(&run.stderr, &["docs/nccl.md"]);
 }
 
+/// Two workers with their own changes to the job learn what one learns, but for this difference in AUC, and their model
+/// scores as reported. Gives how the run of two has ended.
+#[track_caller]
+pub(crate) fn assert_two_learn_as_one(fixture: &Fixture, sets: &[&str], own: &[&str], most: f64) -> FinishedCommand {
+    fixture.zagros(with_sets(&["up", "job.toml", "--servers", "2"], sets)).expect(0);
+    let (alone, samples) = (fixture.auc(), fixture.summary()["samples"].clone());
+    let up = with_sets(&["up", "job.toml", "--servers", "2", "--workers", "2"], sets);
+    let run = fixture.zagros(with_sets(&up, own)).expect(0);
+    let joint = fixture.auc();
+    println!("test AUC {alone:.4} with one worker, {joint:.4} with two");
+    assert!((alone - joint).abs() < most, "AUC {alone} with one worker, {joint} with two");
+    assert_eq!(fixture.summary()["samples"], samples);
+    // Batches are cut elsewhere, so that a logit may be rounded otherwise.
+    let scored = fixture.evaluate()["auc"].as_f64().expect("an AUC");
+    assert!((scored - joint).abs() < 1e-5, "{scored} scored again, {joint} then");
+    run
+}
+
 #[test]
 fn two_workers_learn_what_one_learns_and_only_the_first_reports() {
-    let fixture = Fixture::new(20_000);
-    let auc = || fixture.auc();
-    fixture.zagros(["up", "job.toml", "--servers", "2", "--set", "train.epochs=2"]).expect(0);
-    let (alone, samples) = (auc(), fixture.summary()["samples"].clone());
     // The global batch stays what it was.
-    let halves = ["--set", "train.epochs=2", "--set", "train.batch_size=128"];
-    let run = fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2"].into_iter().chain(halves));
-    let run = run.expect(0);
-    let joint = auc();
-    println!("test AUC {alone:.4} with one worker, {joint:.4} with two");
-    assert!((alone - joint).abs() < 0.02, "AUC {alone} with one worker, {joint} with two");
-    assert_eq!(fixture.summary()["samples"], samples);
+    let fixture = Fixture::new(20_000);
+    let run = assert_two_learn_as_one(&fixture, &["train.epochs=2"], &["train.batch_size=128"], 0.02);
     let reports = |worker: &str| run.stderr.lines().any(|line| line.contains(worker) && line.contains("step "));
     assert!(reports("dense worker 0") && !reports("dense worker 1"), "{}", run.stderr);
-    let scored = fixture.evaluate();
-    // Batches are cut elsewhere, so that a logit may be rounded otherwise.
-    let scored = scored["auc"].as_f64().expect("an AUC");
-    assert!((scored - joint).abs() < 1e-5, "{scored} scored again, {joint} then");
 }
 
 /// Five times as many rows to one as to the other, which runs dry. Where one is late, the other may have both files.
 fn uneven() -> (Fixture, Vec<&'static str>) {
     let fixture = Fixture::new(5_000);
     for name in ["train.txt", "test.txt"] {
-        let gzip = std::process::Command::new("gzip").arg("--keep").arg(fixture.path(name)).status();
-        assert!(gzip.expect("gzip runs").success());
+        fixture.write(&format!("{name}.gz"), gzip(&fixture.read(name)));
     }
     let sets = ["up", "job.toml", "--workers", "2", "--set", "data.train=[\"train.txt.gz\", \"test.txt.gz\"]"];
     (fixture, sets.to_vec())
@@ -152,8 +155,7 @@ fn a_batch_of_one_worker_that_is_no_number_ends_all_and_names_it() {
     let row = small.lines().nth(600).expect("a row");
     let wrong: Vec<&str> = row.split('\t').enumerate().map(|(at, text)| if at == 1 { "3e38" } else { text }).collect();
     fixture.write("test.txt", small.replacen(row, &wrong.join("\t"), 1));
-    let gzip = std::process::Command::new("gzip").args(["--keep", "--force"]).arg(fixture.path("test.txt")).status();
-    assert!(gzip.expect("gzip runs").success());
+    fixture.write("test.txt.gz", gzip(&fixture.read("test.txt")));
     // Cross layers multiply what they read with itself.
     let sets = ["--set", "features.numeric=[{column=\"I1\", log=false}]", "--set", "model={kind=\"dcnv2\"}"];
     let run = fixture.zagros(arguments.into_iter().chain(sets)).expect(5);

@@ -226,6 +226,17 @@ impl Drop for RunningCommand {
     }
 }
 
+/// A process that ends with the test.
+#[derive(Debug)]
+pub struct ChildGuard(pub Child);
+
+impl Drop for ChildGuard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -92,3 +92,16 @@ pub fn dashboards() -> Vec<(String, Value)> {
     assert!(!found.is_empty(), "no dashboards");
     found
 }
+
+/// Title of its panel and expression of every query of a dashboard.
+pub fn dashboard_queries(dashboard: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        let title = panel["title"].as_str().expect("a title").to_owned();
+        let targets = panel["targets"].as_array();
+        for target in targets.into_iter().flatten() {
+            found.push((title.clone(), target["expr"].as_str().expect("an expression").to_owned()));
+        }
+    }
+    found
+}

@@ -4,6 +4,9 @@ mod binary;
 mod files;
 
 pub use binary::{
-    FinishedCommand, RunningCommand, TestProgram, assert_contains, signal_process, zagros, zagros_bench, zagros_in,
+    ChildGuard, FinishedCommand, RunningCommand, TestProgram, assert_contains, signal_process, zagros, zagros_bench,
+    zagros_in,
 };
-pub use files::{dashboards, files_that_end_in, prometheus_tool, read, real_data, repository, short, sources};
+pub use files::{
+    dashboard_queries, dashboards, files_that_end_in, prometheus_tool, read, real_data, repository, short, sources,
+};

@@ -55,9 +55,7 @@ impl FoundFunctions {
             self.echoes.push(name);
         }
     }
-}
 
-impl FoundFunctions {
     fn add_items(&mut self, items: &[Item]) {
         let is_public = |visibility: &Visibility| matches!(visibility, Visibility::Public(_));
         for item in items.iter().filter(|item| !is_for_tests(attributes(item))) {
@@ -65,18 +63,16 @@ impl FoundFunctions {
                 Item::Fn(item) => self.add(&item.sig, is_public(&item.vis), &item.attrs),
                 Item::Mod(item) => self.add_items(item.content.as_ref().map_or(&[], |(_, items)| items)),
                 Item::Trait(item) => {
-                    let functions = item.items.iter().filter_map(|item| match item {
-                        TraitItem::Fn(item) => Some(item),
-                        _ => None,
-                    });
-                    functions.for_each(|item| self.add(&item.sig, false, &item.attrs));
+                    for item in &item.items {
+                        let TraitItem::Fn(item) = item else { continue };
+                        self.add(&item.sig, false, &item.attrs);
+                    }
                 }
                 Item::Impl(item) => {
-                    let functions = item.items.iter().filter_map(|item| match item {
-                        ImplItem::Fn(item) => Some(item),
-                        _ => None,
-                    });
-                    functions.for_each(|item| self.add(&item.sig, is_public(&item.vis), &item.attrs));
+                    for item in &item.items {
+                        let ImplItem::Fn(item) = item else { continue };
+                        self.add(&item.sig, is_public(&item.vis), &item.attrs);
+                    }
                 }
                 _ => {}
             }

@@ -8,15 +8,23 @@ use serde_json::Value;
 use toml_edit::DocumentMut;
 use zagros_tests::{read, repository};
 
+/// What cargo prints in the checkout.
+fn run_cargo(arguments: &[&str]) -> Vec<u8> {
+    let printed = Command::new(env!("CARGO")).args(arguments).current_dir(repository()).output().expect("cargo starts");
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    printed.stdout
+}
+
+/// `cargo metadata` for Linux on this kind of processor.
+pub(crate) fn metadata(processor: &str) -> Value {
+    let platform = format!("{processor}-unknown-linux-gnu");
+    let printed = run_cargo(&["metadata", "--locked", "--format-version", "1", "--filter-platform", &platform]);
+    serde_json::from_slice(&printed).expect("cargo writes JSON")
+}
+
 /// The packages that a program for Linux on x86-64 is made of, its tests and build scripts included.
 fn packages() -> Vec<Value> {
-    let mut metadata = Command::new(env!("CARGO"));
-    metadata.args(["metadata", "--locked", "--format-version", "1"]);
-    metadata.args(["--filter-platform", "x86_64-unknown-linux-gnu"]).current_dir(repository());
-    let printed = metadata.output().expect("cargo starts");
-    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
-    let metadata: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
-    metadata["packages"].as_array().expect("packages is an array").clone()
+    metadata("x86_64")["packages"].as_array().expect("packages is an array").clone()
 }
 
 fn deny() -> DocumentMut {
@@ -123,11 +131,8 @@ fn no_archives_are_compiled_below_tch() {
 
 /// Each crate with its features, as many times as it is compiled.
 fn compiled_features(packages: &[&str]) -> BTreeSet<String> {
-    let mut tree = Command::new(env!("CARGO"));
-    tree.args(["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p}|{f}"]);
-    let printed = tree.args(packages).current_dir(repository()).output().expect("cargo starts");
-    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
-    let lines = String::from_utf8(printed.stdout).expect("UTF-8");
+    let tree = ["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p}|{f}"];
+    let lines = String::from_utf8(run_cargo(&[&tree[..], packages].concat())).expect("UTF-8");
     lines.lines().filter(|line| !line.is_empty()).map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
 }
 

@@ -1,11 +1,12 @@
 //! Arrows point downwards only: the member list of the workspace is the order of the layers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 
 use serde_json::Value;
 use toml_edit::{DocumentMut, Item};
-use zagros_tests::{read, repository};
+use zagros_tests::read;
+
+use super::dependencies::metadata;
 
 /// A crate of the workspace: its folder, name, and what it depends on outside tests.
 struct CrateMember {
@@ -104,7 +105,7 @@ struct PackageGraph {
 
 impl PackageGraph {
     fn of_workspace() -> Self {
-        let metadata = metadata();
+        let metadata = metadata(std::env::consts::ARCH);
         let text = |value: &Value| value.as_str().expect("cargo writes text").to_owned();
         let list = |value: &Value| value.as_array().expect("cargo writes a list").clone();
         let names = list(&metadata["packages"]).iter().map(|of| (text(&of["id"]), text(&of["name"]))).collect();
@@ -128,19 +129,6 @@ impl PackageGraph {
         }
         found
     }
-}
-
-/// `cargo metadata` for this platform.
-fn metadata() -> Value {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let ended = Command::new(cargo)
-        .args(["metadata", "--offline", "--locked", "--format-version", "1", "--filter-platform", &platform])
-        .current_dir(repository())
-        .output()
-        .expect("cargo runs");
-    assert!(ended.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&ended.stderr));
-    serde_json::from_slice(&ended.stdout).expect("cargo writes JSON")
 }
 
 #[test]

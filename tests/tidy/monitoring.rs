@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
-use zagros_tests::{dashboards, prometheus_tool, read, repository};
+use zagros_tests::{dashboard_queries, dashboards, prometheus_tool, read, repository};
 
 /// What follows `mark` at the start of a line, once its spaces are gone.
 fn texts_after<'a>(text: &'a str, mark: &str) -> Vec<&'a str> {
@@ -97,7 +97,8 @@ fn rules_and_dashboards_name_metrics_that_exist() {
         let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
         families.contains(name) || histogram.is_some_and(|family| families.contains(family))
     };
-    let queries = dashboards().into_iter().flat_map(|(_, dashboard)| queries(&dashboard)).map(|(_, query)| query);
+    let queries =
+        dashboards().into_iter().flat_map(|(_, dashboard)| dashboard_queries(&dashboard)).map(|(_, query)| query);
     let rules = ["recording", "alerts"].map(|name| read(&format!("monitoring/rules/{name}.yml")));
     let mut found = 0;
     for text in queries.chain(rules).chain([promtool_tests()]) {
@@ -107,19 +108,6 @@ fn rules_and_dashboards_name_metrics_that_exist() {
         }
     }
     assert!(found > 150, "{found}");
-}
-
-/// Title and expression of every query.
-fn queries(dashboard: &Value) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    for panel in dashboard["panels"].as_array().expect("panels") {
-        let title = panel["title"].as_str().expect("a title").to_owned();
-        let targets = panel["targets"].as_array();
-        for target in targets.into_iter().flatten() {
-            found.push((title.clone(), target["expr"].as_str().expect("an expression").to_owned()));
-        }
-    }
-    found
 }
 
 #[test]
@@ -159,7 +147,7 @@ fn check_panels(name: &str, dashboard: &Value) {
         assert!(description.len() > 8 && description.ends_with('.'), "{name}, {title}: {description:?}");
         assert!(!panel["targets"].as_array().expect("queries").is_empty(), "{name}, {title}");
     }
-    for (title, query) in queries(dashboard) {
+    for (title, query) in dashboard_queries(dashboard) {
         assert!(query.contains("$run"), "{name}, {title}: of all runs at once");
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::{Attribute, Item, UseTree};
+use syn::{Attribute, Ident, Item, UseTree};
 use zagros_tests::{read, repository, short};
 
 /// A module's path from the crate's root: `["tier", "evict"]`.
@@ -79,8 +79,8 @@ impl CrateSyntax {
                 }
             }
         }
-        let defined = items.iter().filter_map(|item| definition(item));
-        let types = items.iter().filter_map(|item| type_name(item)).collect();
+        let defined = items.iter().filter_map(|item| definition(item)).map(ToString::to_string);
+        let types = items.iter().filter_map(|item| type_name(item)).map(ToString::to_string).collect();
         let (mut imports, mut paths) = (Vec::new(), BTreeSet::new());
         for item in &items {
             match item {
@@ -211,25 +211,24 @@ pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-fn definition(item: &Item) -> Option<String> {
-    let named = match item {
-        Item::Fn(item) => Some(item.sig.ident.to_string()),
-        Item::Const(item) => Some(item.ident.to_string()),
-        Item::Static(item) => Some(item.ident.to_string()),
-        Item::Macro(item) => item.ident.as_ref().map(ToString::to_string),
-        Item::TraitAlias(item) => Some(item.ident.to_string()),
-        _ => None,
-    };
-    named.or_else(|| type_name(item))
+fn definition(item: &Item) -> Option<&Ident> {
+    match item {
+        Item::Fn(item) => Some(&item.sig.ident),
+        Item::Const(item) => Some(&item.ident),
+        Item::Static(item) => Some(&item.ident),
+        Item::Macro(item) => item.ident.as_ref(),
+        Item::TraitAlias(item) => Some(&item.ident),
+        item => type_name(item),
+    }
 }
 
-fn type_name(item: &Item) -> Option<String> {
+fn type_name(item: &Item) -> Option<&Ident> {
     match item {
-        Item::Struct(item) => Some(item.ident.to_string()),
-        Item::Enum(item) => Some(item.ident.to_string()),
-        Item::Union(item) => Some(item.ident.to_string()),
-        Item::Trait(item) => Some(item.ident.to_string()),
-        Item::Type(item) => Some(item.ident.to_string()),
+        Item::Struct(item) => Some(&item.ident),
+        Item::Enum(item) => Some(&item.ident),
+        Item::Union(item) => Some(&item.ident),
+        Item::Trait(item) => Some(&item.ident),
+        Item::Type(item) => Some(&item.ident),
         _ => None,
     }
 }

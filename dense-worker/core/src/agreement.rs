@@ -92,35 +92,13 @@ pub enum BarrierDecision {
     Regroup,
 }
 
-/// The checkpoint barriers so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BarrierLog {
-    attended: u64,
-}
-
-impl BarrierLog {
+impl BarrierDecision {
+    /// The newest checkpoint barrier that a worker was at, which was at number `attended` before. It counts for every
+    /// worker, whatever reason each one gave. `called` is the newest that any of the workers had heard of. One that was
+    /// only called when an epoch ends or training stops is still to come. One that a worker has called to leave is over.
     #[must_use]
-    pub fn last_attended(self) -> u64 {
-        self.attended
-    }
-
-    #[must_use]
-    pub fn next_number(self) -> u64 {
-        self.attended + 1
-    }
-
-    /// A worker of a new group goes to the barriers after the newest one that any worker of the group was at.
-    pub fn start_after(&mut self, newest: u64) {
-        self.attended = self.attended.max(newest);
-    }
-
-    /// A checkpoint barrier counts for every worker, whatever reason each one gave. `called` is the newest that any of the
-    /// workers had heard of. One that was only called when an epoch ends or training stops is still to come. One that a worker
-    /// has called to leave is over.
-    pub fn attend(&mut self, decision: BarrierDecision, called: u64) {
-        if matches!(decision, BarrierDecision::Checkpoint | BarrierDecision::Regroup) {
-            self.attended = self.attended.max(called);
-        }
+    pub fn newest_attended(self, attended: u64, called: u64) -> u64 {
+        if matches!(self, Self::Checkpoint | Self::Regroup) { attended.max(called) } else { attended }
     }
 }
 
@@ -142,15 +120,13 @@ pub struct RankProgress {
 impl RankProgress {
     /// Whether the most advanced rank has made the step in which this worker's group failed. The sums of a step arrive
     /// everywhere or fail during the step: at most one step is between two ranks.
-    #[must_use]
-    pub fn was_step_made_by(self, most_advanced: Self) -> bool {
+    pub(crate) fn was_step_made_by(self, most_advanced: Self) -> bool {
         self.has_trained && most_advanced.steps == self.steps + 1
     }
 }
 
 /// The rank whose state all continue from: the most advanced, of equals the lowest. `None` when no rank has trained.
-#[must_use]
-pub fn most_advanced(all: &[RankProgress]) -> Option<usize> {
+pub(crate) fn most_advanced(all: &[RankProgress]) -> Option<usize> {
     let trained = all.iter().enumerate().filter(|(_, progress)| progress.has_trained);
     trained.max_by_key(|(rank, progress)| (**progress, Reverse(*rank))).map(|(rank, _)| rank)
 }
@@ -161,16 +137,14 @@ mod tests {
 
     #[test]
     fn a_checkpoint_barrier_counts_for_all_and_the_end_of_an_epoch_for_none() {
-        let mut log = BarrierLog::default();
-        assert_eq!(log.next_number(), 1);
-        log.attend(BarrierDecision::Checkpoint, 1);
-        log.attend(BarrierDecision::EpochOver, 2);
-        assert_eq!(log.next_number(), 2);
-        log.attend(BarrierDecision::Checkpoint, 2);
-        log.attend(BarrierDecision::Stop, 3);
-        assert_eq!((log.last_attended(), log.next_number()), (2, 3));
-        log.attend(BarrierDecision::Regroup, 3);
-        assert_eq!(log.next_number(), 4);
+        use BarrierDecision::{Checkpoint, EpochOver, Regroup, Stop};
+        let mut attended = 0;
+        for (decision, called, newest) in
+            [(Checkpoint, 1, 1), (EpochOver, 2, 1), (Checkpoint, 2, 2), (Stop, 3, 2), (Regroup, 3, 3)]
+        {
+            attended = decision.newest_attended(attended, called);
+            assert_eq!(attended, newest, "{decision:?}");
+        }
     }
 
     fn rank_progress(epoch: u32, steps: u64, evaluated: u64) -> RankProgress {

@@ -25,19 +25,16 @@ pub struct LoopConfig {
 }
 
 impl LoopConfig {
-    #[must_use]
-    pub fn steps_left(&self, steps: u64) -> u64 {
+    pub(crate) fn steps_left(&self, steps: u64) -> u64 {
         self.max_steps.map_or(u64::MAX, |most| most.saturating_sub(steps))
     }
 
-    #[must_use]
-    pub fn is_evaluation_due(&self, step: u64) -> bool {
+    pub(crate) fn is_evaluation_due(&self, step: u64) -> bool {
         self.evaluate_every.is_some_and(|every| step.is_multiple_of(every))
     }
 
     /// Whether a checkpoint comes after step number `step`: by its number, or because the time for one has come.
-    #[must_use]
-    pub fn is_checkpoint_due(&self, step: u64, by_time: bool) -> bool {
+    pub(crate) fn is_checkpoint_due(&self, step: u64, by_time: bool) -> bool {
         by_time || self.checkpoint_every.is_some_and(|every| step.is_multiple_of(every))
     }
 }
@@ -74,8 +71,7 @@ impl TrainingPolicy {
     }
 
     /// Whether the other workers go on in another group after one of them is lost.
-    #[must_use]
-    pub fn regroups_after_loss(self) -> bool {
+    pub(crate) fn regroups_after_loss(self) -> bool {
         matches!(self, Self::SynchronousGroup { in_turns: false } | Self::AsynchronousWorkers)
     }
 }

@@ -19,12 +19,9 @@ pub enum PatienceUse {
 
 impl PatienceUse {
     /// The end of an epoch may come close to another evaluation: less than half of `every` steps after it spends nothing.
-    #[must_use]
-    pub fn after_steps(steps: Option<u64>, every: Option<u64>) -> Self {
-        match (steps, every) {
-            (Some(steps), Some(every)) if steps < every.div_ceil(2) => Self::Kept,
-            _ => Self::Spent,
-        }
+    pub(crate) fn after_steps(steps: Option<u64>, every: Option<u64>) -> Self {
+        let is_soon = matches!((steps, every), (Some(steps), Some(every)) if steps < every.div_ceil(2));
+        if is_soon { Self::Kept } else { Self::Spent }
     }
 }
 

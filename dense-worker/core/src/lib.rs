@@ -27,10 +27,7 @@ mod state;
 mod training_loop;
 
 pub use action::{Action, FailureCause, InFlight, LoopEnd};
-pub use agreement::{
-    BarrierDecision, BarrierLog, BarrierReason, RankProgress, StepAgreement, StepFacts, StepVote, VoteRule,
-    most_advanced,
-};
+pub use agreement::{BarrierDecision, BarrierReason, RankProgress, StepAgreement, StepFacts, StepVote, VoteRule};
 pub use config::{LoopConfig, TrainingPolicy};
 pub use early_stopping::{BestState, EarlyStopRule, MeasuredState, PatienceUse, SearchState};
 pub use event::{Event, GroupFailure, GroupMember, LoopCounts};

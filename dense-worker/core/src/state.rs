@@ -69,10 +69,7 @@ pub enum BarrierPoint {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrainPoint {
-    BeforeEvaluation {
-        checkpoint: bool,
-        ahead: Option<StepAgreement>,
-    },
+    BeforeEvaluation(EvaluationPoint),
     Round(RoundEnd),
     /// At the end of a stream, with why the epoch ends, if it does.
     Stream(Option<RoundEnd>),

@@ -5,7 +5,7 @@ mod epoch;
 mod group;
 
 use crate::action::{Action, FailureCause, LoopEnd};
-use crate::agreement::{BarrierLog, RankProgress};
+use crate::agreement::RankProgress;
 use crate::config::LoopConfig;
 use crate::early_stopping::{PatienceUse, SearchState};
 use crate::event::{Event, GroupMember, LoopCounts};
@@ -18,25 +18,16 @@ pub struct TrainingLoop {
     counts: LoopCounts,
     has_trained: bool,
     member: GroupMember,
-    barriers: BarrierLog,
-    round: StreamRound,
-    group: GroupTrial,
+    /// The newest checkpoint barrier that it was at.
+    attended: u64,
+    /// This round has a stream of its own.
+    has_stream: bool,
+    steps_before_round: u64,
+    steps_before_group: u64,
+    /// Groups in a row in which no step was made.
+    fruitless_groups: u32,
     /// It leaves the run: in a synchronous group its last vote says so, of asynchronous workers all have decided so.
     leaving: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct StreamRound {
-    stream: bool,
-    steps_before: u64,
-}
-
-/// Whether groups bear fruit.
-#[derive(Clone, Copy, Debug, Default)]
-struct GroupTrial {
-    steps_before: u64,
-    /// Groups in a row in which no step was made.
-    fruitless: u32,
 }
 
 impl TrainingLoop {
@@ -48,9 +39,11 @@ impl TrainingLoop {
             counts: LoopCounts::default(),
             has_trained: false,
             member: GroupMember { rank: 0, generation: 0 },
-            barriers: BarrierLog::default(),
-            round: StreamRound::default(),
-            group: GroupTrial::default(),
+            attended: 0,
+            has_stream: false,
+            steps_before_round: 0,
+            steps_before_group: 0,
+            fruitless_groups: 0,
             leaving: false,
         }
     }
@@ -67,7 +60,14 @@ impl TrainingLoop {
             (_, Event::Failed) => self.end(LoopEnd::Failed(FailureCause::LastEvent)),
             (_, Event::Lost(loss)) => self.on_loss(loss),
             (LoopState::Regrouping(_) | LoopState::Resuming, event) => self.on_group_event(event),
-            (LoopState::Training(phase), event) => self.on_training_event(phase, event),
+            (LoopState::Training(StepPhase::AwaitingStream), event) => self.on_stream_event(event),
+            (LoopState::Training(StepPhase::AwaitingBatch { ahead, stopping }), event) => {
+                self.on_batch_event(ahead, stopping, event)
+            }
+            (LoopState::Training(StepPhase::Agreeing { batch }), event) => self.on_agreed(batch, event),
+            (LoopState::Training(StepPhase::Stepping { checkpoint, last }), event) => {
+                self.on_stepped(checkpoint, last, event)
+            }
             (LoopState::Waiting, event) => self.on_wait_event(event),
             (LoopState::AtBarrier(point), event) => self.on_barrier_event(point, event),
             (LoopState::Draining(drain), event) => self.on_drained(drain, event),
@@ -85,8 +85,8 @@ impl TrainingLoop {
     #[must_use]
     pub fn rank_progress(&self) -> RankProgress {
         let LoopCounts { epoch, steps, evaluated, .. } = self.counts;
-        let (evaluated, barriers) = (evaluated.unwrap_or(0), self.barriers.last_attended());
-        RankProgress { has_trained: self.has_trained, epoch, steps, evaluated, barriers }
+        let (has_trained, evaluated) = (self.has_trained, evaluated.unwrap_or(0));
+        RankProgress { has_trained, epoch, steps, evaluated, barriers: self.attended }
     }
 
     #[must_use]
@@ -99,20 +99,9 @@ impl TrainingLoop {
         self.counts.search
     }
 
-    fn on_training_event(&mut self, phase: StepPhase, event: Event) -> Vec<Action> {
-        match phase {
-            StepPhase::AwaitingStream => self.on_stream_event(event),
-            StepPhase::AwaitingBatch { ahead, stopping } => self.on_batch_event(ahead, stopping, event),
-            StepPhase::Agreeing { batch } => self.on_agreed(batch, event),
-            StepPhase::Stepping { checkpoint, last } => self.on_stepped(checkpoint, last, event),
-        }
-    }
-
     fn on_drained(&mut self, drain: DrainPoint, event: Event) -> Vec<Action> {
         match (drain, event) {
-            (DrainPoint::BeforeEvaluation { checkpoint, ahead }, Event::Drained) => {
-                self.evaluate(EvaluationPoint::BetweenSteps { checkpoint, ahead })
-            }
+            (DrainPoint::BeforeEvaluation(point), Event::Drained) => self.evaluate(point),
             (DrainPoint::Round(end), Event::Drained) => self.round_over(end),
             (DrainPoint::Stream(end), Event::Drained) => self.stream_over(end),
             (DrainPoint::Leaving, Event::Drained) => self.end(LoopEnd::Left),
@@ -164,7 +153,7 @@ impl TrainingLoop {
     fn on_finish_event(&mut self, finish: FinishPhase, event: Event) -> Vec<Action> {
         match (finish, event) {
             (FinishPhase::EpochBarrier(end), Event::AllHere) => self.close_epoch(end),
-            (FinishPhase::ClosingEpoch(end), Event::EpochClosed) => self.evaluate_epoch(end),
+            (FinishPhase::ClosingEpoch(end), Event::EpochClosed) => self.evaluate(EvaluationPoint::EpochEnd(end)),
             (FinishPhase::ResettingRows, Event::RowsReset) => self.begin_epoch(self.counts.epoch + 1, true),
             (FinishPhase::Concluding { finished }, Event::Concluded) => self.save(finished),
             (FinishPhase::Concluding { .. }, Event::Interrupted) => self.save(false),
@@ -220,7 +209,7 @@ impl TrainingLoop {
     /// Barriers that are listened for: those after the last one.
     fn barriers_after(&self) -> Option<u64> {
         let may_be_called = self.config.policy.is_asynchronous() && !self.config.from_memory;
-        may_be_called.then(|| self.barriers.last_attended())
+        may_be_called.then_some(self.attended)
     }
 }
 

@@ -3,18 +3,18 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use zagros_tests::{prometheus_tool, repository};
+use zagros_tests::{ChildGuard, prometheus_tool, repository};
 
 const TIMEOUT: Duration = Duration::from_secs(90);
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// It ends with this.
 pub(crate) struct RunningPrometheus {
-    process: Child,
+    _process: ChildGuard,
     address: String,
 }
 
@@ -35,7 +35,7 @@ impl RunningPrometheus {
             .stderr(log)
             .spawn()
             .expect("prometheus starts");
-        let prometheus = Self { process, address };
+        let prometheus = Self { _process: ChildGuard(process), address };
         prometheus
             .wait("Prometheus is ready", || prometheus.get("/-/ready").is_some_and(|answer| answer.contains(" 200 ")));
         Some(prometheus)
@@ -87,13 +87,6 @@ impl RunningPrometheus {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
-    }
-}
-
-impl Drop for RunningPrometheus {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -4,18 +4,23 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use zagros_tests::ChildGuard;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
+const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync \
+                     --disable-background-networking --disable-component-update --disable-extensions --hide-scrollbars \
+                     --remote-debugging-pipe about:blank";
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 pub(super) struct PageBrowser {
-    process: Child,
+    /// The shell became the browser, whose other processes end with it.
+    _process: ChildGuard,
     to: File,
     messages: Receiver<Value>,
     session: Option<String>,
@@ -37,26 +42,12 @@ impl PageBrowser {
         };
         let profile = tempfile::tempdir().expect("a folder for the profile");
         let (to, from) = (pipe(profile.path(), "to"), pipe(profile.path(), "from"));
-        let flags = [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            "--disable-extensions",
-            "--hide-scrollbars",
-            "--remote-debugging-pipe",
-            "about:blank",
-        ];
         // A shell puts the pipes where the browser looks for them.
         let process = Command::new("sh")
             .args(["-c", "program=$1; to=$2; from=$3; shift 3; exec \"$program\" \"$@\" 3<\"$to\" 4>\"$from\"", "sh"])
             .args([&program, &to, &from])
             .arg(format!("--user-data-dir={}", profile.path().join("profile").display()))
-            .args(flags)
+            .args(FLAGS.split(' '))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -71,7 +62,7 @@ impl PageBrowser {
             messages.filter_map(|text| serde_json::from_slice(&text).ok()).try_for_each(|message| sender.send(message))
         });
         let mut browser = Self {
-            process,
+            _process: ChildGuard(process),
             to: to_browser,
             messages,
             session: None,
@@ -187,14 +178,6 @@ impl PageBrowser {
             }
             self.note(&answer);
         }
-    }
-}
-
-impl Drop for PageBrowser {
-    fn drop(&mut self) {
-        // The shell became the browser, whose other processes end with it.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -10,16 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Role, SplitOrder, decide_barrier};
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, SplitOrder, decide_barrier};
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{
     BarrierDecision, BarrierReason, BarrierRequest, BarrierVote, DataFile, GroupRequest, HeartbeatRequest, JoinRequest,
     JoinResponse,
 };
-use zagros_protocol::{PROTOCOL_VERSION, RunId};
 use zagros_zip::number_from;
 
-const LEASE: Duration = Duration::from_secs(8);
+use super::{core_config, join_request};
+
 const TIMEOUT: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_secs(1);
 
@@ -102,23 +102,12 @@ impl VotingRun {
     /// In an `elastic` run workers may leave, and none is silent: the coordinator does not wait for ever for one that is.
     fn new(workers: u32, elastic: bool) -> Self {
         let config = CoreConfig {
-            run: RunId(1),
-            job: "ballots".to_owned(),
-            servers: 1,
-            workers,
             min_workers: if elastic { 1 } else { workers },
-            max_workers: workers,
-            fixed_workers: None,
-            buckets: 16,
             epochs: 1,
-            fixed_splits: false,
             order: SplitOrder::AsInFiles,
             asynchronous: true,
-            staleness: 4,
-            checkpoint_every: None,
-            lease: LEASE,
             timeout: TIMEOUT,
-            fingerprint: 1,
+            ..core_config(1, workers)
         };
         let mut run = Self {
             core: Core::new(config),
@@ -149,17 +138,7 @@ impl VotingRun {
     fn join(&mut self, slot: MemberSlot) -> JoinResponse {
         self.instances += 1;
         let file = DataFile { path: "train".to_owned(), bytes: 9, splittable: true, fingerprint: 0 };
-        let request = JoinRequest {
-            role: slot.role.to_wire(),
-            index: slot.index,
-            address: format!("host:{}", self.instances),
-            instance: self.instances,
-            job_fingerprint: 1,
-            protocol_version: PROTOCOL_VERSION,
-            files: if slot.role == Role::DenseWorker { vec![file] } else { Vec::new() },
-            supersede: true,
-            ..JoinRequest::default()
-        };
+        let request = JoinRequest { supersede: true, ..join_request(slot, self.instances, vec![file]) };
         self.core.join(self.now, &request).expect("a worker joins")
     }
 
@@ -303,10 +282,8 @@ impl VotingRun {
                 missing.iter().for_each(|index| assert!(wait.waiting_for.contains(&format!("dense worker {index}"))));
                 if sent.first.is_some() {
                     assert!(!missing.iter().any(is_late), "{missing:?} are late for ballot {ballot}");
-                    assert!(
-                        !missing.iter().any(|index| self.gone.contains(index)),
-                        "a process that is gone is waited for"
-                    );
+                    let is_gone = missing.iter().any(|index| self.gone.contains(index));
+                    assert!(!is_gone, "a process that is gone is waited for");
                 }
             }
             State::Result(result) => {

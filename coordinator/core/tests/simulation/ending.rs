@@ -1,10 +1,10 @@
 //! How a simulated run ends once nothing disturbs it.
 
-use zagros_coordinator_core::{MemberSlot, Role, plan_splits};
+use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_protocol::control::{LeaveRequest, Outcome};
 
 use super::actions::Action;
-use super::{EPOCHS, ORDER, SimulatedRun};
+use super::{EPOCHS, SimulatedRun};
 
 impl SimulatedRun {
     /// Plays without faults: every process is started, is heard, and works until the run is over.
@@ -27,7 +27,7 @@ impl SimulatedRun {
     }
 
     fn finish_if_done(&mut self, slot: MemberSlot) {
-        let all = plan_splits(&self.files, self.workers(), ORDER).len() * EPOCHS as usize;
+        let all = self.splits() * EPOCHS as usize;
         let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker) else { return };
         if self.completed.len() == all {
             let (member, incarnation) = (process.member, process.incarnation);

@@ -30,6 +30,44 @@ const PROOF: Duration = LEASE.checked_mul(2).unwrap().checked_div(3).unwrap();
 const EPOCHS: u32 = 2;
 const ORDER: SplitOrder = SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 };
 
+/// A run of so many servers and workers that all must come.
+fn core_config(servers: u32, workers: u32) -> CoreConfig {
+    CoreConfig {
+        run: RunId(1),
+        job: "simulation".to_owned(),
+        servers,
+        workers,
+        min_workers: workers,
+        max_workers: workers,
+        fixed_workers: None,
+        buckets: 16,
+        epochs: EPOCHS,
+        fixed_splits: false,
+        order: ORDER,
+        asynchronous: false,
+        staleness: 4,
+        checkpoint_every: None,
+        lease: LEASE,
+        // Longer than any run: a killed process is started again.
+        timeout: LEASE * 1000,
+        fingerprint: 1,
+    }
+}
+
+/// A process joins by its instance; workers say which files there are.
+fn join_request(slot: MemberSlot, instance: u64, files: Vec<DataFile>) -> JoinRequest {
+    JoinRequest {
+        role: slot.role.to_wire(),
+        index: slot.index,
+        address: format!("host:{instance}"),
+        instance,
+        job_fingerprint: 1,
+        protocol_version: PROTOCOL_VERSION,
+        files: if slot.role == Role::DenseWorker { files } else { Vec::new() },
+        ..JoinRequest::default()
+    }
+}
+
 /// A process as it sees itself.
 #[derive(Clone, Debug)]
 struct SimulatedProcess {
@@ -80,27 +118,9 @@ struct SimulatedRun {
 
 impl SimulatedRun {
     fn new(servers: u32, workers: u32, sizes: &[u64], has_logs: bool) -> Self {
-        let config = CoreConfig {
-            run: RunId(1),
-            job: "simulation".to_owned(),
-            servers,
-            // The others may come later.
-            workers: workers.div_ceil(2),
-            min_workers: 1,
-            max_workers: workers,
-            fixed_workers: None,
-            buckets: 16,
-            epochs: EPOCHS,
-            fixed_splits: false,
-            order: ORDER,
-            asynchronous: false,
-            staleness: 4,
-            checkpoint_every: None,
-            lease: LEASE,
-            // Longer than any run: a killed process is started again.
-            timeout: LEASE * 1000,
-            fingerprint: 1,
-        };
+        // The others may come later.
+        let first = workers.div_ceil(2);
+        let config = CoreConfig { workers: first, min_workers: 1, ..core_config(servers, workers) };
         let file = |bytes: &u64| DataFile {
             path: "train".to_owned(),
             bytes: *bytes,
@@ -200,21 +220,12 @@ impl SimulatedRun {
     }
 
     fn join(&mut self, slot: MemberSlot, instance: u64, supersede: bool) {
-        let is_worker = slot.role == Role::DenseWorker;
-        let has_log = self.has_logs && !is_worker;
+        let has_log = self.has_logs && slot.role == Role::EmbeddingServer;
         let request = JoinRequest {
             lineage: if has_log { u64::from(slot.index) + 1 } else { 0 },
             recovered: has_log && self.logs.contains(&slot),
-            role: slot.role.to_wire(),
-            index: slot.index,
-            address: format!("host:{instance}"),
-            instance,
-            job_fingerprint: 1,
-            protocol_version: PROTOCOL_VERSION,
-            release: String::new(),
-            files: if is_worker { self.files.clone() } else { Vec::new() },
             supersede,
-            ..JoinRequest::default()
+            ..join_request(slot, instance, self.files.clone())
         };
         match self.core.join(self.now, &request) {
             Ok(joined) if joined.over => {
@@ -285,11 +296,8 @@ impl SimulatedRun {
                 assert!(other.is_none_or(|other| self.silent.contains(&other)), "split {} given to two", split.id);
                 // Invariant MB-3: a worker that loses a split cannot prove its lease any more.
                 let unproven = |process: &SimulatedProcess| self.now - process.heard >= PROOF;
-                assert!(
-                    other.is_none_or(|other| self.processes.get(&other).is_none_or(unproven)),
-                    "split {}",
-                    split.id
-                );
+                let earlier = other.and_then(|other| self.processes.get(&other));
+                assert!(earlier.is_none_or(unproven), "split {}", split.id);
                 // A worker that has lost one split has lost them all.
                 self.holders.retain(|_, holder| Some(*holder) != other);
                 self.holders.insert((epoch, split.id), slot);
@@ -358,11 +366,12 @@ impl SimulatedRun {
     fn check_nothing_left(&self, epoch: u32, slot: MemberSlot) {
         let own = self.holders.iter().filter(|(key, holder)| key.0 == epoch && **holder == slot).count();
         let done = self.completed.iter().filter(|key| key.0 == epoch).count();
-        assert_eq!(
-            own + done,
-            plan_splits(&self.files, self.workers(), ORDER).len(),
-            "epoch {epoch} is not over for {slot}"
-        );
+        assert_eq!(own + done, self.splits(), "epoch {epoch} is not over for {slot}");
+    }
+
+    /// Of an epoch.
+    fn splits(&self) -> usize {
+        plan_splits(&self.files, self.workers(), ORDER).len()
     }
 
     fn workers(&self) -> u32 {
@@ -392,7 +401,7 @@ impl SimulatedRun {
                 RunEvent::EpochCompleted { epoch } => {
                     let done = self.completed.iter().filter(|key| key.0 == epoch).count();
                     // The call adds its completion to this list only after the epoch has ended.
-                    assert_eq!(done, plan_splits(&self.files, self.workers(), ORDER).len());
+                    assert_eq!(done, self.splits());
                 }
                 // Others may read its splits from now on.
                 RunEvent::WorkerGivenUp { slot, .. } => {

@@ -188,10 +188,8 @@ fn a_process_that_waits_for_a_disk_is_distinguished_from_one_that_was_killed() {
     assert!(finding(ProcessState::DiskSleep).why[0].contains("waits for a disk"));
     assert!(finding(ProcessState::Gone).why[0].contains("process 4711 on this machine has ended"));
     assert!(finding(ProcessState::Gone).next.contains("zagros embedding-server JOB --index 0"));
-    assert_eq!(
-        finding(ProcessState::Gone).what,
-        "embedding server 0 is away: no sign of life since 14 s; its rows are in its log"
-    );
+    let what = "embedding server 0 is away: no sign of life since 14 s; its rows are in its log";
+    assert_eq!(finding(ProcessState::Gone).what, what);
 }
 
 #[test]
@@ -245,12 +243,8 @@ fn missing_members_are_counted_and_named_once() {
          missing"
     );
     assert!(finding.next.contains("zagros dense-worker JOB --index 1"), "{}", finding.next);
-    assert!(
-        finding
-            .why
-            .iter()
-            .any(|line| line.starts_with("dense workers 0 and 3 wait for a process group, and so for dense worker 1"))
-    );
+    let wait = "dense workers 0 and 3 wait for a process group, and so for dense worker 1";
+    assert!(finding.why.iter().any(|line| line.starts_with(wait)), "{finding:?}");
 }
 
 #[test]
@@ -342,11 +336,8 @@ fn a_straggler_slows_the_run_and_is_no_trouble() {
     let finding = only(&run(1, 2, vec![server(0), quick, slow]));
     assert_eq!((finding.kind, finding.severity), (FindingKind::Straggler, Severity::Slow));
     assert_eq!(finding.what, "dense worker 1 needs 1.9 times as long for its part of a step as dense worker 0");
-    assert!(
-        diagnose_run(&run(1, 1, vec![server(0), ObservedMember { stages: stages(10.0, 0.0), ..worker(0) }]))
-            .findings
-            .is_empty()
-    );
+    let alone = run(1, 1, vec![server(0), ObservedMember { stages: stages(10.0, 0.0), ..worker(0) }]);
+    assert!(diagnose_run(&alone).findings.is_empty());
 }
 
 #[test]
@@ -354,12 +345,9 @@ fn a_worker_that_starves_is_advised_to_read_faster() {
     let stages = ObservedStages { own: 4.0, waiting: 6.0, reading: 9.0, lookup: 1.0, reduce: 0.0 };
     let finding = only(&run(1, 1, vec![server(0), ObservedMember { stages: Some(stages), ..worker(0) }]));
     assert_eq!(finding.what, "dense worker 0 waits for batches for 60 % of its time: reading is slower than training");
-    let looks_up = ObservedStages { lookup: 20.0, ..stages };
-    assert!(
-        diagnose_run(&run(1, 1, vec![server(0), ObservedMember { stages: Some(looks_up), ..worker(0) }]))
-            .findings
-            .is_empty()
-    );
+    let stages = Some(ObservedStages { lookup: 20.0, ..stages });
+    let looks_up = run(1, 1, vec![server(0), ObservedMember { stages, ..worker(0) }]);
+    assert!(diagnose_run(&looks_up).findings.is_empty());
 }
 
 fn ended(party: Party, how: &str, order: u64, asked: bool) -> ObservedProcess {

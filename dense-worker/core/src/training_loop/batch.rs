@@ -1,23 +1,16 @@
 //! Between two steps: the next batch, what all ranks agree on, the step, and what follows it.
 
-use super::{StreamRound, TrainingLoop, prepend};
+use super::{TrainingLoop, prepend};
 use crate::action::Action;
 use crate::agreement::{BarrierReason, StepAgreement, StepFacts, StepVote, VoteRule};
 use crate::event::{Event, GroupMember};
-use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, LoopState, RoundEnd, StepPhase};
-
-#[derive(Clone, Copy)]
-enum BatchSupply {
-    Batch(StepFacts),
-    Dry(StepFacts),
-    Interrupted,
-}
+use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, LoopState, RoundEnd, StepPhase};
 
 impl TrainingLoop {
     /// A stream to its end. In a group, until the last stream of any rank ends: without one of its own, this worker steps
     /// with the others.
     pub(super) fn start_round(&mut self, stream: bool) -> Vec<Action> {
-        self.round = StreamRound { stream, steps_before: self.counts.steps };
+        (self.has_stream, self.steps_before_round) = (stream, self.counts.steps);
         let limit = self.config.steps_left(self.counts.steps);
         prepend(Action::StartRound { stream, limit }, self.next_batch(None))
     }
@@ -38,15 +31,15 @@ impl TrainingLoop {
 
     pub(super) fn on_batch_event(&mut self, ahead: Option<StepAgreement>, stopping: bool, event: Event) -> Vec<Action> {
         match event {
-            Event::BatchReady(facts) => self.on_supply(BatchSupply::Batch(facts), ahead, stopping),
+            Event::BatchReady(facts) => self.on_supply(true, Some(facts), ahead, stopping),
             // The others weigh their samples by those of this batch. Without it the step would be that of other samples
             // than all have agreed on (RK-1), so this worker leaves, and the step is no one's.
             event if ahead.is_some() => self.given_up(&event),
-            Event::StreamDry(facts) => self.on_supply(BatchSupply::Dry(facts), ahead, stopping),
+            Event::StreamDry(facts) => self.on_supply(false, Some(facts), ahead, stopping),
             // The batch whose lookup was counted is waited for no longer than a server.
             Event::StopRequested if self.config.policy.is_in_turns() => self.wait_for_batch(ahead, true, false),
             Event::StopRequested | Event::BatchLate | Event::Interrupted => {
-                self.on_supply(BatchSupply::Interrupted, ahead, stopping)
+                self.on_supply(false, None, ahead, stopping)
             }
             Event::BarrierDue => self.vote(BarrierPoint::BetweenSteps),
             Event::GroupDue => self.on_newer_group(),
@@ -54,31 +47,37 @@ impl TrainingLoop {
         }
     }
 
-    fn on_supply(&mut self, supply: BatchSupply, ahead: Option<StepAgreement>, stopping: bool) -> Vec<Action> {
-        let batch = matches!(supply, BatchSupply::Batch(_));
+    /// A batch, or none because the stream is dry. Without facts the wait was interrupted.
+    fn on_supply(
+        &mut self,
+        batch: bool,
+        facts: Option<StepFacts>,
+        ahead: Option<StepAgreement>,
+        stopping: bool,
+    ) -> Vec<Action> {
         if self.config.policy.is_group() {
             return match ahead {
                 Some(agreed) => self.on_agreed(batch, Event::Agreed(agreed)),
-                None => self.agree(supply, batch, stopping),
+                None => self.agree(batch, facts, stopping),
             };
         }
-        match supply {
-            BatchSupply::Batch(facts) => self.step_alone(facts, stopping),
-            BatchSupply::Dry(_) if !stopping => self.close_round(RoundEnd::Data),
-            BatchSupply::Dry(_) | BatchSupply::Interrupted => self.close_round(RoundEnd::Interrupted),
+        match facts {
+            Some(facts) if batch => self.step_alone(facts, stopping),
+            Some(_) if !stopping => self.close_round(RoundEnd::Data),
+            _ => self.close_round(RoundEnd::Interrupted),
         }
     }
 
-    fn agree(&mut self, supply: BatchSupply, batch: bool, stopping: bool) -> Vec<Action> {
+    fn agree(&mut self, batch: bool, facts: Option<StepFacts>, stopping: bool) -> Vec<Action> {
         // A worker leaves once it has trained on all that it has read.
-        self.leaving =
-            matches!(supply, BatchSupply::Dry(facts) if facts.leaves) && self.config.policy.regroups_after_loss();
-        let vote = match supply {
-            BatchSupply::Batch(facts) | BatchSupply::Dry(facts) => {
+        let is_done = !batch && facts.is_some_and(|facts| facts.leaves);
+        self.leaving = is_done && self.config.policy.regroups_after_loss();
+        let vote = match facts {
+            Some(facts) => {
                 let vote = self.vote_rule(self.counts.steps + 1).vote(facts);
                 StepVote { stop: stopping, regroup: vote.regroup || self.leaving, ..vote }
             }
-            BatchSupply::Interrupted => StepVote { stop: true, ..StepVote::default() },
+            None => StepVote { stop: true, ..StepVote::default() },
         };
         self.go(LoopState::Training(StepPhase::Agreeing { batch }), Action::Agree { vote, batch })
     }
@@ -120,7 +119,7 @@ impl TrainingLoop {
     /// Asynchronous workers are asked to come to a checkpoint.
     pub(super) fn asking_for_barrier(&self, then: Vec<Action>) -> Vec<Action> {
         match self.barriers_after() {
-            Some(_) => prepend(Action::AskForBarrier(self.barriers.next_number()), then),
+            Some(_) => prepend(Action::AskForBarrier(self.attended + 1), then),
             None => then,
         }
     }
@@ -136,7 +135,8 @@ impl TrainingLoop {
             return self.close_round(RoundEnd::Interrupted);
         }
         if self.config.is_evaluation_due(self.counts.steps) {
-            return self.go(LoopState::Draining(DrainPoint::BeforeEvaluation { checkpoint, ahead }), Action::Drain);
+            let point = EvaluationPoint::BetweenSteps { checkpoint, ahead };
+            return self.go(LoopState::Draining(DrainPoint::BeforeEvaluation(point)), Action::Drain);
         }
         self.checkpoint_between(checkpoint, ahead)
     }

@@ -4,9 +4,7 @@ use super::{TrainingLoop, prepend};
 use crate::action::{Action, FailureCause, LoopEnd};
 use crate::agreement::BarrierDecision;
 use crate::event::Event;
-use crate::state::{
-    BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, LoopState, RoundEnd, StepPhase,
-};
+use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, FinishPhase, LoopState, RoundEnd, StepPhase};
 
 impl TrainingLoop {
     pub(super) fn begin_epoch(&mut self, epoch: u32, anew: bool) -> Vec<Action> {
@@ -68,11 +66,11 @@ impl TrainingLoop {
             };
         }
         // The epoch of a group is over with a round in which no rank had a batch.
-        let made_none = self.counts.steps == self.round.steps_before;
+        let made_none = self.counts.steps == self.steps_before_round;
         let is_over = end != RoundEnd::Data || (self.config.policy.is_group() && made_none);
         let round_end = is_over.then_some(end);
         // Splits without a row are complete too.
-        if self.round.stream && end == RoundEnd::Data {
+        if self.has_stream && end == RoundEnd::Data {
             return self.go(LoopState::Draining(DrainPoint::Stream(round_end)), Action::CompleteStream);
         }
         self.stream_over(round_end)
@@ -116,7 +114,7 @@ impl TrainingLoop {
     pub(super) fn on_barrier_event(&mut self, point: BarrierPoint, event: Event) -> Vec<Action> {
         let Event::BarrierDecided { decision, called, others_steps } = event else { return self.given_up(&event) };
         self.counts.others_steps = others_steps;
-        self.barriers.attend(decision, called);
+        self.attended = decision.newest_attended(self.attended, called);
         match (decision, point) {
             (_, BarrierPoint::Stop) => self.last_checkpoint(),
             (BarrierDecision::Regroup, point) => {
@@ -159,9 +157,5 @@ impl TrainingLoop {
             return self.go(LoopState::Finishing(FinishPhase::ResettingRows), Action::ResetRows);
         }
         self.begin_epoch(next, true)
-    }
-
-    pub(super) fn evaluate_epoch(&mut self, end: RoundEnd) -> Vec<Action> {
-        self.evaluate(EvaluationPoint::EpochEnd(end))
     }
 }

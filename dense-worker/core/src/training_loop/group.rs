@@ -29,7 +29,8 @@ impl TrainingLoop {
         if self.config.from_memory {
             return self.begin_epoch(0, true);
         }
-        self.barriers.start_after(progress.iter().map(|rank| rank.barriers).max().unwrap_or(0));
+        // It goes to the barriers after the newest one that any worker of the group was at.
+        self.attended = progress.iter().map(|rank| rank.barriers).fold(self.attended, u64::max);
         let (rank, epoch) = (self.member.rank as usize, self.counts.epoch);
         let action = match most_advanced(progress) {
             None if self.member.generation > 1 => return self.end(LoopEnd::Failed(FailureCause::NobodyLeft)),
@@ -64,14 +65,12 @@ impl TrainingLoop {
         // done is counted, and the others have the same weights.
         self.leaving &= self.config.policy.is_asynchronous();
         let is_known = self.has_trained || self.config.is_replacement;
-        if !(loss.about_others && is_known) || self.config.from_memory {
+        let regroups = self.config.policy.regroups_after_loss();
+        if !(loss.about_others && is_known) || self.config.from_memory || (regroups && loss.stop_requested) {
             return self.end(LoopEnd::Failed(FailureCause::LastEvent));
         }
-        if !self.config.policy.regroups_after_loss() {
+        if !regroups {
             return super::prepend(Action::WarnNoRegroup, self.end(LoopEnd::Failed(FailureCause::LastEvent)));
-        }
-        if loss.stop_requested {
-            return self.end(LoopEnd::Failed(FailureCause::LastEvent));
         }
         if let LoopState::Regrouping(RegroupPhase::Forming { attempts }) = self.state
             && attempts < FRUITLESS
@@ -96,10 +95,10 @@ impl TrainingLoop {
     }
 
     fn leave_group(&mut self, cause: FailureCause) -> Vec<Action> {
-        let bore_fruit = self.counts.steps > self.group.steps_before;
-        self.group.fruitless = if bore_fruit { 0 } else { self.group.fruitless + 1 };
-        self.group.steps_before = self.counts.steps;
-        if self.group.fruitless > FRUITLESS {
+        let bore_fruit = self.counts.steps > self.steps_before_group;
+        self.fruitless_groups = if bore_fruit { 0 } else { self.fruitless_groups + 1 };
+        self.steps_before_group = self.counts.steps;
+        if self.fruitless_groups > FRUITLESS {
             return self.end(LoopEnd::Failed(cause));
         }
         self.go(LoopState::Regrouping(RegroupPhase::Leaving), Action::LeaveGroup)

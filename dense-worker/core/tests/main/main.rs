@@ -2,10 +2,13 @@
 
 mod run;
 mod scenarios;
+mod simulated;
 mod simulation;
 mod states_page;
 
-use zagros_worker_core::{Action, LoopConfig, TrainingPolicy};
+use zagros_worker_core::{LoopConfig, TrainingPolicy};
+
+const HYBRID: TrainingPolicy = TrainingPolicy::SynchronousGroup { in_turns: false };
 
 /// Two epochs over files, with checkpoints and a held-out part, and no limits.
 fn config(policy: TrainingPolicy) -> LoopConfig {
@@ -22,24 +25,4 @@ fn config(policy: TrainingPolicy) -> LoopConfig {
         checkpoint_every: None,
         is_replacement: false,
     }
-}
-
-/// A call that waits for all workers in every mode of several.
-fn is_call_of_all(action: &Action) -> bool {
-    use Action::{
-        Agree, Checkpoint, CloseEpoch, Conclude, Evaluate, FinalCheckpoint, Follow, ResetRows, Resume, WaitForAll,
-    };
-    matches!(
-        action,
-        Resume
-            | Follow { .. }
-            | Agree { .. }
-            | Evaluate
-            | Checkpoint
-            | FinalCheckpoint
-            | WaitForAll
-            | CloseEpoch { .. }
-            | ResetRows
-            | Conclude { finished: true }
-    )
 }

@@ -1,13 +1,12 @@
 //! Faults of `docs/runbook.md` that touch a worker, each by value: what happens to the worker, and what it does.
 
-use crate::config;
+use crate::{HYBRID, config};
 use zagros_worker_core::{
     Action, BarrierDecision, BarrierReason, EarlyStopRule, Event, FailureCause, GroupFailure, GroupMember, InFlight,
     LoopConfig, LoopCounts, LoopEnd, LoopState, MeasuredState, RankProgress, StepAgreement, StepFacts, StepVote,
     TrainingLoop, TrainingPolicy,
 };
 
-const HYBRID: TrainingPolicy = TrainingPolicy::SynchronousGroup { in_turns: false };
 const ALONE: TrainingPolicy = TrainingPolicy::OneWorker { in_turns: false };
 const IN_TURNS: TrainingPolicy = TrainingPolicy::SynchronousGroup { in_turns: true };
 const FAILED: Action = Action::End(LoopEnd::Failed(FailureCause::LastEvent));
@@ -245,17 +244,6 @@ fn checkpoint_failed_training_goes_on() {
     reply_all(&mut worker, [Event::BatchReady(FACTS), Event::Stepped { ahead: None }]);
     let next = Action::NextBatch { stop: true, deadline: false, barriers_after: None };
     assert_eq!(worker.on_event(Event::CheckpointDone), [Action::ReleasePermit, next]);
-}
-
-#[test]
-fn exit_code_7_a_fenced_worker_ends_in_every_state() {
-    let mut worker = training(config(HYBRID));
-    let path =
-        [Event::BatchReady(FACTS), agreed(64), Event::Stepped { ahead: None }, Event::StreamDry(FACTS), agreed(0)];
-    for event in path {
-        assert_eq!(worker.clone().on_event(Event::Failed), [FAILED]);
-        worker.on_event(event);
-    }
 }
 
 /// SIGTERM or Ctrl-C of this process or of another of the run.

@@ -10,9 +10,11 @@ use proptest::prelude::*;
 use world::{LoopPlan, LoopWorld};
 use zagros_worker_core::{EarlyStopRule, LoopEnd, TrainingPolicy};
 
+use crate::HYBRID;
+
 fn plans(policy: TrainingPolicy) -> impl Strategy<Value = LoopPlan> {
     let workers = if matches!(policy, TrainingPolicy::OneWorker { .. }) { 1..=1_usize } else { 2..=4 };
-    let data = (1_u32..4, 0_u32..12);
+    let data = (1_u32..4, 0_u64..12);
     let rules = (proptest::option::of(1_u64..15), proptest::option::of(1_u64..5), proptest::option::of(1_u64..5));
     let faults = (0_u32..4, any::<bool>(), any::<bool>());
     let patience = proptest::option::of(1_u32..4);
@@ -41,7 +43,7 @@ fn check_batches(plan: LoopPlan) -> LoopWorld {
     let ended_well = world.endings().iter().filter(ended_well).count();
     // A worker that joins when the others have nothing left to do may come too late for a group with it.
     assert!(ended_well + usize::from(plan.late_joiner) >= plan.workers, "{:?}", world.endings());
-    assert_eq!(world.pushed(), plan.batches());
+    assert_eq!(world.pushed, plan.batches());
     world
 }
 
@@ -50,7 +52,7 @@ proptest! {
 
     /// Nothing is lost and nothing is pushed twice over any number of groups.
     #[test]
-    fn a_hybrid_group_trains_every_batch_once_whoever_is_lost(plan in plans(TrainingPolicy::SynchronousGroup { in_turns: false })) {
+    fn a_hybrid_group_trains_every_batch_once_whoever_is_lost(plan in plans(HYBRID)) {
         // With four groups in a row that make no step, a run ends.
         let losses = plan.losses.min(3 - u32::from(plan.late_joiner));
         check_batches(LoopPlan { stops: false, max_steps: None, early_stop: None, losses, ..plan });
@@ -58,7 +60,7 @@ proptest! {
 
     /// One leaves in the middle, beside others that are lost or join: nothing is skipped and nothing is pushed twice.
     #[test]
-    fn a_worker_leaves_a_hybrid_group_and_every_batch_is_trained_once(plan in plans(TrainingPolicy::SynchronousGroup { in_turns: false })) {
+    fn a_worker_leaves_a_hybrid_group_and_every_batch_is_trained_once(plan in plans(HYBRID)) {
         // With four groups in a row that make no step, a run ends.
         let losses = plan.losses.min(2 - u32::from(plan.late_joiner));
         check_batches(LoopPlan { stops: false, max_steps: None, early_stop: None, losses, leaver: true, ..plan });
@@ -66,7 +68,7 @@ proptest! {
 
     /// With stops, limits and losses all workers end alike, or the run ends with an error that all have.
     #[test]
-    fn a_group_ends_alike_on_all_ranks(in_turns in any::<bool>(), plan in plans(TrainingPolicy::SynchronousGroup { in_turns: false })) {
+    fn a_group_ends_alike_on_all_ranks(in_turns in any::<bool>(), plan in plans(HYBRID)) {
         let losses = if in_turns { 0 } else { plan.losses };
         let late_joiner = plan.late_joiner && !in_turns;
         let plan = LoopPlan { policy: TrainingPolicy::SynchronousGroup { in_turns }, losses, late_joiner, ..plan };
@@ -88,7 +90,7 @@ proptest! {
             prop_assert_eq!(endings[0], LoopEnd::Finished);
         }
         if !plan.stops && plan.early_stop.is_none() {
-            prop_assert_eq!(world.pushed(), plan.batches());
+            prop_assert_eq!(world.pushed, plan.batches());
         }
     }
 
@@ -127,7 +129,7 @@ proptest! {
         let world = LoopWorld::run(plan);
         if !plan.stops && plan.max_steps.is_none() && plan.early_stop.is_none() {
             prop_assert_eq!(world.endings(), [LoopEnd::Finished]);
-            prop_assert_eq!(world.pushed(), plan.batches());
+            prop_assert_eq!(world.pushed, plan.batches());
         }
     }
 }

@@ -13,9 +13,11 @@ use zagros_worker_core::{
     LoopEnd, LoopState, MeasuredState, RankProgress, StepAgreement, StepFacts, TrainingLoop, TrainingPolicy,
 };
 
+use crate::HYBRID;
+
 const POLICIES: [(&str, TrainingPolicy); 4] = [
     ("one", TrainingPolicy::OneWorker { in_turns: false }),
-    ("hybrid", TrainingPolicy::SynchronousGroup { in_turns: false }),
+    ("hybrid", HYBRID),
     ("sync", TrainingPolicy::SynchronousGroup { in_turns: true }),
     ("async", TrainingPolicy::AsynchronousWorkers),
 ];
@@ -80,7 +82,7 @@ fn events(policy: TrainingPolicy) -> Vec<Event> {
     if group.is_some() {
         events.push(Event::Formed { group, progress: vec![trained; 2] });
     }
-    if policy == (TrainingPolicy::SynchronousGroup { in_turns: false }) {
+    if policy == HYBRID {
         events.push(Event::Stepped { ahead: Some(agreed(2, false, false)) });
         events.push(Event::StreamDry(StepFacts { leaves: true, ..facts(1) }));
     }
@@ -148,7 +150,7 @@ fn no_state_is_stuck() {
                 assert!(!is_unexpected(after), "{label}: {before:?} {event:?}");
             }
             if *event == Event::Failed {
-                assert_eq!(after.state(), LoopState::Ended(LoopEnd::Failed(FailureCause::LastEvent)));
+                assert_eq!(actions, [Action::End(LoopEnd::Failed(FailureCause::LastEvent))], "{label}: {before:?}");
             }
         });
         assert!(machines > 20, "{label}: {machines} machines are few");

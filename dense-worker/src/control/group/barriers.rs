@@ -185,7 +185,6 @@ mod tests {
     use zagros_fakes::FakeControlPlane;
     use zagros_protocol::RefusalKind;
     use zagros_protocol::control::BarrierWait;
-    use zagros_worker_core::BarrierLog;
 
     use super::*;
 
@@ -306,22 +305,22 @@ mod tests {
     async fn a_worker_goes_to_each_barrier_once_and_not_before_its_time() {
         use zagros_worker_core::BarrierDecision::{Checkpoint, EpochOver};
         let (call_to, view) = watch::channel(MemberView::default());
-        let (mut calls, mut log) = (BarrierCalls::new(view), BarrierLog::default());
-        assert!(calls.wait_until_due(log.last_attended()).now_or_never().is_none());
+        let (mut calls, mut attended) = (BarrierCalls::new(view), 0);
+        assert!(calls.wait_until_due(attended).now_or_never().is_none());
         let started = Instant::now();
         let call = |number, at| call_to.send_modify(|view| view.barrier = Some(AnnouncedBarrier { number, at }));
         call(1, started + Duration::from_secs(2));
-        calls.wait_until_due(log.last_attended()).await;
-        assert_eq!((started.elapsed(), calls.newest_heard(), log.next_number()), (Duration::from_secs(2), 1, 1));
-        log.attend(Checkpoint, 1);
+        calls.wait_until_due(attended).await;
+        assert_eq!((started.elapsed(), calls.newest_heard()), (Duration::from_secs(2), 1));
+        attended = Checkpoint.newest_attended(attended, 1);
         // The coordinator goes on reporting it.
         sleep(Duration::from_secs(1)).await;
-        assert!(calls.wait_until_due(log.last_attended()).now_or_never().is_none());
+        assert!(calls.wait_until_due(attended).now_or_never().is_none());
         // The end of an epoch comes before the next.
         call(2, Instant::now() + Duration::from_secs(1));
-        log.attend(EpochOver, 2);
-        calls.wait_until_due(log.last_attended()).await;
-        log.attend(Checkpoint, 2);
-        assert!(calls.wait_until_due(log.last_attended()).now_or_never().is_none());
+        attended = EpochOver.newest_attended(attended, 2);
+        calls.wait_until_due(attended).await;
+        attended = Checkpoint.newest_attended(attended, 2);
+        assert!(calls.wait_until_due(attended).now_or_never().is_none());
     }
 }

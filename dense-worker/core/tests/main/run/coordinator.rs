@@ -2,8 +2,22 @@
 
 use std::time::Duration;
 
-use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunOutcome};
-use zagros_protocol::control::PlacementResponse;
+use zagros_coordinator_core::{Core, CoreConfig, CoreInput, Role, RunOutcome};
+use zagros_protocol::PROTOCOL_VERSION;
+use zagros_protocol::control::{JoinRequest, PlacementResponse};
+
+/// What every process says when it joins.
+pub(crate) fn join_request(role: Role, index: usize, instance: u64) -> JoinRequest {
+    JoinRequest {
+        role: role.to_wire(),
+        index: index as u32,
+        address: format!("host:{instance}"),
+        instance,
+        job_fingerprint: 1,
+        protocol_version: PROTOCOL_VERSION,
+        ..JoinRequest::default()
+    }
+}
 
 pub(crate) struct JournaledCoordinator {
     config: CoreConfig,

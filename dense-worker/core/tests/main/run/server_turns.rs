@@ -1,11 +1,12 @@
 //! What an embedding server does at its turn: it joins, beats, learns the placement, and copies buckets that come to it.
 
 use zagros_coordinator_core::{CoreInput, MemberSlot, Role};
+use zagros_protocol::RefusalKind;
 use zagros_protocol::control::{
     HeartbeatRequest, JoinRequest, MoveStage, MoveVerdict, ReportMoveRequest, ReportMoveResponse,
 };
-use zagros_protocol::{PROTOCOL_VERSION, RefusalKind};
 
+use super::coordinator::join_request;
 use super::server::{CopyStage, PushAnswer, PushPart, RunServer, ServerTables, TargetMove};
 use super::world::{BEAT, RunWorld};
 
@@ -36,17 +37,8 @@ impl RunWorld {
     fn join_server(&mut self, index: usize) {
         let server = &self.servers[index];
         let instance = server.process.as_ref().map_or(0, |process| process.instance);
-        let request = JoinRequest {
-            role: Role::EmbeddingServer.to_wire(),
-            index: index as u32,
-            address: format!("server:{instance}"),
-            instance,
-            job_fingerprint: 1,
-            protocol_version: PROTOCOL_VERSION,
-            lineage: server.lineage,
-            recovered: server.is_known,
-            ..JoinRequest::default()
-        };
+        let joins = join_request(Role::EmbeddingServer, index, instance);
+        let request = JoinRequest { lineage: server.lineage, recovered: server.is_known, ..joins };
         let answer = self.ask(CoreInput::Join(request.clone()), |core, now| core.join(now, &request));
         if let Some(Ok(joined)) = answer {
             let now = self.now;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, RunOutcome, SplitOrder};
 use zagros_protocol::RunId;
 use zagros_protocol::control::{CompleteRequest, DataFile, ScaleRequest};
-use zagros_worker_core::{Action, LoopEnd};
+use zagros_worker_core::LoopEnd;
 use zagros_zip::number_from;
 
-use super::SeededDice;
 use super::coordinator::JournaledCoordinator;
 use super::server::{BucketNumber, PushId, PushPart, RunServer, ServerProcess};
-use super::worker::{BatchId, SplitId, WorkerProcess};
+use super::worker::{SplitId, WorkerProcess};
+use crate::simulated::{BatchId, SeededDice, SimulatedWorker};
 
 pub(crate) const BUCKETS: u32 = 8;
 pub(crate) const LEASE: Duration = Duration::from_secs(8);
@@ -245,7 +245,7 @@ impl RunWorld {
             if self.due[index].is_some_and(|due| due <= now) {
                 self.due[index] = None;
                 self.instances += 1;
-                self.workers[index] = Some(WorkerProcess::new(self.instances));
+                self.workers[index] = Some(WorkerProcess { instance: self.instances, ..WorkerProcess::default() });
             }
         }
     }
@@ -253,7 +253,7 @@ impl RunWorld {
     fn break_something(&mut self) {
         if self.scales_left > 0
             && self.dice.one_in(150)
-            && self.workers.iter().flatten().any(WorkerProcess::has_trained)
+            && self.workers.iter().flatten().any(|process| process.worker.has_trained())
         {
             let servers = 1 + self.dice.below(SERVERS as u64) as u32;
             let request = ScaleRequest { servers, workers: 0 };
@@ -263,7 +263,7 @@ impl RunWorld {
             }
         }
         // The end is short, so more happens in it.
-        let is_ending = self.workers.iter().flatten().any(|worker| matches!(worker.at, Action::Save { .. }));
+        let is_ending = self.workers.iter().flatten().any(WorkerProcess::is_saving);
         if self.kills_left == 0 || !self.dice.one_in(if is_ending { 15 } else { 60 }) {
             return;
         }
@@ -318,13 +318,12 @@ impl RunWorld {
         if self.workers[index].as_ref().is_some_and(|worker| worker.has_left) {
             return;
         }
-        let steps = self.workers.iter().flatten().map(|worker| worker.steps).max().unwrap_or(0);
-        let saves = |worker: &WorkerProcess| matches!(worker.at, Action::Save { .. });
-        let is_saving = self.workers.iter().flatten().any(saves);
-        let stays = |(other, worker): (usize, &Option<WorkerProcess>)| {
-            other != index && worker.as_ref().is_some_and(|worker| worker.has_trained())
+        let steps = self.workers.iter().flatten().map(|process| process.worker.steps).max().unwrap_or(0);
+        let is_saving = self.workers.iter().flatten().any(WorkerProcess::is_saving);
+        let stays = |(other, process): (usize, &Option<WorkerProcess>)| {
+            other != index && process.as_ref().is_some_and(|process| process.worker.has_trained())
         };
-        let is_over = self.workers.iter().flatten().any(|worker| worker.ending.is_some());
+        let is_over = self.workers.iter().flatten().any(|process| process.worker.ending.is_some());
         let may_be_missed = if is_saving { self.kills_while_saving < 2 } else { steps > self.steps_at_kill };
         if is_over || self.workers.iter().enumerate().any(stays) && may_be_missed {
             self.steps_at_kill = steps;
@@ -348,7 +347,8 @@ impl RunWorld {
 
     /// What is wrong at the end of a history: nothing.
     pub(crate) fn check(&mut self) {
-        let endings: Vec<Option<LoopEnd>> = self.workers.iter().flatten().map(|worker| worker.ending).collect();
+        let endings: Vec<Option<LoopEnd>> =
+            self.workers.iter().flatten().map(|process| process.worker.ending).collect();
         assert!(endings.iter().all(|ending| *ending == Some(LoopEnd::Finished)), "{endings:?}");
         self.check_rows();
         self.check_samples();
@@ -396,9 +396,10 @@ impl RunWorld {
     }
 
     pub(crate) fn describe(&self) -> String {
-        let workers = self.workers.iter().flatten().map(|worker| {
-            let state = worker.training.as_ref().map(zagros_worker_core::TrainingLoop::state);
-            let WorkerProcess { member, incarnation, at, pushes, stream, open, in_flight, has_left, .. } = worker;
+        let workers = self.workers.iter().flatten().map(|process| {
+            let WorkerProcess { worker, member, incarnation, pushes, open, has_left, .. } = process;
+            let SimulatedWorker { training, at, stream, in_flight, .. } = worker;
+            let state = training.state();
             format!(
                 "worker {member} ({incarnation}) at {at:?} in {state:?}, left: {has_left}, {} pushes, to read {stream:?}, holds {open:?}, {in_flight:?}",
                 pushes.len()

@@ -2,12 +2,12 @@
 
 mod calls;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-use zagros_worker_core::{
-    Action, BarrierDecision, EarlyStopRule, Event, GroupFailure, LoopConfig, LoopEnd, TrainingLoop, TrainingPolicy,
-};
+use zagros_worker_core::{Action, BarrierDecision, EarlyStopRule, Event, LoopConfig, LoopEnd, TrainingPolicy};
 use zagros_zip::ZipEq;
+
+use crate::simulated::{BatchId, SeededDice, SimulatedWorker};
 
 /// More events than any run of these sizes takes.
 const MOST_EVENTS: u32 = 40_000;
@@ -20,7 +20,7 @@ pub(crate) struct LoopPlan {
     pub(crate) workers: usize,
     pub(crate) epochs: u32,
     /// Splits of an epoch. A split is one batch.
-    pub(crate) splits: u32,
+    pub(crate) splits: u64,
     pub(crate) max_steps: Option<u64>,
     pub(crate) evaluate_every: Option<u64>,
     pub(crate) early_stop: Option<EarlyStopRule>,
@@ -31,11 +31,9 @@ pub(crate) struct LoopPlan {
     pub(crate) leaver: bool,
 }
 
-type BatchId = (u32, u32);
-
 impl LoopPlan {
     pub(crate) fn batches(&self) -> BTreeSet<BatchId> {
-        (0..self.epochs).flat_map(|epoch| (0..self.splits).map(move |split| (epoch, split))).collect()
+        (0..self.epochs).flat_map(|epoch| (0..self.splits).map(move |split| (epoch, split, 0))).collect()
     }
 }
 
@@ -47,33 +45,13 @@ enum SplitState {
     Done,
 }
 
-struct LoopWorker {
-    training: TrainingLoop,
-    at: Action,
-    epoch: u32,
-    steps: u64,
-    evaluated: Option<u64>,
-    /// Read and not trained on.
-    stream: VecDeque<BatchId>,
-    batch: Option<BatchId>,
-    in_flight: Option<BatchId>,
-    /// Trained on, and its push is not acknowledged.
-    unacknowledged: Vec<BatchId>,
-    stop: bool,
-    leaves: bool,
-    heard: u64,
-    rank: u32,
-    generation: u64,
-    ending: Option<LoopEnd>,
-}
-
 pub(crate) struct LoopWorld {
     plan: LoopPlan,
-    random: u64,
+    dice: SeededDice,
     /// By index; `None` is not started.
-    workers: Vec<Option<LoopWorker>>,
+    workers: Vec<Option<SimulatedWorker>>,
     splits: BTreeMap<u32, Vec<SplitState>>,
-    pushed: BTreeSet<BatchId>,
+    pub(crate) pushed: BTreeSet<BatchId>,
     generation: u64,
     /// The newest group in which a worker was lost.
     broken: u64,
@@ -89,10 +67,9 @@ pub(crate) struct LoopWorld {
 
 impl LoopWorld {
     pub(crate) fn run(plan: LoopPlan) -> Self {
-        let (random, losses_left) = (plan.seed | 1, plan.losses);
         let mut world = Self {
             plan,
-            random,
+            dice: SeededDice::new(plan.seed),
             workers: (0..plan.workers).map(|_| None).collect(),
             splits: BTreeMap::new(),
             pushed: BTreeSet::new(),
@@ -100,7 +77,7 @@ impl LoopWorld {
             broken: 0,
             barrier: 0,
             expected: 0,
-            losses_left,
+            losses_left: plan.losses,
             losses_made: 0,
             events: 0,
             voted: BTreeMap::new(),
@@ -124,10 +101,6 @@ impl LoopWorld {
         self.endings().iter().any(|ending| matches!(ending, LoopEnd::Failed(_)))
     }
 
-    pub(crate) fn pushed(&self) -> BTreeSet<BatchId> {
-        self.pushed.clone()
-    }
-
     pub(crate) fn steps(&self) -> u64 {
         self.workers.iter().flatten().map(|worker| worker.steps).max().unwrap_or(0)
     }
@@ -139,16 +112,8 @@ impl LoopWorld {
     }
 
     fn states(&self) -> Vec<String> {
-        let state = |worker: &LoopWorker| format!("{:?} at {:?}", worker.training.state(), worker.at);
+        let state = |worker: &SimulatedWorker| format!("{:?} at {:?}", worker.training.state(), worker.at);
         self.workers.iter().flatten().map(state).collect()
-    }
-
-    /// Xorshift64.
-    fn draw(&mut self, below: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) % below
     }
 
     fn is_over(&self) -> bool {
@@ -169,26 +134,8 @@ impl LoopWorld {
             ..crate::config(plan.policy)
         };
         self.expected = self.expected.max(self.workers.iter().flatten().count() - self.left() + 1);
-        let mut training = TrainingLoop::new(config);
-        let actions = training.start();
-        let action = *actions.last().expect("a first action");
-        self.workers[index] = Some(LoopWorker {
-            training,
-            at: action,
-            epoch: 0,
-            steps: 0,
-            evaluated: None,
-            stream: VecDeque::new(),
-            batch: None,
-            in_flight: None,
-            unacknowledged: Vec::new(),
-            stop: false,
-            leaves: false,
-            heard: self.barrier,
-            rank: 0,
-            generation: 0,
-            ending: None,
-        });
+        let heard_barrier = self.barrier;
+        self.workers[index] = Some(SimulatedWorker { heard_barrier, ..SimulatedWorker::start(config) });
     }
 
     /// Workers that have left are expected no more.
@@ -197,33 +144,25 @@ impl LoopWorld {
     }
 
     fn live(&self) -> Vec<usize> {
-        let is_live = |worker: &Option<LoopWorker>| worker.as_ref().is_some_and(|worker| worker.ending.is_none());
+        let is_live = |worker: &Option<SimulatedWorker>| worker.as_ref().is_some_and(|worker| worker.ending.is_none());
         (0..self.workers.len()).filter(|index| is_live(&self.workers[*index])).collect()
     }
 
-    fn live_worker(&self, index: usize) -> &LoopWorker {
+    fn live_worker(&self, index: usize) -> &SimulatedWorker {
         self.workers[index].as_ref().expect("live")
     }
 
-    fn is_forming(&self, index: usize) -> bool {
-        matches!(self.live_worker(index).at, Action::Form { .. })
-    }
-
-    fn has_trained(&self, index: usize) -> bool {
-        self.live_worker(index).training.rank_progress().has_trained
-    }
-
-    fn worker(&mut self, index: usize) -> &mut LoopWorker {
+    fn worker(&mut self, index: usize) -> &mut SimulatedWorker {
         self.workers[index].as_mut().expect("started")
     }
 
     fn go_on(&mut self) {
         self.inject_faults();
         let live = self.live();
-        let Some(index) = live.get(self.draw(live.len().max(1) as u64) as usize).copied() else { return };
+        let Some(index) = live.get(self.dice.below(live.len() as u64) as usize).copied() else { return };
         let action = self.worker(index).at;
         let has_anyone_ended = self.endings().len() > self.left();
-        if matches!(action, Action::Form { .. }) && has_anyone_ended || self.has_failed() && self.draw(4) == 0 {
+        if matches!(action, Action::Form { .. }) && has_anyone_ended || self.has_failed() && self.dice.one_in(4) {
             // The coordinator has ended the run.
             return self.report(index, Event::Failed);
         }
@@ -241,13 +180,13 @@ impl LoopWorld {
 
     /// Whether all whom a call waits for take part in it.
     fn is_complete(&self, live: &[usize]) -> bool {
-        let forms = live.iter().filter(|index| self.is_forming(**index)).count();
+        let forms = live.iter().filter(|index| self.live_worker(**index).is_forming()).count();
         if forms > 0 && forms < live.len() && self.plan.policy.is_asynchronous() {
             return false;
         }
         if forms > 0 && forms < live.len() {
             // The others hear that their group is no more once they call it.
-            return live.iter().any(|index| !self.is_forming(*index) && !self.is_broken(*index))
+            return live.iter().any(|index| !self.live_worker(*index).is_forming() && !self.is_broken(*index))
                 && self.newest_is_of(live);
         }
         forms == 0 || live.len() == self.expected
@@ -258,23 +197,23 @@ impl LoopWorld {
     pub(super) fn is_outdated(&self) -> bool {
         let live = self.live();
         let has_all = self.plan.policy.is_asynchronous() && live.len() == self.expected;
-        has_all && live.iter().any(|index| self.is_forming(*index))
+        has_all && live.iter().any(|index| self.live_worker(*index).is_forming())
     }
 
     /// A late worker waits in `Form`; those of the group go on without it until they have agreed to regroup.
     fn newest_is_of(&self, live: &[usize]) -> bool {
-        let mut forming = live.iter().filter(|index| self.is_forming(**index));
-        forming.all(|index| self.live_worker(*index).generation == 0)
+        let mut forming = live.iter().map(|index| self.live_worker(*index)).filter(|worker| worker.is_forming());
+        forming.all(|worker| worker.generation == 0)
     }
 
     /// No worker joins asynchronous workers before they have started.
     fn all_have_trained(&self) -> bool {
-        self.workers.iter().flatten().all(|worker| worker.training.rank_progress().has_trained)
+        self.workers.iter().flatten().all(SimulatedWorker::has_trained)
     }
 
     fn inject_faults(&mut self) {
         if let Some(index) = self.workers.iter().position(Option::is_none)
-            && self.draw(20) == 0
+            && self.dice.one_in(20)
             && self.live().len() + self.left() + 1 == self.workers.len()
             && (self.plan.policy.is_group() || self.all_have_trained())
         {
@@ -284,20 +223,20 @@ impl LoopWorld {
         if live.is_empty() {
             return;
         }
-        let index = live[self.draw(live.len() as u64) as usize];
-        if self.plan.stops && self.draw(60) == 0 {
+        let index = live[self.dice.below(live.len() as u64) as usize];
+        if self.plan.stops && self.dice.one_in(60) {
             self.worker(index).stop = true;
         }
-        if self.plan.leaver && self.draw(30) == 0 {
+        if self.plan.leaver && self.dice.one_in(30) {
             self.let_go(index);
         }
         let may_lose =
             self.losses_left > 0 && live.len() == self.plan.workers && self.workers.iter().all(Option::is_some);
         let others = || live.iter().copied().filter(|other| *other != index);
-        let others_have_trained = others().all(|other| self.has_trained(other));
+        let others_have_trained = others().all(|other| self.live_worker(other).has_trained());
         // A worker with the state stays.
         let one_stays = others().any(|other| !self.live_worker(other).leaves);
-        if may_lose && others_have_trained && one_stays && self.draw(12) == 0 {
+        if may_lose && others_have_trained && one_stays && self.dice.one_in(12) {
             self.lose(index);
         }
     }
@@ -305,7 +244,7 @@ impl LoopWorld {
     /// The coordinator lets one worker go that has trained, but not the first, which reports.
     fn let_go(&mut self, index: usize) {
         let is_wanted = self.workers.iter().flatten().any(|worker| worker.leaves);
-        if index > 0 && self.has_trained(index) && !is_wanted && self.live().len() == self.workers.len() {
+        if index > 0 && self.live_worker(index).has_trained() && !is_wanted && self.live().len() == self.workers.len() {
             self.worker(index).leaves = true;
         }
     }
@@ -317,7 +256,7 @@ impl LoopWorld {
         let is_step = |world: &Self, other: &usize| matches!(world.live_worker(*other).at, Action::Step { .. });
         if self.plan.policy.is_group() && !self.is_broken(index) && live.iter().all(|other| is_step(self, other)) {
             for other in live.iter().copied().filter(|other| *other != index) {
-                if self.draw(2) == 0 {
+                if self.dice.one_in(2) {
                     let event = self.step(other, None);
                     self.report(other, event);
                 }
@@ -348,7 +287,7 @@ impl LoopWorld {
         for (other, event) in live.iter().copied().zip_eq(events) {
             // Where some leave, the coordinator keeps the result for a worker that has missed it.
             let is_kept = matches!(event, Event::BarrierDecided { decision: BarrierDecision::Regroup, .. });
-            if other != lost && (is_kept || self.draw(2) == 0) {
+            if other != lost && (is_kept || self.dice.one_in(2)) {
                 self.report(other, event);
             }
         }
@@ -360,21 +299,14 @@ impl LoopWorld {
 
     /// A call of a group that is no more.
     fn lose_call(&mut self, index: usize) {
-        let worker = self.worker(index);
-        if let Action::Step { batch: true, .. } = worker.at {
-            worker.in_flight = worker.batch.take();
-        }
-        let loss = GroupFailure { generation: worker.generation, about_others: true, stop_requested: worker.stop };
-        self.report(index, Event::Lost(loss));
+        let event = self.worker(index).lose_call();
+        self.report(index, event);
     }
 
     fn report(&mut self, index: usize, event: Event) {
-        let actions = self.worker(index).training.on_event(event);
-        let (last, before) = actions.split_last().expect("actions follow");
-        assert!(before.iter().all(|action| !action.has_reply()), "{actions:?}");
-        for action in before {
+        for action in self.worker(index).reply(event) {
             match action {
-                Action::AskForBarrier(number) => self.barrier = self.barrier.max(*number),
+                Action::AskForBarrier(number) => self.barrier = self.barrier.max(number),
                 // A worker of a group without splits of its own has no stream.
                 Action::StartRound { stream: false, .. } => {
                     assert!(self.worker(index).stream.is_empty() || self.worker(index).stop)
@@ -382,18 +314,15 @@ impl LoopWorld {
                 _ => {}
             }
         }
-        self.worker(index).at = *last;
-        if let Action::End(ending) = last {
-            self.worker(index).ending = Some(*ending);
-            if *ending == LoopEnd::Left {
+        match self.worker(index).ending {
+            Some(LoopEnd::Left) => {
                 let holds = self.splits.values().flatten().any(|split| *split == SplitState::Held(index));
                 assert!(!holds, "worker {index} leaves with splits");
                 self.expected -= 1;
             }
-            if matches!(ending, LoopEnd::Failed(_)) {
-                // The coordinator counts it as lost.
-                self.broken = self.generation;
-            }
+            // The coordinator counts it as lost.
+            Some(LoopEnd::Failed(_)) => self.broken = self.generation,
+            _ => {}
         }
     }
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use zagros_protocol::control;
 use zagros_worker_core::{
-    Action, BarrierDecision, BarrierReason, Event, GroupMember, InFlight, LoopCounts, MeasuredState, RankProgress,
-    StepAgreement, StepFacts, TrainingPolicy,
+    Action, BarrierDecision, BarrierReason, Event, GroupMember, LoopCounts, MeasuredState, StepAgreement, StepFacts,
+    TrainingPolicy,
 };
 use zagros_zip::{ZipEq, number_from};
 
-use super::{BatchId, LoopWorld, SplitState};
+use super::{LoopWorld, SplitState};
+use crate::simulated::{BatchId, group_progress, is_call_of_all, plain_reply, step_agreement};
 
 impl LoopWorld {
     pub(super) fn is_collective(&self, action: &Action) -> bool {
@@ -19,16 +20,19 @@ impl LoopWorld {
             Action::Step { .. } => self.plan.policy.is_group(),
             Action::Form { .. } => true,
             Action::Vote(_) | Action::Save { together: true, .. } => several,
-            action => several && crate::is_call_of_all(action),
+            action => several && is_call_of_all(action),
         }
     }
 
     /// All are in the same call, of the same step.
     pub(super) fn perform_together(&mut self, live: &[usize]) {
-        let is_late = |index: &usize| self.is_forming(*index) && self.live_worker(*index).generation == 0;
-        let all_form = live.iter().all(|index| self.is_forming(*index));
+        let is_forming = |index: &usize| self.live_worker(*index).is_forming();
+        let is_late = |index: &usize| is_forming(index) && self.live_worker(*index).generation == 0;
+        let all_form = live.iter().all(is_forming);
         let ranks: Vec<usize> = live.iter().copied().filter(|index| all_form || !is_late(index)).collect();
-        let calls: BTreeSet<String> = ranks.iter().map(|index| self.call_of(*index)).collect();
+        let is_group = self.plan.policy.is_group();
+        let describe = |index: &usize| self.live_worker(*index).describe_call(is_group);
+        let calls: BTreeSet<String> = ranks.iter().map(describe).collect();
         assert_eq!(calls.len(), 1, "workers are in different calls: {:?}", self.states());
         let events = self.events_of_all(&ranks);
         for (index, event) in ranks.into_iter().zip_eq(events) {
@@ -36,31 +40,17 @@ impl LoopWorld {
         }
     }
 
-    /// What must be equal on all who take part in a call.
-    fn call_of(&self, index: usize) -> String {
-        let worker = self.live_worker(index);
-        let step = if self.plan.policy.is_group() { worker.steps } else { 0 };
-        match worker.at {
-            Action::Form { .. } => "form".to_owned(),
-            Action::Follow { source, .. } => format!("follow {source}"),
-            Action::Agree { .. } => format!("agree on {step}"),
-            Action::Step { last, .. } => format!("step {step}, last: {last}"),
-            Action::Vote(_) => "vote".to_owned(),
-            action => format!("{action:?} of epoch {} after {step}", worker.training.epoch()),
-        }
-    }
-
     pub(super) fn events_of_all(&mut self, ranks: &[usize]) -> Vec<Event> {
-        let action = self.worker(ranks[0]).at;
-        match action {
-            Action::Form { .. } => self.form(ranks),
-            Action::Agree { .. } => vec![Event::Agreed(self.agreement(ranks)); ranks.len()],
+        let calls: Vec<Action> = ranks.iter().map(|index| self.live_worker(*index).at).collect();
+        match calls[0] {
+            Action::Form { .. } => self.form(ranks, &calls),
+            Action::Agree { .. } => vec![Event::Agreed(step_agreement(&calls)); ranks.len()],
             Action::Step { .. } => {
                 let next_agreement = self.agree_ahead(ranks);
                 ranks.iter().map(|index| self.step(*index, next_agreement)).collect()
             }
             Action::Evaluate => {
-                let stop = ranks.iter().any(|index| self.worker(*index).stop) && self.draw(2) == 0;
+                let stop = ranks.iter().any(|index| self.worker(*index).stop) && self.dice.one_in(2);
                 let measured = self.measure();
                 ranks.iter().map(|index| self.evaluate(*index, stop, measured)).collect()
             }
@@ -68,29 +58,20 @@ impl LoopWorld {
             Action::Follow { source, .. } => self.follow(ranks, source),
             Action::Checkpoint | Action::FinalCheckpoint => {
                 // Nothing is in flight on any worker, and none is in a step.
-                ranks.iter().for_each(|index| self.acknowledge(*index));
                 assert!(ranks.iter().all(|index| self.worker(*index).in_flight.is_none()));
                 vec![Event::CheckpointDone; ranks.len()]
             }
-            _ => ranks.iter().map(|index| self.perform(*index, action)).collect(),
+            action => ranks.iter().map(|index| self.perform(*index, action)).collect(),
         }
     }
 
-    fn form(&mut self, ranks: &[usize]) -> Vec<Event> {
+    fn form(&mut self, ranks: &[usize], calls: &[Action]) -> Vec<Event> {
         self.generation += 1;
-        let progress: Vec<RankProgress> = ranks
-            .iter()
-            .map(|index| match self.worker(*index).at {
-                Action::Form { progress, .. } => progress,
-                _ => RankProgress::default(),
-            })
-            .collect();
-        let generation = self.generation;
+        let (progress, generation) = (group_progress(calls), self.generation);
+        let several = !matches!(self.plan.policy, TrainingPolicy::OneWorker { .. });
         number_from(0, ranks)
             .map(|(rank, index)| {
-                let worker = self.worker(*index);
-                (worker.rank, worker.generation) = (rank, generation);
-                let several = !matches!(self.plan.policy, TrainingPolicy::OneWorker { .. });
+                self.worker(*index).generation = generation;
                 let group = several.then_some(GroupMember { rank, generation });
                 Event::Formed { group, progress: if several { progress.clone() } else { Vec::new() } }
             })
@@ -98,47 +79,22 @@ impl LoopWorld {
     }
 
     fn follow(&mut self, ranks: &[usize], source: usize) -> Vec<Event> {
-        let (steps, evaluated, search, epoch) = {
-            let lead = self.worker(ranks[source]);
-            (lead.steps, lead.evaluated, lead.training.search_state(), lead.training.epoch())
-        };
-        let is_asynchronous = self.plan.policy.is_asynchronous();
+        let lead = self.live_worker(ranks[source]).counts();
         self.count_those_that_are_gone(ranks);
-        ranks
-            .iter()
-            .map(|index| {
-                let Action::Follow { in_flight, adopt, same_epoch, .. } = self.worker(*index).at else {
-                    unreachable!()
-                };
-                if let Some(batch) = self.worker(*index).in_flight.take() {
-                    // Gradients are pushed where another rank made the step, and only there.
-                    let was_made = steps == self.worker(*index).steps + 1;
-                    assert_eq!(in_flight == InFlight::Push, was_made, "{:?}", self.worker(*index).at);
-                    match in_flight {
-                        InFlight::Push => self.push(*index, batch),
-                        InFlight::ReadAgain => self.worker(*index).stream.push_front(batch),
-                    }
-                }
-                let worker = self.worker(*index);
-                assert!(same_epoch || worker.stream.is_empty(), "a stream of another epoch is left");
-                if adopt {
-                    (worker.evaluated, worker.epoch) = (evaluated, epoch);
-                    worker.steps = if is_asynchronous { worker.steps } else { steps };
-                }
-                assert!(is_asynchronous || worker.steps == steps);
-                let (steps, evaluated) = (worker.steps, worker.evaluated);
-                let own = (worker.training.epoch(), worker.training.search_state());
-                let (epoch, search) = if adopt { (epoch, search) } else { own };
-                let others_steps = if is_asynchronous { self.others_steps(*index) } else { 0 };
-                Event::Ready(LoopCounts { epoch, steps, others_steps, evaluated, search, untouched: false })
-            })
-            .collect()
+        ranks.iter().map(|index| self.follow_lead(*index, lead)).collect()
+    }
+
+    fn follow_lead(&mut self, index: usize, lead: LoopCounts) -> Event {
+        let is_asynchronous = self.plan.policy.is_asynchronous();
+        let (counts, pushed) = self.worker(index).follow(lead, is_asynchronous);
+        if let Some(batch) = pushed {
+            self.push(batch);
+        }
+        Event::Ready(LoopCounts { others_steps: self.others_steps(index), ..counts })
     }
 
     fn count_those_that_are_gone(&mut self, ranks: &[usize]) {
-        let is_gone = |world: &mut Self, index: usize| {
-            !ranks.contains(&index) || !world.worker(index).training.rank_progress().has_trained
-        };
+        let is_gone = |world: &mut Self, index: usize| !ranks.contains(&index) || !world.worker(index).has_trained();
         for index in self.voted.keys().copied().collect::<Vec<_>>() {
             if is_gone(self, index) {
                 self.gone += self.voted.remove(&index).unwrap_or(0);
@@ -148,15 +104,6 @@ impl LoopWorld {
 
     pub(super) fn others_steps(&self, index: usize) -> u64 {
         self.gone + self.voted.iter().filter(|(other, _)| **other != index).map(|(_, steps)| steps).sum::<u64>()
-    }
-
-    fn agreement(&mut self, ranks: &[usize]) -> StepAgreement {
-        let mut all = StepAgreement::default();
-        for index in ranks {
-            let Action::Agree { vote, batch } = self.worker(*index).at else { unreachable!() };
-            all = all.with_vote(vote, u64::from(batch));
-        }
-        all
     }
 
     /// All know their next batch in time, sometimes.
@@ -171,12 +118,12 @@ impl LoopWorld {
             }
             all = all.with_vote(rule.vote(facts), 1);
         }
-        (self.draw(3) > 0).then_some(all)
+        (!self.dice.one_in(3)).then_some(all)
     }
 
     fn facts(&mut self, index: usize) -> StepFacts {
         let joins = self.workers.iter().flatten().any(|worker| worker.generation == 0 && worker.ending.is_none());
-        let checkpoint_by_time = self.plan.checkpoint_every.is_some() && self.draw(15) == 0;
+        let checkpoint_by_time = self.plan.checkpoint_every.is_some() && self.dice.one_in(15);
         let (newest_group, leaves) = (self.generation + u64::from(joins), self.worker(index).leaves);
         StepFacts { checkpoint_by_time, newest_group, leaves }
     }
@@ -200,14 +147,14 @@ impl LoopWorld {
             Some(control::BarrierDecision::Regroup) => BarrierDecision::Regroup,
             other => panic!("{reasons:?} are decided as {other:?}"),
         };
-        let called = ranks.iter().map(|index| self.worker(*index).heard).max().unwrap_or(0);
+        let called = ranks.iter().map(|index| self.worker(*index).heard_barrier).max().unwrap_or(0);
         self.voted = ranks.iter().map(|index| (*index, self.worker(*index).steps)).collect();
         let decided = |others_steps| Event::BarrierDecided { decision, called, others_steps };
         ranks.iter().map(|index| decided(self.others_steps(*index))).collect()
     }
 
     fn measure(&mut self) -> Option<MeasuredState> {
-        let merit = self.draw(8) as f64;
+        let merit = self.dice.below(8) as f64;
         (merit > 0.0).then_some(MeasuredState { value: merit, merit })
     }
 
@@ -216,37 +163,27 @@ impl LoopWorld {
         if stop {
             return Event::Interrupted;
         }
-        let others = if self.plan.policy.is_asynchronous() { self.others_steps(index) } else { 0 };
-        let worker = self.worker(index);
-        worker.evaluated = Some(worker.steps + others);
-        Event::Evaluated { measured }
+        let others_steps = self.others_steps(index);
+        self.worker(index).evaluate(others_steps, measured)
     }
 
     pub(super) fn step(&mut self, index: usize, ahead: Option<StepAgreement>) -> Event {
-        let Action::Step { batch, .. } = self.worker(index).at else { unreachable!() };
         let search = self.worker(index).training.search_state();
         assert!(!self.plan.early_stop.is_some_and(|rule| search.is_over(rule)), "a step after the search is over");
-        self.worker(index).steps += 1;
-        if let Some(trained) = self.worker(index).batch.take().filter(|_| batch) {
-            self.push(index, trained);
+        if let Some(batch) = self.worker(index).make_step() {
+            self.push(batch);
         }
         Event::Stepped { ahead }
     }
 
-    fn push(&mut self, index: usize, batch: BatchId) {
+    fn push(&mut self, batch: BatchId) {
         assert!(self.pushed.insert(batch), "{batch:?} is pushed twice");
-        self.worker(index).unacknowledged.push(batch);
         // What is pushed is complete for the coordinator even where its worker is lost before it hears so.
         self.splits.get_mut(&batch.0).expect("dealt")[batch.1 as usize] = SplitState::Done;
     }
 
-    fn acknowledge(&mut self, index: usize) {
-        self.worker(index).unacknowledged.clear();
-    }
-
     pub(super) fn perform(&mut self, index: usize, action: Action) -> Event {
         match action {
-            Action::Resume => Event::Ready(LoopCounts { untouched: true, ..LoopCounts::default() }),
             Action::FindStream(epoch) => self.find_stream(index, epoch),
             Action::WaitForSplits { barriers_after, .. } => {
                 if self.is_outdated() {
@@ -256,39 +193,26 @@ impl LoopWorld {
             }
             Action::NextBatch { stop, barriers_after, .. } => self.next_batch(index, stop, barriers_after),
             Action::Step { .. } => self.step(index, None),
-            Action::Drain => {
-                self.acknowledge(index);
-                Event::Drained
-            }
             Action::LeaveGroup | Action::CloseRound { .. } => {
-                let worker = self.worker(index);
-                if let Some(batch) = worker.batch.take() {
-                    worker.stream.push_front(batch);
-                }
-                self.acknowledge(index);
-                if action == Action::LeaveGroup { Event::Left } else { Event::Drained }
+                self.worker(index).put_batch_back();
+                plain_reply(&action)
             }
             Action::CompleteStream => {
                 assert!(self.worker(index).stream.is_empty(), "a stream is complete with batches left");
-                Event::Drained
+                plain_reply(&action)
             }
             Action::Evaluate => {
-                let stop = self.worker(index).stop && self.draw(2) == 0;
+                let stop = self.worker(index).stop && self.dice.one_in(2);
                 let measured = self.measure();
                 self.evaluate(index, stop, measured)
             }
-            Action::Checkpoint | Action::FinalCheckpoint => Event::CheckpointDone,
-            Action::WaitForAll => Event::AllHere,
             Action::CloseEpoch { epoch, check_books } => {
                 let all_done =
                     self.splits.get(&epoch).is_none_or(|splits| splits.iter().all(|split| *split == SplitState::Done));
                 assert!(!check_books || all_done, "epoch {epoch} ends with splits that no worker read");
-                Event::EpochClosed
+                plain_reply(&action)
             }
-            Action::ResetRows => Event::RowsReset,
-            Action::Conclude { .. } => Event::Concluded,
-            Action::Save { .. } => Event::Saved,
-            action => unreachable!("{action:?}"),
+            action => plain_reply(&action),
         }
     }
 
@@ -303,7 +227,7 @@ impl LoopWorld {
             return Event::LetGo;
         }
         let count = self.plan.splits as usize;
-        let most = 1 + self.draw(3) as usize;
+        let most = 1 + self.dice.below(3) as usize;
         let splits = self.splits.entry(epoch).or_insert_with(|| vec![SplitState::Free; count]);
         let free: Vec<usize> = (0..count).filter(|split| splits[*split] == SplitState::Free).take(most).collect();
         if free.is_empty() {
@@ -312,7 +236,7 @@ impl LoopWorld {
             return if is_done { Event::NoSplits } else { held };
         }
         free.iter().for_each(|split| splits[*split] = SplitState::Held(index));
-        self.worker(index).stream = free.into_iter().map(|split| (epoch, split as u32)).collect();
+        self.worker(index).stream = free.into_iter().map(|split| (epoch, split as u64, 0)).collect();
         Event::StreamFound
     }
 
@@ -333,10 +257,10 @@ impl LoopWorld {
     }
 
     fn barrier_due(&mut self, index: usize, barriers_after: Option<u64>) -> Option<Event> {
-        if self.draw(2) == 0 {
-            self.worker(index).heard = self.barrier;
+        if self.dice.one_in(2) {
+            self.worker(index).heard_barrier = self.barrier;
         }
-        let heard = self.worker(index).heard;
+        let heard = self.worker(index).heard_barrier;
         barriers_after.filter(|after| heard > *after).map(|_| Event::BarrierDue)
     }
 }
