@@ -126,6 +126,7 @@ impl EmbeddingService {
         let log = open_log((&tables, &configs, &windows))?.map(Arc::new);
         let seconds = log.as_ref().map_or(0, |log| log.seconds_before);
         let maintenance = TableMaintenance::start_if_needed(job, index, &configs, &tables, seconds)?;
+        let memory = MemoryBudget::from_job(job);
         let writers = KnownWriters::default();
         writers.note_reached(tables.table_time().steps.max(windows.newest_batch()));
         Ok(Self {
@@ -134,7 +135,7 @@ impl EmbeddingService {
             names,
             configs: configs.into(),
             storage: StorageLock::default(),
-            run_bytes: MemoryBudget::from_job(job).map_or(RUN_BYTES, |memory| memory.run_bytes()),
+            run_bytes: memory.map_or(RUN_BYTES, |memory| memory.run_bytes()),
             timeout: job.cluster.timeout,
             captures: SnapshotCaptures::default(),
             loads: LastLoad::default(),
@@ -143,10 +144,7 @@ impl EmbeddingService {
             writers,
             hints: HintTurns::new(metrics.waiting_hints.clone()),
             metrics,
-            buffers: Arc::new(
-                MemoryBudget::from_job(job)
-                    .map_or_else(ValueBuffers::default, |memory| ValueBuffers::with_capacity(memory.kept)),
-            ),
+            buffers: Arc::new(memory.map_or_else(ValueBuffers::default, |all| ValueBuffers::with_capacity(all.kept))),
             placement: ArcSwapOption::empty(),
             moves: ServerMoves::default(),
             keeps_steps: job.train.mode == Mode::Sync,
