@@ -31,20 +31,12 @@ impl<'a> RowsView<'a> {
     /// The rows of a record of rows. `None` for a record of another kind.
     pub fn from_record(head: &RecordHead, payload: &'a [u8]) -> Option<Result<Self, String>> {
         let rows = match head.kind {
-            RecordKind::PushedRows => Self::pushed(head, payload),
-            RecordKind::Rows => Self::unnamed(head, payload),
+            RecordKind::PushedRows => origin_of(payload).map(|(origin, count)| (Some(origin), ORIGIN_BYTES, count)),
+            RecordKind::Rows => count_of(payload).map(|count| (None, COUNT_BYTES, count)),
             _ => return None,
         };
+        let rows = rows.and_then(|(origin, start, count)| Self::read(head, origin, &payload[start..], count));
         Some(rows.ok_or_else(|| format!("a record of {} whose lengths disagree", head.kind.name())))
-    }
-
-    fn pushed(head: &RecordHead, payload: &'a [u8]) -> Option<Self> {
-        let (origin, count) = origin_of(payload)?;
-        Self::read(head, Some(origin), payload.get(ORIGIN_BYTES..)?, count)
-    }
-
-    fn unnamed(head: &RecordHead, payload: &'a [u8]) -> Option<Self> {
-        Self::read(head, None, payload.get(COUNT_BYTES..)?, count_of(payload)?)
     }
 
     fn read(head: &RecordHead, origin: Option<PushOrigin>, bytes: &'a [u8], count: usize) -> Option<Self> {
