@@ -139,10 +139,8 @@ impl RowSegment {
     pub(crate) fn damage_error(&self, doing: &'static str, layout: SegmentLayout, row: u32) -> ColdError {
         let (path, offset) = (self.path.display(), layout.record_offset(row));
         let what = "restore the file or resume from a checkpoint, and check the disk";
-        ColdError {
-            doing,
-            reason: format!("{path} is damaged: the record at byte {offset} is not what was written; {what}"),
-        }
+        let reason = format!("{path} is damaged: the record at byte {offset} is not what was written; {what}");
+        ColdError { doing, reason }
     }
 }
 
