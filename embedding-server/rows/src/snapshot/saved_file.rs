@@ -25,12 +25,11 @@ impl SavedFile {
     pub fn on_disk(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let file = path.clone();
-        let open = move || {
+        Self::new(path, move || {
             let file = File::open(&file)?;
             let bytes = file.metadata()?.len();
-            Ok((Box::new(file) as Box<dyn SnapshotInput>, bytes))
-        };
-        Self { path, open: Arc::new(open) }
+            Ok((file, bytes))
+        })
     }
 
     /// A file in any store. Errors name it `path`. `open` returns its content and its size in bytes.
