@@ -71,10 +71,7 @@ impl ServerMetrics {
             seconds: seconds.with_label_values(&[name]),
             rows: sizes.with_label_values(&[name]),
             // All series exist from the start. A series that appears with its first count has no rate.
-            refusals: RefusalKind::ALL
-                .into_iter()
-                .map(|kind| (kind, refusals.with_label_values(&[name, kind.name()])))
-                .collect(),
+            refusals: RefusalKind::ALL.map(|kind| (kind, refusals.with_label_values(&[name, kind.name()]))).to_vec(),
         };
         let bags = "Bags that lookups summed, and bags whose gradients pushes brought.";
         let bags = label.counters("bags_total", bags, &["call"]);
@@ -107,9 +104,7 @@ impl ServerMetrics {
             duplicates: label.counter("duplicates_total", duplicates),
         }
     }
-}
 
-impl ServerMetrics {
     /// How many requests have started, and how many of them are in progress.
     pub(crate) fn request_counts(&self) -> (u64, u64) {
         let calls = [&self.lookup, &self.push, &self.save, &self.load];

@@ -25,7 +25,7 @@ use crate::datapath::{HintTurns, KnownWriters, OwnedBuckets, SequenceWindows};
 use crate::durability::{self, LoadState, LogHost, LogKeeper, ServerLog};
 use crate::metrics::ServerMetrics;
 use crate::resharding::ServerMoves;
-use crate::storage::{CheckpointFiles, LastLoad, SnapshotCaptures, StorageLock};
+use crate::storage::{CheckpointFiles, LastLoad, SnapshotCaptures, StorageLock, with_cause};
 use crate::tables::{make_tables, table_configs};
 use crate::tier::{self, ColdTier, MemoryBudget, TableMaintenance};
 
@@ -353,18 +353,13 @@ impl EmbeddingService {
     /// Turns a table's error into a refusal that names the table.
     pub(crate) fn table_refusal(&self, error: &TableError) -> Refusal {
         let name = error.table_number().and_then(|table| self.names.get(table as usize));
-        let mut message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));
-        if let Some(cause) = std::error::Error::source(error).map(ToString::to_string)
-            && !message.contains(&cause)
-        {
-            message = format!("{message}: {cause}");
-        }
+        let message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));
         let kind = match error {
             TableError::Full { .. } => RefusalKind::Disk,
             error if error.is_retryable() => RefusalKind::Unavailable,
             _ => RefusalKind::Invalid,
         };
-        Refusal::new(kind, message)
+        Refusal::new(kind, with_cause(message, error))
     }
 }
 

@@ -63,9 +63,7 @@ impl SequenceWindows {
     fn window(&self, group: u32, push: PushOrigin) -> RefMut<'_, (u32, u64), SequenceWindow> {
         self.windows.entry((group, push.writer)).or_insert_with(|| SequenceWindow::new(push.incarnation))
     }
-}
 
-impl SequenceWindows {
     /// No push is under way, here and in [`Self::images_of`].
     pub(crate) fn group_images(&self) -> Vec<WindowGroup> {
         let group = |(group, buckets)| WindowGroup { group, buckets, windows: self.images_of(group) };
