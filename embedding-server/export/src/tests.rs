@@ -13,15 +13,9 @@ use super::*;
 const USER: &str = "user";
 
 fn table(name: &str, dim: usize, element: &str, width: usize, state: &str, access: bool) -> TableHeader {
-    TableHeader {
-        name: name.to_owned(),
-        dim,
-        element: element.to_owned(),
-        width,
-        state: state.to_owned(),
-        access: access.then(|| "steps".to_owned()),
-        ..TableHeader::default()
-    }
+    let [name, element, state] = [name, element, state].map(str::to_owned);
+    let access = access.then(|| "steps".to_owned());
+    TableHeader { name, dim, element, width, state, access, ..TableHeader::default() }
 }
 
 fn file(folder: &Path, server: u32, table: &TableHeader, rows: &RowBatch) -> PathBuf {

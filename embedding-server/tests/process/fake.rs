@@ -262,19 +262,10 @@ impl Process {
 /// A job with one table of dim 2 that uses SGD with learning rate 1.
 pub(crate) fn job() -> Job {
     let text = r#"
-        [data]
-        format = "delimited"
-        train = "train.csv"
-        columns = ["label", "item"]
-        header = false
-        [features]
-        label = "label"
-        categorical = ["item"]
-        [embedding]
-        dim = 2
-        optimizer = { kind = "sgd", lr = 1.0 }
-        [model]
-        kind = "ffnn"
+        data = { format = "delimited", train = "train.csv", columns = ["label", "item"], header = false }
+        features = { label = "label", categorical = ["item"] }
+        embedding = { dim = 2, optimizer = { kind = "sgd", lr = 1.0 } }
+        model = { kind = "ffnn" }
     "#;
     Job::parse(text, Path::new("test.toml"), &Overrides::none()).unwrap()
 }

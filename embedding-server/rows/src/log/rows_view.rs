@@ -75,6 +75,7 @@ mod tests {
     use bytemuck::{cast_slice, cast_slice_mut};
 
     use super::*;
+    use crate::log::format::tests::HEAD;
 
     #[test]
     fn rows_are_read_at_any_alignment_and_copied_only_where_they_must_be() {
@@ -85,16 +86,8 @@ mod tests {
         bytes.extend_from_slice(cast_slice(&ids));
         bytes.extend_from_slice(cast_slice(&slots));
         bytes.extend_from_slice(cast_slice(&access));
-        let head = RecordHead {
-            kind: RecordKind::PushedRows,
-            length: bytes.len() as u32,
-            table: 1,
-            stripe: 2,
-            width: 3,
-            lsn: 0,
-            durable: 0,
-            payload_crc: 0,
-        };
+        let (kind, length) = (RecordKind::PushedRows, bytes.len() as u32);
+        let head = RecordHead { kind, length, width: 3, ..HEAD };
         let mut borrowed = 0;
         for shift in 0..8 {
             let mut moved = vec![0_u64; bytes.len() / 8 + 2];

@@ -14,14 +14,8 @@ use crate::snapshot::{SavedFile, SnapshotTime, decode_part, find_row, slot_parts
 fn table(element: WeightType, dim: usize, state: usize) -> TableHeader {
     let width = element.words(dim) + state;
     let layout = if state == 0 { NO_STATE } else { "adagrad" };
-    TableHeader {
-        name: "user".to_owned(),
-        dim,
-        element: element.name().to_owned(),
-        width,
-        state: layout.to_owned(),
-        ..TableHeader::default()
-    }
+    let [name, element, state] = ["user", element.name(), layout].map(str::to_owned);
+    TableHeader { name, dim, element, width, state, ..TableHeader::default() }
 }
 
 fn conversion_to(saved: &TableHeader, element: WeightType) -> RowConversion {
