@@ -149,10 +149,8 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), Ok(()));
         let refused = pushes.await_pushes(&lookup(3, 7, 1), later()).await.unwrap_err();
         assert!(refused.kind == RefusalKind::Unavailable && refused.kind.is_retryable(), "{refused}");
-        assert!(
-            refused.message.contains("3 whole pushes of step 7") && refused.message.contains("[1, 2]"),
-            "{refused}"
-        );
+        let message = &refused.message;
+        assert!(message.contains("3 whole pushes of step 7") && message.contains("[1, 2]"), "{refused}");
         let soon = Deadline::from_now(LONGEST / 4);
         let started = tokio::time::Instant::now();
         assert!(pushes.await_pushes(&lookup(3, 7, 1), soon).await.is_err() && started.elapsed() < LONGEST / 2);

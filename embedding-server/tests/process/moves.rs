@@ -185,10 +185,8 @@ async fn a_server_joins_a_run_gets_buckets_hands_them_back_and_ends() {
     cluster.until_spread_over(1).await;
     assert!(cluster.push(11).await && !cluster.push(12).await);
     let last_weights = cluster.first_weights().await;
-    assert!(
-        first_weights.iter().all(|(id, first)| (first - last_weights[id] - 12.0).abs() < 0.01),
-        "{first_weights:?} {last_weights:?}"
-    );
+    let is_moved = |(id, first): (&u64, &f32)| (first - last_weights[id] - 12.0).abs() < 0.01;
+    assert!(first_weights.iter().all(is_moved), "{first_weights:?} {last_weights:?}");
     let ended = tokio::time::timeout(TIMEOUT, second).await.expect("it owns nothing any more");
     assert_eq!(ended.unwrap().unwrap(), ServerEnd::Released);
     assert!(!log.exists(), "its log is deleted");

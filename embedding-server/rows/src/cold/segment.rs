@@ -236,9 +236,8 @@ mod tests {
         assert_eq!([Path::new("a/notes.txt"), Path::new("t7-1.rows"), Path::new("LOCK")].map(parse_name), [None; 3]);
         assert!(RowSegment::open(&segment.path, FORMAT, 0x12).unwrap().is_some());
         let other = RowSegment::open(&segment.path, RecordFormat { width: 34, ..FORMAT }, 0x12).unwrap_err();
-        assert!(
-            other.reason.contains("t00007-0000000000000012.rows is damaged, or of a table with rows of another size")
-        );
+        let problem = "t00007-0000000000000012.rows is damaged, or of a table with rows of another size";
+        assert!(other.reason.contains(problem));
         segment.file.set_len(HEAD as u64 - 1).unwrap();
         assert!(RowSegment::open(&segment.path, FORMAT, 0x12).unwrap().is_none());
     }

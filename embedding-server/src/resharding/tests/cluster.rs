@@ -288,10 +288,8 @@ impl Cluster {
             let server = Arc::clone(&self.servers.lock()[&index]);
             let JoinResponse { member, incarnation, .. } = server.member;
             let beat = HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() };
-            assert!(
-                self.call(|core, now| core.heartbeat(now, &beat)).unwrap().stop,
-                "it owns nothing and is not wanted"
-            );
+            let answer = self.call(|core, now| core.heartbeat(now, &beat)).unwrap();
+            assert!(answer.stop, "it owns nothing and is not wanted");
             let ended = self.stop_server(index).await;
             self.leave(ended);
             server.service.delete_log();

@@ -34,10 +34,8 @@ fn every_kind_comes_back() {
     let blocks = all(&one_of_each(folder.path())).unwrap();
     assert_eq!(blocks[0].content, BlockContent::Clock(SnapshotTime { steps: 1 << 40, seconds: 7 }));
     assert_eq!(blocks[2].content, BlockContent::Counts { ids: vec![5, u64::MAX], counts: vec![1, 2] });
-    assert_eq!(
-        blocks[3],
-        SnapshotBlock { table: 1, content: BlockContent::Sketch { stripe: 63, cells: vec![9, 0, u32::MAX] } }
-    );
+    let content = BlockContent::Sketch { stripe: 63, cells: vec![9, 0, u32::MAX] };
+    assert_eq!(blocks[3], SnapshotBlock { table: 1, content });
     assert_eq!(blocks.len(), 4);
 }
 

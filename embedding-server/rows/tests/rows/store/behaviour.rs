@@ -222,10 +222,8 @@ fn overwritten_rows_are_read_by_either_method_and_their_space_comes_back() {
         assert!(size.bytes < 5 * of_rows / 2, "{size:?} for {of_rows} bytes of rows");
         let on_disk: u64 = segments(folder.path()).iter().map(|path| path.metadata().unwrap().len()).sum();
         assert!(on_disk < size.bytes + size.bytes / 10, "{on_disk} bytes in files, {size:?}");
-        assert!(
-            counts.reads > 0 && counts.row_bytes == 5 * of_rows && counts.write_amplification() < 2.5,
-            "{counts:?}"
-        );
+        assert!(counts.reads > 0 && counts.row_bytes == 5 * of_rows, "{counts:?}");
+        assert!(counts.write_amplification() < 2.5, "{counts:?}");
     }
 }
 
@@ -271,10 +269,8 @@ fn an_index_at_its_limit_takes_no_more_rows_and_says_what_to_do() {
         }
     }
     let error = error.unwrap();
-    assert!(
-        error.doing == "write" && error.reason.contains("MiB of memory, of 1 that it may; raise `cluster.memory`"),
-        "{error}"
-    );
+    let help = "MiB of memory, of 1 that it may; raise `cluster.memory`";
+    assert!(error.doing == "write" && error.reason.contains(help), "{error}");
     assert!(held.len() > 40_000 && store.memory() >= 1 << 20, "{} rows", held.len());
     assert_holds(&store, 1, &held, 0);
     // Rows that it has can still change.
