@@ -126,8 +126,7 @@ mod tests {
 
     #[test]
     fn a_file_can_be_read_repeatedly_from_any_store() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = write_test_file(folder.path(), &header(8), |writer| writer.write_rows(0, &rows_of(0..3, 4, false)));
+        let (_folder, path) = write_test_file(&header(8), |writer| writer.write_rows(0, &rows_of(0..3, 4, false)));
         let bytes = fs::read(&path).unwrap();
         let content = bytes.clone();
         let elsewhere =

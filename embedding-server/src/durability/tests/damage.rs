@@ -152,8 +152,7 @@ fn a_damaged_file_of_a_server_is_harmless_or_named() {
 /// Rows that a checkpoint has saved.
 #[test]
 fn a_damaged_file_of_a_checkpoint_is_named() {
-    let home = LogFixture::new("");
-    let service = home.start();
+    let (home, service) = LogFixture::started("");
     push_both(&service, &(0..300).collect::<Vec<_>>(), 1, 1.0);
     let folder = home.folder.path().join("saved");
     fs::create_dir(&folder).unwrap();

@@ -181,7 +181,7 @@ fn a_full_disk_loses_nothing_and_is_written_again_once_there_is_space() {
     let Some(disk) = Disk::mounted(c"size=24m") else { return };
     let ballast = disk.path().join("ballast");
     fs::write(&ballast, vec![1; 16 << 20]).unwrap();
-    let store = scratch(&disk.path().join("cold"));
+    let store = super::open(StoreContent::Scratch, &disk.path().join("cold")).unwrap();
     let (mut held, error) = fill(&store);
     assert!(error.doing == "write" && error.reason.contains("No space left on device"), "{error}");
     assert!(held.len() >= 10_000, "{} rows", held.len());
