@@ -242,12 +242,9 @@ mod tests {
         let placement =
             PlacementResponse { generation: 2, owners: map.pack_owners().into(), ..PlacementResponse::default() };
         control.placement.respond(placement);
-        control.heartbeat.respond(HeartbeatResponse {
-            generation: 2,
-            stop: true,
-            reason: "released".to_owned(),
-            ..HeartbeatResponse::default()
-        });
+        let reason = "released".to_owned();
+        let answer = HeartbeatResponse { generation: 2, stop: true, reason, ..HeartbeatResponse::default() };
+        control.heartbeat.respond(answer);
         let (stop, request) = (Shutdown::new(), JoinRequest::default());
         let membership = Membership::join(control.clone(), request, TIMEOUT, &stop).await.unwrap();
         let moves = MoveRunner::new(Arc::clone(&service), control.clone(), Credentials::Open, (7, 1));

@@ -74,13 +74,9 @@ impl ScriptedState {
     fn heartbeat(&mut self, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
         self.load = request.load.or(self.load);
         self.leaving |= request.leaving;
-        let response = HeartbeatResponse {
-            generation: self.map.as_ref().map_or(0, |map| map.generation().0),
-            stop: self.stop.is_some(),
-            reason: self.stop.clone().unwrap_or_default(),
-            batch: self.batch,
-            ..Default::default()
-        };
+        let generation = self.map.as_ref().map_or(0, |map| map.generation().0);
+        let (stop, reason) = (self.stop.is_some(), self.stop.clone().unwrap_or_default());
+        let response = HeartbeatResponse { generation, stop, reason, batch: self.batch, ..Default::default() };
         self.refuse_heartbeat.clone().map_or(Ok(response), Err)
     }
 

@@ -55,16 +55,11 @@ impl CoreRun {
             timeout,
             fingerprint: job.fingerprint(),
         });
-        let worker = JoinRequest {
-            role: MemberSlot::worker(0).role.to_wire(),
-            address: "worker:0".to_owned(),
-            instance: 1,
-            protocol_version: PROTOCOL_VERSION,
-            job_fingerprint: job.fingerprint(),
-            files: vec![DataFile { path: "a".to_owned(), bytes: 9, splittable: true, fingerprint: 0 }],
-            ..JoinRequest::default()
-        };
-        let worker = core.join(Duration::ZERO, &worker).unwrap();
+        let (role, address) = (MemberSlot::worker(0).role.to_wire(), "worker:0".to_owned());
+        let (protocol_version, job_fingerprint) = (PROTOCOL_VERSION, job.fingerprint());
+        let files = vec![DataFile { path: "a".to_owned(), bytes: 9, splittable: true, fingerprint: 0 }];
+        let worker = JoinRequest { role, address, instance: 1, protocol_version, ..JoinRequest::default() };
+        let worker = core.join(Duration::ZERO, &JoinRequest { job_fingerprint, files, ..worker }).unwrap();
         let (core, control) = (Arc::new(Mutex::new(core)), Arc::<FakeControlPlane>::default());
         let shared = || Arc::clone(&core);
         let (joins, beats, leaves, places, reports) = (shared(), shared(), shared(), shared(), shared());
