@@ -95,7 +95,7 @@ pub(crate) fn followed(path: &Path, written: &WrittenFile) -> FollowedFile {
 }
 
 /// Rows of table 0 of one word pattern.
-pub(crate) fn patterned(rows: &[(u64, u32)]) -> RowBatch {
+fn patterned(rows: &[(u64, u32)]) -> RowBatch {
     let (ids, words): (Vec<u64>, Vec<u32>) = rows.iter().copied().unzip();
     RowBatch { ids, slots: words.into_iter().flat_map(|word| [word; 4]).collect(), access: Vec::new() }
 }
