@@ -21,5 +21,5 @@ pub(crate) use lookup::lookup;
 pub(crate) use placement::OwnedBuckets;
 pub(crate) use push::push;
 pub(crate) use request::RequestTimes;
-pub(crate) use sequence_window::{PushId, SequenceWindows};
+pub(crate) use sequence_window::SequenceWindows;
 pub(crate) use writers::KnownWriters;

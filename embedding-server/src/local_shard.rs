@@ -114,7 +114,7 @@ impl Shard for LocalShard {
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        storage::LastLoad::load(Arc::clone(&self.service), request).boxed()
+        async move { storage::LastLoad::begin_load(&self.service, request).await }.boxed()
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {

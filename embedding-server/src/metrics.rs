@@ -11,7 +11,7 @@ use zagros_plumbing::metrics::{Gauge, Histogram, IntCounter, IntGauge, latency_b
 use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
 use zagros_table::TableSet;
 
-pub(crate) use cold::ColdMetrics;
+pub(crate) use cold::{cold_call_metrics, register_cold_store};
 pub(crate) use recent_lookups::RecentLookups;
 use tables::TableCollector;
 
@@ -71,21 +71,17 @@ impl ServerMetrics {
             seconds: seconds.with_label_values(&[name]),
             rows: sizes.with_label_values(&[name]),
             // All series exist from the start. A series that appears with its first count has no rate.
-            refusals: RefusalKind::ALL
-                .into_iter()
-                .map(|kind| (kind, refusals.with_label_values(&[name, kind.name()])))
-                .collect(),
+            refusals: RefusalKind::ALL.map(|kind| (kind, refusals.with_label_values(&[name, kind.name()]))).to_vec(),
         };
-        let bags = label.counters(
-            "bags_total",
-            "Bags that lookups summed, and bags whose gradients pushes brought.",
-            &["call"],
-        );
+        let bags = "Bags that lookups summed, and bags whose gradients pushes brought.";
+        let bags = label.counters("bags_total", bags, &["call"]);
         let row = |what: &str| rows.with_label_values(&[what]);
         let waiting_hints = WaitingHints {
             hints: label.gauge("hints_waiting", "Hints that wait for their turn, beside the two that are served."),
             ids: label.gauge("hint_ids_waiting", "Ids of the hints that wait for their turn."),
         };
+        let refused_connections = "Connections that were refused because their peer gave a false proof of membership.";
+        let duplicates = "Pushes that were duplicates, because they had been applied before.";
         TableCollector::register(&label, tables, names);
         Self {
             lookup: call("lookup"),
@@ -104,18 +100,11 @@ impl ServerMetrics {
             bags_summed: bags.with_label_values(&["lookup"]),
             bags_spread: bags.with_label_values(&["push"]),
             staleness: staleness.with_label_values::<&str>(&[]),
-            refused_connections: label.counter(
-                "refused_connections_total",
-                "Connections that were refused because their peer gave a false proof of membership.",
-            ),
-            duplicates: label
-                .counters("duplicates_total", "Pushes that were duplicates, because they had been applied before.", &[])
-                .with_label_values::<&str>(&[]),
+            refused_connections: label.counter("refused_connections_total", refused_connections),
+            duplicates: label.counter("duplicates_total", duplicates),
         }
     }
-}
 
-impl ServerMetrics {
     /// How many requests have started, and how many of them are in progress.
     pub(crate) fn request_counts(&self) -> (u64, u64) {
         let calls = [&self.lookup, &self.push, &self.save, &self.load];

@@ -15,11 +15,11 @@ use zagros_job::Job;
 use zagros_plumbing::admin::PageAccess;
 use zagros_plumbing::metrics::IntCounter;
 use zagros_plumbing::{Lifecycle, Shutdown, StopMeaning, admin};
-use zagros_protocol::ServerIndex;
-use zagros_protocol::control::Outcome;
+use zagros_protocol::control::{JoinRequest, Outcome, Role};
+use zagros_protocol::{PROTOCOL_VERSION, ServerIndex};
 use zagros_transport::Credentials;
 
-use crate::control::{RunCheck, StopReason, StorageFolders, join_run, take_part_in_run};
+use crate::control::{RunCheck, StopReason, StorageFolders, take_part_in_run};
 use crate::grpc::GrpcAdapter;
 use crate::resharding::{MoveRunner, migration_service};
 use crate::tier::limit_heap;
@@ -234,9 +234,22 @@ impl RunMember {
         }
     }
 
+    /// A process with a log reports the rows that it has recovered. The coordinator refuses a process with another job or another
+    /// protocol version, and says which of them differs.
     async fn join(&self) -> Result<Membership, MemberError> {
-        let control = Arc::clone(&self.control);
-        join_run(&self.job, &self.service, &self.advertised, self.instance, control, &self.shutdown).await
+        let request = JoinRequest {
+            role: Role::EmbeddingServer.into(),
+            index: self.service.server_index().0,
+            address: self.advertised.clone(),
+            instance: self.instance,
+            job_fingerprint: self.job.fingerprint(),
+            protocol_version: PROTOCOL_VERSION,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            lineage: self.service.lineage().map_or(0, |lineage| lineage.0),
+            recovered: self.service.has_recovered(),
+            ..JoinRequest::default()
+        };
+        Membership::join(Arc::clone(&self.control), request, self.job.cluster.timeout, &self.shutdown).await
     }
 
     /// Leaves the run. If this fails, the coordinator notices the end when the lease ends.

@@ -25,7 +25,7 @@ use crate::datapath::{HintTurns, KnownWriters, OwnedBuckets, SequenceWindows};
 use crate::durability::{self, LoadState, LogHost, LogKeeper, ServerLog};
 use crate::metrics::ServerMetrics;
 use crate::resharding::ServerMoves;
-use crate::storage::{CheckpointFiles, LastLoad, SnapshotCaptures, StorageLock};
+use crate::storage::{CheckpointFiles, LastLoad, SnapshotCaptures, StorageLock, with_cause};
 use crate::tables::{make_tables, table_configs};
 use crate::tier::{self, ColdTier, MemoryBudget, TableMaintenance};
 
@@ -126,6 +126,7 @@ impl EmbeddingService {
         let log = open_log((&tables, &configs, &windows))?.map(Arc::new);
         let seconds = log.as_ref().map_or(0, |log| log.seconds_before);
         let maintenance = TableMaintenance::start_if_needed(job, index, &configs, &tables, seconds)?;
+        let memory = MemoryBudget::from_job(job);
         let writers = KnownWriters::default();
         writers.note_reached(tables.table_time().steps.max(windows.newest_batch()));
         Ok(Self {
@@ -134,7 +135,7 @@ impl EmbeddingService {
             names,
             configs: configs.into(),
             storage: StorageLock::default(),
-            run_bytes: MemoryBudget::from_job(job).map_or(RUN_BYTES, |memory| memory.run_bytes()),
+            run_bytes: memory.map_or(RUN_BYTES, |memory| memory.run_bytes()),
             timeout: job.cluster.timeout,
             captures: SnapshotCaptures::default(),
             loads: LastLoad::default(),
@@ -143,10 +144,7 @@ impl EmbeddingService {
             writers,
             hints: HintTurns::new(metrics.waiting_hints.clone()),
             metrics,
-            buffers: Arc::new(
-                MemoryBudget::from_job(job)
-                    .map_or_else(ValueBuffers::default, |memory| ValueBuffers::with_capacity(memory.kept)),
-            ),
+            buffers: Arc::new(memory.map_or_else(ValueBuffers::default, |all| ValueBuffers::with_capacity(all.kept))),
             placement: ArcSwapOption::empty(),
             moves: ServerMoves::default(),
             keeps_steps: job.train.mode == Mode::Sync,
@@ -355,18 +353,13 @@ impl EmbeddingService {
     /// Turns a table's error into a refusal that names the table.
     pub(crate) fn table_refusal(&self, error: &TableError) -> Refusal {
         let name = error.table_number().and_then(|table| self.names.get(table as usize));
-        let mut message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));
-        if let Some(cause) = std::error::Error::source(error).map(ToString::to_string)
-            && !message.contains(&cause)
-        {
-            message = format!("{message}: {cause}");
-        }
+        let message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));
         let kind = match error {
             TableError::Full { .. } => RefusalKind::Disk,
             error if error.is_retryable() => RefusalKind::Unavailable,
             _ => RefusalKind::Invalid,
         };
-        Refusal::new(kind, message)
+        Refusal::new(kind, with_cause(message, error))
     }
 }
 

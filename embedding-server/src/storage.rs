@@ -14,7 +14,7 @@ mod tests;
 
 pub(crate) use captures::{LastLoad, SnapshotCaptures, StorageLock};
 pub(crate) use checkpoint_files::CheckpointFiles;
-pub(crate) use error::StorageError;
+pub(crate) use error::{StorageError, with_cause};
 pub(crate) use forget::forget;
 #[cfg(test)]
 pub(crate) use load::load;

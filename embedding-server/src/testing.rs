@@ -41,20 +41,11 @@ pub(crate) fn job(servers: u32) -> Job {
 pub(crate) fn job_with(servers: u32, cluster: &str) -> Job {
     let text = format!(
         r#"
-        [data]
-        format = "delimited"
-        train = "train.csv"
-        columns = ["label", "user", "item"]
-        header = false
-        [features]
-        label = "label"
-        categorical = ["user", "item"]
-        [embedding]
-        dim = {DIM}
-        [tables.item]
-        optimizer = {{ kind = "sgd", lr = 1.0 }}
-        [model]
-        kind = "ffnn"
+        data = {{ format = "delimited", train = "train.csv", columns = ["label", "user", "item"], header = false }}
+        features = {{ label = "label", categorical = ["user", "item"] }}
+        embedding = {{ dim = {DIM} }}
+        tables.item.optimizer = {{ kind = "sgd", lr = 1.0 }}
+        model = {{ kind = "ffnn" }}
         [cluster]
         servers = {servers}
         buckets = {BUCKETS}

@@ -28,19 +28,10 @@ use zagros_zip::ZipEq;
 const DIM: usize = 16;
 const ROWS: u64 = 16 << 10;
 const JOB: &str = r#"
-[data]
-format = "delimited"
-train = "train.csv"
-columns = ["label", "item"]
-header = false
-[features]
-label = "label"
-categorical = ["item"]
-[embedding]
-dim = 16
-optimizer = { kind = "adagrad", lr = 0.1 }
-[model]
-kind = "ffnn"
+data = { format = "delimited", train = "train.csv", columns = ["label", "item"], header = false }
+features = { label = "label", categorical = ["item"] }
+embedding = { dim = 16, optimizer = { kind = "adagrad", lr = 0.1 } }
+model = { kind = "ffnn" }
 "#;
 
 struct Plan {
@@ -102,10 +93,8 @@ fn compare_forms(plan: &Plan) {
         let rows = (plan.pushes * ROWS) as f64;
         results.push((name, log.durable_lsn() as f64 / rows, start.elapsed().as_secs_f64() * 1e9 / rows));
     }
-    println!(
-        "the log's form, {} pushes of {ROWS} rows\n\n                            bytes a row  × requests   ns a row  × requests",
-        plan.pushes
-    );
+    println!("the log's form, {} pushes of {ROWS} rows\n", plan.pushes);
+    println!("                            bytes a row  × requests   ns a row  × requests");
     let (_, bytes, nanos) = results[0];
     for (name, of_bytes, of_nanos) in &results {
         println!("{name:<26}  {of_bytes:11.1}  {:10.2}  {of_nanos:9.1}  {:10.2}", of_bytes / bytes, of_nanos / nanos);
@@ -121,11 +110,8 @@ struct Spent {
 
 /// The same pushes to three servers, in turns.
 fn compare_modes(plan: &Plan) {
-    let modes = [
-        ("checkpoint", DurabilityLevel::Checkpoint),
-        ("process", DurabilityLevel::Process),
-        ("machine", DurabilityLevel::Machine),
-    ];
+    use DurabilityLevel::{Checkpoint, Machine, Process};
+    let modes = [("checkpoint", Checkpoint), ("process", Process), ("machine", Machine)];
     let servers = modes.map(|(name, mode)| Server::start(&fresh(&plan.folder.join(name)), mode));
     let mut spent: [Spent; 3] = Default::default();
     for seq in 1..=plan.pushes {
@@ -202,14 +188,13 @@ fn log_bytes(folder: &Path) -> (u64, u64) {
         let entries = std::fs::read_dir(folder).expect("a folder");
         entries.map(|entry| entry.expect("an entry").path()).collect()
     };
-    let is_of =
-        |path: &Path, prefix: &str| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix));
-    let bytes = |path: &PathBuf| path.metadata().map_or(0, |data| data.len());
     let all = files(folder);
-    let base =
-        all.iter().filter(|path| is_of(path, "base-")).flat_map(|path| files(path)).map(|path| bytes(&path)).sum();
-    let tail = all.iter().filter(|path| is_of(path, "segment-")).map(bytes).sum();
-    (base, tail)
+    let named = |prefix: &'static str| {
+        all.iter().filter(move |path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
+    };
+    let bytes = |path: &PathBuf| path.metadata().map_or(0, |data| data.len());
+    let base = named("base-").flat_map(|path| files(path)).map(|path| bytes(&path)).sum();
+    (base, named("segment-").map(bytes).sum())
 }
 
 struct Server {

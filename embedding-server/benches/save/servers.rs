@@ -75,24 +75,12 @@ pub(crate) fn request_of(ids: &[u64]) -> (bytes::Bytes, bytes::Bytes) {
 fn job(servers: u32) -> Job {
     let text = format!(
         r#"
-        [data]
-        format = "delimited"
-        train = "train.csv"
-        columns = ["label", "user"]
-        header = false
-        [features]
-        label = "label"
-        categorical = ["user"]
-        [embedding]
-        dim = {DIM}
-        optimizer = {{ kind = "adagrad", lr = 0.05 }}
-        [model]
-        kind = "ffnn"
-        [checkpoint]
-        deltas = 1
-        [cluster]
-        servers = {servers}
-        buckets = {BUCKETS}
+        data = {{ format = "delimited", train = "train.csv", columns = ["label", "user"], header = false }}
+        features = {{ label = "label", categorical = ["user"] }}
+        embedding = {{ dim = {DIM}, optimizer = {{ kind = "adagrad", lr = 0.05 }} }}
+        model = {{ kind = "ffnn" }}
+        checkpoint = {{ deltas = 1 }}
+        cluster = {{ servers = {servers}, buckets = {BUCKETS} }}
         "#
     );
     Job::parse(&text, Path::new("bench.toml"), &Overrides::none()).expect("a job")

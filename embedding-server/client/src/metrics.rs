@@ -17,8 +17,8 @@ pub(crate) struct ClientMetrics {
 
 #[derive(Clone, Debug)]
 pub(crate) struct HintMetrics {
-    hinted: IntCounter,
-    ready: IntCounter,
+    pub(crate) hinted: IntCounter,
+    pub(crate) ready: IntCounter,
     pub(crate) late: IntCounter,
     pub(crate) lost: IntCounter,
 }
@@ -46,11 +46,6 @@ impl HintMetrics {
         Self { hinted: counter("hinted"), ready: counter("ready"), late: counter("late"), lost: counter("lost") }
     }
 
-    pub(crate) fn count_answer(&self, rows: u64, ready: u64) {
-        self.hinted.inc_by(rows);
-        self.ready.inc_by(ready);
-    }
-
     pub(crate) fn row_counts(&self) -> LookAheadCounts {
         let Self { hinted, ready, late, lost } = self;
         LookAheadCounts { hinted: hinted.get(), ready: ready.get(), late: late.get(), lost: lost.get() }
@@ -75,10 +70,8 @@ impl ClientMetrics {
         let counter = |name, help| register(registry, IntCounterVec::new(Opts::new(name, help), &["call"]));
         let retries = counter("zagros_client_retries_total", "Requests to embedding servers that were sent again.");
         let bytes = counter("zagros_client_bytes_total", "Bytes of rows received (lookup) and gradients sent (push).");
-        let bags = counter(
-            "zagros_client_bags_total",
-            "Bags that embedding servers summed (lookup), and bags whose gradients they took (push).",
-        );
+        let bags = "Bags that embedding servers summed (lookup), and bags whose gradients they took (push).";
+        let bags = counter("zagros_client_bags_total", bags);
         let help = "Bytes on the wire that the sums of bags saved. Negative if the sums cost more than rows.";
         let spared = Opts::new("zagros_client_bags_spared_bytes", help);
         let spared = register(registry, GaugeVec::new(spared, &["call"]));

@@ -123,12 +123,9 @@ impl Cluster {
 fn placement(map: &BucketMap, change: impl Fn(ServerEntry) -> ServerEntry) -> PlacementResponse {
     let entry =
         |index| ServerEntry { index, address: "fake".to_owned(), instance: 100, alive: true, run: 1, lineage: 0 };
-    PlacementResponse {
-        generation: map.generation().0,
-        owners: map.pack_owners().into(),
-        servers: (0..map.server_count()).map(|index| change(entry(index))).collect(),
-        ..PlacementResponse::default()
-    }
+    let (generation, owners) = (map.generation().0, map.pack_owners().into());
+    let servers = (0..map.server_count()).map(|index| change(entry(index))).collect();
+    PlacementResponse { generation, owners, servers, ..PlacementResponse::default() }
 }
 
 /// Distinct ids of up to four tables.

@@ -73,13 +73,8 @@ fn plan_tensors(source: &ExportSource, rows: u64) -> Vec<TensorPlan<'_>> {
 fn plan_tensor(part: Cow<'_, SlotPart>, rows: u64) -> TensorPlan<'_> {
     let shape = if is_scalar(&part) { vec![rows] } else { vec![rows, part.values as u64] };
     let row_bytes = (part.values * part.element.weight_bytes()) as u64;
-    TensorPlan {
-        name: part.name,
-        dtype: tensor_dtype(part.element),
-        shape,
-        row_bytes,
-        content: TensorContent::Part(part),
-    }
+    let (name, dtype) = (part.name, tensor_dtype(part.element));
+    TensorPlan { name, dtype, shape, row_bytes, content: TensorContent::Part(part) }
 }
 
 /// Writes the header. Returns the position of each tensor in the file.

@@ -146,10 +146,8 @@ pub(crate) fn tensor_dtype(element: WeightType) -> &'static str {
 fn find_difference(first: &TableHeader, other: &TableHeader) -> Option<String> {
     let shape = |table: &TableHeader| {
         let TableHeader { dim, element, width, state, access, .. } = table;
-        format!(
-            "dim {dim} of {element}, {width} words of {state} a row, access {}",
-            access.as_deref().unwrap_or("none")
-        )
+        let access = access.as_deref().unwrap_or("none");
+        format!("dim {dim} of {element}, {width} words of {state} a row, access {access}")
     };
     let (first, other) = (shape(first), shape(other));
     (first != other).then(|| format!("{other}, not {first}"))

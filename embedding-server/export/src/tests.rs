@@ -13,15 +13,9 @@ use super::*;
 const USER: &str = "user";
 
 fn table(name: &str, dim: usize, element: &str, width: usize, state: &str, access: bool) -> TableHeader {
-    TableHeader {
-        name: name.to_owned(),
-        dim,
-        element: element.to_owned(),
-        width,
-        state: state.to_owned(),
-        access: access.then(|| "steps".to_owned()),
-        ..TableHeader::default()
-    }
+    let [name, element, state] = [name, element, state].map(str::to_owned);
+    let access = access.then(|| "steps".to_owned());
+    TableHeader { name, dim, element, width, state, access, ..TableHeader::default() }
 }
 
 fn file(folder: &Path, server: u32, table: &TableHeader, rows: &RowBatch) -> PathBuf {
@@ -81,10 +75,8 @@ fn parquet_has_ids_lists_state_and_access_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("user.parquet");
     let done = exported(&adagrad(folder.path()), &target, true);
-    assert_eq!(
-        done,
-        ExportSummary { rows: 2, columns: ["id", "weights", "sum_of_squares", "mark"].map(str::to_owned).into() }
-    );
+    let columns = ["id", "weights", "sum_of_squares", "mark"].map(str::to_owned).into();
+    assert_eq!(done, ExportSummary { rows: 2, columns });
     let reader = parquet_reader(&target);
     let reported = reader.metadata().file_metadata().key_value_metadata().unwrap();
     assert!(reported.iter().any(|pair| pair.key == "zagros.table" && pair.value.as_deref() == Some(USER)));

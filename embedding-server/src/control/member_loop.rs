@@ -4,46 +4,18 @@
 //! request to the coordinator, which drains the run. The server serves until the coordinator says that the run is over.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{info, warn};
-use zagros_coordinator_client::{ControlPlane, MemberError, MemberView, Membership};
-use zagros_job::Job;
+use zagros_coordinator_client::{ControlPlane, MemberView, Membership};
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_plumbing::{Deadline, Shutdown};
-use zagros_protocol::PROTOCOL_VERSION;
-use zagros_protocol::control::{Disk, JoinRequest, PlacementRequest, PlacementResponse, Role};
+use zagros_protocol::control::{Disk, PlacementRequest, PlacementResponse};
 
 use crate::EmbeddingService;
 use crate::metrics::RecentLookups;
 use crate::resharding::{MoveRunner, adopt_placement};
-
-/// A process with a log reports the rows that it has recovered. The coordinator refuses a process with another job or another
-/// protocol version, and says which of them differs.
-pub(crate) async fn join_run(
-    job: &Job,
-    service: &EmbeddingService,
-    advertised: &str,
-    instance: u64,
-    control: Arc<dyn ControlPlane>,
-    shutdown: &Shutdown,
-) -> Result<Membership, MemberError> {
-    let request = JoinRequest {
-        role: Role::EmbeddingServer.into(),
-        index: service.server_index().0,
-        address: advertised.to_owned(),
-        instance,
-        job_fingerprint: job.fingerprint(),
-        protocol_version: PROTOCOL_VERSION,
-        release: env!("CARGO_PKG_VERSION").to_owned(),
-        lineage: service.lineage().map_or(0, |lineage| lineage.0),
-        recovered: service.has_recovered(),
-        ..JoinRequest::default()
-    };
-    Membership::join(control, request, job.cluster.timeout, shutdown).await
-}
 
 /// The period of load reports, and of retries to fetch the placement.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -270,12 +242,9 @@ mod tests {
         let placement =
             PlacementResponse { generation: 2, owners: map.pack_owners().into(), ..PlacementResponse::default() };
         control.placement.respond(placement);
-        control.heartbeat.respond(HeartbeatResponse {
-            generation: 2,
-            stop: true,
-            reason: "released".to_owned(),
-            ..HeartbeatResponse::default()
-        });
+        let reason = "released".to_owned();
+        let answer = HeartbeatResponse { generation: 2, stop: true, reason, ..HeartbeatResponse::default() };
+        control.heartbeat.respond(answer);
         let (stop, request) = (Shutdown::new(), JoinRequest::default());
         let membership = Membership::join(control.clone(), request, TIMEOUT, &stop).await.unwrap();
         let moves = MoveRunner::new(Arc::clone(&service), control.clone(), Credentials::Open, (7, 1));

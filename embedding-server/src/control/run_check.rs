@@ -27,15 +27,11 @@ impl RunCheck {
     /// Refuses a request of another run or for another process, before its message is read (invariant MB-2).
     /// Before the server has joined, the refusal is `Unavailable`.
     pub(crate) fn check_request(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        match self.joined.get() {
-            Some((run, instance)) => {
-                check_run(*run, headers, &self.name)?;
-                check_server(*instance, headers, &self.name)
-            }
-            None => {
-                let message = format!("{} has not joined a run yet; it waits for the coordinator", self.name);
-                Err(Refusal::new(RefusalKind::Unavailable, message))
-            }
-        }
+        let Some((run, instance)) = self.joined.get() else {
+            let message = format!("{} has not joined a run yet; it waits for the coordinator", self.name);
+            return Err(Refusal::new(RefusalKind::Unavailable, message));
+        };
+        check_run(*run, headers, &self.name)?;
+        check_server(*instance, headers, &self.name)
     }
 }

@@ -158,11 +158,9 @@ mod tests {
         let flat = |(_, direct, bags): &Case| (*direct, lengths(bags), bags.concat());
         let indexed = cases.iter().enumerate();
         let flat: Vec<_> = indexed.filter_map(|(at, case)| Some((at as u32, case.as_ref().map(flat)?))).collect();
-        let bags = flat.iter().map(|(segment, (direct, lengths, members))| SegmentBags {
-            segment: *segment,
-            direct: *direct,
-            lengths,
-            members,
+        let bags = flat.iter().map(|(segment, (direct, lengths, members))| {
+            let (segment, direct) = (*segment, *direct);
+            SegmentBags { segment, direct, lengths, members }
         });
         pack_bags(&bags.collect::<Vec<_>>()).to_vec()
     }

@@ -125,10 +125,8 @@ mod tests {
         assert!(soon.bound(turns.wait_for_turn(2)).await.is_err(), "two are served at a time");
         assert_eq!(*turns.bytes.lock(), MOST_BYTES / 2 + 1, "one that is given up holds nothing");
         let refusal = turns.wait_for_turn(MOST_BYTES / 2).await.unwrap_err();
-        assert!(
-            refusal.kind == RefusalKind::Unavailable && refusal.message.contains("hints wait already"),
-            "{refusal}"
-        );
+        assert_eq!(refusal.kind, RefusalKind::Unavailable);
+        assert!(refusal.message.contains("hints wait already"), "{refusal}");
         drop(first);
         let third = turns.wait_for_turn(MOST_BYTES / 2).await.unwrap();
         drop((second, third));

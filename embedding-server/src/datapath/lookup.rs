@@ -5,6 +5,7 @@ use zagros_protocol::datapath::{Access as WireAccess, LookupRequest, LookupRespo
 use zagros_protocol::packed::value_bytes;
 use zagros_table::LookupMode;
 
+use super::bags::pool_rows;
 use super::request::{RequestRows, RequestTimes};
 use crate::EmbeddingService;
 
@@ -36,9 +37,10 @@ pub(crate) fn lookup(
     service.metrics.created.inc_by(report.created);
     service.metrics.missing.inc_by(report.missing);
     service.metrics.refused.inc_by(report.refused);
-    service.metrics.bags_summed.inc_by(rows.sum_count());
+    service.metrics.bags_summed.inc_by(rows.bags.bag_count() as u64);
+    let pooled = pool_rows(&rows.bags, &rows.segments, weights, wanted, &service.buffers);
     Ok(LookupResponse {
-        rows: rows.pool_rows(weights, wanted, &service.buffers).into_bytes(request.encoding)?,
+        rows: pooled.into_bytes(request.encoding)?,
         encoding: request.encoding,
         created: u32::try_from(report.created).unwrap_or(u32::MAX),
         late: u32::try_from(report.late).unwrap_or(u32::MAX),

@@ -3,10 +3,11 @@
 use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{PushRequest, PushResponse, TileUpdate as TileUpdateCode};
 use zagros_protocol::packed::{PayloadValues, value_bytes};
-use zagros_table::{PushReport, PushStep, RequestGuard, TableError, TileUpdate};
+use zagros_table::{PushOrigin, PushReport, PushStep, RequestGuard, TableError, TileUpdate};
 
+use super::bags::spread_gradients;
 use super::request::{RequestRows, RequestTimes};
-use super::sequence_window::{PushClaim, PushId, PushTicket};
+use super::sequence_window::{PushClaim, PushTicket};
 use super::window_groups::RequestGroups;
 use crate::EmbeddingService;
 use crate::durability::{PushedRows, RemainingRows};
@@ -32,7 +33,7 @@ pub(crate) fn push(
 
     // Nothing is applied that the log has no room for.
     let _room = service.log.as_ref().map(|log| log.reserve_room(&parts)).transpose()?;
-    let push = PushId { writer: request.writer, incarnation: request.incarnation, seq: request.seq };
+    let push = PushOrigin { writer: request.writer, incarnation: request.incarnation, seq: request.seq };
     service.writers.admit_push(push, request.step)?;
     // One guard for the tables and for the record of the push: a snapshot contains both or neither.
     let entry = service.tables.enter_before(times.deadline).map_err(|error| times.table_refusal(service, &error))?;
@@ -53,14 +54,14 @@ pub(crate) fn push(
     let gradients = match gradients {
         // The server reads no gradients of a commit: a commit applies those that are in the tiles.
         _ if is_commit => PayloadValues::Decoded(service.buffers.take_buffer(count)),
-        gradients => rows.spread_gradients(gradients, count, &service.buffers),
+        gradients => spread_gradients(&rows.bags, &rows.segments, gradients, count, &service.buffers),
     };
     // A refusal drops the ticket. The push then counts as never received.
     let pushed = PushedRows { parts: &parts, gradients: &gradients, step };
     let pushed = apply_to_groups(service, &entry, push, pushed, (&ticket, &groups));
     let report = pushed.map_err(|error| times.table_refusal(service, &error))?;
     if let Some(log) = &service.log {
-        log.commit_push(&push.origin(), step.number, &service.tables, ticket.groups());
+        log.commit_push(&push, step.number, &service.tables, ticket.groups());
     }
     // From here on a retry is a duplicate, whatever becomes of the answer.
     ticket.mark_applied();
@@ -74,7 +75,7 @@ pub(crate) fn push(
     service.metrics.repeated.inc_by(report.repeated);
     service.metrics.skipped.inc_by(report.skipped);
     service.metrics.refused.inc_by(report.refused);
-    service.metrics.bags_spread.inc_by(rows.sum_count());
+    service.metrics.bags_spread.inc_by(rows.bags.bag_count() as u64);
     Ok(PushResponse { duplicate: false })
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn push(
 fn apply_to_groups(
     service: &EmbeddingService,
     entry: &RequestGuard<'_>,
-    push: PushId,
+    push: PushOrigin,
     rows: PushedRows<'_>,
     (ticket, groups): (&PushTicket<'_>, &RequestGroups),
 ) -> Result<PushReport, TableError> {
@@ -97,12 +98,12 @@ fn apply_to_groups(
 fn apply_rows(
     service: &EmbeddingService,
     entry: &RequestGuard<'_>,
-    push: PushId,
+    push: PushOrigin,
     rows: PushedRows<'_>,
 ) -> Result<PushReport, TableError> {
     service.with_scratch(|scratch| match &service.log {
         None => entry.push(rows.parts, rows.gradients, rows.step, scratch),
-        Some(log) => log.apply_push(entry, push.origin(), rows, scratch),
+        Some(log) => log.apply_push(entry, push, rows, scratch),
     })
 }
 

@@ -1,23 +1,21 @@
 //! A request at this server: its deadline, and the rows that it names.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use zagros_plumbing::Deadline;
 use zagros_plumbing::grpc::MAX_MESSAGE_BYTES;
-use zagros_protocol::packed::{PayloadValues, RequestBags, ValueBuffer, ValueBuffers, ids_of};
+use zagros_protocol::packed::{RequestBags, ids_of};
 use zagros_protocol::{Refusal, RefusalKind, Segments};
 use zagros_table::{RequestDeadline, RequestPart, TableError};
 
-use super::bags::{pool_rows, spread_gradients};
 use crate::EmbeddingService;
 use crate::tables::monotonic_nanos;
 
 pub(crate) struct RequestRows<'a> {
-    segments: Segments,
+    pub(super) segments: Segments,
     ids: Cow<'a, [u64]>,
-    bags: RequestBags<'a>,
+    pub(super) bags: RequestBags<'a>,
 }
 
 impl<'a> RequestRows<'a> {
@@ -38,10 +36,6 @@ impl<'a> RequestRows<'a> {
         self.segments.iter().map(|segment| part(segment.table.0, segment.dim, segment.rows as usize)).collect()
     }
 
-    pub(crate) fn sum_count(&self) -> u64 {
-        self.bags.bag_count() as u64
-    }
-
     /// Of the answer, or of the gradients of a push. Refuses more values, here or of all rows, than fit into a message.
     pub(crate) fn value_count(&self, what: &str, values: usize, value_bytes: usize) -> Result<usize, Refusal> {
         if !self.bags.is_empty() {
@@ -50,20 +44,6 @@ impl<'a> RequestRows<'a> {
         let wanted = self.bags.wanted_values(&self.segments)?;
         refuse_oversize(what, wanted, value_bytes)?;
         Ok(wanted)
-    }
-
-    /// `rows` are `[rows, dim]` per table.
-    pub(crate) fn pool_rows(&self, rows: ValueBuffer, wanted: usize, buffers: &Arc<ValueBuffers>) -> ValueBuffer {
-        pool_rows(&self.bags, &self.segments, rows, wanted, buffers)
-    }
-
-    pub(crate) fn spread_gradients<'g>(
-        &self,
-        gradients: PayloadValues<'g>,
-        values: usize,
-        buffers: &Arc<ValueBuffers>,
-    ) -> PayloadValues<'g> {
-        spread_gradients(&self.bags, &self.segments, gradients, values, buffers)
     }
 }
 

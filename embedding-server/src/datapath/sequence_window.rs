@@ -14,26 +14,6 @@ use zagros_table::PushOrigin;
 use super::step_pushes::StepPushes;
 use super::window_groups::WindowGroups;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PushId {
-    pub(crate) writer: u64,
-    /// Increases when another process takes the writer's member slot.
-    pub(crate) incarnation: u32,
-    /// Increases by one with each batch. A retry repeats it.
-    pub(crate) seq: u64,
-}
-
-impl PushId {
-    /// The identity of a push as the log names it.
-    pub(crate) fn from_origin(origin: PushOrigin) -> Self {
-        Self { writer: origin.writer, incarnation: origin.incarnation, seq: origin.seq }
-    }
-
-    pub(crate) fn origin(self) -> PushOrigin {
-        PushOrigin { writer: self.writer, incarnation: self.incarnation, seq: self.seq }
-    }
-}
-
 /// The sequence windows of all writers. No lock is held while a push is applied.
 #[derive(Debug, Default)]
 pub(crate) struct SequenceWindows {
@@ -56,7 +36,7 @@ pub(crate) enum PushClaim<'a> {
 #[derive(Debug)]
 pub(crate) struct PushTicket<'a> {
     windows: &'a SequenceWindows,
-    push: PushId,
+    push: PushOrigin,
     /// Window groups to whose rows the push was not applied before.
     groups: Vec<u32>,
     applied: bool,
@@ -67,29 +47,23 @@ impl SequenceWindows {
     /// Refused as `Fenced` if the writer has been replaced (invariant MB-1), as `Unavailable` while another try of the same
     /// push is being applied, and as `Invalid` if the push is older than a window, which then cannot tell whether it was
     /// applied. No group is claimed then.
-    pub(crate) fn claim_push(&self, push: PushId, groups: &[u32]) -> Result<PushClaim<'_>, Refusal> {
+    pub(crate) fn claim_push(&self, push: PushOrigin, groups: &[u32]) -> Result<PushClaim<'_>, Refusal> {
         // From here on, dropping the ticket gives back what it has claimed.
         let mut ticket = PushTicket { windows: self, push, groups: Vec::with_capacity(groups.len()), applied: false };
         for group in groups {
-            let mut window = self.window(*group, push);
-            match window.claim(push.incarnation, push.seq) {
-                Ok(SequenceState::New) => ticket.groups.push(*group),
-                Ok(SequenceState::Applied) => {}
-                Err(refused) => {
-                    drop(window);
-                    return Err(refused.into_refusal(push));
-                }
+            // The window is unlocked again before the ticket may be dropped.
+            let is_new = self.window(*group, push).claim(push);
+            if is_new? {
+                ticket.groups.push(*group);
             }
         }
         Ok(if ticket.groups.is_empty() { PushClaim::Duplicate } else { PushClaim::First(ticket) })
     }
 
-    fn window(&self, group: u32, push: PushId) -> RefMut<'_, (u32, u64), SequenceWindow> {
+    fn window(&self, group: u32, push: PushOrigin) -> RefMut<'_, (u32, u64), SequenceWindow> {
         self.windows.entry((group, push.writer)).or_insert_with(|| SequenceWindow::new(push.incarnation))
     }
-}
 
-impl SequenceWindows {
     /// No push is under way, here and in [`Self::images_of`].
     pub(crate) fn group_images(&self) -> Vec<WindowGroup> {
         let group = |(group, buckets)| WindowGroup { group, buckets, windows: self.images_of(group) };
@@ -106,13 +80,13 @@ impl SequenceWindows {
         self.groups.assign_group(&image.buckets, image.group);
         for WindowImage { writer, incarnation, applied } in &image.windows {
             for seq in applied.iter().flat_map(|[first, last]| *first..=*last) {
-                self.restore_applied(image.group, PushId { writer: *writer, incarnation: *incarnation, seq });
+                self.restore_applied(image.group, PushOrigin { writer: *writer, incarnation: *incarnation, seq });
             }
         }
     }
 
     /// Notes a push that an earlier process applied to a group.
-    pub(crate) fn restore_applied(&self, group: u32, push: PushId) {
+    pub(crate) fn restore_applied(&self, group: u32, push: PushOrigin) {
         let mut window = self.window(group, push);
         if push.incarnation > window.incarnation {
             *window = SequenceWindow::new(push.incarnation);
@@ -172,19 +146,6 @@ struct SequenceWindow {
     applied: SequenceBits,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum SequenceState {
-    New,
-    Applied,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum SequenceError {
-    Fenced { current: u32 },
-    InProgress,
-    TooOld { newest: u64 },
-}
-
 impl SequenceWindow {
     fn new(incarnation: u32) -> Self {
         Self { incarnation, newest: None, claimed: SequenceBits::default(), applied: SequenceBits::default() }
@@ -203,22 +164,33 @@ impl SequenceWindow {
         (!applied.is_empty()).then_some(WindowImage { writer, incarnation: self.incarnation, applied })
     }
 
-    fn claim(&mut self, incarnation: u32, seq: u64) -> Result<SequenceState, SequenceError> {
+    /// Claims a push. Answers whether it is new: otherwise it was applied before.
+    fn claim(&mut self, push: PushOrigin) -> Result<bool, Refusal> {
+        let PushOrigin { writer, incarnation, seq } = push;
+        let this = || format!("push {seq} of writer {writer} (incarnation {incarnation})");
         if incarnation < self.incarnation {
-            return Err(SequenceError::Fenced { current: self.incarnation });
+            let newer = format!("a newer process of this writer pushes with incarnation {}", self.incarnation);
+            return Err(Refusal::new(RefusalKind::Fenced, format!("{} is fenced: {newer}", this())));
         }
         if incarnation > self.incarnation {
             *self = Self::new(incarnation);
         }
-        self.advance(seq)?;
+        self.advance(seq).map_err(|newest| {
+            Refusal::invalid(format!(
+                "{} is not applied: it is older than the last {WINDOW} pushes, up to {newest}, \
+                 and this server no longer knows whether it was applied before",
+                this()
+            ))
+        })?;
         if self.applied.get(seq) {
-            return Ok(SequenceState::Applied);
+            return Ok(false);
         }
         if self.claimed.get(seq) {
-            return Err(SequenceError::InProgress);
+            let message = format!("{} is being applied by an earlier try; try again", this());
+            return Err(Refusal::new(RefusalKind::Unavailable, message));
         }
         self.claimed.set(seq, true);
-        Ok(SequenceState::New)
+        Ok(true)
     }
 
     /// Ends a push that [`Self::claim`] found new. Pushes of an older incarnation, and pushes older than the window,
@@ -231,11 +203,12 @@ impl SequenceWindow {
         }
     }
 
-    /// Moves the window up to `seq`. Numbers that fall out of the window are forgotten.
-    fn advance(&mut self, seq: u64) -> Result<(), SequenceError> {
+    /// Moves the window up to `seq`. Numbers that fall out of the window are forgotten. If `seq` has fallen out, the error is the
+    /// newest number.
+    fn advance(&mut self, seq: u64) -> Result<(), u64> {
         let newest = *self.newest.get_or_insert(seq);
         if seq <= newest {
-            return if newest - seq < WINDOW { Ok(()) } else { Err(SequenceError::TooOld { newest }) };
+            return if newest - seq < WINDOW { Ok(()) } else { Err(newest) };
         }
         // Skipped numbers replace the oldest ones, as not applied.
         let fresh = (seq - newest).min(WINDOW);
@@ -245,26 +218,6 @@ impl SequenceWindow {
         }
         self.newest = Some(seq);
         Ok(())
-    }
-}
-
-impl SequenceError {
-    fn into_refusal(self, push: PushId) -> Refusal {
-        let PushId { writer, incarnation, seq } = push;
-        let this = format!("push {seq} of writer {writer} (incarnation {incarnation})");
-        match self {
-            Self::Fenced { current } => {
-                let why = format!("{this} is fenced: a newer process of this writer pushes with incarnation {current}");
-                Refusal::new(RefusalKind::Fenced, why)
-            }
-            Self::InProgress => {
-                Refusal::new(RefusalKind::Unavailable, format!("{this} is being applied by an earlier try; try again"))
-            }
-            Self::TooOld { newest } => Refusal::invalid(format!(
-                "{this} is not applied: it is older than the last {WINDOW} pushes, up to {newest}, \
-                 and this server no longer knows whether it was applied before"
-            )),
-        }
     }
 }
 
@@ -309,12 +262,12 @@ mod tests {
 
     use super::*;
 
-    fn push(seq: u64) -> PushId {
-        PushId { writer: 3, incarnation: 1, seq }
+    fn push(seq: u64) -> PushOrigin {
+        PushOrigin { writer: 3, incarnation: 1, seq }
     }
 
     /// Applies a push. Returns whether this was the first time.
-    fn apply(windows: &SequenceWindows, push: PushId) -> Result<bool, RefusalKind> {
+    fn apply(windows: &SequenceWindows, push: PushOrigin) -> Result<bool, RefusalKind> {
         match windows.claim_push(push, &[0]).map_err(|refusal| refusal.kind)? {
             PushClaim::First(ticket) => {
                 ticket.mark_applied();
@@ -367,11 +320,11 @@ mod tests {
         let windows = SequenceWindows::default();
         assert_eq!(apply(&windows, push(5)), Ok(true));
         let PushClaim::First(late) = windows.claim_push(push(6), &[0]).unwrap() else { panic!("it is the first") };
-        assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(5) }), Ok(true));
+        assert_eq!(apply(&windows, PushOrigin { incarnation: 2, ..push(5) }), Ok(true));
         assert_eq!(apply(&windows, push(7)), Err(RefusalKind::Fenced));
         // The push of the old incarnation leaves no trace in the window of the new one.
         late.mark_applied();
-        assert_eq!(apply(&windows, PushId { incarnation: 2, ..push(6) }), Ok(true));
+        assert_eq!(apply(&windows, PushOrigin { incarnation: 2, ..push(6) }), Ok(true));
     }
 
     /// Uses the largest staleness that a job allows. All batches but the oldest are acknowledged, and one more is

@@ -30,13 +30,12 @@ pub(crate) struct StepPushes {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct AppliedStep {
-    step: u64,
-    /// Generation of the process group that makes the step.
-    group: u64,
-    /// Generation of the bucket map that routed the pushes.
-    generation: u64,
+    key: StepKey,
     writers: Vec<(u64, u32)>,
 }
+
+/// Number of a step, generation of the process group that makes it, and generation of the bucket map that routed its pushes.
+type StepKey = (u64, u64, u64);
 
 impl StepPushes {
     /// Notes a push that is applied. The caller holds the tables, so that the map of the push is still the server's.
@@ -44,11 +43,10 @@ impl StepPushes {
         if !push.whole {
             return;
         }
-        let (of, writer) = ((push.step, push.group, push.generation), (push.writer, push.incarnation));
+        let (key, writer) = ((push.step, push.group, push.generation), (push.writer, push.incarnation));
         self.newest.send_modify(|newest| {
-            if !newest.is_of(of) {
-                let (step, group, generation) = of;
-                *newest = AppliedStep { step, group, generation, writers: Vec::new() };
+            if newest.key != key {
+                *newest = AppliedStep { key, writers: Vec::new() };
             }
             if !newest.writers.contains(&writer) {
                 newest.writers.push(writer);
@@ -70,13 +68,13 @@ impl StepPushes {
         }
         let mut changes = self.newest.subscribe();
         let wait = Deadline::from_now(deadline.time_left().min(LONGEST));
-        let are_applied = |now: &AppliedStep| now.is_of(awaited) && now.writers.len() >= after_pushes as usize;
+        let are_applied = |now: &AppliedStep| now.key == awaited && now.writers.len() >= after_pushes as usize;
         let applied = wait.bound(changes.wait_for(are_applied)).await;
         if matches!(applied, Ok(Ok(_))) {
             return Ok(());
         }
         let now = self.newest.borrow();
-        let applied = if now.is_of(awaited) { &now.writers[..] } else { &[] };
+        let applied = if now.key == awaited { &now.writers[..] } else { &[] };
         let writers: Vec<u64> = applied.iter().map(|(writer, _)| *writer).collect();
         let message = format!(
             "the lookup waited {:.1?} for {after_pushes} whole pushes of step {after_step} under bucket map generation {generation}; \
@@ -84,12 +82,6 @@ impl StepPushes {
             wait.time_waited()
         );
         Err(Refusal::new(RefusalKind::Unavailable, message))
-    }
-}
-
-impl AppliedStep {
-    fn is_of(&self, (step, group, generation): (u64, u64, u64)) -> bool {
-        self.step == step && self.group == group && self.generation == generation
     }
 }
 
@@ -157,10 +149,8 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), Ok(()));
         let refused = pushes.await_pushes(&lookup(3, 7, 1), later()).await.unwrap_err();
         assert!(refused.kind == RefusalKind::Unavailable && refused.kind.is_retryable(), "{refused}");
-        assert!(
-            refused.message.contains("3 whole pushes of step 7") && refused.message.contains("[1, 2]"),
-            "{refused}"
-        );
+        let message = &refused.message;
+        assert!(message.contains("3 whole pushes of step 7") && message.contains("[1, 2]"), "{refused}");
         let soon = Deadline::from_now(LONGEST / 4);
         let started = tokio::time::Instant::now();
         assert!(pushes.await_pushes(&lookup(3, 7, 1), soon).await.is_err() && started.elapsed() < LONGEST / 2);

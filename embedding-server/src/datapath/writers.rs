@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use zagros_protocol::control::Writer;
 use zagros_protocol::{NumberPace, Refusal, RefusalKind, counts_batches, member_of_writer};
+use zagros_table::PushOrigin;
 
-use super::sequence_window::PushId;
 use crate::tables::monotonic_nanos;
 
 /// The known writers. Until the coordinator has reported writers, every writer is admitted. A server that is called
@@ -86,9 +86,9 @@ impl KnownWriters {
     /// Checks whether a push may be applied.
     /// Refused as `Fenced` if the writer has been replaced (invariant MB-1), as `Unavailable` if the coordinator has not
     /// reported the writer yet, or if the number is too far above all known numbers for the time since.
-    pub(crate) fn admit_push(&self, push: PushId, step: u64) -> Result<(), Refusal> {
+    pub(crate) fn admit_push(&self, push: PushOrigin, step: u64) -> Result<(), Refusal> {
         let Some(incarnations) = &*self.incarnations.load() else { return Ok(()) };
-        let PushId { writer, incarnation, seq } = push;
+        let PushOrigin { writer, incarnation, seq } = push;
         match incarnations.get(&member_of_writer(writer)).copied() {
             Some(current) if current == incarnation => {}
             Some(current) if current > incarnation => {
@@ -127,8 +127,8 @@ mod tests {
 
     use super::*;
 
-    fn push(seq: u64) -> PushId {
-        PushId { writer: 3, incarnation: 2, seq }
+    fn push(seq: u64) -> PushOrigin {
+        PushOrigin { writer: 3, incarnation: 2, seq }
     }
 
     #[test]

@@ -102,9 +102,8 @@ mod tests {
     fn a_part_of_a_model_serves_nobody_until_it_is_replaced() {
         let state = LoadState::from_recovery(true);
         let refused = state.check_whole(SERVER).unwrap_err();
-        assert!(
-            refused.message.starts_with("embedding server 3 holds a part of a model") && !refused.kind.is_retryable()
-        );
+        assert!(refused.message.starts_with("embedding server 3 holds a part of a model"));
+        assert!(!refused.kind.is_retryable());
         assert_eq!(state.start_load(SERVER, false, || panic!("it adds rows")).unwrap_err(), refused);
         let before_load = state.start_load(SERVER, true, || ()).unwrap();
         state.undo_load(before_load, || panic!("a part is there as before"));

@@ -239,20 +239,12 @@ mod tests {
         let described = describe_tables(&job, &table_configs(&job));
         let text: Vec<_> = described[0].settings.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         assert_eq!(described[0].name, "user");
-        assert_eq!(
-            text,
-            [
-                "access metadata: none",
-                "admission: always",
-                "dim: 4",
-                "first weights: uniform within 0.01",
-                "optimizer: adagrad",
-                &format!("seed: {}", job.train.seed),
-                "stripes (by `cluster.memory`): 64",
-                "weights: f32",
-                "words of a row: 8",
-            ]
+        let seed = job.train.seed;
+        let expected = format!(
+            "access metadata: none, admission: always, dim: 4, first weights: uniform within 0.01, optimizer: adagrad, \
+             seed: {seed}, stripes (by `cluster.memory`): 64, weights: f32, words of a row: 8"
         );
+        assert_eq!(text.join(", "), expected);
     }
 
     #[test]
@@ -287,10 +279,7 @@ mod tests {
         };
         assert_eq!(find_difference(&ttl(Ttl::Steps(5)), &ttl(Ttl::Steps(500))), None);
         assert!(find_difference(&ttl(Ttl::Steps(5)), &ttl(Ttl::Seconds(5))).unwrap().contains("access metadata"));
-        assert!(
-            find_difference(&expected, &expected[..1])
-                .unwrap()
-                .contains("it has the tables `user`, `item`, and the job `user`")
-        );
+        let difference = find_difference(&expected, &expected[..1]).unwrap();
+        assert!(difference.contains("it has the tables `user`, `item`, and the job `user`"));
     }
 }

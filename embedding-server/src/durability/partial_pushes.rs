@@ -106,10 +106,8 @@ mod tests {
         assert_eq!(pushes.remaining_rows(&origin, &parts, &gradients), None);
         pushes.restore_rows(HashMap::from([(origin, AppliedRows::from([(4, 7), (5, 9)]))]));
         let rest = pushes.remaining_rows(&origin, &parts, &gradients).unwrap();
-        assert_eq!(
-            rest.request_parts(),
-            [(4, 2, &[8][..]), (5, 1, &[7])].map(|(table, dim, ids)| RequestPart { table, dim, ids })
-        );
+        let expected = [(4, 2, &[8][..]), (5, 1, &[7])].map(|(table, dim, ids)| RequestPart { table, dim, ids });
+        assert_eq!(rest.request_parts(), expected);
         assert_eq!(rest.gradients, [2.0, 3.0, 6.0]);
         assert_eq!(pushes.push_images().len(), 1);
         pushes.forget_push(&origin);

@@ -172,12 +172,10 @@ impl LogReplay<'_> {
                 if part >= base.manifest.parts {
                     return Ok(());
                 }
-                let (path, mut failed) = (base.part_path(part), None);
-                let read = base.read_part(part, |head, payload| {
-                    failed = self.put_base_record(&path, (head, payload), cleared, &positions, &mut buffers).err();
-                    failed.as_ref().map_or(Ok(()), |_| Err(stop_reading()))
-                });
-                failed.map_or_else(|| read.map_err(RecordError::Log), Err)?;
+                let path = base.part_path(part);
+                base.read_part(part, |head, payload| {
+                    self.put_base_record(&path, (head, payload), cleared, &positions, &mut buffers)
+                })?;
             }
         })?;
         Ok(positions.into_inner())
@@ -250,9 +248,4 @@ impl LogReplay<'_> {
         });
         failure.into_inner().map_or(Ok(()), Err)
     }
-}
-
-/// Ends a reading early: its caller knows why.
-fn stop_reading() -> LogError {
-    LogError::Damaged { path: std::path::PathBuf::new(), offset: 0, problem: String::new() }
 }

@@ -47,7 +47,7 @@ pub(crate) struct ServerLog {
     pub(super) file: Mutex<LineageFile>,
     has_recovered: AtomicBool,
     pub(crate) writer: Arc<LogWriter>,
-    pub(super) partial: PartialPushes,
+    pub(crate) partial: PartialPushes,
     pub(crate) load: LoadState,
     pub(super) metrics: LogMetrics,
     /// The lsn from which recovery would read.
@@ -127,7 +127,8 @@ impl ServerLog {
 
     /// Refused as `Disk` if the log is stopped or the disk is full, as `Unavailable` if the log is too long.
     pub(crate) fn reserve_room(&self, parts: &[RequestPart<'_>]) -> Result<LogReservation<'_>, Refusal> {
-        self.bound.check_tail(self.tail_bytes()).map_err(|why| self.unavailable(&why))?;
+        let too_long = |why| Refusal::new(RefusalKind::Unavailable, format!("embedding server {}: {why}", self.index));
+        self.bound.check_tail(self.tail_bytes()).map_err(too_long)?;
         let bytes = |part: &RequestPart<'_>| {
             let (width, stripes) = self.widths.get(part.table as usize).copied().unwrap_or_default();
             let rows = part.ids.len() as u64;
@@ -175,15 +176,6 @@ impl ServerLog {
         Some(format!("push {seq} of writer {writer} (incarnation {incarnation})"))
     }
 
-    /// As after a process that died while it applied pushes.
-    #[cfg(test)]
-    pub(crate) fn restore_partial(
-        &self,
-        rows: std::collections::HashMap<PushOrigin, super::partial_pushes::AppliedRows>,
-    ) {
-        self.partial.restore_rows(rows);
-    }
-
     /// Whether pushes are accepted, as long as the run is not over.
     pub(crate) fn check_health(&self) -> Result<(), String> {
         if self.is_over() {
@@ -219,11 +211,6 @@ impl ServerLog {
         self.flush()?;
         self.bound.load_ended(self.tail_bytes());
         Ok(())
-    }
-
-    /// All rows are gone, for a load: so are those that pushes had changed before they died.
-    pub(crate) fn forget_partial_pushes(&self) {
-        self.partial.clear();
     }
 
     /// The rows are another run's: forgets them. What is put in from now on has a lineage of its own.
@@ -283,10 +270,6 @@ impl ServerLog {
         };
         Refusal::new(kind, format!("embedding server {}: {stopped}", self.index))
     }
-
-    fn unavailable(&self, why: &dyn std::fmt::Display) -> Refusal {
-        Refusal::new(RefusalKind::Unavailable, format!("embedding server {}: {why}", self.index))
-    }
 }
 
 /// The disk and the machine of a log. Tests have a disk that fails, small sizes, and machines that start again.
@@ -320,18 +303,18 @@ impl LogMetrics {
     pub(crate) fn new(registry: &Registry, index: ServerIndex) -> Self {
         let label = ServerLabel::new(registry, index);
         let flushes = "Seconds for which a push waits until it is durable.";
+        let stopped = "1 while the log cannot be written, so that pushes are refused; 0 otherwise.";
+        let recovery = "Seconds that recovery took at the start of this process.";
+        let recovered_rows = "Rows in memory after recovery at the start of this process.";
         Self {
             appended: label.counter("log_bytes_total", "Bytes that were appended to the log and are durable."),
             tail: label.gauge("log_tail_bytes", "Bytes of the log that recovery would read besides the base."),
             segments: label.gauge("log_segments", "Files of the log's tail."),
             flushes: label.seconds("log_flush_seconds", flushes, &[]).with_label_values::<&str>(&[]),
-            stopped: label
-                .gauge("log_stopped", "1 while the log cannot be written, so that pushes are refused; 0 otherwise."),
+            stopped: label.gauge("log_stopped", stopped),
             bases: label.counter("log_bases_total", "Bases that were written."),
-            recovery: label
-                .seconds_gauge("log_recovery_seconds", "Seconds that recovery took at the start of this process."),
-            recovered_rows: label
-                .gauge("log_recovered_rows", "Rows in memory after recovery at the start of this process."),
+            recovery: label.seconds_gauge("log_recovery_seconds", recovery),
+            recovered_rows: label.gauge("log_recovered_rows", recovered_rows),
         }
     }
 }

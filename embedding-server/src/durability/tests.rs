@@ -49,6 +49,13 @@ impl LogFixture {
         Self { folder, job, disk: Arc::default(), boot: Some("first") }
     }
 
+    /// A fixture with its first server.
+    fn started(cluster: &str) -> (Self, Arc<EmbeddingService>) {
+        let home = Self::new(cluster);
+        let service = home.start();
+        (home, service)
+    }
+
     fn try_start(&self) -> Result<Arc<EmbeddingService>, ServerError> {
         self.start_with(LogSizes::default())
     }
@@ -187,8 +194,7 @@ fn train_on(service: &Arc<EmbeddingService>, threads: u64, pushes: RangeInclusiv
 /// Invariant DU-1.
 #[test]
 fn what_was_acknowledged_is_there_again_bit_for_bit_and_is_not_applied_again() {
-    let home = LogFixture::new("");
-    let service = home.start();
+    let (home, service) = LogFixture::started("");
     assert!(!service.has_recovered());
     let lineage = service.lineage().unwrap();
     train(&service, 4, 50, 300);
@@ -210,9 +216,8 @@ fn what_was_acknowledged_is_there_again_bit_for_bit_and_is_not_applied_again() {
 /// The process ends while a push is appended: at each record of it, its retry changes what is left and nothing twice.
 #[test]
 fn a_push_that_died_half_way_is_applied_once() {
-    let home = LogFixture::new("");
+    let (home, service) = LogFixture::started("");
     let ids: Vec<u64> = (0..30).collect();
-    let service = home.start();
     push_both(&service, &ids, 1, 1.0);
     let end = home.log_end(&service);
     push_both(&service, &ids, 2, 3.0);
@@ -237,9 +242,8 @@ fn a_push_that_died_half_way_is_applied_once() {
 /// A base carries what is known of a push that died: its retry may come after the segments are gone.
 #[test]
 fn a_base_keeps_what_is_applied_of_a_push_that_died() {
-    let home = LogFixture::new("");
+    let (home, service) = LogFixture::started("");
     let ids: Vec<u64> = (0..30).collect();
-    let service = home.start();
     push_items(&service, &ids, 1, 1.0);
     let end = home.log_end(&service);
     let middle = end.0 + 2000;
@@ -258,8 +262,7 @@ fn a_base_keeps_what_is_applied_of_a_push_that_died() {
 
 #[test]
 fn a_base_is_written_while_pushes_go_on_and_the_log_before_it_is_deleted() {
-    let home = LogFixture::new("");
-    let service = home.start();
+    let (home, service) = LogFixture::started("");
     let bases = AtomicU64::new(0);
     let newest = std::thread::scope(|scope| {
         // However slow the machine is, two bases are written while pushes go on.
@@ -308,8 +311,7 @@ fn a_push_that_could_not_be_written_is_not_acknowledged_and_its_retry_is_a_dupli
 
 #[test]
 fn rows_of_the_cold_tier_are_there_again_with_the_folder_and_missed_without() {
-    let home = LogFixture::new("memory = \"8MiB\"");
-    let service = home.start();
+    let (home, service) = LogFixture::started("memory = \"8MiB\"");
     train(&service, 3, 100, 200_000);
     push_many(&service, 60_000, 1000);
     let evicted: u64 = service.tables.iter().map(|table| table.event_counts().evicted).sum();
@@ -334,8 +336,7 @@ fn rows_of_the_cold_tier_are_there_again_with_the_folder_and_missed_without() {
 
 #[test]
 fn rows_of_another_run_are_forgotten_and_never_come_back() {
-    let home = LogFixture::new("");
-    let service = home.start();
+    let (home, service) = LogFixture::started("");
     train(&service, 2, 20, 100);
     let lineage = service.lineage();
     let service = home.restart(service);

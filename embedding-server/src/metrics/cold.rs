@@ -6,9 +6,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge};
 use zagros_plumbing::metrics::{register, watch_disk};
-use zagros_protocol::ServerIndex;
 use zagros_rows::cold::{LogCounts, LogStore};
 use zagros_table::{ColdSize, ColdStore};
 use zagros_zip::ZipEq;
@@ -16,28 +15,18 @@ use zagros_zip::ZipEq;
 use super::ServerLabel;
 use crate::tier::{StoreCalls, WatchedStore};
 
-pub(crate) struct ColdMetrics<'a> {
-    of: ServerLabel<'a>,
+/// The metrics of reads and of writes.
+pub(crate) fn cold_call_metrics(label: &ServerLabel<'_>) -> (StoreCalls, StoreCalls) {
+    let seconds = label.seconds("cold_call_seconds", "Seconds of a batched call of the cold tier.", &["call"]);
+    let rows = label.counters("cold_rows_total", "Rows asked from and written to the cold tier.", &["call"]);
+    let calls = |call: &str| StoreCalls::new(seconds.with_label_values(&[call]), rows.with_label_values(&[call]));
+    (calls("read"), calls("write"))
 }
 
-impl<'a> ColdMetrics<'a> {
-    pub(crate) fn new(registry: &'a Registry, index: ServerIndex) -> Self {
-        Self { of: ServerLabel::new(registry, index) }
-    }
-
-    /// The metrics of reads and of writes.
-    pub(crate) fn call_metrics(&self) -> (StoreCalls, StoreCalls) {
-        let seconds = self.of.seconds("cold_call_seconds", "Seconds of a batched call of the cold tier.", &["call"]);
-        let rows = self.of.counters("cold_rows_total", "Rows asked from and written to the cold tier.", &["call"]);
-        let calls = |call: &str| StoreCalls::new(seconds.with_label_values(&[call]), rows.with_label_values(&[call]));
-        (calls("read"), calls("write"))
-    }
-
-    /// Registers the store's size, what it reads and writes, and the free space on the disk of its folder.
-    pub(crate) fn register_store(&self, store: &Arc<WatchedStore<LogStore>>, folder: &Path) {
-        watch_disk(self.of.registry, &self.of.options("cold_disk", "the cold tier"), folder);
-        register(self.of.registry, ColdCollector::new(&self.of, store));
-    }
+/// Registers the store's size, what it reads and writes, and the free space on the disk of its folder.
+pub(crate) fn register_cold_store(label: &ServerLabel<'_>, store: &Arc<WatchedStore<LogStore>>, folder: &Path) {
+    watch_disk(label.registry, &label.options("cold_disk", "the cold tier"), folder);
+    register(label.registry, ColdCollector::new(label, store));
 }
 
 /// What the store says of itself when metrics are collected.

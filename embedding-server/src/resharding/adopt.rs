@@ -77,20 +77,17 @@ pub(crate) fn purge_strays(service: &EmbeddingService) -> usize {
     };
     let Ok(placement) = service.placement() else { return 0 };
     let is_incoming = |table, id| incoming.as_ref().is_some_and(|plan| plan.has_row(table, id));
-    remove_rows(service, |table, id| !placement.owns_row(table, id) && !is_incoming(table, id)).unwrap_or_else(
-        |error| {
-            warn!(server = service.index.0, %error, "rows of other servers' buckets are left in the cold tier");
-            0
-        },
-    )
+    let removed = remove_rows(service, |table, id| !placement.owns_row(table, id) && !is_incoming(table, id));
+    removed.unwrap_or_else(|error| {
+        warn!(server = service.index.0, %error, "rows of other servers' buckets are left in the cold tier");
+        0
+    })
 }
 
-/// Removes the rows of the buckets of a move. The caller has made it the move that comes in, and no purge is under way.
-pub(super) fn clear_moving_rows(service: &EmbeddingService, plan: &PlannedMove) -> Result<usize, ColdError> {
-    remove_rows(service, |table, id| plan.has_row(table, id))
-}
-
-fn remove_rows(service: &EmbeddingService, is_unwanted: impl Fn(u32, u64) -> bool) -> Result<usize, ColdError> {
+pub(super) fn remove_rows(
+    service: &EmbeddingService,
+    is_unwanted: impl Fn(u32, u64) -> bool,
+) -> Result<usize, ColdError> {
     let (started, mut removed) = (Instant::now(), 0);
     for (number, table) in service.tables.iter().enumerate() {
         for stripe in 0..table.stripes() {

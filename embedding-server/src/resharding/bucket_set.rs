@@ -54,11 +54,9 @@ mod tests {
 
     #[test]
     fn an_announced_move_is_read_and_a_bucket_that_is_none_is_refused() {
-        let announced = |buckets: &[u32]| BucketMove {
-            id: 3,
-            source: 0,
-            target: 2,
-            buckets: buckets.iter().flat_map(|bucket| bucket.to_le_bytes()).collect::<Vec<u8>>().into(),
+        let announced = |buckets: &[u32]| {
+            let buckets: Vec<u8> = buckets.iter().flat_map(|bucket| bucket.to_le_bytes()).collect();
+            BucketMove { id: 3, source: 0, target: 2, buckets: buckets.into() }
         };
         let plan = PlannedMove::new(&announced(&[1, 6]), 8).unwrap();
         assert_eq!((0..9).filter(|bucket| plan.has_bucket(*bucket)).collect::<Vec<_>>(), [1, 6]);

@@ -12,7 +12,7 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{Refusal, RefusalKind};
 
-use super::adopt::clear_moving_rows;
+use super::adopt::remove_rows;
 use super::incoming_rows::{put_chunk, put_windows};
 use super::moves::MoveActivity;
 use super::{PlannedMove, purge_strays};
@@ -90,19 +90,9 @@ pub(crate) async fn copy_buckets(
     source: Arc<dyn MoveSource>,
     reports: Arc<dyn MoveReports>,
 ) -> CopyEnd {
-    let (source, reports) = (source.as_ref(), reports.as_ref());
-    let progress = CopyProgress::default();
-    let (service, plan) = (&service, &plan);
-    let mut copy = BucketCopy {
-        service,
-        plan,
-        source,
-        reports,
-        progress,
-        number: 0,
-        stage: MoveStage::Copying,
-        reported: Instant::now(),
-    };
+    let (service, plan, source, reports) = (&service, &plan, source.as_ref(), reports.as_ref());
+    let (progress, stage, reported) = (CopyProgress::default(), MoveStage::Copying, Instant::now());
+    let mut copy = BucketCopy { service, plan, source, reports, progress, number: 0, stage, reported };
     let ended = match copy.run().await {
         Ok(end) | Err(CopyStop::Ended(end)) => end,
         Err(CopyStop::Failed(reason)) => copy.report_failure(reason).await,
@@ -281,24 +271,22 @@ fn copy_end(response: &ReportMoveResponse) -> Option<CopyEnd> {
 
 /// Makes this server the target of a move, without a row of its buckets.
 fn become_target(service: &EmbeddingService, plan: &Arc<PlannedMove>) -> Result<(), Refusal> {
+    let unavailable =
+        |why: String| Refusal::new(RefusalKind::Unavailable, format!("{plan} cannot begin at its target: {why}"));
     let _no_purge = service.moves.purging.lock();
     {
         let mut activity = service.moves.activity.lock();
         match &*activity {
             MoveActivity::None => {}
             MoveActivity::Incoming(now) if Arc::ptr_eq(now, plan) => {}
-            other => {
-                let message =
-                    format!("{} cannot begin at its target: {}", plan, other.describe_work().unwrap_or_default());
-                return Err(Refusal::new(RefusalKind::Unavailable, message));
-            }
+            other => return Err(unavailable(other.describe_work().unwrap_or_default())),
         }
         *activity = MoveActivity::Incoming(Arc::clone(plan));
     }
-    let cleared = clear_moving_rows(service, plan).and_then(|_| service.tables.flush_cold());
+    // No purge is under way, and the move is the one that comes in.
+    let cleared = remove_rows(service, |table, id| plan.has_row(table, id));
     // Else a process that comes back could find rows in its cold tier that another server has changed since.
-    cleared
-        .map_err(|error| Refusal::new(RefusalKind::Unavailable, format!("{plan} cannot begin at its target: {error}")))
+    cleared.and_then(|_| service.tables.flush_cold()).map_err(|error| unavailable(error.to_string()))
 }
 
 /// Waits until this generation is served, for the job's timeout at most.

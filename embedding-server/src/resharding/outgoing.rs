@@ -49,10 +49,37 @@ pub(crate) fn begin_copy(service: &EmbeddingService, id: u64) -> Result<BeginMov
 }
 
 /// The next rows. The request before may be repeated.
+///
+/// The rows of a move, chunk by chunk: first every row once, then those that have changed since.
+///
+/// Which rows have changed is asked before they are read. So a row that changes after it was read is noted again, and is sent
+/// again. An id without a row that was counted is a change, too: its count is sent.
+///
+/// Refused as `Invalid` if it is neither the next request nor the one before, as `Storage` once rows of the cold tier could not
+/// be read.
 pub(crate) fn next_rows(service: &EmbeddingService, id: u64, number: u64) -> Result<MoveRowsResponse, Refusal> {
     let outgoing = outgoing_move(service, id)?;
     let mut cursor = outgoing.cursor.lock();
-    answer_request(&mut cursor, number, service, &outgoing)
+    let plan = &outgoing.plan;
+    if let Some(last) = cursor.last.as_ref().filter(|_| number.checked_add(1) == Some(cursor.number)) {
+        return Ok(last.clone());
+    }
+    if number != cursor.number {
+        return Err(Refusal::invalid(format!("request {number} of {plan}, and {} is the next", cursor.number)));
+    }
+    if cursor.failure.is_none() {
+        match next_chunk(&mut cursor, service, &outgoing) {
+            Ok(answer) => {
+                cursor.number += 1;
+                cursor.last = Some(answer.clone());
+                return Ok(answer);
+            }
+            // Rows that were to be sent next are forgotten. The target begins again with another move.
+            Err(error) => cursor.failure = Some(error),
+        }
+    }
+    let why = cursor.failure.as_ref().map(ToString::to_string).unwrap_or_default();
+    Err(Refusal::new(RefusalKind::Storage, format!("embedding server {} ends {plan}: {why}", service.index)))
 }
 
 /// Stops serving between two requests (invariant PL-3), until a placement says what became of the move. A repeated call gets the same answer.
@@ -130,41 +157,6 @@ fn no_such(service: &EmbeddingService, id: u64) -> Refusal {
 
 fn unavailable(service: &EmbeddingService, why: &str) -> Refusal {
     Refusal::new(RefusalKind::Unavailable, format!("embedding server {} {why}; try again", service.index))
-}
-
-/// The rows of a move, chunk by chunk: first every row once, then those that have changed since.
-///
-/// Which rows have changed is asked before they are read. So a row that changes after it was read is noted again, and is sent
-/// again. An id without a row that was counted is a change, too: its count is sent.
-///
-/// Refused as `Invalid` if it is neither the next request nor the one before, as `Storage` once rows of the cold tier could not
-/// be read.
-fn answer_request(
-    cursor: &mut CopyCursor,
-    number: u64,
-    service: &EmbeddingService,
-    outgoing: &OutgoingMove,
-) -> Result<MoveRowsResponse, Refusal> {
-    let plan = &outgoing.plan;
-    if let Some(last) = cursor.last.as_ref().filter(|_| number.checked_add(1) == Some(cursor.number)) {
-        return Ok(last.clone());
-    }
-    if number != cursor.number {
-        return Err(Refusal::invalid(format!("request {number} of {plan}, and {} is the next", cursor.number)));
-    }
-    if cursor.failure.is_none() {
-        match next_chunk(cursor, service, outgoing) {
-            Ok(answer) => {
-                cursor.number += 1;
-                cursor.last = Some(answer.clone());
-                return Ok(answer);
-            }
-            // Rows that were to be sent next are forgotten. The target begins again with another move.
-            Err(error) => cursor.failure = Some(error),
-        }
-    }
-    let why = cursor.failure.as_ref().map(ToString::to_string).unwrap_or_default();
-    Err(Refusal::new(RefusalKind::Storage, format!("embedding server {} ends {plan}: {why}", service.index)))
 }
 
 fn next_chunk(

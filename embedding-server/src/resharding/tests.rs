@@ -286,7 +286,7 @@ fn a_push_that_died_half_way_is_waited_for_before_the_freeze() {
     begin_copy(&source, 7).unwrap();
     let (id, origin) = (id_of(0), zagros_table::PushOrigin { writer: 9, incarnation: 1, seq: 1 });
     let applied = [(origin, [(ITEM, id)].into())].into();
-    source.log.as_ref().unwrap().restore_partial(applied);
+    source.log.as_ref().unwrap().partial.restore_rows(applied);
     let refused = freeze_source(&source, 7).unwrap_err();
     assert!(refused.message.contains("waits for push 1 of writer 9 (incarnation 1)"), "{refused}");
     push(&source, &push_of(&[(ITEM, &[id])], 1, 1.0)).unwrap();

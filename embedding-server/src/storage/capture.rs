@@ -148,10 +148,9 @@ mod tests {
         let files = save(10, SaveStage::Files).await.unwrap();
         assert_eq!((files.rows, save(11, SaveStage::Files).await.unwrap()), (4, files));
         // Requests without a name are different saves.
-        assert_eq!(
-            [save(0, SaveStage::Whole).await.unwrap().rows, save(0, SaveStage::Whole).await.unwrap().rows],
-            [5, 5]
-        );
+        for _ in 0..2 {
+            assert_eq!(save(0, SaveStage::Whole).await.unwrap().rows, 5);
+        }
     }
 
     #[tokio::test]

@@ -86,10 +86,8 @@ impl From<StorageError> for Refusal {
     fn from(error: StorageError) -> Self {
         if let StorageError::Read(SnapshotError::Magic { path, .. }) = &error {
             // The message must not show the content of a file that is not ours.
-            let path = path.display();
-            return Self::invalid(format!(
-                "{path} is not a file of rows; files of rows end in .zrows and are in a model folder"
-            ));
+            let help = "files of rows end in .zrows and are in a model folder";
+            return Self::invalid(format!("{} is not a file of rows; {help}", path.display()));
         }
         let kind = match &error {
             StorageError::Log(refusal) => refusal.kind,
@@ -109,11 +107,14 @@ impl From<StorageError> for Refusal {
             StorageError::Table { source, .. } if source.is_retryable() => RefusalKind::Unavailable,
             _ => RefusalKind::Invalid,
         };
-        let cause = std::error::Error::source(&error).map(ToString::to_string);
-        let reported = error.to_string();
-        match cause.filter(|cause| !reported.contains(cause.as_str())) {
-            Some(cause) => Self::new(kind, format!("{reported}: {cause}")),
-            None => Self::new(kind, reported),
-        }
+        Self::new(kind, with_cause(error.to_string(), &error))
+    }
+}
+
+/// Adds the error's cause to a message of it that does not contain the cause.
+pub(crate) fn with_cause(message: String, error: &dyn std::error::Error) -> String {
+    match error.source().map(ToString::to_string) {
+        Some(cause) if !message.contains(&cause) => format!("{message}: {cause}"),
+        _ => message,
     }
 }

@@ -42,9 +42,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
         placement.check_generation(request.generation)?;
     }
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
-    let open = |(number, file): (usize, &FileDigest)| {
-        SavedTables::open(service, &placement, &folder, NumberedFile { number, file }, request)
-    };
+    let open = |numbered: (usize, &FileDigest)| SavedTables::open(service, &placement, &folder, numbered, request);
     let mut sources = request.files.iter().enumerate().map(open).collect::<Result<Vec<_>, _>>()?;
     let chains = chains_of(request, &sources)?;
     sources.iter_mut().try_for_each(SavedTables::verify_data)?;
@@ -106,7 +104,8 @@ fn change_tables(
         }
     }
     if let Some(log) = log.filter(|_| replaces) {
-        log.forget_partial_pushes();
+        // So are the rows that pushes had changed before they died.
+        log.partial.clear();
     }
     let rows = put().inspect_err(|_| state.fail_load())?;
     match log {
@@ -188,13 +187,6 @@ fn may_have_ours(header: &SnapshotHeader, placement: &OwnedBuckets) -> bool {
     header.owned.is_empty() || header.buckets != placement.bucket_count() || header.owned.iter().any(ours)
 }
 
-/// A file of a request, and its place there.
-#[derive(Clone, Copy)]
-struct NumberedFile<'a> {
-    number: usize,
-    file: &'a FileDigest,
-}
-
 /// A file whose tables match the tables of this server.
 struct SavedTables<'a> {
     service: &'a EmbeddingService,
@@ -221,7 +213,7 @@ impl<'a> SavedTables<'a> {
         service: &'a EmbeddingService,
         placement: &'a OwnedBuckets,
         folder: &Folder,
-        NumberedFile { number, file }: NumberedFile<'_>,
+        (number, file): (usize, &FileDigest),
         request: &LoadRequest,
     ) -> Result<Self, StorageError> {
         let saved = saved_file(folder, &file.name)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use zagros_protocol::control::{LoadRequest, LoadResponse};
+use zagros_protocol::control::LoadRequest;
 use zagros_protocol::{Refusal, RefusalKind};
 
 use super::captures::{LastLoad, LoadAnswer};
@@ -11,14 +11,9 @@ use super::load::load;
 use crate::EmbeddingService;
 
 impl LastLoad {
-    /// Loads, or waits for the answer of an earlier try of the same request. The load continues if the caller goes away.
+    /// Begins a load, or finds the answer of an earlier try of the same request. The load continues if the caller goes away.
     /// After an error, the next try is made anew.
-    pub(crate) async fn load(service: Arc<EmbeddingService>, request: LoadRequest) -> Result<LoadResponse, Refusal> {
-        let answer = Self::begin_load(&service, request);
-        answer.await
-    }
-
-    fn begin_load(service: &Arc<EmbeddingService>, request: LoadRequest) -> LoadAnswer {
+    pub(crate) fn begin_load(service: &Arc<EmbeddingService>, request: LoadRequest) -> LoadAnswer {
         let (attempt, mut last) = (request.attempt, service.loads.0.lock());
         let has_failed = |answer: &LoadAnswer| answer.peek().is_some_and(Result::is_err);
         if let Some((known, answer)) = &*last

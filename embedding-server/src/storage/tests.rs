@@ -50,6 +50,13 @@ fn save(services: &[Arc<EmbeddingService>], folder: &Path) -> Vec<String> {
     save_digests(services, folder).into_iter().map(|file| file.name).collect()
 }
 
+/// Saves into a new folder. Answers the folder and the names of the files.
+fn save_anew(services: &[Arc<EmbeddingService>]) -> (tempfile::TempDir, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let files = save(services, folder.path());
+    (folder, files)
+}
+
 fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u64, Refusal> {
     let request = LoadRequest { replace: false, ..load_request(folder, unchecked(files)) };
     storage::load(service, &request).map(|response| response.rows)
@@ -63,13 +70,12 @@ fn replace_all(services: &[Arc<EmbeddingService>], request: &LoadRequest) -> Res
 /// Rows created after the save are gone after the load. A load of a damaged file changes nothing.
 #[test]
 fn a_load_that_replaces_goes_back_to_the_saved_state() {
-    let folder = tempfile::tempdir().unwrap();
     let servers = trained(2);
-    let (files, before) = (save(&servers, folder.path()), content(&servers));
+    let ((folder, files), before) = (save_anew(&servers), content(&servers));
     for service in &servers {
-        let own: Vec<u64> = (0..2 * IDS).filter(|id| owner(0, *id, 2) == service.index.0).collect();
-        testing::lookup(service, &lookup_of(&[(0, &own)], Access::Train)).unwrap();
-        testing::push(service, &push_of(&[(0, &own)], 2, 0.25)).unwrap();
+        let [users, _] = own(service, 0..2 * IDS);
+        testing::lookup(service, &lookup_of(&[(0, &users)], Access::Train)).unwrap();
+        testing::push(service, &push_of(&[(0, &users)], 2, 0.25)).unwrap();
     }
     let later = content(&servers);
     assert!(later.len() > before.len());
@@ -86,9 +92,8 @@ fn a_load_that_replaces_goes_back_to_the_saved_state() {
 #[test]
 fn a_save_of_any_number_of_servers_loads_into_any() {
     for (before, after) in [(1, 1), (1, 2), (1, 5), (3, 1), (2, 5)] {
-        let folder = tempfile::tempdir().unwrap();
         let saved = trained(before);
-        let files = save(&saved, folder.path());
+        let (folder, files) = save_anew(&saved);
         assert_eq!(files[0], format!("rows-0-of-{before}.zrows"));
         let loaded: Vec<_> = (0..after).map(|index| placed(after, index)).collect();
         let rows: u64 = loaded.iter().map(|service| load(service, folder.path(), &files).unwrap()).sum();
@@ -99,9 +104,8 @@ fn a_save_of_any_number_of_servers_loads_into_any() {
 
 #[test]
 fn equal_tables_make_equal_files() {
-    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let bytes = folders.each_ref().map(|folder| {
-        let files = save(&trained(1), folder.path());
+    let bytes = [(); 2].map(|()| {
+        let (folder, files) = save_anew(&trained(1));
         fs::read(folder.path().join(&files[0])).unwrap()
     });
     assert_eq!(bytes[0], bytes[1]);
@@ -109,10 +113,9 @@ fn equal_tables_make_equal_files() {
 
 /// The folder and names of small saved files, and an empty server.
 fn small() -> (tempfile::TempDir, Vec<String>, Arc<EmbeddingService>) {
-    let folder = tempfile::tempdir().unwrap();
     let saved = placed(1, 0);
     testing::lookup(&saved, &lookup_of(&[(0, &[1, 2, 3]), (1, &[4])], Access::Train)).unwrap();
-    let files = save(&[saved], folder.path());
+    let (folder, files) = save_anew(&[saved]);
     (folder, files, placed(1, 0))
 }
 
@@ -214,8 +217,7 @@ fn a_save_under_traffic_is_of_one_instant() {
 
 #[test]
 fn one_damaged_file_of_several_loads_none_of_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let files = save(&trained(2), folder.path());
+    let (folder, files) = save_anew(&trained(2));
     let path = folder.path().join(&files[1]);
     let mut bytes = fs::read(&path).unwrap();
     let middle = bytes.len() / 2;
@@ -282,8 +284,7 @@ fn another_model_is_refused_with_the_difference() {
 fn files_are_named_not_found_and_not_followed_elsewhere() {
     let (folder, files, service) = small();
     let missing = load(&service, folder.path(), &["rows-7-of-9.zrows".to_owned()]).unwrap_err();
-    assert_eq!(missing.kind, RefusalKind::Invalid);
-    assert!(missing.message.contains("rows-7-of-9.zrows"), "{missing}");
+    assert!(missing.kind == RefusalKind::Invalid && missing.message.contains("rows-7-of-9.zrows"), "{missing}");
     for elsewhere in [format!("../{}", files[0]), "/etc/passwd".to_owned(), String::new(), "..".to_owned()] {
         let refusal = load(&service, folder.path(), &[elsewhere]).unwrap_err();
         assert!(refusal.message.contains("is not the name of a file in the folder"), "{refusal}");
@@ -293,16 +294,16 @@ fn files_are_named_not_found_and_not_followed_elsewhere() {
     assert!(notes.message.contains("is not a file of rows"), "{notes}");
 }
 
-fn changed(servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
+fn changed(servers: u32, change: impl FnOnce(&mut Job)) -> Vec<Arc<EmbeddingService>> {
     let mut job = job(servers);
     change(&mut job);
     (0..servers).map(|index| placed_at(&job, index)).collect()
 }
 
-/// The ids of `range` that a server owns, for both tables.
-fn own(service: &EmbeddingService, range: Range<u64>) -> [Vec<u64>; 2] {
+/// Those of some ids that a server owns, for both tables.
+fn own(service: &EmbeddingService, ids: impl Iterator<Item = u64> + Clone) -> [Vec<u64>; 2] {
     let servers = service.placement().unwrap().server_count();
-    [0, 1].map(|table| range.clone().filter(|id| owner(table, *id, servers) == service.index.0).collect())
+    [0, 1].map(|table| ids.clone().filter(|id| owner(table, *id, servers) == service.index.0).collect())
 }
 
 /// Looks up `range` for training, each id on its server. Returns the number of rows created.
@@ -331,8 +332,7 @@ fn frequency_counts_come_back_on_any_number_of_servers() {
     }
     let saved = changed(2, counting);
     assert_eq!([look_up(&saved, &(0..200)), look_up(&saved, &(0..100))], [0, 0]);
-    let folder = tempfile::tempdir().unwrap();
-    let files = save(&saved, folder.path());
+    let (folder, files) = save_anew(&saved);
     for servers in [1, 2, 5] {
         let services = loaded(folder.path(), &files, servers, counting);
         assert_eq!(look_up(&services, &(0..200)), 2 * 100, "{servers} servers: those seen twice before");
@@ -356,8 +356,7 @@ fn access_metadata_and_its_time_are_restored() {
         saved.iter().for_each(|service| service.tables.advance_clock(step, 0));
         look_up(&saved, &range);
     }
-    let folder = tempfile::tempdir().unwrap();
-    let files = save(&saved, folder.path());
+    let (folder, files) = save_anew(&saved);
     let access = |content: &Content| content.values().filter(|row| row.1.is_some()).count();
     assert_eq!(access(&content(&saved)), 100);
     for servers in [1, 2, 5] {
@@ -384,8 +383,7 @@ fn a_load_that_replaces_restores_the_age_of_rows() {
         // Training runs more than an hour before the save, and again after it.
         tick(60, 4000);
         look_up(&servers, &(0..50));
-        let folder = tempfile::tempdir().unwrap();
-        let files = save(&servers, folder.path());
+        let (folder, files) = save_anew(&servers);
         let best = slots(&servers);
         tick(60 + 500, 4000 + 4000);
         assert!(slots(&servers).len() < best.len(), "rows grow old");
@@ -410,8 +408,7 @@ fn rows_beyond_memory_are_saved_and_load_anywhere() {
     let in_memory: usize = limited.tables.iter().map(zagros_table::Table::row_count).sum();
     assert!(in_memory < 20_000, "{in_memory} rows fit in memory");
     testing::push(&limited, &push_of(&[(0, &ids[..3000])], 1, 0.5)).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let files = save(std::slice::from_ref(&limited), folder.path());
+    let (folder, files) = save_anew(std::slice::from_ref(&limited));
     let expected = slots(std::slice::from_ref(&limited));
     assert_eq!(expected.len(), 20_000);
     for servers in [1, 2, 5] {

@@ -14,7 +14,7 @@ use zagros_table::TableConfig;
 
 use super::health::{INDEX_BESIDE, WatchedStore};
 use crate::ServerError;
-use crate::metrics::ColdMetrics;
+use crate::metrics::{ServerLabel, cold_call_metrics, register_cold_store};
 
 pub(crate) type ColdTier = Arc<WatchedStore<LogStore>>;
 
@@ -73,10 +73,10 @@ pub(crate) fn open(
     let options = LogOptions { index: memory.index, segment, patience, ..default };
     let store = LogStore::open(content, &cold_folder(job, index), &widths, &options);
     let store = store.map_err(|source| ServerError::Cold { index: index.0, source })?;
-    let metrics = ColdMetrics::new(registry, index);
-    let (reads, writes) = metrics.call_metrics();
+    let label = ServerLabel::new(registry, index);
+    let (reads, writes) = cold_call_metrics(&label);
     let tier = Arc::new(WatchedStore::new(store, reads, writes));
-    metrics.register_store(&tier, &cold_folder(job, index));
+    register_cold_store(&label, &tier, &cold_folder(job, index));
     Ok(Some(tier))
 }
 

@@ -74,13 +74,9 @@ impl ScriptedState {
     fn heartbeat(&mut self, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
         self.load = request.load.or(self.load);
         self.leaving |= request.leaving;
-        let response = HeartbeatResponse {
-            generation: self.map.as_ref().map_or(0, |map| map.generation().0),
-            stop: self.stop.is_some(),
-            reason: self.stop.clone().unwrap_or_default(),
-            batch: self.batch,
-            ..Default::default()
-        };
+        let generation = self.map.as_ref().map_or(0, |map| map.generation().0);
+        let (stop, reason) = (self.stop.is_some(), self.stop.clone().unwrap_or_default());
+        let response = HeartbeatResponse { generation, stop, reason, batch: self.batch, ..Default::default() };
         self.refuse_heartbeat.clone().map_or(Ok(response), Err)
     }
 
@@ -262,19 +258,10 @@ impl Process {
 /// A job with one table of dim 2 that uses SGD with learning rate 1.
 pub(crate) fn job() -> Job {
     let text = r#"
-        [data]
-        format = "delimited"
-        train = "train.csv"
-        columns = ["label", "item"]
-        header = false
-        [features]
-        label = "label"
-        categorical = ["item"]
-        [embedding]
-        dim = 2
-        optimizer = { kind = "sgd", lr = 1.0 }
-        [model]
-        kind = "ffnn"
+        data = { format = "delimited", train = "train.csv", columns = ["label", "item"], header = false }
+        features = { label = "label", categorical = ["item"] }
+        embedding = { dim = 2, optimizer = { kind = "sgd", lr = 1.0 } }
+        model = { kind = "ffnn" }
     "#;
     Job::parse(text, Path::new("test.toml"), &Overrides::none()).unwrap()
 }

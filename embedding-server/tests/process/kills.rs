@@ -73,10 +73,8 @@ fn acknowledged_pushes_survive_kills_and_are_applied_once() {
     let rows = home.rows();
     for (id, row) in rows.iter().enumerate() {
         let expected = -sums.get(&(id as u64)).copied().unwrap_or(0.0);
-        assert_eq!(
-            row, &[expected; DIM],
-            "row {id} after {kills} kills, {retried} pushes found applied at their retry"
-        );
+        let story = format!("row {id} after {kills} kills, {retried} pushes found applied at their retry");
+        assert_eq!(row, &[expected; DIM], "{story}");
     }
     println!(
         "{kills} kills, {} pushes, {retried} of them found applied at their retry",

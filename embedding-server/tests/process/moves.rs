@@ -55,16 +55,11 @@ impl CoreRun {
             timeout,
             fingerprint: job.fingerprint(),
         });
-        let worker = JoinRequest {
-            role: MemberSlot::worker(0).role.to_wire(),
-            address: "worker:0".to_owned(),
-            instance: 1,
-            protocol_version: PROTOCOL_VERSION,
-            job_fingerprint: job.fingerprint(),
-            files: vec![DataFile { path: "a".to_owned(), bytes: 9, splittable: true, fingerprint: 0 }],
-            ..JoinRequest::default()
-        };
-        let worker = core.join(Duration::ZERO, &worker).unwrap();
+        let (role, address) = (MemberSlot::worker(0).role.to_wire(), "worker:0".to_owned());
+        let (protocol_version, job_fingerprint) = (PROTOCOL_VERSION, job.fingerprint());
+        let files = vec![DataFile { path: "a".to_owned(), bytes: 9, splittable: true, fingerprint: 0 }];
+        let worker = JoinRequest { role, address, instance: 1, protocol_version, ..JoinRequest::default() };
+        let worker = core.join(Duration::ZERO, &JoinRequest { job_fingerprint, files, ..worker }).unwrap();
         let (core, control) = (Arc::new(Mutex::new(core)), Arc::<FakeControlPlane>::default());
         let shared = || Arc::clone(&core);
         let (joins, beats, leaves, places, reports) = (shared(), shared(), shared(), shared(), shared());
@@ -185,10 +180,8 @@ async fn a_server_joins_a_run_gets_buckets_hands_them_back_and_ends() {
     cluster.until_spread_over(1).await;
     assert!(cluster.push(11).await && !cluster.push(12).await);
     let last_weights = cluster.first_weights().await;
-    assert!(
-        first_weights.iter().all(|(id, first)| (first - last_weights[id] - 12.0).abs() < 0.01),
-        "{first_weights:?} {last_weights:?}"
-    );
+    let is_moved = |(id, first): (&u64, &f32)| (first - last_weights[id] - 12.0).abs() < 0.01;
+    assert!(first_weights.iter().all(is_moved), "{first_weights:?} {last_weights:?}");
     let ended = tokio::time::timeout(TIMEOUT, second).await.expect("it owns nothing any more");
     assert_eq!(ended.unwrap().unwrap(), ServerEnd::Released);
     assert!(!log.exists(), "its log is deleted");

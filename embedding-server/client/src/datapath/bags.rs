@@ -16,11 +16,8 @@ pub struct TableBags {
 /// The part of a table's bags that one server owns.
 #[derive(Debug, Default)]
 pub(crate) struct BagShare {
-    /// How many of the server's rows of the table are returned as rows.
-    direct: u32,
-    lengths: Vec<u32>,
-    /// The members of all bags in order, as positions in the server's ids of the table.
-    members: Vec<u32>,
+    /// Positions are in the server's ids of the table.
+    bags: TableBags,
     /// For each bag, the row of the batch's result that its sum is added to. In ascending order.
     rows: Vec<u32>,
 }
@@ -58,7 +55,11 @@ impl TableBags {
 
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &[u32]> {
-        SegmentBags { segment: 0, direct: self.direct, lengths: &self.lengths, members: &self.members }.iter()
+        self.segment_bags(0).iter()
+    }
+
+    fn segment_bags(&self, segment: u32) -> SegmentBags<'_> {
+        SegmentBags { segment, direct: self.direct, lengths: &self.lengths, members: &self.members }
     }
 
     /// All bags, for a run with one server. Bags without members are not sent.
@@ -66,7 +67,7 @@ impl TableBags {
         let filled = |bag: &u32| self.lengths[*bag as usize] > 0;
         let rows = (0..self.lengths.len() as u32).filter(filled).map(|bag| self.direct + bag).collect();
         let lengths = self.lengths.iter().copied().filter(|length| *length > 0).collect();
-        BagShare { direct: self.direct, lengths, members: self.members.clone(), rows }
+        BagShare { bags: Self { direct: self.direct, lengths, members: self.members.clone() }, rows }
     }
 
     /// For each server, the part of each bag that it owns. `positions` lists, for each server, its ids as ascending
@@ -74,7 +75,7 @@ impl TableBags {
     pub(crate) fn split_by_owner(&self, positions: &[Vec<u32>], ids: usize) -> Vec<BagShare> {
         let share = |positions: &Vec<u32>| {
             let direct = positions.partition_point(|position| *position < self.direct) as u32;
-            BagShare { direct, ..BagShare::default() }
+            BagShare { bags: Self::new(direct), rows: Vec::new() }
         };
         let mut shares: Vec<BagShare> = positions.iter().map(share).collect();
         let owners = owner_positions(positions, ids);
@@ -108,21 +109,21 @@ impl BagShare {
     fn add_member(&mut self, row: u32, member: u32) {
         if self.rows.last() != Some(&row) {
             self.rows.push(row);
-            self.lengths.push(0);
+            self.bags.lengths.push(0);
         }
-        let last = self.lengths.len() - 1;
-        self.lengths[last] += 1;
-        self.members.push(member);
+        let last = self.bags.lengths.len() - 1;
+        self.bags.lengths[last] += 1;
+        self.bags.members.push(member);
     }
 
     pub(crate) fn segment_bags(&self, segment: u32) -> SegmentBags<'_> {
-        SegmentBags { segment, direct: self.direct, lengths: &self.lengths, members: &self.members }
+        self.bags.segment_bags(segment)
     }
 
     /// How many rows of the server's answer are rows of the table, and for each sum after them the row of the batch's
     /// result.
     pub(crate) fn into_rows(self) -> (usize, Vec<u32>) {
-        (self.direct as usize, self.rows)
+        (self.bags.direct_rows(), self.rows)
     }
 }
 
@@ -191,7 +192,7 @@ mod tests {
                 let some: Vec<_> = all.into_iter().filter(|(_, bag)| !bag.is_empty()).collect();
                 prop_assert_eq!(restored(share, &positions[server]), some);
                 let direct = positions[server].iter().filter(|row| **row < direct).count();
-                prop_assert_eq!(share.direct as usize, direct);
+                prop_assert_eq!(share.bags.direct_rows(), direct);
             }
         }
     }

@@ -24,7 +24,7 @@ use super::unanswered_requests::{OpenRequests, UnansweredRequests};
 use crate::Shard;
 use crate::errors::ClientError;
 use crate::metrics::{ClientCallMetrics, ClientMetrics, LookAheadCounts};
-use crate::placement::{Connect, Placement, PlacementCache};
+use crate::placement::{Connect, PlacementCache};
 use crate::storage::RetryingShard;
 
 #[derive(Clone, Copy, Debug)]
@@ -80,15 +80,8 @@ pub struct EmbeddingClient {
 impl From<u64> for PushedBatch {
     /// A batch that is a whole step, with no earlier batch in flight.
     fn from(seq: u64) -> Self {
-        Self {
-            seq,
-            step: seq,
-            staleness: 0,
-            share: 1.0,
-            tiles: TileUpdate::AtOnce,
-            factor: 0.0,
-            reach: RequestReach::Owners,
-        }
+        let (tiles, reach) = (TileUpdate::AtOnce, RequestReach::Owners);
+        Self { seq, step: seq, staleness: 0, share: 1.0, tiles, factor: 0.0, reach }
     }
 }
 
@@ -218,10 +211,6 @@ impl EmbeddingClient {
         self.requests.unanswered_by_server()
     }
 
-    pub(super) fn placement(&self) -> Option<Arc<Placement>> {
-        self.placements.last_fetched()
-    }
-
     #[must_use]
     pub fn look_ahead_counts(&self) -> LookAheadCounts {
         self.metrics.hints.row_counts()
@@ -249,7 +238,10 @@ impl EmbeddingClient {
         batch: PushedBatch,
         gradients: &[&[f32]],
     ) -> Result<PushRequest, ClientError> {
-        let is_commit = batch.tiles == TileUpdate::Commit;
+        let gradients = match batch.tiles {
+            TileUpdate::Commit => bytes::Bytes::new(),
+            _ => part.gather(gradients, &self.buffers).into_bytes(self.config.wire as i32)?,
+        };
         let group = match batch.reach {
             RequestReach::AllServers { group } => Some(group),
             RequestReach::Owners => None,
@@ -263,11 +255,7 @@ impl EmbeddingClient {
             staleness: batch.staleness,
             segments: part.segments.clone(),
             ids: part.ids.clone(),
-            gradients: if is_commit {
-                bytes::Bytes::new()
-            } else {
-                part.gather(gradients, &self.buffers).into_bytes(self.config.wire as i32)?
-            },
+            gradients,
             encoding: self.config.wire as i32,
             bags: part.bags.clone(),
             share: Some(batch.share),
@@ -276,18 +264,6 @@ impl EmbeddingClient {
             whole: part.is_whole && group.is_some(),
             group: group.unwrap_or(0),
         })
-    }
-
-    fn scatter_answer(
-        &self,
-        part: &RoutePart,
-        answer: &LookupResponse,
-        tables: &mut [&mut [f32]],
-    ) -> Result<(), PackError> {
-        if answer.encoding != self.config.wire as i32 {
-            return Err(PackError::Encoding(answer.encoding));
-        }
-        part.scatter(&answer.rows, self.config.wire, tables)
     }
 }
 
@@ -299,11 +275,15 @@ pub struct LookupAnswers<'a> {
 impl LookupAnswers<'_> {
     /// Writes rows and sums, table after table of the lookup's ids, each `[wanted, dim]`. Sums are added to what is there.
     pub fn write_rows(self, tables: &mut [&mut [f32]]) -> Result<(), ClientError> {
-        for answered in self.answers {
-            self.client.metrics.lookup.bytes.inc_by(answered.answer.rows.len() as u64);
-            self.client.metrics.hints.late.inc_by(u64::from(answered.answer.late));
-            let taken = self.client.scatter_answer(&answered.part, &answered.answer, tables);
-            taken.map_err(|source| ClientError::Malformed { server: answered.server, source })?;
+        let (wire, metrics) = (self.client.config.wire, &self.client.metrics);
+        for AnsweredPart { part, server, answer, .. } in self.answers {
+            metrics.lookup.bytes.inc_by(answer.rows.len() as u64);
+            metrics.hints.late.inc_by(u64::from(answer.late));
+            let taken = match answer.encoding == wire as i32 {
+                true => part.scatter(&answer.rows, wire, tables),
+                false => Err(PackError::Encoding(answer.encoding)),
+            };
+            taken.map_err(|source| ClientError::Malformed { server, source })?;
         }
         Ok(())
     }
@@ -334,18 +314,15 @@ impl EmbeddingClient {
     /// Hints the ids of a later batch to their servers. Nothing is sent before the returned future is polled, which is ready when
     /// every server has answered or the time is over. `None` before the first placement.
     pub fn hint(&self, ids: &RoutedIds) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let placement = self.placement()?;
+        let placement = self.placements.last_fetched()?;
         let route = ids.route(&placement.map, placement.shards().len());
         let metrics = self.metrics.hints.clone();
         let timeout = self.request_timeout().min(LONGEST);
         Some(async move {
             let deadline = Deadline::from_now(timeout);
             let send = |part: &Arc<super::RoutePart>| {
-                let request = HintRequest {
-                    generation: part.generation.0,
-                    segments: part.segments.clone(),
-                    ids: part.ids.clone(),
-                };
+                let (generation, segments, ids) = (part.generation.0, part.segments.clone(), part.ids.clone());
+                let request = HintRequest { generation, segments, ids };
                 let shard = Arc::clone(placement.shard(part.server));
                 async move {
                     let rows = request.ids.len() / size_of::<u64>();
@@ -354,7 +331,10 @@ impl EmbeddingClient {
             };
             for (rows, answer) in join_all(route.parts.iter().map(send)).await {
                 match answer {
-                    Ok(Ok(answer)) => metrics.count_answer(rows as u64, answer.ready),
+                    Ok(Ok(answer)) => {
+                        metrics.hinted.inc_by(rows as u64);
+                        metrics.ready.inc_by(answer.ready);
+                    }
                     Ok(Err(refusal)) => {
                         debug!(%refusal, "a hint was not taken");
                         metrics.lost.inc_by(rows as u64);

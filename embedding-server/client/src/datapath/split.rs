@@ -29,13 +29,10 @@ pub(super) fn split_by_owner(unique: &UniqueIds, map: &BucketMap, servers: usize
     for (index, table) in unique.tables.iter().enumerate() {
         match &mut drafts[..] {
             // One server owns everything, so no id is hashed.
-            [only] => only.add_segment(
-                index,
-                table,
-                table.ids.iter().copied(),
-                None,
-                table.bags.as_ref().map(TableBags::whole_share),
-            ),
+            [only] => {
+                let share = table.bags.as_ref().map(TableBags::whole_share);
+                only.add_segment(index, table, table.ids.iter().copied(), None, share);
+            }
             _ => add_by_owner(&mut drafts, index, table, all_positions(table), map),
         }
     }

@@ -65,7 +65,7 @@ impl Drop for WindowPermit {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PushesInFlight {
     numbers: Arc<Mutex<BTreeSet<u64>>>,
     /// Notified when a push ends.
@@ -76,8 +76,7 @@ pub(super) struct PushesInFlight {
 #[derive(Debug)]
 pub(super) struct PushInFlight {
     number: u64,
-    numbers: Arc<Mutex<BTreeSet<u64>>>,
-    ended: watch::Sender<()>,
+    all: PushesInFlight,
 }
 
 impl PushesInFlight {
@@ -89,7 +88,7 @@ impl PushesInFlight {
             // The sender lives as long as `self`, so this cannot fail.
             let _ = ended.changed().await;
         }
-        PushInFlight { number, numbers: Arc::clone(&self.numbers), ended: self.ended.clone() }
+        PushInFlight { number, all: self.clone() }
     }
 
     fn try_begin(&self, number: u64) -> bool {
@@ -104,8 +103,8 @@ impl PushesInFlight {
 
 impl Drop for PushInFlight {
     fn drop(&mut self) {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
-        self.ended.send_replace(());
+        self.all.numbers.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        self.all.ended.send_replace(());
     }
 }
 

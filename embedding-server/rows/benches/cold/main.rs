@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use plain::{Cache, Plain, forget};
-use rocks::{Compression, RocksOptions, RocksStore};
+use rocks::RocksStore;
+use rocksdb::DBCompressionType;
 use workload::Workload;
 use zagros_rows::cold::{LogOptions, LogStore, ReadMethod, StoreContent};
 use zagros_table::{ColdRows, ColdStore};
@@ -76,7 +77,7 @@ fn main() {
             print(name, &measure_log(&plan, &workload, reads), limit);
         }
     }
-    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+    for compression in [DBCompressionType::None, DBCompressionType::Lz4, DBCompressionType::Zstd] {
         let name = format!("RocksDB, {compression:?}").to_lowercase();
         if is_wanted(&name) {
             print(&name, &measure_rocks(&plan, &workload, compression), limit);
@@ -145,12 +146,11 @@ fn measure_log(plan: &Plan, workload: &Workload, reads: ReadMethod) -> Cost {
     cost
 }
 
-fn measure_rocks(plan: &Plan, workload: &Workload, compression: Compression) -> Cost {
+fn measure_rocks(plan: &Plan, workload: &Workload, compression: DBCompressionType) -> Cost {
     let folder = tempfile::tempdir_in(&plan.folder).expect("a folder for the store");
-    let options = RocksOptions { compression, ..RocksOptions::default() };
-    let store = RocksStore::open(folder.path(), workload.width(), &options).expect("an empty store");
+    let store = RocksStore::open(folder.path(), workload.width(), compression).expect("an empty store");
     let mut cost = measure_store(plan, workload, &store, folder.path());
-    cost.memory = options.bound() as f64 / 1e6;
+    cost.memory = rocks::MEMORY as f64 / 1e6;
     cost
 }
 
@@ -178,14 +178,11 @@ fn measure_store(plan: &Plan, workload: &Workload, store: &dyn ColdStore, folder
     };
     let warm = rate(plan.calls, || {}, &mut read);
     let cold = rate(plan.cold_calls(), || forget(folder), &mut read);
-    let absent = rate(
-        plan.calls,
-        || {},
-        |call| {
-            store.read(0, &workload.absent(call, AT_ONCE), &mut found).expect("rows are read");
-            assert!(found.found.iter().all(|found| !found), "a row that was never written is there");
-        },
-    );
+    let mut miss = |call: usize| {
+        store.read(0, &workload.absent(call, AT_ONCE), &mut found).expect("rows are read");
+        assert!(found.found.iter().all(|found| !found), "a row that was never written is there");
+    };
+    let absent = rate(plan.calls, || {}, &mut miss);
     Cost { write: rows as f64 / 1e6 / seconds, warm, cold, absent, size, amplification, memory: 0.0 }
 }
 

@@ -3,5 +3,5 @@
 mod options;
 mod store;
 
-pub(crate) use options::{Compression, RocksOptions};
+pub(crate) use options::MEMORY;
 pub(crate) use store::RocksStore;

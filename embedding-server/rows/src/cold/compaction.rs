@@ -38,12 +38,6 @@ pub(crate) enum CompactionStep {
     Records(u32),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct KeptRecord {
-    kind: LogRecordKind,
-    cold_key: u64,
-}
-
 impl TableLog {
     /// Compacts a part of a segment. The first failure in a row is logged.
     /// A failure loses nothing.
@@ -183,28 +177,26 @@ impl TableLog {
         let appended = self.append(&mut writer)?;
         counters.count_moved(kept.len() * bytes);
         let mut state = self.state.write();
-        for (record, address) in kept.iter().zip_eq(self.record_addresses(&appended)) {
-            match record.kind {
-                LogRecordKind::Row => state.set_address(self.layout, record.cold_key, address),
+        for ((kind, cold_key), address) in kept.iter().zip_eq(self.record_addresses(&appended)) {
+            match kind {
+                LogRecordKind::Row => state.set_address(self.layout, *cold_key, address),
                 LogRecordKind::Removal => state.segments.note_removals(self.layout.split_address(address).0, 1),
             }
         }
         Ok(())
     }
 
-    /// The record, if it still counts. An error if it does and is damaged.
-    fn kept(&self, slot: usize, row: u32, record: &[u8]) -> Result<Option<KeptRecord>, ()> {
+    /// Kind and key of the record, if it still counts. An error if it does and is damaged.
+    fn kept(&self, slot: usize, row: u32, record: &[u8]) -> Result<Option<(LogRecordKind, u64)>, ()> {
         let format = self.layout.format;
         let (state, address, cold_key) = (self.state.read(), self.layout.address(slot, row), format.read_key(record));
-        let found = |kind| KeptRecord { kind, cold_key };
+        let is_whole = |kind| format.read(record) == Some((kind, cold_key));
         match state.index.get(cold_key) {
             Some(now) if now == address => {
-                let is_whole = format.read(record) == Some((LogRecordKind::Row, cold_key));
-                is_whole.then(|| Some(found(LogRecordKind::Row))).ok_or(())
+                is_whole(LogRecordKind::Row).then_some(Some((LogRecordKind::Row, cold_key))).ok_or(())
             }
             None if self.is_kept && state.segments.has_older(slot) => {
-                let is_removal = format.read(record) == Some((LogRecordKind::Removal, cold_key));
-                Ok(is_removal.then(|| found(LogRecordKind::Removal)))
+                Ok(is_whole(LogRecordKind::Removal).then_some((LogRecordKind::Removal, cold_key)))
             }
             _ => Ok(None),
         }

@@ -1,6 +1,6 @@
 //! What a store has read and written so far.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use parking_lot::Mutex;
 
 use super::pieces::FilePiece;
 
@@ -31,28 +31,20 @@ impl LogCounts {
     }
 }
 
+/// Counted once a call, and not once a row.
 #[derive(Debug, Default)]
-pub(crate) struct LogCounters {
-    reads: AtomicU64,
-    read_bytes: AtomicU64,
-    row_bytes: AtomicU64,
-    appended_bytes: AtomicU64,
-    moved_bytes: AtomicU64,
-    reads_under_way: AtomicU64,
-    assisted_bytes: AtomicU64,
-    compaction_failures: AtomicU64,
-}
+pub(crate) struct LogCounters(Mutex<LogCounts>);
 
 /// Pieces that are on their way, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ReadsUnderWay<'a> {
-    all: &'a AtomicU64,
+    all: &'a LogCounters,
     pieces: u64,
 }
 
 impl Drop for ReadsUnderWay<'_> {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.pieces, Ordering::Relaxed);
+        self.all.0.lock().reads_under_way -= self.pieces;
     }
 }
 
@@ -60,59 +52,49 @@ impl LogCounters {
     /// Counts pieces that are read while the result lives.
     #[must_use]
     pub(crate) fn count_reads(&self, pieces: &[FilePiece]) -> ReadsUnderWay<'_> {
-        self.reads.fetch_add(pieces.len() as u64, Ordering::Relaxed);
         let bytes: usize = pieces.iter().map(|piece| piece.bytes).sum();
-        self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.under_way(pieces.len() as u64)
-    }
-
-    fn under_way(&self, pieces: u64) -> ReadsUnderWay<'_> {
-        self.reads_under_way.fetch_add(pieces, Ordering::Relaxed);
-        ReadsUnderWay { all: &self.reads_under_way, pieces }
+        let mut counts = self.0.lock();
+        counts.reads += pieces.len() as u64;
+        counts.read_bytes += bytes as u64;
+        counts.reads_under_way += pieces.len() as u64;
+        ReadsUnderWay { all: self, pieces: pieces.len() as u64 }
     }
 
     pub(crate) fn count_write(&self, rows: usize, records: usize) {
-        self.row_bytes.fetch_add(rows as u64, Ordering::Relaxed);
-        self.appended_bytes.fetch_add(records as u64, Ordering::Relaxed);
+        let mut counts = self.0.lock();
+        counts.row_bytes += rows as u64;
+        counts.appended_bytes += records as u64;
     }
 
     pub(crate) fn count_moved(&self, records: usize) {
-        self.moved_bytes.fetch_add(records as u64, Ordering::Relaxed);
+        self.0.lock().moved_bytes += records as u64;
     }
 
     pub(crate) fn count_assisted(&self, bytes: usize) {
-        self.assisted_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.0.lock().assisted_bytes += bytes as u64;
     }
 
     pub(crate) fn compaction_failed(&self) {
-        self.compaction_failures.fetch_add(1, Ordering::Relaxed);
+        self.0.lock().compaction_failures += 1;
     }
 
     /// All of [`LogCounts`]. The caller knows the dead bytes.
     pub(crate) fn log_counts(&self, dead_bytes: u64) -> LogCounts {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        LogCounts {
-            reads: load(&self.reads),
-            read_bytes: load(&self.read_bytes),
-            row_bytes: load(&self.row_bytes),
-            appended_bytes: load(&self.appended_bytes),
-            moved_bytes: load(&self.moved_bytes),
-            reads_under_way: load(&self.reads_under_way),
-            dead_bytes,
-            assisted_bytes: load(&self.assisted_bytes),
-            compaction_failures: load(&self.compaction_failures),
-        }
+        LogCounts { dead_bytes, ..*self.0.lock() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cold::pieces::testing::{numbers, pieces};
 
     #[test]
     fn reads_are_under_way_until_they_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let segment = numbers(folder.path(), 3);
         let counters = LogCounters::default();
-        let [three, two] = [3, 2].map(|pieces| counters.under_way(pieces));
+        let [three, two] = [3, 2].map(|count| counters.count_reads(&pieces(&segment, 0..count)));
         assert_eq!(counters.log_counts(0).reads_under_way, 5);
         drop(three);
         assert_eq!(counters.log_counts(0).reads_under_way, 2);

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use zagros_table::ColdError;
 
 use super::segment::file_error;
+use crate::log::small_files::write_whole;
 
 pub(crate) const NAME: &str = "flushed";
 const TITLE: &str = "zagros cold log 1";
@@ -44,13 +45,8 @@ pub(crate) fn write(folder: &Path, tables: &[FlushedTable]) -> Result<(), ColdEr
     };
     let lines: String = tables.iter().map(line).collect();
     let checksum = crc32c::crc32c(lines.as_bytes());
-    let (path, temporary) = (folder.join(NAME), folder.join("flushed.tmp"));
-    let written = File::create(&temporary).and_then(|mut file| {
-        file.write_all(format!("{TITLE} {checksum:08x}\n{lines}").as_bytes())?;
-        file.sync_all()
-    });
-    written.and_then(|()| fs::rename(&temporary, &path)).map_err(|error| file_error("flush", &error, &path))?;
-    sync_folder(folder)
+    let (path, text) = (folder.join(NAME), format!("{TITLE} {checksum:08x}\n{lines}"));
+    write_whole(&path, text.as_bytes()).map_err(|error| file_error("flush", &error, &path))
 }
 
 /// Waits until the names of the files in a folder are on the disk.
@@ -117,8 +113,7 @@ mod tests {
             let error = read(folder.path()).unwrap_err();
             assert!(error.reason.contains("flushed is damaged, or of another release"), "{old}: {error}");
         }
-        assert!(
-            up_to.has_record(6, 100) && up_to.has_record(7, 8) && !up_to.has_record(7, 9) && !up_to.has_record(8, 0)
-        );
+        assert!(up_to.has_record(6, 100) && up_to.has_record(7, 8));
+        assert!(!up_to.has_record(7, 9) && !up_to.has_record(8, 0));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use zagros_table::ColdError;
 
 use super::flushed;
 use super::segment::{GONE, file_error, parse_name};
+use crate::log::small_files::is_file_at;
 
 const LOCK: &str = "LOCK";
 /// A lock that is held is tried again so often. A program that this process starts at the same moment may have it for an instant,
@@ -42,7 +42,7 @@ impl StoreFolder {
         }
         match locked {
             // A store that ended just now has deleted this file, and another one may have made its own.
-            Ok(()) if !is_at(&file, &lock) => Self::lock(path),
+            Ok(()) if !is_file_at(&file, &lock) => Self::lock(path),
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: file }),
             Err(TryLockError::Error(error)) => Err(file_error("open", &error, &lock)),
             Err(TryLockError::WouldBlock) => {
@@ -95,13 +95,5 @@ impl StoreFolder {
             let _ = fs::remove_file(self.path.join(LOCK));
             let _ = fs::remove_dir(&self.path);
         }
-    }
-}
-
-fn is_at(file: &File, path: &Path) -> bool {
-    let inode = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    match (file.metadata(), fs::metadata(path)) {
-        (Ok(open), Ok(there)) => inode(open) == inode(there),
-        _ => false,
     }
 }

@@ -85,12 +85,9 @@ pub(super) mod testing {
     }
 
     pub(crate) fn pieces(segment: &Arc<RowSegment>, numbers: impl Iterator<Item = u32>) -> Vec<FilePiece> {
-        let piece = |(at, number): (usize, u32)| FilePiece {
-            segment: Arc::clone(segment),
-            offset: HEAD as u64 + 4 * u64::from(number),
-            bytes: 4,
-            part: 0,
-            records: at..at + 1,
+        let piece = |(at, number): (usize, u32)| {
+            let (segment, offset) = (Arc::clone(segment), HEAD as u64 + 4 * u64::from(number));
+            FilePiece { segment, offset, bytes: 4, part: 0, records: at..at + 1 }
         };
         numbers.enumerate().map(piece).collect()
     }

@@ -139,10 +139,8 @@ impl RowSegment {
     pub(crate) fn damage_error(&self, doing: &'static str, layout: SegmentLayout, row: u32) -> ColdError {
         let (path, offset) = (self.path.display(), layout.record_offset(row));
         let what = "restore the file or resume from a checkpoint, and check the disk";
-        ColdError {
-            doing,
-            reason: format!("{path} is damaged: the record at byte {offset} is not what was written; {what}"),
-        }
+        let reason = format!("{path} is damaged: the record at byte {offset} is not what was written; {what}");
+        ColdError { doing, reason }
     }
 }
 
@@ -238,9 +236,8 @@ mod tests {
         assert_eq!([Path::new("a/notes.txt"), Path::new("t7-1.rows"), Path::new("LOCK")].map(parse_name), [None; 3]);
         assert!(RowSegment::open(&segment.path, FORMAT, 0x12).unwrap().is_some());
         let other = RowSegment::open(&segment.path, RecordFormat { width: 34, ..FORMAT }, 0x12).unwrap_err();
-        assert!(
-            other.reason.contains("t00007-0000000000000012.rows is damaged, or of a table with rows of another size")
-        );
+        let problem = "t00007-0000000000000012.rows is damaged, or of a table with rows of another size";
+        assert!(other.reason.contains(problem));
         segment.file.set_len(HEAD as u64 - 1).unwrap();
         assert!(RowSegment::open(&segment.path, FORMAT, 0x12).unwrap().is_none());
     }

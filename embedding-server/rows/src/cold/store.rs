@@ -1,6 +1,5 @@
 //! The store: all tables of a server, and the thread that compacts them.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +19,7 @@ use super::table_log::TableLog;
 use super::view::LogView;
 
 /// Rows on disk, in a log. A folder belongs to one store at a time.
+#[derive(Debug)]
 pub struct LogStore {
     log: Arc<SharedLog>,
     compaction: Option<JoinHandle<()>>,
@@ -193,12 +193,6 @@ impl Drop for LogStore {
     }
 }
 
-impl fmt::Debug for LogStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogStore").field("folder", &self.log.folder).finish_non_exhaustive()
-    }
-}
-
 impl SharedLog {
     pub(crate) fn read_rows(&self, parts: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
         let (mut pieces, mut found) = (Vec::new(), Vec::with_capacity(parts.len()));
@@ -214,9 +208,8 @@ impl SharedLog {
         self.queue.read(&pieces, &mut |piece, bytes| {
             let ((table, reads), part) = (&found[piece.part], &mut parts[piece.part]);
             let width = table.layout.format.width;
-            let mut row_of =
-                |read: &RecordRead| (part.cold_keys[read.position as usize], read.position as usize * width);
-            table.take_rows(piece, bytes, reads, &mut row_of, &mut part.into.rows)
+            let row_of = |read: &RecordRead| (part.cold_keys[read.position as usize], read.position as usize * width);
+            table.take_rows(piece, bytes, reads, &row_of, &mut part.into.rows)
         })
     }
 }

@@ -9,7 +9,6 @@
 //! records of a key in the log is the order of its changes. The index itself is locked for memory work only: reads of
 //! files go on while others append.
 
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,11 +17,9 @@ use parking_lot::{Mutex, RwLock};
 use zagros_table::{ColdError, ColdRows};
 use zagros_zip::ZipEq;
 
-use super::counters::LogCounters;
 use super::flushed::{FlushedTable, SyncedUpTo};
 use super::key_index::KeyIndex;
-use super::pieces::{FilePiece, RecordRead, group_reads};
-use super::read_queue::ReadQueue;
+use super::pieces::{FilePiece, RecordRead};
 use super::record::RecordFormat;
 use super::segment::{RowSegment, SegmentLayout};
 use super::segment_set::{RowSegmentFiles, SegmentSet};
@@ -117,28 +114,13 @@ impl TableLog {
         (reads, files)
     }
 
-    /// Reads records into `rows`. `row_of` says whose row a record is, and where its words go.
-    pub(crate) fn read_records(
-        &self,
-        files: &[Option<Arc<RowSegment>>],
-        reads: &mut [RecordRead],
-        queue: &ReadQueue,
-        counters: &LogCounters,
-        row_of: &mut dyn FnMut(&RecordRead) -> (u64, usize),
-        rows: &mut [u32],
-    ) -> Result<(), ColdError> {
-        reads.sort_unstable_by_key(|read| read.address);
-        let pieces = group_reads(reads, self.layout, files, queue.longest_piece)?;
-        let _under_way = counters.count_reads(&pieces);
-        queue.read(&pieces, &mut |piece, bytes| self.take_rows(piece, bytes, reads, row_of, rows))
-    }
-
+    /// Copies the rows of a piece into `rows`. `row_of` says whose row a record is, and where its words go.
     pub(crate) fn take_rows(
         &self,
         piece: &FilePiece,
         bytes: &[u8],
         reads: &[RecordRead],
-        row_of: &mut dyn FnMut(&RecordRead) -> (u64, usize),
+        row_of: &dyn Fn(&RecordRead) -> (u64, usize),
         rows: &mut [u32],
     ) -> Result<(), ColdError> {
         let format = self.layout.format;
@@ -268,11 +250,8 @@ impl TableLog {
         let slot = state.segments.add(Arc::clone(&segment));
         if slot >= self.layout.most_segments() {
             state.segments.take(slot);
-            let most = self.layout.most_segments();
-            let reason = format!(
-                "table {} has {most} segments, the most that it can; use more servers",
-                self.layout.format.table
-            );
+            let (table, most) = (self.layout.format.table, self.layout.most_segments());
+            let reason = format!("table {table} has {most} segments, the most that it can; use more servers");
             return Err(ColdError { doing: "write", reason });
         }
         (writer.active, writer.next) = (Some(slot), writer.next + 1);
@@ -326,13 +305,6 @@ impl TableState {
         if let Some(before) = self.index.remove(cold_key) {
             self.segments.remove_live(layout.split_address(before).0);
         }
-    }
-
-    /// Records of some rows of a range of keys, in ascending order, and the key to go on from.
-    pub(crate) fn scan(&self, range: RangeInclusive<u64>, limit: usize) -> (Vec<(u64, u32)>, Option<u64>) {
-        let mut found = Vec::new();
-        let next = self.index.scan(range, limit, &mut found);
-        (found, next)
     }
 }
 

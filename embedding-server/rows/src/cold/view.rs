@@ -5,8 +5,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use zagros_table::{ColdError, ColdScan, ColdView};
+use zagros_zip::number_from;
 
-use super::pieces::RecordRead;
+use super::pieces::{RecordRead, group_reads};
 use super::shared::SharedLog;
 use super::table_log::TableState;
 
@@ -47,26 +48,21 @@ impl LogView {
         limit: usize,
         into: &mut ColdScan,
     ) -> Result<Option<u64>, ColdError> {
-        let log = &self.log.tables[table as usize];
-        let (found, next) = self.tables[table as usize].scan(range, limit);
+        let (log, state) = (&self.log.tables[table as usize], &self.tables[table as usize]);
+        let mut found = Vec::new();
+        let next = state.index.scan(range, limit, &mut found);
         let (width, start) = (log.layout.format.width, into.rows.len());
         into.cold_keys.extend(found.iter().map(|(cold_key, _)| *cold_key));
         into.rows.resize(start + found.len() * width, 0);
-        let read = |(position, (_, address)): (usize, &(u64, u32))| RecordRead {
-            address: *address,
-            position: position as u32,
-        };
-        let mut reads: Vec<RecordRead> = found.iter().enumerate().map(read).collect();
-        let files = self.tables[table as usize].segments.files();
-        let mut row_of = |read: &RecordRead| (found[read.position as usize].0, read.position as usize * width);
-        log.read_records(
-            &files,
-            &mut reads,
-            &self.log.queue,
-            &self.log.counters,
-            &mut row_of,
-            &mut into.rows[start..],
-        )?;
+        let read = |(position, (_, address)): (u32, &(u64, u32))| RecordRead { address: *address, position };
+        let mut reads: Vec<RecordRead> = number_from(0, &found).map(read).collect();
+        reads.sort_unstable_by_key(|read| read.address);
+        let pieces = group_reads(&reads, log.layout, &state.segments.files(), self.log.queue.longest_piece)?;
+        let row_of = |read: &RecordRead| (found[read.position as usize].0, read.position as usize * width);
+        let _under_way = self.log.counters.count_reads(&pieces);
+        self.log
+            .queue
+            .read(&pieces, &mut |piece, bytes| log.take_rows(piece, bytes, &reads, &row_of, &mut into.rows[start..]))?;
         Ok(next)
     }
 }

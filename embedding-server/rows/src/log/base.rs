@@ -115,12 +115,13 @@ impl LogBase {
         (0..self.manifest.parts).map(|part| bytes(self.part_path(part))).sum()
     }
 
-    /// Reads one of its parts, each record checked. The payload of a record is `visit`'s until it returns.
-    pub fn read_part(
+    /// Reads one of its parts, each record checked. The payload of a record is `visit`'s until it returns. Its error ends the
+    /// reading.
+    pub fn read_part<E: From<LogError>>(
         &self,
         part: u32,
-        mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
-    ) -> Result<(), LogError> {
+        mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let path = self.part_path(part);
         let mut reader = PartReader::open(&path, self.manifest.start)?;
         let mut records = 0;
@@ -132,7 +133,7 @@ impl LogBase {
                     return Ok(());
                 }
                 let problem = format!("it has {records} records and should have {expected}");
-                return Err(LogError::damaged(&reader.path, reader.offset, problem));
+                return Err(LogError::damaged(&reader.path, reader.offset, problem).into());
             }
             visit(&head, payload)?;
             records += 1;

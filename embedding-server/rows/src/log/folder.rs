@@ -16,7 +16,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -24,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::log::LogError;
 use crate::log::format::{SegmentPreamble, VERSION};
 use crate::log::small_files::{
-    create_mark, mark_path, parse_json, split_checksum, sync_folder, write_json, write_whole,
+    create_mark, is_file_at, mark_path, parse_json, split_checksum, sync_folder, write_json, write_whole,
 };
 
 const LOCK: &str = "lock";
@@ -201,11 +200,6 @@ pub(crate) fn read_lineage(folder: &Path) -> Result<Option<LineageFile>, LogErro
         return Err(LogError::OtherVersion { folder: folder.to_owned(), found: version, expected: VERSION });
     }
     parse_json(&path, &text).map(Some)
-}
-
-fn is_file_at(file: &File, path: &Path) -> bool {
-    let place = |data: &fs::Metadata| (data.dev(), data.ino());
-    matches!((file.metadata(), fs::metadata(path)), (Ok(held), Ok(there)) if place(&held) == place(&there))
 }
 
 /// The segments in their order: first lsn and path.

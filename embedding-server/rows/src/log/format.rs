@@ -278,10 +278,10 @@ impl RecordKind {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    const HEAD: RecordHead = RecordHead {
+    pub(crate) const HEAD: RecordHead = RecordHead {
         kind: RecordKind::Removed,
         length: 13,
         table: 2,

@@ -322,6 +322,7 @@ mod tests {
     use super::*;
     use crate::log::WindowImage;
     use crate::log::format::HEAD_BYTES;
+    use crate::log::format::tests::HEAD;
 
     const ORIGIN: PushOrigin = PushOrigin { writer: 1 << 40, incarnation: 3, seq: 9 };
 
@@ -386,16 +387,7 @@ mod tests {
 
     #[test]
     fn lengths_that_disagree_are_refused() {
-        let head = RecordHead {
-            kind: RecordKind::Rows,
-            length: 24,
-            table: 0,
-            stripe: 0,
-            width: 2,
-            lsn: 0,
-            durable: 0,
-            payload_crc: 0,
-        };
+        let head = RecordHead { kind: RecordKind::Rows, length: 24, width: 2, ..HEAD };
         let mut payload = vec![0; 24];
         payload[0] = 200;
         assert!(LogRecord::decode(&head, &payload).unwrap_err().contains("rows whose lengths disagree"));

@@ -31,20 +31,12 @@ impl<'a> RowsView<'a> {
     /// The rows of a record of rows. `None` for a record of another kind.
     pub fn from_record(head: &RecordHead, payload: &'a [u8]) -> Option<Result<Self, String>> {
         let rows = match head.kind {
-            RecordKind::PushedRows => Self::pushed(head, payload),
-            RecordKind::Rows => Self::unnamed(head, payload),
+            RecordKind::PushedRows => origin_of(payload).map(|(origin, count)| (Some(origin), ORIGIN_BYTES, count)),
+            RecordKind::Rows => count_of(payload).map(|count| (None, COUNT_BYTES, count)),
             _ => return None,
         };
+        let rows = rows.and_then(|(origin, start, count)| Self::read(head, origin, &payload[start..], count));
         Some(rows.ok_or_else(|| format!("a record of {} whose lengths disagree", head.kind.name())))
-    }
-
-    fn pushed(head: &RecordHead, payload: &'a [u8]) -> Option<Self> {
-        let (origin, count) = origin_of(payload)?;
-        Self::read(head, Some(origin), payload.get(ORIGIN_BYTES..)?, count)
-    }
-
-    fn unnamed(head: &RecordHead, payload: &'a [u8]) -> Option<Self> {
-        Self::read(head, None, payload.get(COUNT_BYTES..)?, count_of(payload)?)
     }
 
     fn read(head: &RecordHead, origin: Option<PushOrigin>, bytes: &'a [u8], count: usize) -> Option<Self> {
@@ -83,6 +75,7 @@ mod tests {
     use bytemuck::{cast_slice, cast_slice_mut};
 
     use super::*;
+    use crate::log::format::tests::HEAD;
 
     #[test]
     fn rows_are_read_at_any_alignment_and_copied_only_where_they_must_be() {
@@ -93,16 +86,8 @@ mod tests {
         bytes.extend_from_slice(cast_slice(&ids));
         bytes.extend_from_slice(cast_slice(&slots));
         bytes.extend_from_slice(cast_slice(&access));
-        let head = RecordHead {
-            kind: RecordKind::PushedRows,
-            length: bytes.len() as u32,
-            table: 1,
-            stripe: 2,
-            width: 3,
-            lsn: 0,
-            durable: 0,
-            payload_crc: 0,
-        };
+        let (kind, length) = (RecordKind::PushedRows, bytes.len() as u32);
+        let head = RecordHead { kind, length, width: 3, ..HEAD };
         let mut borrowed = 0;
         for shift in 0..8 {
             let mut moved = vec![0_u64; bytes.len() / 8 + 2];

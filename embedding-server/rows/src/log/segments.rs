@@ -32,6 +32,8 @@ use crate::log::folder::{list_segments, list_spares, segment_path, spare_path};
 use crate::log::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble};
 use crate::log::small_files::{WrittenMark, mark_path, sync_folder};
 
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
 /// The system caches and writes files in pieces of so many bytes. A write ends with a whole one: the system need not read what
 /// the rest of it was.
 const PAGE: u64 = 4096;
@@ -56,14 +58,22 @@ struct SpareSegment {
     room: u64,
 }
 
+#[derive(Clone, Debug)]
+pub struct WriterConfig {
+    pub mode: SyncMode,
+    /// Named in each segment.
+    pub lineage: u64,
+    /// Bytes of a segment, unless a record needs more; [`SEGMENT_BYTES`] but for tests.
+    pub segment_bytes: u64,
+    /// The lsn of the next record: 0, or what recovery found.
+    pub next: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct SegmentFiles {
     folder: PathBuf,
     disk: Arc<dyn LogDisk>,
-    mode: SyncMode,
-    lineage: u64,
-    /// Bytes of a segment, unless a record needs more.
-    segment_bytes: u64,
+    config: WriterConfig,
     current: Option<OpenSegment>,
     spares: VecDeque<SpareSegment>,
     next_spare: u64,
@@ -73,15 +83,9 @@ pub(crate) struct SegmentFiles {
 }
 
 impl SegmentFiles {
-    /// The files of a log whose next record has the lsn `next`. The first segment is made when it is needed.
-    pub(crate) fn new(
-        folder: &Path,
-        disk: Arc<dyn LogDisk>,
-        mode: SyncMode,
-        lineage: u64,
-        segment_bytes: u64,
-        next: u64,
-    ) -> Result<Self, LogError> {
+    /// The files of a log. The first segment is made when it is needed.
+    pub(crate) fn new(folder: &Path, disk: Arc<dyn LogDisk>, config: &WriterConfig) -> Result<Self, LogError> {
+        let next = config.next;
         for (_, path) in list_spares(folder)? {
             crate::log::folder::remove_file(&path)?;
         }
@@ -97,14 +101,12 @@ impl SegmentFiles {
         Ok(Self {
             folder: folder.to_owned(),
             disk,
-            mode,
-            lineage,
-            segment_bytes,
+            config: config.clone(),
             current,
             spares: VecDeque::new(),
             next_spare: 0,
             written: next,
-            mark: WrittenMark::open(folder, lineage, next)?,
+            mark: WrittenMark::open(folder, config.lineage, next)?,
         })
     }
 
@@ -116,7 +118,7 @@ impl SegmentFiles {
 
     /// Makes room for this many bytes more than there is.
     pub(crate) fn add_room(&mut self, bytes: u64) -> io::Result<()> {
-        let (path, room) = (spare_path(&self.folder, self.next_spare), bytes.max(self.segment_bytes));
+        let (path, room) = (spare_path(&self.folder, self.next_spare), bytes.max(self.config.segment_bytes));
         let file = self.disk.allocate(&path, PREAMBLE_BYTES as u64 + room).map_err(|error| naming(&path, error))?;
         self.next_spare += 1;
         self.spares.push_back(SpareSegment { path, file, room });
@@ -188,16 +190,16 @@ impl SegmentFiles {
             self.add_room(span)?;
         }
         let Some(spare) = self.spares.front_mut() else { return Err(io::Error::other("no spare segment")) };
-        let preamble = SegmentPreamble { lineage: self.lineage, first, next: None }.to_bytes();
+        let preamble = SegmentPreamble { lineage: self.config.lineage, first, next: None }.to_bytes();
         self.disk.write_at(&spare.file, &preamble, 0).map_err(|error| naming(&spare.path, error))?;
-        if self.mode == SyncMode::Machine {
+        if self.config.mode == SyncMode::Machine {
             self.disk.sync(&spare.file).map_err(|error| naming(&spare.path, error))?;
         }
         let path = segment_path(&self.folder, first);
         fs::rename(&spare.path, &path).map_err(|error| naming(&path, error))?;
         // What follows may fail. The next try then finds the file under its new name.
         spare.path.clone_from(&path);
-        if self.mode == SyncMode::Machine {
+        if self.config.mode == SyncMode::Machine {
             sync_folder(&self.folder).map_err(|error| naming(&self.folder, error))?;
         }
         self.name_next(first)?;
@@ -212,14 +214,15 @@ impl SegmentFiles {
     /// The current segment says that the next one starts at `next`. An empty segment is replaced and not followed.
     fn name_next(&self, next: u64) -> io::Result<()> {
         let Some(closed) = self.current.as_ref().filter(|closed| closed.first < next) else { return Ok(()) };
-        let preamble = SegmentPreamble { lineage: self.lineage, first: closed.first, next: Some(next) }.to_bytes();
+        let preamble =
+            SegmentPreamble { lineage: self.config.lineage, first: closed.first, next: Some(next) }.to_bytes();
         self.disk.write_at(&closed.file, &preamble, 0).map_err(|error| naming(&closed.path, error))?;
         self.sync()
     }
 
     fn sync(&self) -> io::Result<()> {
         match &self.current {
-            Some(segment) if self.mode == SyncMode::Machine => {
+            Some(segment) if self.config.mode == SyncMode::Machine => {
                 self.disk.sync(&segment.file).map_err(|error| naming(&segment.path, error))
             }
             _ => Ok(()),
@@ -244,7 +247,7 @@ impl SegmentFiles {
         let path = spare_path(&self.folder, self.next_spare);
         let opened = File::options().read(true).write(true).open(segment);
         let opened = opened.and_then(|file| file.metadata().map(|data| (file, data.len())));
-        let least = PREAMBLE_BYTES as u64 + self.segment_bytes / 2;
+        let least = PREAMBLE_BYTES as u64 + self.config.segment_bytes / 2;
         match opened {
             Ok((file, length)) if length >= least && self.spares.len() < MOST_SPARES => {
                 fs::rename(segment, &path).map_err(LogError::io("rename", segment))?;

@@ -12,6 +12,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -33,6 +34,12 @@ pub(crate) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
 
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+/// Whether a file that is open is the one that has this path now.
+pub(crate) fn is_file_at(file: &File, path: &Path) -> bool {
+    let place = |data: &fs::Metadata| (data.dev(), data.ino());
+    matches!((file.metadata(), fs::metadata(path)), (Ok(held), Ok(there)) if place(&held) == place(&there))
 }
 
 /// Writes JSON. The last line is its checksum, in 8 hexadecimal digits.

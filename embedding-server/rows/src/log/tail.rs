@@ -80,19 +80,15 @@ impl TailPlan {
         let needed = needed.start..needed.end.max(written);
         let (all, from) = (list_segments(folder)?, needed.start);
         if all.first().is_none_or(|(first, _)| *first > from) {
-            let next = all
-                .first()
-                .map_or(String::new(), |(first, _)| format!("; the first that is there starts at lsn {first}"));
-            let why = format!("the log is needed from lsn {from} on{next}");
+            let next = |(first, _): &(u64, _)| format!("; the first that is there starts at lsn {first}");
+            let why = format!("the log is needed from lsn {from} on{}", all.first().map(next).unwrap_or_default());
             return Err(LogError::missing(segment_path(folder, from), why));
         }
         // The last segment that starts at `from` or before holds its record, unless the one before ends exactly there.
         let begin = all.iter().rposition(|(first, _)| *first <= from).unwrap_or(0);
-        let stop = |number: usize| all.get(number + 1).map(|next| next.0);
-        let planned = |(number, (first, path)): (usize, &(u64, PathBuf))| PlannedSegment {
-            path: path.clone(),
-            first: *first,
-            stop: stop(number),
+        let planned = |(number, (first, path)): (usize, &(u64, PathBuf))| {
+            let stop = all.get(number + 1).map(|next| next.0);
+            PlannedSegment { path: path.clone(), first: *first, stop }
         };
         let segments = all.iter().enumerate().skip(begin).map(planned).collect();
         Ok(Self { segments, needed, lineage })
@@ -209,13 +205,14 @@ impl LogTail {
 }
 
 impl TailSegment {
-    /// Its records from `from` on, in their order, whose heads `wants` accepts. Payloads are not checked again.
-    pub fn for_each(
+    /// Its records from `from` on, in their order, whose heads `wants` accepts. Payloads are not checked again. An error of `visit`
+    /// ends the reading.
+    pub fn for_each<E: From<LogError>>(
         &self,
         from: u64,
         wants: impl Fn(&RecordHead) -> bool,
-        mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
-    ) -> Result<(), LogError> {
+        mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut reader = SegmentReader::open(&self.path)?;
         reader.skip(PREAMBLE_BYTES as u64);
         let mut lsn = self.first;

@@ -24,13 +24,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use zagros_table::{ChangeKind, ColdError, PushOrigin, StripeChange, TableTime, UpdateLog};
 
-use crate::log::disk::{LogDisk, SyncMode};
+use crate::log::disk::LogDisk;
 use crate::log::format::RecordKind;
 use crate::log::record::RecordDraft;
-use crate::log::segments::SegmentFiles;
+use crate::log::segments::{SegmentFiles, WriterConfig};
 use crate::log::{LogError, LogStopped, WindowGroup};
 
-pub const SEGMENT_BYTES: u64 = 64 << 20;
 /// A buffer that is empty keeps this much room at most.
 const KEPT_BYTES: usize = 64 << 20;
 /// With more than this many bytes that are not durable a push waits until they are, before it is applied.
@@ -40,14 +39,6 @@ const STOPPED_BYTES: usize = 64 << 20;
 /// Room that is there beyond what pushes have asked for, as a part of a segment: for what is appended without being asked for,
 /// and for the end of a segment that a record did not fit into.
 const SLACK_SHARE: u64 = 64;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum LogState {
-    Running,
-    Stopped(LogStopped),
-    /// Its files are not this process' any more.
-    Ended,
-}
 
 /// What was appended and is not taken by a flush yet.
 #[derive(Debug)]
@@ -72,7 +63,8 @@ struct FlushState {
 pub struct LogWriter {
     buffer: Mutex<AppendBuffer>,
     flushing: Mutex<FlushState>,
-    state: Mutex<LogState>,
+    /// Why it takes nothing in. `None` while it runs.
+    stopped: Mutex<Option<LogStopped>>,
     /// All records before this lsn are durable.
     durable: AtomicU64,
     /// Bytes that pushes in progress may append.
@@ -90,27 +82,16 @@ pub struct LogReservation<'a> {
     bytes: u64,
 }
 
-#[derive(Clone, Debug)]
-pub struct WriterConfig {
-    pub mode: SyncMode,
-    /// Named in each segment.
-    pub lineage: u64,
-    /// Bytes of a segment; [`SEGMENT_BYTES`] but for tests.
-    pub segment_bytes: u64,
-    /// The lsn of the next record: 0, or what recovery found.
-    pub next: u64,
-}
-
 impl LogWriter {
     /// Goes on with the log in `folder`.
     /// A full disk is no error: the log is stopped then.
     pub fn open(folder: &Path, disk: Arc<dyn LogDisk>, config: &WriterConfig) -> Result<Self, LogError> {
-        let WriterConfig { mode, lineage, segment_bytes, next } = *config;
-        let files = SegmentFiles::new(folder, disk, mode, lineage, segment_bytes, next)?;
+        let WriterConfig { segment_bytes, next, .. } = *config;
+        let files = SegmentFiles::new(folder, disk, config)?;
         let log = Self {
             buffer: Mutex::new(AppendBuffer { start: next, bytes: Vec::new() }),
             flushing: Mutex::new(FlushState { files: Some(files), start: next, bytes: Vec::new() }),
-            state: Mutex::new(LogState::Running),
+            stopped: Mutex::default(),
             durable: AtomicU64::new(next),
             reserved: AtomicU64::new(0),
             room: AtomicU64::new(0),
@@ -142,18 +123,14 @@ impl LogWriter {
     }
 
     pub fn check_running(&self) -> Result<(), LogStopped> {
-        match &*self.state.lock() {
-            LogState::Running => Ok(()),
-            LogState::Stopped(stopped) => Err(stopped.clone()),
-            LogState::Ended => Err(LogStopped::Ended),
-        }
+        self.stopped.lock().clone().map_or(Ok(()), Err)
     }
 
     /// Touches the files no more, from the moment this returns: another process may make a log in the same folder. What is not
     /// durable is lost, and pushes are refused.
     pub fn end_writing(&self) {
         self.flushing.lock().files = None;
-        *self.state.lock() = LogState::Ended;
+        *self.stopped.lock() = Some(LogStopped::Ended);
     }
 
     /// Appends the end of a push to these window groups. None are named for group 0 alone.
@@ -205,11 +182,11 @@ impl LogWriter {
         drop(flushing);
         self.room.store(0, Ordering::Release);
         self.make_room()?;
-        let mut state = self.state.lock();
-        if *state == LogState::Ended {
+        let mut stopped = self.stopped.lock();
+        if *stopped == Some(LogStopped::Ended) {
             return Err(LogStopped::Ended);
         }
-        *state = LogState::Running;
+        *stopped = None;
         Ok(())
     }
 
@@ -285,12 +262,12 @@ impl LogWriter {
     }
 
     fn stop(&self, error: &std::io::Error) -> LogStopped {
-        let stopped = LogStopped::Disk { reason: error.to_string() };
-        let mut state = self.state.lock();
-        if *state != LogState::Ended {
-            *state = LogState::Stopped(stopped.clone());
+        let failure = LogStopped::Disk { reason: error.to_string() };
+        let mut stopped = self.stopped.lock();
+        if *stopped != Some(LogStopped::Ended) {
+            *stopped = Some(failure.clone());
         }
-        stopped
+        failure
     }
 }
 
@@ -340,7 +317,7 @@ impl UpdateLog for LogWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::SystemDisk;
+    use crate::log::{SEGMENT_BYTES, SyncMode, SystemDisk};
 
     /// A move or a stalled disk makes the buffers long once. They are not that long for ever.
     #[test]

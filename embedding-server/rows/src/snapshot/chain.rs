@@ -167,23 +167,7 @@ mod tests {
     use zagros_zip::ZipEq;
 
     use super::*;
-    use crate::snapshot::WrittenFile;
-    use crate::snapshot::testing::{followed, patterned, write_following};
-
-    fn write(path: &Path, follows: Option<FollowedFile>, rows: &[(u64, u32)], removed: &[u64]) -> WrittenFile {
-        write_following(path, follows, |writer| {
-            writer.write_rows(0, &patterned(rows))?;
-            if !removed.is_empty() {
-                writer.write_removed_ids(0, removed)?;
-            }
-            writer.write_counts(0, &[1], &[rows.len() as u32])
-        })
-    }
-
-    fn found(chain: &FileChain) -> BTreeMap<u64, u32> {
-        let slot = |id: u64| Some((id, chain.find_row("user", id).unwrap()?.0.slot[0]));
-        (0..30).filter_map(slot).collect()
-    }
+    use crate::snapshot::testing::{Changes, found, saves, write_changes};
 
     fn read(chain: &FileChain) -> (BTreeMap<u64, u32>, Vec<u32>) {
         let (mut found, mut counted) = (BTreeMap::new(), Vec::new());
@@ -211,38 +195,28 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
         /// Each prefix of a chain is the table as it was when its last file was written.
         #[test]
-        fn each_prefix_of_a_chain_is_the_table_of_its_moment(
-            saves in prop::collection::vec(prop::collection::vec((0_u64..30, prop::option::of(any::<u32>())), 0..20), 1..5),
-        ) {
+        fn each_prefix_of_a_chain_is_the_table_of_its_moment(saves in saves(1..5)) {
             let folder = tempfile::tempdir().unwrap();
-            let (mut now, mut files, mut follows) = (BTreeMap::new(), Vec::new(), None);
+            let (mut all, mut files, mut follows) = (Changes::new(), Vec::new(), None);
             for (number, changes) in saves.iter().enumerate() {
-                let delta: BTreeMap<u64, Option<u32>> = changes.iter().copied().collect();
-                for (id, value) in &delta {
-                    match value {
-                        Some(value) => { now.insert(*id, *value); }
-                        None => { now.remove(id); }
-                    }
-                }
-                let rows: Vec<_> = delta.iter().filter_map(|(id, value)| Some((*id, (*value)?))).collect();
-                let removed: Vec<_> = delta.iter().filter(|(_, value)| value.is_none()).map(|(id, _)| *id).collect();
+                let delta: Changes = changes.iter().copied().collect();
+                all.extend(&delta);
+                let now: BTreeMap<u64, u32> = all.iter().filter_map(|(id, value)| Some((*id, (*value)?))).collect();
                 let path = folder.path().join(format!("f{number}.zrows"));
-                let removed = if number == 0 { &[][..] } else { &removed };
-                let written = write(&path, follows.take(), &rows, removed);
-                follows = Some(followed(&path, &written));
+                follows = Some(write_changes(&path, follows.take(), &delta));
                 files.push(SavedFile::on_disk(&path));
                 let chains = FileChain::group_files(&files, |_| None).unwrap();
                 prop_assert_eq!(chains.len(), 1);
-                prop_assert_eq!(read(&chains[0]), (now.clone(), vec![rows.len() as u32]));
-                prop_assert_eq!(found(&chains[0]), now.clone());
+                prop_assert_eq!(read(&chains[0]), (now.clone(), vec![delta.values().flatten().count() as u32]));
+                prop_assert_eq!(found(&chains[0]), now);
             }
         }
     }
 
     fn two_files(folder: &Path) -> [PathBuf; 2] {
         let paths = ["a.zrows", "b.zrows"].map(|name| folder.join(name));
-        let base = write(&paths[0], None, &[(1, 1)], &[]);
-        write(&paths[1], Some(followed(&paths[0], &base)), &[(2, 2)], &[]);
+        let base = write_changes(&paths[0], None, &Changes::from([(1, Some(1))]));
+        write_changes(&paths[1], Some(base), &Changes::from([(2, Some(2))]));
         paths
     }
 

@@ -74,8 +74,7 @@ mod tests {
 
     #[test]
     fn a_row_is_found_with_its_access_metadata_and_block() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = write_test_file(folder.path(), &header(64), |writer| {
+        let (_folder, path) = write_test_file(&header(64), |writer| {
             writer.write_rows(0, &rows_of(0..100, 4, false))?;
             writer.write_rows(1, &rows_of(50..90, 3, true))
         });
@@ -89,8 +88,7 @@ mod tests {
 
     #[test]
     fn blocks_of_other_buckets_are_not_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = write_test_file(folder.path(), &header(64), |writer| {
+        let (_folder, path) = write_test_file(&header(64), |writer| {
             (0..20).try_for_each(|id| writer.write_rows(0, &rows_of(id..id + 1, 4, false)))
         });
         let bucket_7 = row_bucket(&header(64), &header(64).tables[0], 7).unwrap();

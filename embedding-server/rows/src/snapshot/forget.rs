@@ -134,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::snapshot::testing::{damage, followed, header, patterned, rows_of, write_following, write_test_file};
+    use crate::snapshot::testing::{damage, followed, found, header, rows_of, saves, write_changes, write_test_file};
     use crate::snapshot::{FileChain, SnapshotTime, find_row, verify_file};
 
     fn set(ids: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
@@ -149,8 +149,7 @@ mod tests {
 
     #[test]
     fn a_copy_lacks_the_ids_in_rows_and_counts_and_has_all_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = write_test_file(folder.path(), &header(64), |writer| {
+        let (folder, path) = write_test_file(&header(64), |writer| {
             writer.write_rows(0, &rows_of(0..100, 4, false))?;
             writer.write_rows(1, &rows_of(0..100, 3, true))?;
             writer.write_counts(1, &[7, 200, 300], &[1, 2, 3])?;
@@ -177,9 +176,7 @@ mod tests {
 
     #[test]
     fn a_copy_without_unknown_ids_is_the_same_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path =
-            write_test_file(folder.path(), &header(64), |writer| writer.write_rows(0, &rows_of(0..100, 4, false)));
+        let (folder, path) = write_test_file(&header(64), |writer| writer.write_rows(0, &rows_of(0..100, 4, false)));
         let target = folder.path().join("copy.zrows");
         copy(&path, &target, "user", &set([500]), None);
         assert_eq!(fs::read(&target).unwrap(), fs::read(&path).unwrap());
@@ -188,9 +185,7 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_not_copied() {
-        let folder = tempfile::tempdir().unwrap();
-        let path =
-            write_test_file(folder.path(), &header(64), |writer| writer.write_rows(0, &rows_of(0..100, 4, false)));
+        let (_folder, path) = write_test_file(&header(64), |writer| writer.write_rows(0, &rows_of(0..100, 4, false)));
         damage(&path);
         let refused = copy_without(&SavedFile::on_disk(&path), ("user", &set([1])), None, Vec::new()).unwrap();
         assert!(refused.unwrap_err().to_string().contains("is damaged"));
@@ -199,7 +194,7 @@ mod tests {
     fn content(files: &[SavedFile]) -> BTreeMap<u64, u32> {
         let chains = FileChain::group_files(files, |_| None).unwrap();
         assert_eq!(chains.len(), 1);
-        (0..30).filter_map(|id| Some((id, chains[0].find_row("user", id).unwrap()?.0.slot[0]))).collect()
+        found(&chains[0])
     }
 
     proptest! {
@@ -207,22 +202,14 @@ mod tests {
         /// A chain whose files are all copied without some ids is the table without them, and no file names them.
         #[test]
         fn a_copied_chain_is_the_table_without_the_ids(
-            saves in prop::collection::vec(prop::collection::vec((0_u64..30, prop::option::of(any::<u32>())), 0..20), 1..4),
+            saves in saves(1..4),
             gone in prop::collection::btree_set(0_u64..30, 0..10),
         ) {
             let folder = tempfile::tempdir().unwrap();
             let (mut files, mut copies, mut follows, mut copied) = (Vec::new(), Vec::new(), None, None);
             for (number, changes) in saves.iter().enumerate() {
-                let changes: BTreeMap<u64, Option<u32>> = changes.iter().copied().collect();
-                let rows: Vec<_> = changes.iter().filter_map(|(id, value)| Some((*id, (*value)?))).collect();
-                let removed: Vec<_> = changes.iter().filter(|(_, value)| value.is_none()).map(|(id, _)| *id).collect();
                 let path = folder.path().join(format!("f{number}.zrows"));
-                let removed = if number == 0 { &[][..] } else { &removed };
-                let written = write_following(&path, follows.take(), |writer| {
-                    writer.write_rows(0, &patterned(&rows))?;
-                    writer.write_removed_ids(0, removed)
-                });
-                follows = Some(followed(&path, &written));
+                follows = Some(write_changes(&path, follows.take(), &changes.iter().copied().collect()));
                 let target = folder.path().join(format!("c{number}.zrows"));
                 let written = copy(&path, &target, "user", &gone, copied.take());
                 copied = Some(followed(&target, &written));

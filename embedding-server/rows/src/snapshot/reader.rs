@@ -2,6 +2,7 @@
 
 mod source;
 
+use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
 
@@ -23,15 +24,15 @@ pub struct SnapshotReader {
 
 impl SnapshotReader {
     pub fn open(path: &Path) -> Result<Self, SnapshotError> {
-        Self::start(FileSource::open(path)?)
+        let failed = |source| SnapshotError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        Self::from_input(path, file, bytes)
     }
 
     /// Reads the header from a source of `bytes` bytes. Errors name it `path`.
     pub fn from_input(path: &Path, input: impl SnapshotInput + 'static, bytes: u64) -> Result<Self, SnapshotError> {
-        Self::start(FileSource::new(path, input, bytes))
-    }
-
-    fn start(mut from: FileSource) -> Result<Self, SnapshotError> {
+        let mut from = FileSource::new(path, input, bytes);
         let (version, header) = read_header(&mut from)?;
         Ok(Self { from, version, header, blocks: 0, rows: 0 })
     }
@@ -120,9 +121,8 @@ impl SnapshotReader {
         let crc = self.from.check_crc(&head_place, &[&bytes])?;
         let number = word_at(&bytes, 0);
         let Some(kind) = BlockKind::from_number(number) else {
-            return Err(self
-                .from
-                .inconsistency(place, format!("is of kind {number}, which this release does not know")));
+            let problem = format!("is of kind {number}, which this release does not know");
+            return Err(self.from.inconsistency(place, problem));
         };
         let [table, from, until, entries, words] = [1, 2, 3, 4, 5].map(|index| word_at(&bytes, index));
         bytes.extend(crc.to_le_bytes());
@@ -132,10 +132,9 @@ impl SnapshotReader {
     /// Checks that the head's table exists and that its rows have the size in the header.
     fn check_table(&self, head: &BlockHeader, place: &FilePlace) -> Result<&TableHeader, SnapshotError> {
         let Some(table) = self.header.tables.get(head.table as usize) else {
-            let tables = self.header.tables.len();
-            return Err(self
-                .from
-                .inconsistency(place, format!("is of table {}, but the header has {tables} tables", head.table)));
+            let (number, tables) = (head.table, self.header.tables.len());
+            let problem = format!("is of table {number}, but the header has {tables} tables");
+            return Err(self.from.inconsistency(place, problem));
         };
         let expected = match head.kind {
             BlockKind::Rows => table.row_words(),
@@ -169,11 +168,9 @@ impl SnapshotReader {
         let BlockContent::Clock(counts) = self.read_content(head, bytes, &place)? else { return Ok(()) };
         let (blocks, rows) = (self.blocks, self.rows);
         if [counts.steps, counts.seconds] != [blocks, rows] {
-            let reported = format!(
-                "says {} rows in {} blocks, but there are {rows} rows in {blocks} blocks",
-                counts.seconds, counts.steps
-            );
-            return Err(self.from.inconsistency(&place, reported));
+            let reported = format!("says {} rows in {} blocks", counts.seconds, counts.steps);
+            let problem = format!("{reported}, but there are {rows} rows in {blocks} blocks");
+            return Err(self.from.inconsistency(&place, problem));
         }
         match self.from.left {
             0 => Ok(()),
@@ -203,9 +200,8 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     let header: SnapshotHeader =
         header.map_err(|source| SnapshotError::Header { path: from.path.to_owned(), source })?;
     if header.follows.is_some() != (version == DELTA_VERSION) {
-        return Err(
-            from.inconsistency(&place, format!("says otherwise than version {version} whether this is a delta"))
-        );
+        let problem = format!("says otherwise than version {version} whether this is a delta");
+        return Err(from.inconsistency(&place, problem));
     }
     let unplaced = (header.buckets == 0).then(|| "states no buckets".to_owned());
     match header.tables.iter().find_map(TableHeader::find_problem).or(unplaced) {

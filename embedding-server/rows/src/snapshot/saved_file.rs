@@ -25,12 +25,11 @@ impl SavedFile {
     pub fn on_disk(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let file = path.clone();
-        let open = move || {
+        Self::new(path, move || {
             let file = File::open(&file)?;
             let bytes = file.metadata()?.len();
-            Ok((Box::new(file) as Box<dyn SnapshotInput>, bytes))
-        };
-        Self { path, open: Arc::new(open) }
+            Ok((file, bytes))
+        })
     }
 
     /// A file in any store. Errors name it `path`. `open` returns its content and its size in bytes.
@@ -127,8 +126,7 @@ mod tests {
 
     #[test]
     fn a_file_can_be_read_repeatedly_from_any_store() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = write_test_file(folder.path(), &header(8), |writer| writer.write_rows(0, &rows_of(0..3, 4, false)));
+        let (_folder, path) = write_test_file(&header(8), |writer| writer.write_rows(0, &rows_of(0..3, 4, false)));
         let bytes = fs::read(&path).unwrap();
         let content = bytes.clone();
         let elsewhere =

@@ -1,11 +1,17 @@
 //! Small files for tests.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::snapshot::{FollowedFile, RowBatch, SnapshotHeader, SnapshotWriter, TableHeader, WrittenFile};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use crate::snapshot::{FileChain, FollowedFile, RowBatch, SnapshotHeader, SnapshotWriter, TableHeader, WrittenFile};
 
 /// Two tables: `user` with 4 words and no access metadata, `item` with 3 words and access metadata.
 pub(crate) fn header(buckets: u32) -> SnapshotHeader {
@@ -26,11 +32,11 @@ pub(crate) fn rows_of(ids: Range<u64>, width: u32, marked: bool) -> RowBatch {
 }
 
 pub(crate) fn write_test_file(
-    folder: &Path,
     header: &SnapshotHeader,
     fill: impl FnOnce(&mut SnapshotWriter<&mut BufWriter<File>>) -> io::Result<()>,
-) -> PathBuf {
-    let path = folder.join("rows-0-of-1.zrows");
+) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows-0-of-1.zrows");
     let mut file = BufWriter::new(File::create(&path).unwrap());
     let mut writer = SnapshotWriter::start(&mut file, header.clone()).unwrap();
     fill(&mut writer).unwrap();
@@ -41,7 +47,7 @@ pub(crate) fn write_test_file(
     if let Ok(checked) = checked {
         assert_eq!((checked.sha256, checked.bytes), (written.sha256, written.bytes));
     }
-    path
+    (folder, path)
 }
 
 /// A file that follows another one, or none.
@@ -56,6 +62,32 @@ pub(crate) fn write_following(
     writer.finish().unwrap()
 }
 
+/// Rows of one word pattern by their ids, and the removal of other ids.
+pub(crate) type Changes = BTreeMap<u64, Option<u32>>;
+
+/// The changes of so many saves to ids below 30.
+pub(crate) fn saves(count: Range<usize>) -> impl Strategy<Value = Vec<Vec<(u64, Option<u32>)>>> {
+    vec(vec((0_u64..30, option::of(any::<u32>())), 0..20), count)
+}
+
+/// Writes the changes to table 0. A file that follows none removes nothing. Answers what the next file follows.
+pub(crate) fn write_changes(path: &Path, follows: Option<FollowedFile>, changes: &Changes) -> FollowedFile {
+    let rows: Vec<_> = changes.iter().filter_map(|(id, value)| Some((*id, (*value)?))).collect();
+    let removed = changes.iter().filter(|(_, value)| value.is_none() && follows.is_some());
+    let removed: Vec<_> = removed.map(|(id, _)| *id).collect();
+    let written = write_following(path, follows, |writer| {
+        writer.write_rows(0, &patterned(&rows))?;
+        writer.write_removed_ids(0, &removed)?;
+        writer.write_counts(0, &[1], &[rows.len() as u32])
+    });
+    followed(path, &written)
+}
+
+/// The rows of ids below 30.
+pub(crate) fn found(chain: &FileChain) -> BTreeMap<u64, u32> {
+    (0..30).filter_map(|id| Some((id, chain.find_row("user", id).unwrap()?.0.slot[0]))).collect()
+}
+
 /// What a file that follows `path` says of it.
 pub(crate) fn followed(path: &Path, written: &WrittenFile) -> FollowedFile {
     let sha256 = written.sha256.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -63,7 +95,7 @@ pub(crate) fn followed(path: &Path, written: &WrittenFile) -> FollowedFile {
 }
 
 /// Rows of table 0 of one word pattern.
-pub(crate) fn patterned(rows: &[(u64, u32)]) -> RowBatch {
+fn patterned(rows: &[(u64, u32)]) -> RowBatch {
     let (ids, words): (Vec<u64>, Vec<u32>) = rows.iter().copied().unzip();
     RowBatch { ids, slots: words.into_iter().flat_map(|word| [word; 4]).collect(), access: Vec::new() }
 }

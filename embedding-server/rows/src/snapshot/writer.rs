@@ -76,14 +76,8 @@ impl<W: Write> SnapshotWriter<W> {
         self.payload.clear();
         put_words(&mut self.payload, cells);
         let words = u32::try_from(cells.len()).map_err(io::Error::other)?;
-        self.finish_block(BlockHeader {
-            kind: BlockKind::Sketch,
-            table,
-            from: stripe,
-            until: stripe + 1,
-            entries: 1,
-            words,
-        })
+        let (kind, from, until) = (BlockKind::Sketch, stripe, stripe + 1);
+        self.finish_block(BlockHeader { kind, table, from, until, entries: 1, words })
     }
 
     pub fn write_clock(&mut self, clock: SnapshotTime) -> io::Result<()> {

@@ -21,8 +21,10 @@ pub(crate) fn without_ring() -> LogOptions {
     LogOptions { reads: ReadMethod::Calls, ..small() }
 }
 
-pub(crate) fn scratch(folder: &Path) -> LogStore {
-    open(StoreContent::Scratch, folder).unwrap()
+pub(crate) fn scratch() -> (tempfile::TempDir, LogStore) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(StoreContent::Scratch, folder.path()).unwrap();
+    (folder, store)
 }
 
 pub(crate) fn open(content: StoreContent, folder: &Path) -> Result<LogStore, ColdError> {

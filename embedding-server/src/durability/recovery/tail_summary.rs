@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use zagros_rows::log::{LogError, LogRecord, RecordHead, RecordKind, WindowGroup};
 use zagros_table::{PushOrigin, TableTime};
 
-use crate::datapath::{PushId, SequenceWindows};
+use crate::datapath::SequenceWindows;
 
 #[derive(Debug)]
 enum TailEvent {
@@ -90,7 +90,7 @@ impl TailSummary {
                     self.open.remove(&origin);
                     self.time = time;
                     let groups = if groups.is_empty() { &[0][..] } else { &groups };
-                    groups.iter().for_each(|group| windows.restore_applied(*group, PushId::from_origin(origin)));
+                    groups.iter().for_each(|group| windows.restore_applied(*group, origin));
                 }
                 TailEvent::WindowGroup(group) => windows.restore_group(&group),
             }
@@ -158,7 +158,7 @@ mod tests {
                     LogRecord::Rows(Some(origin), _) => _ = open.insert(origin),
                     LogRecord::Commit { origin, time, .. } => {
                         open.remove(&origin);
-                        expected.restore_applied(0, PushId::from_origin(origin));
+                        expected.restore_applied(0, origin);
                         steps = time.steps;
                     }
                     LogRecord::Cleared => {

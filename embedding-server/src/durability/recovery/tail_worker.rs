@@ -46,12 +46,7 @@ impl TailWorker {
     ) -> Result<(), RecordError> {
         let is_mine =
             |head: &RecordHead| head.kind.has_stripe() && head.stripe.wrapping_add(head.table) % threads == number;
-        let mut failed = None;
-        let read = segment.for_each(replay.from, is_mine, |head, payload| {
-            failed = self.put_record(replay, &segment.path, head, payload).err();
-            failed.as_ref().map_or(Ok(()), |_| Err(super::stop_reading()))
-        });
-        failed.map_or_else(|| read.map_err(RecordError::Log), Err)
+        segment.for_each(replay.from, is_mine, |head, payload| self.put_record(replay, &segment.path, head, payload))
     }
 
     fn put_record(

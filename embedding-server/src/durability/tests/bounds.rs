@@ -130,8 +130,7 @@ fn a_log_is_flushed_and_tried_again_while_a_base_is_written() {
 /// The end of a run is no failure of the log.
 #[test]
 fn a_server_whose_run_is_over_is_ready_until_it_ends() {
-    let home = LogFixture::new("");
-    let service = home.start();
+    let (home, service) = LogFixture::started("");
     push_items(&service, &[1], 1, 1.0);
     service.delete_log();
     assert_eq!(service.check_ready(), Ok(()));

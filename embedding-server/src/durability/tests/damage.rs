@@ -1,6 +1,8 @@
 //! Damaged files: whatever happens to one of them while no server runs, the next server has the same rows, or it does not start and
 //! names a file. A row is never another one without a word.
 
+use Damage::{Flip, Missing, Truncated, Zeros};
+
 use super::*;
 use crate::storage;
 use crate::testing::{load_request, save_request};
@@ -18,16 +20,8 @@ enum Damage {
     Missing,
 }
 
-const DAMAGES: [Damage; 8] = [
-    Damage::Flip(20),
-    Damage::Flip(500),
-    Damage::Flip(990),
-    Damage::Truncated(0),
-    Damage::Truncated(400),
-    Damage::Truncated(990),
-    Damage::Zeros,
-    Damage::Missing,
-];
+const DAMAGES: [Damage; 8] =
+    [Flip(20), Flip(500), Flip(990), Truncated(0), Truncated(400), Truncated(990), Zeros, Missing];
 
 impl Damage {
     fn apply(self, path: &Path) {
@@ -158,8 +152,7 @@ fn a_damaged_file_of_a_server_is_harmless_or_named() {
 /// Rows that a checkpoint has saved.
 #[test]
 fn a_damaged_file_of_a_checkpoint_is_named() {
-    let home = LogFixture::new("");
-    let service = home.start();
+    let (home, service) = LogFixture::started("");
     push_both(&service, &(0..300).collect::<Vec<_>>(), 1, 1.0);
     let folder = home.folder.path().join("saved");
     fs::create_dir(&folder).unwrap();

@@ -93,9 +93,8 @@ fn a_load_into_a_stopped_log_changes_nothing() {
 /// A model is loaded in the place of rows that a push has changed before it died: its retry is a push like any other.
 #[test]
 fn a_push_that_died_before_a_load_is_applied_whole_after_it() {
-    let home = LogFixture::new("");
+    let (home, service) = LogFixture::started("");
     let ids: Vec<u64> = (0..30).collect();
-    let service = home.start();
     push_items(&service, &ids, 1, 1.0);
     let (_folder, request) = saved(&service);
     let end = home.log_end(&service);
@@ -114,8 +113,7 @@ fn a_push_that_died_before_a_load_is_applied_whole_after_it() {
 /// The cold tier loses its rows only after the log says so.
 #[test]
 fn a_clear_whose_record_cannot_be_written_keeps_the_cold_tier() {
-    let home = LogFixture::new("memory = \"8MiB\"");
-    let service = home.start();
+    let (home, service) = LogFixture::started("memory = \"8MiB\"");
     push_many(&service, 60_000, 1);
     let expected = rows(&service);
     home.disk.fail(Some("write"));
@@ -129,8 +127,7 @@ fn a_clear_whose_record_cannot_be_written_keeps_the_cold_tier() {
 /// A server whose rows cannot leave memory says so, and takes no more rows than it has room for.
 #[test]
 fn rows_that_cannot_leave_memory_because_of_the_log_are_noticed() {
-    let home = LogFixture::new("memory = \"8MiB\"");
-    let service = home.start();
+    let (home, service) = LogFixture::started("memory = \"8MiB\"");
     let ids = |first: u64| (first..first + 2000).collect::<Vec<_>>();
     push_many(&service, 40_000, 1);
     home.disk.fail(Some("write"));

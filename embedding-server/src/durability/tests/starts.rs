@@ -58,8 +58,7 @@ fn a_first_start_that_is_killed_at_any_step_starts_again() {
 /// Whatever the rows of a log are, a start that cannot take them over leaves them as they are.
 #[test]
 fn a_log_that_cannot_be_taken_over_is_refused_and_never_deleted() {
-    let mut home = LogFixture::new("");
-    let service = home.start();
+    let (mut home, service) = LogFixture::started("");
     train(&service, 1, 20, 100);
     let expected = rows(&service);
     drop(service);
@@ -99,8 +98,7 @@ fn a_log_that_cannot_be_taken_over_is_refused_and_never_deleted() {
 /// What does not change the shape of a row may change from one process to the next.
 #[test]
 fn a_server_goes_on_under_another_learning_rate() {
-    let mut home = LogFixture::new("");
-    let service = home.start();
+    let (mut home, service) = LogFixture::started("");
     push_items(&service, &[1], 1, 1.0);
     let old_rows = read(&service, &[(ITEM, &[1])]);
     drop(service);
@@ -113,11 +111,9 @@ fn a_server_goes_on_under_another_learning_rate() {
 
 #[test]
 fn a_damaged_log_and_one_without_its_files_are_refused_by_name() {
-    let home = LogFixture::new("");
-    let service = home.start();
+    let (home, service) = LogFixture::started("");
     train(&service, 1, 20, 100);
-    drop(service);
-    let service = home.start();
+    let service = home.restart(service);
     push_items(&service, &[7], 1, 1.0);
     write_base(&service);
     push_items(&service, &[7], 2, 1.0);
@@ -147,8 +143,7 @@ fn a_damaged_log_and_one_without_its_files_are_refused_by_name() {
 /// A process that ends while it deletes the log of a run that is over leaves no rows, and nothing that a later start refuses.
 #[test]
 fn a_log_whose_deletion_was_killed_is_of_no_run() {
-    let home = LogFixture::new("");
-    let service = home.start();
+    let (home, service) = LogFixture::started("");
     train(&service, 1, 5, 50);
     drop(service);
     fs::write(home.log().join("discarded"), "").unwrap();
@@ -162,8 +157,7 @@ fn a_log_whose_deletion_was_killed_is_of_no_run() {
 /// for one with the rows of that run.
 #[test]
 fn a_server_that_fails_while_it_forgets_rows_has_another_lineage() {
-    let home = LogFixture::new("");
-    let service = home.start();
+    let (home, service) = LogFixture::started("");
     train(&service, 1, 5, 50);
     let (lineage, expected) = (service.lineage(), rows(&service));
     home.disk.fail(Some("write"));
@@ -220,8 +214,7 @@ fn a_log_of_an_earlier_start_of_the_machine_counts_as_lost_unless_it_was_handed_
     for (boot, is_handed_over) in
         [(Some("second"), false), (None, false), (Some("first"), false), (Some("second"), true), (None, true)]
     {
-        let mut home = LogFixture::new("");
-        let service = home.start();
+        let (mut home, service) = LogFixture::started("");
         let lineage = service.lineage();
         push_items(&service, &[1], 1, 1.0);
         let files = home.files("").into_iter().filter(|path| path.is_file());
@@ -257,8 +250,7 @@ fn a_log_of_an_earlier_start_of_the_machine_counts_as_lost_unless_it_was_handed_
 /// Where every push is on the disk before it is acknowledged, no start of the machine matters.
 #[test]
 fn a_log_on_the_disk_goes_on_after_any_start_of_the_machine() {
-    let mut home = LogFixture::new("");
-    let service = home.start();
+    let (mut home, service) = LogFixture::started("");
     push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
     let expected = rows(&service);
     drop(service);
@@ -282,8 +274,7 @@ fn forget_items(service: &EmbeddingService, ids: &[u64]) -> Result<Vec<u64>, Ref
 #[test]
 fn a_process_that_follows_has_every_row_but_the_forgotten_ones() {
     for (limit, ids) in [("", 300), ("memory = \"8MiB\"", 40_000)] {
-        let home = LogFixture::new(limit);
-        let service = home.start();
+        let (home, service) = LogFixture::started(limit);
         let all: Vec<u64> = (0..ids).collect();
         all.chunks(1000).enumerate().for_each(|(seq, part)| _ = push_both(&service, part, seq as u64 + 1, 1.0));
         assert_eq!(forget_items(&service, &[3, 7, ids - 1, ids + 5]).unwrap(), [3, 7, ids - 1]);
@@ -304,8 +295,7 @@ fn a_process_that_follows_has_every_row_but_the_forgotten_ones() {
 
 #[test]
 fn while_the_disk_of_the_log_fails_nothing_is_removed() {
-    let home = LogFixture::new("");
-    let service = home.start();
+    let (home, service) = LogFixture::started("");
     push(&service, &push_of(&[(ITEM, &[5])], 1, 1.0)).unwrap();
     home.disk.fail(Some("write"));
     // The log notices at a write.

@@ -149,14 +149,10 @@ impl Cluster {
         job.output.folder = folder.path().join("runs");
         let mut core = Core::new(config(servers, workers));
         let files = vec![DataFile { path: "a".to_owned(), bytes: 9, splittable: true, fingerprint: 0 }];
-        let join = |index| JoinRequest {
-            role: MemberSlot::worker(index).role.to_wire(),
-            index,
-            address: format!("worker:{index}"),
-            instance: 1,
-            protocol_version: PROTOCOL_VERSION,
-            files: files.clone(),
-            ..JoinRequest::default()
+        let join = |index| {
+            let (role, files) = (MemberSlot::worker(index).role.to_wire(), files.clone());
+            let (address, protocol_version) = (format!("worker:{index}"), PROTOCOL_VERSION);
+            JoinRequest { role, index, address, instance: 1, protocol_version, files, ..JoinRequest::default() }
         };
         let writers = (0..workers).map(|index| core.join(Duration::ZERO, &join(index)).unwrap()).collect();
         let cluster = Arc::new(Self {
@@ -210,16 +206,11 @@ impl Cluster {
             }
         });
         let service = service.await.unwrap();
-        let request = JoinRequest {
-            role: MemberSlot::server(index).role.to_wire(),
-            index,
-            address: format!("server:{index}"),
-            instance: self.instances.fetch_add(1, Ordering::Relaxed),
-            protocol_version: PROTOCOL_VERSION,
-            lineage: service.lineage().unwrap().0,
-            recovered: service.has_recovered(),
-            ..JoinRequest::default()
-        };
+        let (role, address) = (MemberSlot::server(index).role.to_wire(), format!("server:{index}"));
+        let (lineage, recovered) = (service.lineage().unwrap().0, service.has_recovered());
+        let (instance, protocol_version) = (self.instances.fetch_add(1, Ordering::Relaxed), PROTOCOL_VERSION);
+        let request = JoinRequest { role, index, address, instance, protocol_version, ..JoinRequest::default() };
+        let request = JoinRequest { lineage, recovered, ..request };
         let joined = self.call(|core, now| core.join(now, &request));
         let member = joined.unwrap_or_else(|refusal| panic!("server {index} cannot join: {refusal}"));
         if member.over {
@@ -288,10 +279,8 @@ impl Cluster {
             let server = Arc::clone(&self.servers.lock()[&index]);
             let JoinResponse { member, incarnation, .. } = server.member;
             let beat = HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() };
-            assert!(
-                self.call(|core, now| core.heartbeat(now, &beat)).unwrap().stop,
-                "it owns nothing and is not wanted"
-            );
+            let answer = self.call(|core, now| core.heartbeat(now, &beat)).unwrap();
+            assert!(answer.stop, "it owns nothing and is not wanted");
             let ended = self.stop_server(index).await;
             self.leave(ended);
             server.service.delete_log();

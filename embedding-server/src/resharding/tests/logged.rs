@@ -14,12 +14,8 @@ fn a_chunk_that_the_log_does_not_take_is_refused_and_put_in_again() {
     let service = EmbeddingService::open_on_host(&job, ServerIndex(1), &Registry::new(), host).unwrap();
     let target = LocalMove::from_placement(Arc::clone(&service), &placement(1, Some(7))).unwrap();
     let width = service.tables.table(ITEM).unwrap().stride();
-    let chunk = MoveRowsResponse {
-        table: ITEM,
-        ids: zagros_protocol::packed::encode_ids(&[id_of(0)]).into(),
-        slots: vec![0; 4 * width].into(),
-        ..MoveRowsResponse::default()
-    };
+    let (ids, slots) = (zagros_protocol::packed::encode_ids(&[id_of(0)]).into(), vec![0; 4 * width].into());
+    let chunk = MoveRowsResponse { table: ITEM, ids, slots, ..MoveRowsResponse::default() };
     target.put_rows(&chunk).unwrap();
     disk.fail(Some("write"));
     let refused = target.put_rows(&chunk).unwrap_err();

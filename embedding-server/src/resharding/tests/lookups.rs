@@ -61,11 +61,19 @@ pub(super) async fn are_there(cluster: &Arc<Cluster>, rows: &[Row]) -> bool {
     true
 }
 
-struct Part {
-    owner: u32,
-    generation: u64,
+/// The rows of one server.
+pub(super) struct Part {
+    pub(super) owner: u32,
+    pub(super) generation: u64,
     /// Those of table 0 come first.
-    rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Part {
+    /// The ids of each table.
+    pub(super) fn ids(&self) -> [Vec<u64>; 2] {
+        [0, 1].map(|table| self.rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect())
+    }
 }
 
 #[derive(Debug, PartialEq)]
@@ -85,7 +93,7 @@ impl Found {
     }
 }
 
-fn by_owner(cluster: &Cluster, rows: &[Row]) -> Vec<Part> {
+pub(super) fn by_owner(cluster: &Cluster, rows: &[Row]) -> Vec<Part> {
     let map = cluster.map();
     let mut parts = BTreeMap::<u32, Vec<Row>>::new();
     for row in rows {
@@ -99,8 +107,7 @@ fn by_owner(cluster: &Cluster, rows: &[Row]) -> Vec<Part> {
 }
 
 async fn look_up(cluster: &Cluster, part: &Part, access: Access) -> Found {
-    let ids_of = |table: u32| part.rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect::<Vec<_>>();
-    let (users, items) = (ids_of(0), ids_of(1));
+    let [users, items] = part.ids();
     let request = lookup_of(&[(0, &users), (1, &items)], access);
     match cluster.look_up(part.owner, LookupRequest { generation: part.generation, ..request }).await {
         Ok(answer) => {

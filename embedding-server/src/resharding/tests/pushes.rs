@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::task::JoinHandle;
+use zagros_protocol::RefusalKind;
 use zagros_protocol::control::ForgetRequest;
 use zagros_protocol::datapath::PushRequest;
 use zagros_protocol::packed::{decode_ids, encode_ids};
-use zagros_protocol::{RefusalKind, RowKey, TableId};
 
 use super::cluster::{Cluster, Dice};
-use super::lookups::{Uses, are_there};
+use super::lookups::{Part, Uses, are_there, by_owner};
 use super::*;
 use crate::storage::forget;
 use crate::testing::push_of;
@@ -87,16 +87,11 @@ async fn acknowledge(
 ) -> Vec<JoinHandle<()>> {
     let (mut copies, mut tries) = (Vec::new(), 0);
     while !pending.is_empty() {
-        let map = cluster.map();
-        let mut by_owner = BTreeMap::<u32, Vec<Row>>::new();
-        for (table, id) in std::mem::take(&mut pending) {
-            by_owner.entry(map.row_owner(RowKey { table: TableId(table), id }).0).or_default().push((table, id));
-        }
-        for (owner, rows) in by_owner {
-            let ids_of = |table: u32| rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect::<Vec<_>>();
-            let (users, items) = (ids_of(0), ids_of(1));
+        for part in by_owner(cluster, &std::mem::take(&mut pending)) {
+            let [users, items] = part.ids();
+            let Part { owner, generation, rows } = part;
             let request = push_of(&[(0, &users), (1, &items)], seq, gradient);
-            let request = PushRequest { generation: map.generation().0, writer, incarnation, ..request };
+            let request = PushRequest { generation, writer, incarnation, ..request };
             if dice.one_in(4) {
                 copies.push(tokio::spawn(send_late(Arc::clone(cluster), owner, request.clone(), dice.below(8))));
             }

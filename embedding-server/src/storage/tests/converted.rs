@@ -6,9 +6,7 @@ use super::*;
 
 /// The second table has weights of this format.
 fn services_with(servers: u32, element: WeightType) -> Vec<Arc<EmbeddingService>> {
-    let mut job = job(servers);
-    job.tables[1].element = element;
-    (0..servers).map(|index| placed_at(&job, index)).collect()
+    changed(servers, |job| job.tables[1].element = element)
 }
 
 fn start_from(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u64, Refusal> {
@@ -35,8 +33,7 @@ fn a_run_that_starts_from_a_model_rounds_its_rows_and_keeps_their_state() {
             let [users, ours] = own(service, 0..IDS);
             testing::push(service, &push_of(&[(0, &users), (1, &ours)], 1, 0.5)).unwrap();
         }
-        let folder = tempfile::tempdir().unwrap();
-        let files = save(&saved, folder.path());
+        let (folder, files) = save_anew(&saved);
         for element in WeightType::ALL {
             let started = services_with(3, element);
             let rows: u64 = started.iter().map(|service| start_from(service, folder.path(), &files).unwrap()).sum();
@@ -56,8 +53,7 @@ fn a_run_that_starts_from_a_model_rounds_its_rows_and_keeps_their_state() {
 
 #[test]
 fn a_run_that_resumes_converts_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let files = save(&trained(1), folder.path());
+    let (folder, files) = save_anew(&trained(1));
     let refused = load(&services_with(1, WeightType::Int8)[0], folder.path(), &files).unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Invalid);
     assert!(refused.message.contains("of f32 with 4 words of sgd a row there, and dim 4 of int8"), "{refused}");
@@ -65,10 +61,9 @@ fn a_run_that_resumes_converts_nothing() {
 
 #[test]
 fn a_row_that_the_format_cannot_hold_is_refused_by_table_and_id() {
-    let folder = tempfile::tempdir().unwrap();
     let service = services_with(1, WeightType::F32).swap_remove(0);
     testing::push(&service, &push_of(&[(1, &[7])], 1, 1e9)).unwrap();
-    let files = save(std::slice::from_ref(&service), folder.path());
+    let (folder, files) = save_anew(std::slice::from_ref(&service));
     for element in [WeightType::Bf16, WeightType::Int8] {
         start_from(&services_with(1, element)[0], folder.path(), &files).unwrap();
     }

@@ -9,24 +9,18 @@ use zagros_embedding_client::Shard;
 use zagros_protocol::control::{FileDigest, SaveRequest, SaveResponse, SaveStage};
 use zagros_protocol::{BucketMap, Generation};
 
-use super::owner;
-use crate::testing::{
-    BUCKETS, Content, content, even_map, job, load_request, placed, placed_at, push_of, save_request,
-};
+use super::{changed, own};
+use crate::testing::{BUCKETS, Content, content, even_map, load_request, placed, push_of, save_request};
 use crate::{EmbeddingService, LocalShard, testing};
 
 /// Servers whose checkpoints may be followed by so many deltas.
 fn servers(count: u32, deltas: usize) -> Vec<Arc<EmbeddingService>> {
-    let mut job = job(count);
-    job.checkpoint.deltas = deltas;
-    (0..count).map(|index| placed_at(&job, index)).collect()
+    changed(count, |job| job.checkpoint.deltas = deltas)
 }
 
 fn push(services: &[Arc<EmbeddingService>], ids: &[u64], seq: u64) {
     for service in services {
-        let is_own = |table, id| owner(table, id, services.len() as u32) == service.index.0;
-        let own = |table| ids.iter().copied().filter(|id| is_own(table, *id)).collect::<Vec<u64>>();
-        let (users, items) = (own(0), own(1));
+        let [users, items] = own(service, ids.iter().copied());
         testing::push(service, &push_of(&[(0, &users), (1, &items)], seq, 0.25 * seq as f32)).unwrap();
     }
 }

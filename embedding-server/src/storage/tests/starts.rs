@@ -4,9 +4,8 @@ use super::*;
 
 #[test]
 fn tables_that_begin_anew_take_nothing_of_another_runs_files() {
-    let folder = tempfile::tempdir().unwrap();
     let saved = trained(2);
-    let files = save(&saved, folder.path());
+    let (folder, files) = save_anew(&saved);
     let request = |other_run: bool, anew: &str| LoadRequest {
         other_run,
         anew: vec![anew.to_owned()],
@@ -43,8 +42,7 @@ fn rows_that_a_run_trains_outlive_rows_of_its_model_that_it_does_not_use() {
             testing::lookup(&saved, &lookup_of(&[(user, ids), (item, ids)], Access::Train)).unwrap();
         }
         saved.tables.advance_clock(20_000, 0);
-        let folder = tempfile::tempdir().unwrap();
-        let files = save(std::slice::from_ref(&saved), folder.path());
+        let (folder, files) = save_anew(std::slice::from_ref(&saved));
         let request = load_request(folder.path(), unchecked(&files));
         let service = placed_with(&job);
         storage::load(&service, &LoadRequest { restart_steps: true, other_run: true, ..request }).unwrap();

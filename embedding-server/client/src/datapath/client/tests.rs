@@ -19,6 +19,12 @@ fn client(cluster: &Cluster) -> EmbeddingClient {
     EmbeddingClient::new(config, Arc::clone(&cluster.control) as Arc<dyn ControlPlane>, cluster.connect())
 }
 
+fn with_client(servers: u32) -> (Cluster, EmbeddingClient) {
+    let cluster = Cluster::new(servers);
+    let client = client(&cluster);
+    (cluster, client)
+}
+
 fn some_ids() -> RoutedIds {
     let table = |table, dim| TableIds::new(TableId(table), dim, (0..60).collect());
     UniqueIds { tables: vec![table(0, 2), table(4, 3)] }.into()
@@ -142,13 +148,13 @@ fn fault_or_delay() -> impl Strategy<Value = ScriptedFault> {
 }
 
 /// A cluster of seven servers, of which only the first ones own buckets at first.
-fn grown(servers: u32, faults: &[(u32, ScriptedFault)]) -> Cluster {
-    let cluster = Cluster::new(7);
+fn grown(servers: u32, faults: &[(u32, ScriptedFault)]) -> (Cluster, EmbeddingClient) {
+    let (cluster, client) = with_client(7);
     let map = BucketMap::split_evenly(Generation(1), 64, servers);
     cluster.shards.iter().for_each(|shard| shard.adopt(map.clone()));
     cluster.announce_owners(&map);
     fail(&cluster, faults);
-    cluster
+    (cluster, client)
 }
 
 async fn make_moves(cluster: &Cluster, servers: u32, moves: &[ScriptedMove]) {
@@ -169,8 +175,7 @@ proptest! {
         moves in moves(),
         faults in prop::collection::vec((0_u32..7, fault_or_delay()), 0..20),
     ) {
-        let cluster = grown(servers, &faults);
-        let client = client(&cluster);
+        let (cluster, client) = grown(servers, &faults);
         let mut booked = Ledger::new();
         let train = async {
             for (seq, unique) in batches.iter().enumerate() {
@@ -193,8 +198,7 @@ proptest! {
         moves in moves(),
         faults in prop::collection::vec((0_u32..7, fault_or_delay()), 0..30),
     ) {
-        let cluster = grown(servers, &faults);
-        let client = client(&cluster);
+        let (cluster, client) = grown(servers, &faults);
         let all: Vec<_> = batches.iter().map(|unique| (RoutedIds::from(unique.clone()), expected(unique))).collect();
         let pushes = all.iter().enumerate().map(|(seq, (ids, gradients))| client.push(seq as u64, ids, gradients));
         let pushes = futures::future::try_join_all(pushes);
@@ -213,8 +217,7 @@ proptest! {
 /// The acknowledgement of one part is not asked for again, although its buckets have moved.
 #[test]
 fn a_part_that_was_acknowledged_is_not_sent_again_under_another_server() {
-    let cluster = grown(2, &[(1, ScriptedFault::Delay(1000))]);
-    let client = client(&cluster);
+    let (cluster, client) = grown(2, &[(1, ScriptedFault::Delay(1000))]);
     let unique = some_ids();
     let gradients = expected(&unique);
     let all: Vec<u32> = (0..64).collect();
@@ -232,8 +235,7 @@ fn a_part_that_was_acknowledged_is_not_sent_again_under_another_server() {
 
 #[test]
 fn storage_calls_begin_with_the_servers_of_the_newest_map() {
-    let cluster = grown(2, &[]);
-    let client = client(&cluster);
+    let (cluster, client) = grown(2, &[]);
     run(async {
         client.lookup(&some_ids(), Access::Train).await.unwrap();
         cluster.announce_owners(&BucketMap::split_evenly(Generation(2), 64, 3));
@@ -284,8 +286,7 @@ fn a_call_that_fails_names_the_server_the_reason_and_the_time_waited() {
         (vec![invalid], Duration::ZERO..=TIMEOUT / 2, ": scripted fault"),
     ];
     for (faults, expected_wait, expected) in cases {
-        let cluster = Cluster::new(3);
-        let client = client(&cluster);
+        let (cluster, client) = with_client(3);
         let (error, waited) = run(async {
             client.refresh_placement().await.unwrap();
             cluster.fail(1, faults);
@@ -300,8 +301,7 @@ fn a_call_that_fails_names_the_server_the_reason_and_the_time_waited() {
 
 #[test]
 fn many_calls_wait_for_a_silent_coordinator_together() {
-    let cluster = Cluster::new(4);
-    let client = client(&cluster);
+    let (cluster, client) = with_client(4);
     let waited = run(async {
         client.refresh_placement().await.unwrap();
         cluster.control.hang(u32::MAX);
@@ -320,8 +320,7 @@ fn many_calls_wait_for_a_silent_coordinator_together() {
 
 #[test]
 fn a_restarted_server_ends_the_call_with_the_loss_named() {
-    let cluster = Cluster::new(2);
-    let client = client(&cluster);
+    let (cluster, client) = with_client(2);
     let error = run(async {
         client.refresh_placement().await.unwrap();
         cluster.announce(2, |entry| ServerEntry { instance: 100 + u64::from(entry.index), ..entry });
@@ -335,8 +334,7 @@ fn a_restarted_server_ends_the_call_with_the_loss_named() {
 
 #[test]
 fn a_coordinator_that_is_away_does_not_stop_the_data_path() {
-    let cluster = Cluster::new(2);
-    let client = client(&cluster);
+    let (cluster, client) = with_client(2);
     let rows = run(async {
         client.refresh_placement().await.unwrap();
         cluster.control.placement.disconnect();
@@ -360,8 +358,7 @@ fn without_a_placement_the_coordinators_reason_is_reported() {
 
 #[test]
 fn gradients_of_the_wrong_shape_are_not_sent() {
-    let cluster = Cluster::new(2);
-    let client = client(&cluster);
+    let (cluster, client) = with_client(2);
     let unique = some_ids();
     let mut short = expected(&unique);
     short.tables[1].pop();
@@ -411,8 +408,7 @@ fn traffic_is_measured() {
 #[test]
 fn a_hint_reaches_the_owners_of_its_ids_once_and_no_failure_matters() {
     run(async {
-        let cluster = Cluster::new(3);
-        let client = client(&cluster);
+        let (cluster, client) = with_client(3);
         let ids = some_ids();
         assert!(client.hint(&ids).is_none(), "the servers are not known yet");
         client.refresh_placement().await.unwrap();

@@ -4,11 +4,13 @@
 
 use std::path::Path;
 
-use rocksdb::{ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, WriteBatch, WriteOptions, properties};
+use rocksdb::{
+    ColumnFamilyDescriptor, DB, DBCompressionType, DEFAULT_COLUMN_FAMILY_NAME, WriteBatch, WriteOptions, properties,
+};
 use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
 use zagros_zip::ZipEq;
 
-use super::options::RocksOptions;
+use super::options;
 
 /// Rows per call of RocksDB. Their blocks stay in memory during the call.
 const AT_ONCE: usize = 1024;
@@ -23,8 +25,8 @@ pub(crate) struct RocksStore {
 
 impl RocksStore {
     /// Opens an empty store in an empty folder.
-    pub(crate) fn open(folder: &Path, width: usize, options: &RocksOptions) -> Result<Self, rocksdb::Error> {
-        let set = options.build()?;
+    pub(crate) fn open(folder: &Path, width: usize, compression: DBCompressionType) -> Result<Self, rocksdb::Error> {
+        let set = options::build(compression)?;
         let rows = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, set.clone());
         Ok(Self { db: DB::open_cf_descriptors(&set, folder, [rows])?, width })
     }

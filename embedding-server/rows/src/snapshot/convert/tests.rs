@@ -14,14 +14,8 @@ use crate::snapshot::{SavedFile, SnapshotTime, decode_part, find_row, slot_parts
 fn table(element: WeightType, dim: usize, state: usize) -> TableHeader {
     let width = element.words(dim) + state;
     let layout = if state == 0 { NO_STATE } else { "adagrad" };
-    TableHeader {
-        name: "user".to_owned(),
-        dim,
-        element: element.name().to_owned(),
-        width,
-        state: layout.to_owned(),
-        ..TableHeader::default()
-    }
+    let [name, element, state] = ["user", element.name(), layout].map(str::to_owned);
+    TableHeader { name, dim, element, width, state, ..TableHeader::default() }
 }
 
 fn conversion_to(saved: &TableHeader, element: WeightType) -> RowConversion {
@@ -196,8 +190,7 @@ fn users(ids: std::ops::Range<u64>, weight: f32) -> RowBatch {
 
 #[test]
 fn a_copy_has_the_table_converted_and_all_else_as_it_was() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = write_test_file(folder.path(), &header(64), |writer| {
+    let (folder, path) = write_test_file(&header(64), |writer| {
         writer.write_clock(SnapshotTime { steps: 5, seconds: 6 })?;
         writer.write_rows(0, &users(0..100, 12.7))?;
         writer.write_rows(1, &rows_of(0..50, 3, true))?;
@@ -255,8 +248,7 @@ fn a_file_and_its_delta_become_one_file_of_the_rows_that_are_left() {
 
 #[test]
 fn a_damaged_file_a_row_that_does_not_fit_and_a_full_disk_are_errors() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = write_test_file(folder.path(), &header(64), |writer| writer.write_rows(0, &users(0..20, f32::NAN)));
+    let (folder, path) = write_test_file(&header(64), |writer| writer.write_rows(0, &users(0..20, f32::NAN)));
     let target = folder.path().join("copy.zrows");
     let refused = copy(&chain(&[&path]), &target).unwrap_err();
     assert!(refused.to_string().contains("of table `user` has the weight NaN, which int8 cannot hold"), "{refused}");

@@ -1,6 +1,5 @@
 //! A file that is read sequentially. Errors name the place in the file.
 
-use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -23,13 +22,6 @@ pub(super) struct FilePlace {
 }
 
 impl FileSource {
-    pub(super) fn open(path: &Path) -> Result<Self, SnapshotError> {
-        let read = |source| SnapshotError::Read { path: path.to_owned(), source };
-        let file = File::open(path).map_err(read)?;
-        let left = file.metadata().map_err(read)?.len();
-        Ok(Self::new(path, file, left))
-    }
-
     pub(super) fn new(path: &Path, from: impl SnapshotInput + 'static, bytes: u64) -> Self {
         let from: Box<dyn SnapshotInput> = Box::new(from);
         Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, from), offset: 0, left: bytes }

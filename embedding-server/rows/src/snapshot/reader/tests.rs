@@ -19,8 +19,8 @@ fn all(path: &Path) -> Result<Vec<SnapshotBlock>, SnapshotError> {
 }
 
 /// A file with one block of each kind.
-fn one_of_each(folder: &Path) -> PathBuf {
-    write_test_file(folder, &header(8), |writer| {
+fn one_of_each() -> (tempfile::TempDir, PathBuf) {
+    write_test_file(&header(8), |writer| {
         writer.write_clock(SnapshotTime { steps: 1 << 40, seconds: 7 })?;
         writer.write_rows(0, &rows_of(0..3, 4, false))?;
         writer.write_counts(0, &[u64::MAX, 5], &[2, 1])?;
@@ -30,21 +30,18 @@ fn one_of_each(folder: &Path) -> PathBuf {
 
 #[test]
 fn every_kind_comes_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let blocks = all(&one_of_each(folder.path())).unwrap();
+    let (_folder, path) = one_of_each();
+    let blocks = all(&path).unwrap();
     assert_eq!(blocks[0].content, BlockContent::Clock(SnapshotTime { steps: 1 << 40, seconds: 7 }));
     assert_eq!(blocks[2].content, BlockContent::Counts { ids: vec![5, u64::MAX], counts: vec![1, 2] });
-    assert_eq!(
-        blocks[3],
-        SnapshotBlock { table: 1, content: BlockContent::Sketch { stripe: 63, cells: vec![9, 0, u32::MAX] } }
-    );
+    let content = BlockContent::Sketch { stripe: 63, cells: vec![9, 0, u32::MAX] };
+    assert_eq!(blocks[3], SnapshotBlock { table: 1, content });
     assert_eq!(blocks.len(), 4);
 }
 
 #[test]
 fn unwanted_blocks_are_skipped_and_still_counted() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = one_of_each(folder.path());
+    let (_folder, path) = one_of_each();
     let mut reader = SnapshotReader::open(&path).unwrap();
     let block = reader.next_block(|head| head.kind == BlockKind::Sketch).unwrap();
     assert!(matches!(block.unwrap().content, BlockContent::Sketch { .. }));
@@ -56,12 +53,11 @@ fn unwanted_blocks_are_skipped_and_still_counted() {
 /// Ten blocks of one run. The owner of a fifth of the buckets reads two of them, or three with the borders.
 #[test]
 fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
-    let folder = tempfile::tempdir().unwrap();
     let mut header = header(1024);
     (header.tables[0].dim, header.tables[0].width) = (1024, 1024);
     let ids: Vec<u64> = (0..10_000).collect();
     let rows = RowBatch { slots: vec![0; 1024 * ids.len()], ids, access: Vec::new() };
-    let path = write_test_file(folder.path(), &header, |writer| writer.write_rows(0, &rows));
+    let (_folder, path) = write_test_file(&header, |writer| writer.write_rows(0, &rows));
     for first in (0..1024).step_by(205) {
         let mut reader = SnapshotReader::open(&path).unwrap();
         let ours = |head: &BlockHeader| head.from < first + 205 && first < head.until;
@@ -76,9 +72,8 @@ fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
 
 #[test]
 fn a_file_without_tables_is_a_file() {
-    let folder = tempfile::tempdir().unwrap();
     let empty = SnapshotHeader { tables: Vec::new(), ..header(8) };
-    let path = write_test_file(folder.path(), &empty, |writer| writer.write_clock(SnapshotTime::default()));
+    let (_folder, path) = write_test_file(&empty, |writer| writer.write_clock(SnapshotTime::default()));
     assert_eq!(verify_file(&SavedFile::on_disk(&path), |_| ()).unwrap().blocks, 1);
 }
 
@@ -103,8 +98,7 @@ fn columns_of_another_length_are_not_written() {
 /// Invariant CK-1, from the reader's side.
 #[test]
 fn any_flipped_bit_and_any_truncation_is_reported() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = one_of_each(folder.path());
+    let (_folder, path) = one_of_each();
     let good = fs::read(&path).unwrap();
     let refused = |bytes: &[u8], what: String| {
         fs::write(&path, bytes).unwrap();
@@ -127,8 +121,7 @@ fn any_flipped_bit_and_any_truncation_is_reported() {
 
 #[test]
 fn damage_is_reported_with_block_place_and_both_checksums() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = write_test_file(folder.path(), &header(1), |writer| {
+    let (_folder, path) = write_test_file(&header(1), |writer| {
         writer.write_rows(0, &rows_of(0..3, 4, false))?;
         writer.write_rows(1, &rows_of(0..3, 3, true))
     });
@@ -208,8 +201,7 @@ proptest! {
             access: (0..ids.len()).map(|index| !word(index)).collect(),
             ids,
         };
-        let folder = tempfile::tempdir().unwrap();
-        let path = write_test_file(folder.path(), &header(buckets), |writer| writer.write_rows(1, &rows));
+        let (_folder, path) = write_test_file(&header(buckets), |writer| writer.write_rows(1, &rows));
         let mut found = std::collections::BTreeMap::new();
         for block in all(&path).unwrap() {
             let BlockContent::Rows(rows) = block.content else { panic!("rows") };
@@ -226,8 +218,7 @@ proptest! {
     /// Arbitrary bytes never cause a panic or a large allocation.
     #[test]
     fn any_bytes_after_a_good_header_are_refused(junk: Vec<u8>, kind in 0_u32..6, entries: u32, words in 0_u32..4) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = write_test_file(folder.path(), &header(8), |_| Ok(()));
+        let (_folder, path) = write_test_file(&header(8), |_| Ok(()));
         let mut bytes = fs::read(&path).unwrap();
         bytes.truncate(bytes.len() - 48);
         let head: Vec<u8> = [kind, 0, 0, 8, entries, words].into_iter().flat_map(u32::to_le_bytes).collect();

@@ -45,7 +45,7 @@ fn read(base: &LogBase) -> Result<(usize, usize), LogError> {
                 }
                 other => panic!("{other:?}"),
             }
-            Ok(())
+            Ok::<_, LogError>(())
         })?;
     }
     Ok((rows, counts))

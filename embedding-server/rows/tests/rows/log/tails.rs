@@ -65,7 +65,7 @@ proptest! {
         for segment in &tail.segments {
             let keep = |head: &RecordHead, payload: &[u8]| {
                 again.push((head.lsn, LogRecord::decode(head, payload).unwrap()));
-                Ok(())
+                Ok::<_, LogError>(())
             };
             segment.for_each(records[1].0, |_| true, keep).unwrap();
         }

@@ -182,8 +182,7 @@ proptest! {
 
 #[test]
 fn a_scan_ends_where_its_range_does() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = scratch(folder.path());
+    let (_folder, store) = scratch();
     store.write(0, &[1, 5, 9], &rows(0, &[1, 5, 9], 0)).unwrap();
     store.write(1, &[4], &rows(1, &[4], 0)).unwrap();
     let mut view = store.freeze().unwrap();
@@ -222,17 +221,14 @@ fn overwritten_rows_are_read_by_either_method_and_their_space_comes_back() {
         assert!(size.bytes < 5 * of_rows / 2, "{size:?} for {of_rows} bytes of rows");
         let on_disk: u64 = segments(folder.path()).iter().map(|path| path.metadata().unwrap().len()).sum();
         assert!(on_disk < size.bytes + size.bytes / 10, "{on_disk} bytes in files, {size:?}");
-        assert!(
-            counts.reads > 0 && counts.row_bytes == 5 * of_rows && counts.write_amplification() < 2.5,
-            "{counts:?}"
-        );
+        assert!(counts.reads > 0 && counts.row_bytes == 5 * of_rows, "{counts:?}");
+        assert!(counts.write_amplification() < 2.5, "{counts:?}");
     }
 }
 
 #[test]
 fn keys_without_a_row_cost_no_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = scratch(folder.path());
+    let (_folder, store) = scratch();
     let (present, absent) = (hashed(2000), (0..2000).map(|number| number * 3 + 1).collect::<Vec<u64>>());
     store.write(1, &present, &rows(1, &present, 0)).unwrap();
     let mut found = ColdRows::default();
@@ -243,8 +239,7 @@ fn keys_without_a_row_cost_no_read() {
 /// Many rows are read ahead, in the order of a scan, and each one is answered once.
 #[test]
 fn a_long_scan_reads_many_rows_together() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = scratch(folder.path());
+    let (_folder, store) = scratch();
     let mut cold_keys = hashed(30_000);
     cold_keys.sort_unstable();
     cold_keys.chunks(250).for_each(|part| store.write(1, part, &rows(1, part, 1)).unwrap());
@@ -271,10 +266,8 @@ fn an_index_at_its_limit_takes_no_more_rows_and_says_what_to_do() {
         }
     }
     let error = error.unwrap();
-    assert!(
-        error.doing == "write" && error.reason.contains("MiB of memory, of 1 that it may; raise `cluster.memory`"),
-        "{error}"
-    );
+    let help = "MiB of memory, of 1 that it may; raise `cluster.memory`";
+    assert!(error.doing == "write" && error.reason.contains(help), "{error}");
     assert!(held.len() > 40_000 && store.memory() >= 1 << 20, "{} rows", held.len());
     assert_holds(&store, 1, &held, 0);
     // Rows that it has can still change.
@@ -286,8 +279,7 @@ fn an_index_at_its_limit_takes_no_more_rows_and_says_what_to_do() {
 
 #[test]
 fn a_view_outlives_its_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = scratch(folder.path());
+    let (_folder, store) = scratch();
     store.write(0, &[7], &rows(0, &[7], 0)).unwrap();
     let mut view = store.freeze().unwrap();
     store.write(0, &[7], &rows(0, &[7], 1)).unwrap();

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use zagros_rows::cold::{LogOptions, LogStore, StoreContent};
 use zagros_table::{ColdError, ColdRows, ColdStore};
 
-use crate::store::{WIDTHS, assert_holds, rows, scratch, segments, small, without_ring};
+use crate::store::{WIDTHS, assert_holds, rows, segments, small, without_ring};
 
 fn open(folder: &Path) -> Result<LogStore, ColdError> {
     crate::store::open(StoreContent::Scratch, folder)
@@ -181,7 +181,7 @@ fn a_full_disk_loses_nothing_and_is_written_again_once_there_is_space() {
     let Some(disk) = Disk::mounted(c"size=24m") else { return };
     let ballast = disk.path().join("ballast");
     fs::write(&ballast, vec![1; 16 << 20]).unwrap();
-    let store = scratch(&disk.path().join("cold"));
+    let store = open(&disk.path().join("cold")).unwrap();
     let (mut held, error) = fill(&store);
     assert!(error.doing == "write" && error.reason.contains("No space left on device"), "{error}");
     assert!(held.len() >= 10_000, "{} rows", held.len());

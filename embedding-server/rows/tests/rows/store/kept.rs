@@ -48,10 +48,8 @@ fn rows_that_are_discarded_are_deleted_at_the_end() {
     drop(store);
     assert!(!folder.path().exists());
     let error = kept(folder.path()).unwrap_err();
-    assert!(
-        error.doing == "open" && error.reason.contains("flushed is missing, or the rows are of an earlier release"),
-        "{error}"
-    );
+    let problem = "flushed is missing, or the rows are of an earlier release";
+    assert!(error.doing == "open" && error.reason.contains(problem), "{error}");
 }
 
 /// A store of 100 flushed rows of table 1 and 20 later ones, all in one segment.
