@@ -103,7 +103,7 @@ impl Table {
     /// The frequency counts of one stripe, and the position of the log at which they are what they are. 0 without a log.
     pub fn counts_with_position(&self, stripe: usize, into: &mut FrequencyCounts) -> u64 {
         let stripe = self.lock(stripe);
-        stripe.filter.read_counts(into);
+        stripe.filter.save(into);
         self.shared.log.get().map_or(0, |log| log.position())
     }
 

@@ -11,6 +11,10 @@ mod walk;
 
 use std::ops::AddAssign;
 
+use bytemuck::{Pod, Zeroable};
+
+use crate::counts::add_fields;
+
 /// The time at which the sender of a request gives up, in nanoseconds of [`crate::TableResources::nanos`]. After it the
 /// sender does not read the answer.
 ///
@@ -50,7 +54,8 @@ pub enum LookupMode {
     Read,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct LookupReport {
     pub created: u64,
     /// Rows that do not exist. The lookup returned their first weights, or zeros if the table has an admission policy.
@@ -61,7 +66,8 @@ pub struct LookupReport {
     pub late: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct PushReport {
     /// Rows that took a gradient.
     pub updated: u64,
@@ -77,20 +83,13 @@ pub struct PushReport {
 
 impl AddAssign for LookupReport {
     fn add_assign(&mut self, other: Self) {
-        self.created += other.created;
-        self.missing += other.missing;
-        self.refused += other.refused;
-        self.late += other.late;
+        add_fields(self, &other);
     }
 }
 
 impl AddAssign for PushReport {
     fn add_assign(&mut self, other: Self) {
-        self.updated += other.updated;
-        self.created += other.created;
-        self.repeated += other.repeated;
-        self.skipped += other.skipped;
-        self.refused += other.refused;
+        add_fields(self, &other);
     }
 }
 

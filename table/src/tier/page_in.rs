@@ -234,7 +234,7 @@ impl Table {
 
     fn create(&self, stripe: &mut Stripe, key: u64, tick: u64, counts_access: bool) -> Option<u32> {
         let admitted = if counts_access { stripe.filter.observe(key) } else { stripe.filter.admits(key) };
-        if counts_access && self.is_logged() && stripe.filter.counts_uses() {
+        if counts_access && self.is_logged() && stripe.filter.describe().is_some() {
             stripe.changes.note_seen(key);
         }
         if !admitted {
