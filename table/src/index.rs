@@ -96,9 +96,7 @@ impl SlotIndex {
     pub(crate) fn find(&self, key: u64) -> IndexEntry {
         let mut place = self.home(key);
         for _ in 0..REACH.min(self.buckets) {
-            let Some(bucket) = self.bucket(place) else {
-                break;
-            };
+            let Some(bucket) = self.bucket(place) else { break };
             if let Some(slot) = self.slot_in(bucket, key) {
                 return IndexEntry::Slot(slot);
             }

@@ -185,10 +185,7 @@ impl Stripe {
 
     /// As [`Self::put`], of a row that left memory as it is: a later push of its step goes on from the row before.
     pub(crate) fn put_back(&mut self, key: u64, words: &[u32]) -> u32 {
-        let slot = match self.index.find(key) {
-            IndexEntry::Slot(slot) => slot,
-            IndexEntry::Nothing(place) => self.add(key, place),
-        };
+        let slot = self.find_or_add(key);
         self.preserve_row(key, slot);
         self.mark(slot);
         self.slab.words_mut(slot).copy_from_slice(words);

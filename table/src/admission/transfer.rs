@@ -44,7 +44,7 @@ impl Table {
         self.check_sketch_stripe(stripe)?;
         let expected = self.lock(stripe).filter.sketch_cells().len();
         if expected > 0 && expected != cells.len() {
-            return Err(TableError::Length { what: "words of a sketch", expected, found: cells.len() });
+            return Err(sketch_length(expected, 0, cells));
         }
         self.raise_sketch(stripe, 0, cells)
     }
@@ -54,9 +54,7 @@ impl Table {
     pub fn raise_sketch(&self, stripe: usize, from: usize, cells: &[u32]) -> Result<(), TableError> {
         self.check_sketch_stripe(stripe)?;
         let mut stripe = self.lock(stripe);
-        let added = stripe.filter.raise(from, cells);
-        let found = from.saturating_add(cells.len());
-        let added = added.map_err(|expected| TableError::Length { what: "words of a sketch", expected, found })?;
+        let added = stripe.filter.raise(from, cells).map_err(|expected| sketch_length(expected, from, cells))?;
         if added.iter().any(|added| *added > 0) {
             self.log_change(&stripe, ChangeKind::SketchAdded { from: from as u32, cells: &added });
         }
@@ -129,4 +127,8 @@ impl Table {
             log.append(&StripeChange { table: self.number, stripe: stripe.number as u32, origin: None, kind });
         }
     }
+}
+
+pub(crate) fn sketch_length(expected: usize, from: usize, cells: &[u32]) -> TableError {
+    TableError::Length { what: "words of a sketch", expected, found: from.saturating_add(cells.len()) }
 }

@@ -81,7 +81,7 @@ impl Table {
         stripe.cold_versions.now
     }
 
-    fn append_from_memory(&self, stripe: &Stripe, id: u64, into: &mut RowBatch) -> bool {
+    pub(crate) fn append_from_memory(&self, stripe: &Stripe, id: u64, into: &mut RowBatch) -> bool {
         let Some(slot) = stripe.find(key_of(id)) else { return false };
         into.ids.push(id);
         into.slots.extend_from_slice(stripe.slot(slot));
@@ -205,7 +205,7 @@ impl Table {
         }
     }
 
-    fn forget_pending(&self, stripe: &mut Stripe, key: u64) {
+    pub(crate) fn forget_pending(&self, stripe: &mut Stripe, key: u64) {
         let old_len = stripe.pending.len();
         stripe.pending.retain(|gradient| gradient.key != key);
         self.pending_count.fetch_sub(old_len - stripe.pending.len(), Ordering::Relaxed);

@@ -102,11 +102,9 @@ impl Table {
 
     /// Drops the pending gradients of a row that is past its time to live and not admitted again.
     fn discard_pending(&self, stripe: &mut Stripe, key: u64) {
-        let old_len = stripe.pending.len();
         if self.is_logged() {
             stripe.changes.note_removed(key);
         }
-        stripe.pending.retain(|gradient| gradient.key != key);
-        self.pending_count.fetch_sub(old_len - stripe.pending.len(), Ordering::Relaxed);
+        self.forget_pending(stripe, key);
     }
 }

@@ -195,9 +195,7 @@ impl<'a> ModelRun<'a> {
 
     /// Invariant TI-1: a snapshot contains each row once, with its value at the instant.
     fn read_cut(&mut self) {
-        let Some((cut, expected)) = self.cut.take() else {
-            return;
-        };
+        let Some((cut, expected)) = self.cut.take() else { return };
         let mut rows = RowBatch::default();
         for stripe in 0..self.model.hot.len() {
             let start = rows.ids.len();
