@@ -3,8 +3,7 @@
 use zagros_zip::ZipEq;
 
 use crate::key::key_of;
-use crate::stripe::Stripe;
-use crate::{ChangeKind, StripeChange, Table, TableError};
+use crate::{ChangeKind, Table, TableError};
 
 impl Table {
     /// How ids without a row are counted, for a saved model. [`Self::merge_sketch`] accepts sketches of a table with an
@@ -32,7 +31,7 @@ impl Table {
                     added_counts.push(counts[*position]);
                 }
             }
-            self.log_change(&stripe, ChangeKind::CountsAdded(&added, &added_counts));
+            self.log_change(stripe.number, None, ChangeKind::CountsAdded(&added, &added_counts));
         }
         Ok(())
     }
@@ -56,7 +55,7 @@ impl Table {
         let mut stripe = self.lock(stripe);
         let added = stripe.filter.raise(from, cells).map_err(|expected| sketch_length(expected, from, cells))?;
         if added.iter().any(|added| *added > 0) {
-            self.log_change(&stripe, ChangeKind::SketchAdded { from: from as u32, cells: &added });
+            self.log_change(stripe.number, None, ChangeKind::SketchAdded { from: from as u32, cells: &added });
         }
         Ok(())
     }
@@ -97,7 +96,7 @@ impl Table {
             let added = count.saturating_sub(stripe.filter.count(key));
             if added > 0 {
                 stripe.filter.add_count(key, added);
-                self.log_change(&stripe, ChangeKind::CountsAdded(&[*id], &[added]));
+                self.log_change(stripe.number, None, ChangeKind::CountsAdded(&[*id], &[added]));
             }
         }
         Ok(())
@@ -120,12 +119,6 @@ impl Table {
             return Ok(());
         }
         Err(TableError::Length { what: "stripes", expected: self.stripes(), found: stripe.saturating_add(1) })
-    }
-
-    fn log_change(&self, stripe: &Stripe, kind: ChangeKind<'_>) {
-        if let Some(log) = self.shared.log.get() {
-            log.append(&StripeChange { table: self.number, stripe: stripe.number as u32, origin: None, kind });
-        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::request::row_loops::row;
 use crate::request::update::RowUpdate;
 use crate::stripe::{PendingGradient, Stripe};
 use crate::tier::page_in_rows::{PageIn, PageInEntry};
-use crate::{ChangeKind, PushOrigin, PushStep, StripeChange, Table, TableError};
+use crate::{ChangeKind, PushOrigin, PushStep, Table, TableError};
 
 impl Table {
     /// Keeps the gradients of rows that cannot be read. A row that is in memory by now takes its gradient at once.
@@ -35,11 +35,7 @@ impl Table {
 
     pub(crate) fn defer_gradient(&self, key: u64, gradient: &[f32], step: PushStep, origin: Option<PushOrigin>) {
         let mut stripe = self.lock(self.stripe_of(key));
-        if let Some(log) = self.shared.log.get() {
-            let (id, number) = (id_of(key), stripe.number as u32);
-            let kind = ChangeKind::Pending { id, step, gradient };
-            log.append(&StripeChange { table: self.number, stripe: number, origin: origin.as_ref(), kind });
-        }
+        self.log_change(stripe.number, origin.as_ref(), ChangeKind::Pending { id: id_of(key), step, gradient });
         stripe.pending.push(PendingGradient { key, step, gradient: gradient.into() });
         self.pending_count.fetch_add(1, Ordering::Relaxed);
         if let Some(slot) = stripe.find(key) {
