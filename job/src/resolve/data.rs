@@ -44,13 +44,8 @@ fn shuffle_rows(features: &Features) -> usize {
 }
 
 impl JobResolver<'_> {
-    pub(super) fn resolve_data(
-        &mut self,
-        file: &DataFile,
-        features: &Features,
-        columns: Option<&[String]>,
-    ) -> DataSettings {
-        self.times_fit(file, columns);
+    pub(super) fn resolve_data(&mut self, file: &DataFile, features: &Features) -> DataSettings {
+        self.times_fit(file);
         self.commas_fit(file, features);
         DataSettings {
             format: self.format(file),
@@ -173,12 +168,8 @@ impl JobResolver<'_> {
             let message = format!(
                 "the numbers of \"{name}\" are separated by the comma that `data.decimal` has before a fraction"
             );
-            self.problem(
-                "data.decimal",
-                message,
-                "also a separator",
-                "remove the key, or write the numbers with another separator",
-            );
+            let help = "remove the key, or write the numbers with another separator";
+            self.problem("data.decimal", message, "also a separator", help);
         }
     }
 

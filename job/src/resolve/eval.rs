@@ -6,22 +6,17 @@ use crate::file::JobFile;
 use crate::settings::{CalibrationKind, EvalMetric, EvalSettings, Target, TargetKind};
 
 impl JobResolver<'_> {
-    pub(super) fn resolve_eval(
-        &mut self,
-        eval: EvalSettings,
-        targets: &[Target],
-        known: Option<&[String]>,
-    ) -> EvalSettings {
+    pub(super) fn resolve_eval(&mut self, eval: EvalSettings, targets: &[Target]) -> EvalSettings {
         if let Some(column) = &eval.group_by {
             let path = KeyPath::from("eval.group_by");
-            if is_label(column, targets) {
+            if self.labels.contains(column) {
                 let message = format!("the label \"{column}\" cannot group samples: each group would have one class");
                 self.problem(path, message, "this is the label", "name a column such as the user's id");
             } else {
-                self.column_exists(&path, column, known);
+                self.column_exists(&path, column);
             }
         }
-        self.slices(&eval.slices, targets, known);
+        self.slices(&eval.slices);
         self.clicks_are_measured(&eval, targets);
         eval
     }
@@ -53,10 +48,10 @@ impl JobResolver<'_> {
         }
     }
 
-    fn slices(&mut self, columns: &[String], targets: &[Target], known: Option<&[String]>) {
+    fn slices(&mut self, columns: &[String]) {
         for (index, column) in columns.iter().enumerate() {
             let path = KeyPath::from("eval.slices");
-            if is_label(column, targets) {
+            if self.labels.contains(column) {
                 let message =
                     format!("slices by the label \"{column}\" have one class each: no AUC and no calibration");
                 self.problem(path, message, "this is the label", "name a column such as the country");
@@ -64,7 +59,7 @@ impl JobResolver<'_> {
                 let message = format!("the column \"{column}\" is named twice");
                 self.problem(path, message, "named twice", "name it once");
             } else {
-                self.column_exists(&path, column, known);
+                self.column_exists(&path, column);
             }
         }
     }
@@ -96,10 +91,6 @@ impl JobResolver<'_> {
             self.problem("train.early_stop.metric", "\"gauc\" needs groups", "no `eval.group_by`", help);
         }
     }
-}
-
-fn is_label(column: &str, targets: &[Target]) -> bool {
-    targets.iter().any(|target| target.column == column)
 }
 
 #[cfg(test)]
