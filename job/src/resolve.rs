@@ -99,8 +99,7 @@ impl JobResolver<'_> {
             eval: self.resolve_eval(file.eval, &features.targets),
             checkpoint: self.resolve_checkpoint(file.checkpoint),
             cluster: {
-                self.min_workers_fit(&file.cluster, file.train.mode);
-                self.max_workers_fit(&file.cluster, file.train.mode);
+                self.worker_bounds_fit(&file.cluster, file.train.mode);
                 self.mode_fits(file.cluster.most_workers(), &file.train, &file.optimizer);
                 self.resolve_cluster(file.cluster)
             },

@@ -60,8 +60,8 @@ impl Sum for TableCounts {
 /// Adds each field to the one of the same place. All fields of a report are `u64`.
 pub(crate) fn add_fields<T: Pod>(report: &mut T, more: &T) {
     let fields: &mut [u64] = bytemuck::cast_slice_mut(std::slice::from_mut(report));
-    let added: &[u64] = bytemuck::cast_slice(std::slice::from_ref(more));
-    fields.iter_mut().zip_eq(added).for_each(|(field, added)| *field += added);
+    let addends: &[u64] = bytemuck::cast_slice(std::slice::from_ref(more));
+    fields.iter_mut().zip_eq(addends).for_each(|(field, addend)| *field += addend);
 }
 
 #[cfg(test)]

@@ -28,13 +28,7 @@ impl JobResolver<'_> {
             }
             Model::Bst { heads, .. } => self.heads_divide(*heads, features, tables),
             Model::FinalMlp { gate, .. } => gate.iter().for_each(|gate| self.gates_read(gate, features)),
-            Model::Din { .. }
-            | Model::Ffnn { .. }
-            | Model::Dcnv2 { .. }
-            | Model::WideDeep { .. }
-            | Model::SharedBottom { .. }
-            | Model::Mmoe { .. }
-            | Model::Ple { .. } => {}
+            _ => {}
         }
         let mut model = model;
         if let Model::Din { attention, .. } | Model::Bst { attention, .. } = &mut model {
