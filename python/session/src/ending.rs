@@ -5,7 +5,7 @@ use std::time::Duration;
 use zagros_protocol::control::{MemberStatus, Outcome, Role, StatusRequest};
 
 use crate::link::SessionEnd;
-use crate::waiting::Look;
+use crate::waiting::{Look, wait_for_work};
 use crate::{Session, SessionError};
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -32,7 +32,7 @@ impl Session {
             (SessionEnd::Failed(reason), _) => (Outcome::Failed, reason.to_owned()),
         };
         let left = self.link.membership.leave(outcome, &reason);
-        let left = self.run_in_time("to leave the run", 2 * self.timeout, look, left)?;
+        let left = wait_for_work(&self.runtime, "to leave the run", 2 * self.timeout, look, left)?;
         match ending {
             SessionEnd::Done => flushed.and_then(|()| left.map_err(SessionError::from)),
             SessionEnd::Failed(_) => Ok(()),
@@ -42,7 +42,7 @@ impl Session {
     /// Each other worker has left, or was silent for its lease. Who has started the servers calls this before they end.
     pub fn wait_for_other_workers(&self, look: Look<'_>) -> Result<(), SessionError> {
         let is_other = |member: &MemberStatus| {
-            member.role == i32::from(Role::DenseWorker) && member.index != self.rank() && member.state == "alive"
+            member.role == i32::from(Role::DenseWorker) && member.index != self.rank && member.state == "alive"
         };
         let gone = async {
             // A coordinator that does not answer has ended.
@@ -53,6 +53,6 @@ impl Session {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        self.run_in_time("for the other workers to leave the run", self.timeout, look, gone)
+        wait_for_work(&self.runtime, "for the other workers to leave the run", self.timeout, look, gone)
     }
 }
