@@ -202,10 +202,8 @@ impl SlotIndex {
     }
 
     fn room_for(&self, key: u64) -> usize {
-        match self.find(key) {
-            IndexEntry::Nothing(place) => place,
-            IndexEntry::Slot(_) => unreachable!("a key is added once"),
-        }
+        let IndexEntry::Nothing(place) = self.find(key) else { unreachable!("a key is added once") };
+        place
     }
 
     #[cold]

@@ -21,7 +21,7 @@ use crate::counts::add_fields;
 /// A request checks its deadline after each place where it may have waited: the gate, other pushes, the cold tier. A push
 /// makes its last check right before its first change, so it is applied whole or not at all. After that check it continues
 /// and waits no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDeadline(Option<u64>);
 
 impl RequestDeadline {
@@ -36,12 +36,6 @@ impl RequestDeadline {
     /// Nanoseconds from `now` to the deadline. `None` without a deadline.
     pub(crate) fn nanos_left(self, now: u64) -> Option<u64> {
         self.0.map(|end| end.saturating_sub(now))
-    }
-}
-
-impl Default for RequestDeadline {
-    fn default() -> Self {
-        Self::NONE
     }
 }
 

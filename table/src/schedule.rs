@@ -42,10 +42,7 @@ pub enum LearningRateSchedule {
 
 impl LearningRateSchedule {
     pub(crate) fn rate(&self, step: u64) -> RateFactor {
-        match self {
-            Self::Constant => RateFactor::Constant,
-            _ => RateFactor::Times(self.rate_factor(step)),
-        }
+        if *self == Self::Constant { RateFactor::Constant } else { RateFactor::Times(self.rate_factor(step)) }
     }
 
     /// The factor at a step. Steps count from 0.

@@ -120,10 +120,7 @@ impl Stripe {
     #[inline(always)]
     pub(crate) fn peek(&self, key: u64, words: usize) -> SlotAddress {
         // No closure: the compiler would not inline it.
-        match self.index.peek(key) {
-            Some(slot) => self.place(slot, words),
-            None => SlotAddress::NONE,
-        }
+        if let Some(slot) = self.index.peek(key) { self.place(slot, words) } else { SlotAddress::NONE }
     }
 
     /// Prefetches a row that is in memory, `words` of its words and its access metadata.
@@ -145,10 +142,7 @@ impl Stripe {
 
     #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Option<u32> {
-        match self.index.find(key) {
-            IndexEntry::Slot(slot) => Some(slot),
-            IndexEntry::Nothing(_) => None,
-        }
+        if let IndexEntry::Slot(slot) = self.index.find(key) { Some(slot) } else { None }
     }
 
     #[inline(always)]
@@ -370,16 +364,13 @@ impl Stripe {
     /// read from its copy.
     pub(crate) fn read_captured(&mut self, slot: u32, key: u64, into: &mut RowBatch) {
         let Some(capture) = &mut self.capture else { return };
-        let stride = self.slab.stride;
-        into.ids.push(id_of(key));
+        let (id, stride) = (id_of(key), self.slab.stride);
         if let Some(position) = capture.kept_in(slot) {
-            into.slots.extend_from_slice(&capture.rows.slots[position * stride..][..stride]);
-            into.access.extend(capture.rows.access.get(position));
-            return;
+            let words = &capture.rows.slots[position * stride..][..stride];
+            return into.push_row(id, words, capture.rows.access.get(position).copied());
         }
         capture.set_done(slot);
-        into.slots.extend_from_slice(self.slab.words(slot));
-        into.access.extend(self.slab.with_access.then(|| self.slab.access(slot)));
+        into.push_row(id, self.slab.words(slot), self.slab.with_access.then(|| self.slab.access(slot)));
     }
 
     #[inline(always)]

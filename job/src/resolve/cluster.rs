@@ -22,10 +22,8 @@ impl JobResolver<'_> {
         self.address(&KeyPath::from("cluster.admin"), &cluster.admin);
         self.address(&KeyPath::from("cluster.worker_address"), &cluster.worker_address);
         self.server_addresses(&cluster);
-        let server_threads = match cluster.server_threads {
-            0 => self.context.threads.server,
-            threads => threads,
-        };
+        let threads = cluster.server_threads;
+        let server_threads = if threads == 0 { self.context.threads.server } else { threads };
         ClusterSettings { server_threads, ..cluster }
     }
 

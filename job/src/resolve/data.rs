@@ -80,10 +80,8 @@ impl JobResolver<'_> {
         if paths.as_slice().is_empty() {
             self.problem(whole.clone(), format!("`{key}` names no file"), "empty list", "name at least one file");
         }
-        let path_of = |index| match paths {
-            DataPaths::One(_) => whole.clone(),
-            DataPaths::Many(_) => whole.index(index),
-        };
+        let is_one = matches!(paths, DataPaths::One(_));
+        let path_of = |index| if is_one { whole.clone() } else { whole.index(index) };
         paths.as_slice().iter().enumerate().map(|(index, path)| self.data_path(&path_of(index), path)).collect()
     }
 

@@ -19,10 +19,7 @@ impl Session {
         if !self.is_owner() {
             return Ok(());
         }
-        let flushed = match ending {
-            SessionEnd::Done => self.flush(look),
-            SessionEnd::Failed(_) => self.check_usable(),
-        };
+        let flushed = if ending == SessionEnd::Done { self.flush(look) } else { self.check_usable() };
         if !self.link.close(ending) {
             return Ok(());
         }
@@ -33,10 +30,7 @@ impl Session {
         };
         let left = self.link.membership.leave(outcome, &reason);
         let left = wait_for_work(&self.runtime, "to leave the run", 2 * self.timeout, look, left)?;
-        match ending {
-            SessionEnd::Done => flushed.and_then(|()| left.map_err(SessionError::from)),
-            SessionEnd::Failed(_) => Ok(()),
-        }
+        if ending == SessionEnd::Done { flushed.and_then(|()| left.map_err(SessionError::from)) } else { Ok(()) }
     }
 
     /// Each other worker has left, or was silent for its lease. Who has started the servers calls this before they end.

@@ -86,10 +86,8 @@ impl AccessCodec {
     }
 
     pub(crate) fn first_use(&self, tick: u64) -> u32 {
-        match &self.order {
-            AccessKind::Lru => tick as u32,
-            AccessKind::Lfu { unit, .. } => lfu(tick / u64::from(*unit), 0),
-        }
+        let AccessKind::Lfu { unit, .. } = &self.order else { return tick as u32 };
+        lfu(tick / u64::from(*unit), 0)
     }
 
     #[inline]
