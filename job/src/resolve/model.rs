@@ -248,11 +248,8 @@ mod tests {
             [train]; embedding_l2 = 0.5; feature_l2 = { C1 = -1 } => …
         "#;
         let untrusted = module().replace("trust = true", "");
-        assert_problems_with(
-            CRITEO,
-            |keys| keys.replace("MODULE", &untrusted).replace("HASH", &untrusted.replace("ab", "xb")),
-            rows,
-        );
+        let text = |keys: &str| keys.replace("MODULE", &untrusted).replace("HASH", &untrusted.replace("ab", "xb"));
+        assert_problems_with(CRITEO, text, rows);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use zagros_table::{
 };
 use zagros_zip::ZipEq;
 
+use crate::support::optimizers;
+
 const DIM: usize = 5;
 
 #[derive(Debug)]
@@ -157,18 +159,6 @@ fn assert_recovered(config: &TableConfig, (live, counts): TableContent, recovere
 
 fn plain(config: &TableConfig) -> TableConfig {
     TableConfig { retention: EvictionPolicy::default(), admission: AdmissionPolicy::Always, ..*config }
-}
-
-fn optimizers() -> Vec<Optimizer> {
-    let (lr, l2, epsilon, initial_accumulator) = (0.1, 0.01, 1e-8, 0.1);
-    vec![
-        Optimizer::Sgd { lr, l2 },
-        Optimizer::Momentum { lr, momentum: 0.9, l2 },
-        Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 },
-        Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 },
-        Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon, l2, weight_decay: 0.0 },
-        Optimizer::Ftrl { lr, beta: 1.0, l1: 0.1, l2: 0.0 },
-    ]
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
