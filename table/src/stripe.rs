@@ -420,12 +420,11 @@ mod tests {
 
     use super::*;
     use crate::machine::memory::PageSize;
-    use crate::{AdmissionPolicy, Initializer, Optimizer, TableConfig, UpdateLimits};
+    use crate::{AdmissionPolicy, Initializer, Optimizer, TableConfig};
 
     fn layout() -> RowLayout {
-        let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, UpdateLimits::default());
-        TableConfig { dim: 3, init, optimizer, limits, stripes: 1, ..TableConfig::default() }.layout(0, 0)
+        let (init, optimizer) = (Initializer::Uniform { bound: 1.0 }, Optimizer::Sgd { lr: 1.0, l2: 0.0 });
+        TableConfig { dim: 3, init, optimizer, stripes: 1, ..TableConfig::default() }.layout(0, 0)
     }
 
     proptest! {

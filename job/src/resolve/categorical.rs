@@ -252,10 +252,8 @@ mod tests {
     #[test]
     fn values_with_weights_are_added_up_at_the_worker() {
         let weighted = |weights: &str| {
-            job(
-                DELIMITED,
-                &text(&format!("{{ column = 'a', separator = '|', weights = '{weights}', pooling = 'mean' }}")),
-            )
+            let keys = format!("{{ column = 'a', separator = '|', weights = '{weights}', pooling = 'mean' }}");
+            job(DELIMITED, &text(&keys))
         };
         let made = weighted("c");
         let feature = &made.features.categorical[0];

@@ -247,10 +247,8 @@ mod tests {
     }
 
     fn delimited(base: &str, features: &str) -> DelimitedFormat {
-        match job(base, features).data.format {
-            Format::Delimited(format) => format,
-            other => panic!("{other:?}"),
-        }
+        let format = job(base, features).data.format;
+        if let Format::Delimited(format) = format { format } else { panic!("{format:?}") }
     }
 
     #[test]

@@ -154,8 +154,7 @@ proptest! {
         bits in 0_u32..7,
     ) {
         let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-        let limits = UpdateLimits::default();
-        let config = |stripes| TableConfig { dim: 5, init: INIT, optimizer, limits, stripes, ..TableConfig::default() };
+        let config = |stripes| TableConfig { dim: 5, init: INIT, optimizer, stripes, ..TableConfig::default() };
         let make = |stripes| Table::new(SEED, TABLE, &config(stripes)).unwrap();
         let mut scratch = RequestBuffers::new();
         let mut expected = vec![0.0; ids.len() * 5];
