@@ -186,15 +186,6 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_planned_unless_given() {
-        let planned = crate::threads::Machine::this().plan_threads();
-        let automatic = job(CRITEO, "");
-        assert_eq!((automatic.data.threads, automatic.train.threads), (planned.parse, planned.torch));
-        let given = job(CRITEO, "threads = 5\n[train]\nthreads = 6\n");
-        assert_eq!((given.data.threads, given.train.threads), (5, 6));
-    }
-
-    #[test]
     fn the_preset_has_the_papers_widths() {
         let hidden = |keys: &str| match model(&format!("kind = 'ffnn'\n{keys}")) {
             Model::Ffnn { hidden, .. } => hidden,
