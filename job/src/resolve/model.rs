@@ -230,7 +230,6 @@ mod tests {
             [tables]; C2 = { dim = 8 }; C7 = { dim = 4 } => a DLRM needs tables of one dim: "C2" has 8, "C7" has 4, 24 tables have 16
             [tables]; C1 = { dim = 8 } => a DLRM needs tables of one dim: "C1" has 8, 25 tables have 16
             [tables]; C1 = { dim = 1 }; C2 = { dim = 2 }; C3 = { dim = 3 }; C4 = { dim = 4 }; C5 = { dim = 5 } => a DLRM needs tables of one dim: "C1" has 1, "C2" has 2, "C3" has 3, 2 more have others, 21 tables have 16
-            [features]; categorical = ['C1', { column = 'C2', dim = 8 }] => a DLRM needs tables of one dim: "C2" has 8, the other one has 16
             MODULE trust = false => a TorchScript module can run code of its author when it is loaded
             MODULE               => a TorchScript module can run code of its author when it is loaded
             MODULE trust = true; [features]; numeric_embedding = {} => a TorchScript module reads numbers, and not `features.numeric_embedding`

@@ -126,7 +126,6 @@ mod tests {
         let rows = r#"
             { column = 'n', width = 3 }            => a text of several numbers needs a `separator`
             { column = 'n', separator = ' ' }      => `separator` needs `width`
-            'n', 'n'                               => column "n" is a numeric feature twice
             'n', { column = 'c', name = 'n' }      => two numeric features are named "n"
             { column = 'n', clip = [2, 2] }        => `clip` leaves nothing between 2 and 2
             { column = 'n', min_max = { min = 2, max = 1 } } => `min_max` has min 2, which is not below max 1

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use zagros_table::init::RowSeed;
-use zagros_table::{Initializer, LookupMode, Optimizer, RequestBuffers, RowBatch, Table, TableConfig, UpdateLimits};
+use zagros_table::{
+    Initializer, LookupMode, LookupReport, Optimizer, RequestBuffers, RowBatch, Table, TableConfig, UpdateLimits,
+};
 use zagros_zip::ZipEq;
 
 use crate::support::{by_id, in_memory, optimizers};
@@ -92,9 +94,12 @@ fn check(call: &TableCall, table: &Table, model: &mut TableModel, scratch: &mut 
         TableCall::Lookup(access, ids) => {
             let mut out = vec![f32::NAN; ids.len() * table.dim()];
             let old_len = model.rows.len();
+            let absent = ids.iter().filter(|id| !model.rows.contains_key(*id)).count() as u64;
             let report = table.lookup(ids, *access, &mut out, scratch).unwrap();
             assert_eq!(out, model.lookup(*access, ids));
-            assert_eq!(report.created as usize, model.rows.len() - old_len);
+            let created = (model.rows.len() - old_len) as u64;
+            let missing = if *access == LookupMode::Read { absent } else { 0 };
+            assert_eq!(report, LookupReport { created, missing, ..LookupReport::default() });
         }
         TableCall::Push(rows) => {
             let (ids, gradients) = (ids_of(rows), values(rows, table.dim()));

@@ -137,16 +137,6 @@ fn rows_of_small_norm_are_evicted() {
     assert_eq!(read(&tables, &[0, 100]), [-2.0, -2.0, 0.0, 0.0]);
 }
 
-#[test]
-fn maintenance_evicts_rows_before_memory_is_full() {
-    let (tables, store) = tiny(&[ledger_config(2, 4)]);
-    push(&tables, &(0..2000).collect::<Vec<_>>(), 1.0);
-    let old_rows = store.size().rows;
-    maintain_all(&tables);
-    assert!(store.size().rows > old_rows);
-    assert!(tables.maintain().unwrap().is_idle());
-}
-
 /// Rows in memory and in the cold tier, some of which change during the read. Each part has the requested size. The
 /// order depends on the content alone, not on where a row lies.
 #[test]
