@@ -222,29 +222,10 @@ impl JobResolver<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, assert_problems_with, job, problems};
-    use crate::settings::TestPart;
 
     const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
-
-    #[test]
-    fn criteo_has_forty_columns() {
-        let columns = criteo_columns();
-        assert_eq!(columns.len(), 40);
-        assert_eq!([0, 1, 13, 14, 39].map(|at| columns[at].as_str()), ["label", "I1", "I13", "C1", "C26"]);
-    }
-
-    #[test]
-    fn files_are_found_from_the_folder_of_the_job() {
-        let given = job(CRITEO, "test = ['t', '/x/../u']\n");
-        assert_eq!(given.data.train, [PathBuf::from("/jobs/a.txt")]);
-        assert_eq!(given.data.test, TestPart::Files(vec!["/jobs/t".into(), "/x/../u".into()]));
-        assert_eq!(job(CRITEO, "").data.test, TestPart::None);
-        assert_eq!(job(CRITEO, "test_fraction = 0.25\n").data.test, TestPart::Fraction(0.25));
-    }
 
     fn delimited(base: &str, features: &str) -> DelimitedFormat {
         let format = job(base, features).data.format;

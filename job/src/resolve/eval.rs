@@ -96,7 +96,7 @@ impl JobResolver<'_> {
 #[cfg(test)]
 mod tests {
     use crate::fixture::{CRITEO, DELIMITED, assert_problems, assert_problems_with, job};
-    use crate::settings::{CalibrationKind, EarlyStop, EvalMetric, EvalSettings, ValidationPart};
+    use crate::settings::{CalibrationKind, EarlyStop, EvalMetric, EvalSettings, TestPart, ValidationPart};
 
     fn measured(keys: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = ['a']\n[eval]\n{keys}\n")
@@ -106,7 +106,8 @@ mod tests {
     fn early_stopping_keeps_the_best_state() {
         let plain = job(CRITEO, "[output]\nkeep_best = 0\n");
         assert_eq!((plain.train.early_stop, plain.output.keep_best), (None, 0));
-        assert_eq!((plain.data.validation, plain.eval.calibration), (ValidationPart::None, None));
+        let parts = (plain.data.test, plain.data.validation, plain.eval.calibration);
+        assert_eq!(parts, (TestPart::None, ValidationPart::None, None));
         let stops = job(CRITEO, "validation_share = 0.1\n[train.early_stop]\n");
         let expected = EarlyStop { metric: EvalMetric::Auc, patience: 2, min_delta: 0.0 };
         assert_eq!((stops.train.early_stop, stops.output.keep_best), (Some(expected), 1));

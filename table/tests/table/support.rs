@@ -135,7 +135,11 @@ pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
 
 pub(crate) fn in_memory(table: &Table) -> RowBatch {
     let mut rows = RowBatch::default();
-    (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
+    for stripe in 0..table.stripes() {
+        let start = rows.ids.len();
+        table.read_stripe(stripe, &mut rows);
+        assert!(rows.ids[start..].is_sorted(), "stripe {stripe} is read in the order of ids");
+    }
     rows
 }
 
