@@ -119,12 +119,9 @@ mod tests {
     #[test]
     fn a_bare_name_is_short_for_a_table() {
         let short = job(DELIMITED, &text("numeric = ['n']\ncategorical = ['a']"));
-        let long = job(
-            DELIMITED,
-            "[features.label]\ncolumn = 'y'\npositive = ['1']\nnegative = ['0']\n[[features.numeric]]\ncolumn = 'n'\n\
-            log = false\nstandardise = false\nmissing = 0\n[[features.categorical]]\ncolumn = 'a'\ntable = 'a'\n",
-        );
-        assert_eq!(short, long);
+        let long = "[features.label]\ncolumn = 'y'\npositive = ['1']\nnegative = ['0']\n[[features.numeric]]\ncolumn = 'n'\n\
+            log = false\nstandardise = false\nmissing = 0\n[[features.categorical]]\ncolumn = 'a'\ntable = 'a'\n";
+        assert_eq!(short, job(DELIMITED, long));
         // One kind of Criteo's features is replaced.
         let job = job(CRITEO, "[features]\nnumeric = ['I3']\n");
         assert_eq!((job.features.numeric.len(), job.features.categorical.len()), (1, 26));
