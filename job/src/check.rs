@@ -121,7 +121,7 @@ impl ShapeChecker {
     fn unknown_word(&mut self, node: &TomlNode, word: &str, choices: &[WordChoice], path: &KeyPath) {
         let words: Vec<&str> = choices.iter().map(|choice| choice.word.as_str()).collect();
         let problem = JobProblem::new(format!("`{path}` has no choice \"{word}\""));
-        let help = suggest::help_with_choice(word, &words);
+        let help = suggest::help_with_name(word, &words, "the choices are");
         let problem = problem.at_place(node.at.clone(), "no such choice").help(help);
         self.problems.push(problem.maybe_help(suggest::help_with_setting(node, path)));
     }

@@ -278,8 +278,6 @@ mod tests {
 
     #[test]
     fn deep_nesting_is_refused_before_it_is_parsed() {
-        let text = format!("a = {}{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(TomlNode::parse(&SourceText::job_file("job.toml", &text)).is_err());
         let text = format!("[{}a]\n{}b = 1\n", "a.".repeat(100_000), "b.".repeat(100_000));
         assert!(TomlNode::parse(&SourceText::job_file("job.toml", &text)).is_err());
     }

@@ -77,7 +77,7 @@ impl Job {
         })
     }
 
-    fn state_values(&self) -> u64 {
+    pub(crate) fn state_values(&self) -> u64 {
         self.dense_optimizer.update_rule().0.state_vectors().len() as u64
     }
 
@@ -117,8 +117,7 @@ impl Job {
         let (inputs, outputs) = (tensor.inputs.size, tensor.outputs.size);
         match self.train.precision {
             Precision::Bf16 => tensor.len() + CHUNK_ROWS * (inputs + outputs),
-            _ if inputs > LINE && !inputs.is_multiple_of(LINE) => outputs * inputs.next_multiple_of(LINE),
-            _ => 0,
+            _ => aligned_values(&[outputs, inputs]),
         }
     }
 
@@ -139,6 +138,11 @@ fn outputs(layout: &DenseLayout) -> impl Iterator<Item = u64> {
 
 fn outputs_of(weight: &DenseTensor) -> u64 {
     weight.outputs.size * weight.uses
+}
+
+/// Of a copy of a weight or its gradient whose rows start at cache lines.
+fn aligned_values([outputs, inputs]: &[u64; 2]) -> u64 {
+    if *inputs > LINE && !inputs.is_multiple_of(LINE) { outputs * inputs.next_multiple_of(LINE) } else { 0 }
 }
 
 fn largest(of: impl Iterator<Item = u64>) -> u64 {

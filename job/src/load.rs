@@ -147,6 +147,9 @@ mod tests {
         let shared = Machine { cores: 64, workers: 4, servers: 4 };
         assert_eq!(threads(&[], shared), [12, 2, 2]);
         assert_eq!(threads(&["train.threads=3", "cluster.server_threads=7"], shared), [3, 2, 7]);
+        assert_eq!(threads(&["data.threads=5"], shared), [12, 5, 2]);
+        let here = Job::load_for(&path, &Overrides::none(), &Machine::this()).unwrap();
+        assert_eq!(Job::parse(CRITEO, &path, &Overrides::none()).unwrap(), here);
     }
 
     #[test]

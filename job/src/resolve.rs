@@ -39,7 +39,14 @@ pub(crate) struct ResolveContext<'a> {
 
 /// `context.document` has passed the check against the schema. Fails with every broken rule.
 pub(crate) fn resolve(context: &ResolveContext<'_>) -> Result<Job, Vec<JobProblem>> {
-    let mut resolver = JobResolver { context, has_lists: false, problems: Vec::new() };
+    let mut resolver = JobResolver {
+        context,
+        has_lists: false,
+        columns: None,
+        labels: Vec::new(),
+        weight: None,
+        problems: Vec::new(),
+    };
     let mut keys = context.document.to_json();
     resolver.read_sizes(&mut keys);
     let file = JobFile::deserialize(keys).map_err(|error| vec![JobProblem::new(error.to_string())])?;
@@ -50,6 +57,11 @@ pub(crate) fn resolve(context: &ResolveContext<'_>) -> Result<Job, Vec<JobProble
 struct JobResolver<'a> {
     context: &'a ResolveContext<'a>,
     has_lists: bool,
+    /// Names of all columns, if they are known before a file is opened.
+    columns: Option<Vec<String>>,
+    /// Columns of labels. No feature may be one of them, or the weight.
+    labels: Vec<String>,
+    weight: Option<String>,
     problems: Vec<JobProblem>,
 }
 
@@ -58,19 +70,17 @@ impl JobResolver<'_> {
         self.early_stop_fits(&file);
         self.calibration_fits(&file);
         self.has_lists = matches!(file.data.format, DataLayout::Parquet | DataLayout::Arrow | DataLayout::Jsonl);
-        let columns = data::known_columns(&file.data);
-        let features = self.resolve_features(file.data.format, file.features, columns.as_deref());
+        self.columns = data::known_columns(&file.data);
+        let (mut features, categorical) = self.resolve_features(file.data.format, file.features);
         let ModelFile { size, size_embeddings, mup_base_width, network } = file.model;
         let size = self.model_size(size.as_deref(), &network);
         let embedding = self.sized_tables(&file.embedding, size, size_embeddings);
-        let (tables, categorical) = self.resolve_tables(&features.categorical, &embedding, &file.tables);
+        let (tables, categorical) = self.resolve_tables(&categorical, &embedding, &file.tables);
+        features.categorical = categorical;
         self.names_are_free(&file.train, &tables);
         self.retention_fits(&tables, &file.tables, &file.cluster);
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
-        let (targets, weight) = (features.targets, features.weight);
-        let (numeric, numeric_embedding) = (features.numeric, features.numeric_embedding);
-        let features = Features { targets, weight, numeric, numeric_embedding, categorical };
         self.embedding_fits(&network, &features);
         self.outputs_fit(&network, &features.targets);
         self.steps_fit(&file.train, &tables, &file.tables);
@@ -83,14 +93,13 @@ impl JobResolver<'_> {
             model: self.resolve_model(network, &features, &tables),
             parametrization: Parametrization::Standard,
             name: self.run_name(file.name),
-            data: self.resolve_data(&file.data, &features, columns.as_deref()),
+            data: self.resolve_data(&file.data, &features),
             tables,
             dense_optimizer: file.optimizer,
-            eval: self.resolve_eval(file.eval, &features.targets, columns.as_deref()),
+            eval: self.resolve_eval(file.eval, &features.targets),
             checkpoint: self.resolve_checkpoint(file.checkpoint),
             cluster: {
-                self.min_workers_fit(&file.cluster, file.train.mode);
-                self.max_workers_fit(&file.cluster, file.train.mode);
+                self.worker_bounds_fit(&file.cluster, file.train.mode);
                 self.mode_fits(file.cluster.most_workers(), &file.train, &file.optimizer);
                 self.resolve_cluster(file.cluster)
             },
@@ -139,12 +148,8 @@ impl JobResolver<'_> {
         };
         if name.is_empty() || name.chars().count() > 100 || !name.chars().all(is_name_character) {
             let help = "use letters, digits, `-`, `_` and `.`, at most 100";
-            self.problem(
-                "name",
-                format!("\"{name}\" is not a valid name for a run"),
-                "names folders and metrics",
-                help,
-            );
+            let message = format!("\"{name}\" is not a valid name for a run");
+            self.problem("name", message, "names folders and metrics", help);
         }
         name
     }

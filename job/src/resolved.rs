@@ -51,14 +51,8 @@ impl Job {
     /// All files that the run reads: training, validation, test.
     #[must_use]
     pub fn data_files(&self) -> Vec<&Path> {
-        let test: &[PathBuf] = match &self.data.test {
-            TestPart::Files(files) => files,
-            TestPart::Fraction(_) | TestPart::Newest(_) | TestPart::None => &[],
-        };
-        let validation: &[PathBuf] = match &self.data.validation {
-            ValidationPart::Files(files) => files,
-            ValidationPart::Share(_) | ValidationPart::Newest(_) | ValidationPart::None => &[],
-        };
+        let test: &[PathBuf] = if let TestPart::Files(files) = &self.data.test { files } else { &[] };
+        let validation: &[PathBuf] = if let ValidationPart::Files(files) = &self.data.validation { files } else { &[] };
         self.data.train.iter().chain(validation).chain(test).map(PathBuf::as_path).collect()
     }
 }

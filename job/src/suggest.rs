@@ -10,10 +10,6 @@ pub(crate) fn help_with_key(found: &str, known: &[&str]) -> String {
     help(found, known, "`", "the keys here are")
 }
 
-pub(crate) fn help_with_choice(found: &str, known: &[&str]) -> String {
-    help(found, known, "\"", "the choices are")
-}
-
 /// Help for a name that refers to nothing. `others` introduces the list of existing names.
 pub(crate) fn help_with_name(found: &str, known: &[&str], others: &str) -> String {
     help(found, known, "\"", others)
@@ -99,7 +95,7 @@ mod tests {
     #[test]
     fn something_else_gets_the_list() {
         assert_eq!(help_with_key("color", &["lr", "epsilon"]), "the keys here are `lr`, `epsilon`");
-        assert_eq!(help_with_choice("", &["sum", "mean"]), "the choices are \"sum\", \"mean\"");
+        assert_eq!(help_with_name("", &["sum", "mean"], "the choices are"), "the choices are \"sum\", \"mean\"");
     }
 
     #[test]

@@ -7,12 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use zagros_ingest::{
-    Batch, BatchStream, DataPart, IngestError, StreamOptions, StreamStart, WholeFiles, find_files, fit_features,
-};
+use zagros_ingest::{Batch, BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files, fit_features};
 use zagros_job::{Job, Overrides, TestPart, ValidationPart};
 
-use crate::errors::ZagrosError;
+use crate::errors::failed;
 use crate::tensor::capsule;
 
 /// Names of the labels, the numeric inputs and the categorical features.
@@ -33,10 +31,6 @@ pub(crate) struct BatchReader {
     job: Arc<Job>,
     paths: Vec<PathBuf>,
     part: DataPart,
-}
-
-fn failed(error: IngestError) -> PyErr {
-    ZagrosError::new_err(error.to_string())
 }
 
 fn job_of(text: Option<&str>, path: &str, sets: Vec<String>) -> PyResult<Job> {

@@ -22,7 +22,7 @@ pub(crate) fn raised(error: SessionError) -> PyErr {
 }
 
 /// The exception of an error of another crate, whose message says what to do.
-pub(crate) fn failed(error: &dyn std::error::Error) -> PyErr {
+pub(crate) fn failed<E: std::error::Error>(error: E) -> PyErr {
     ZagrosError::new_err(error.to_string())
 }
 

@@ -14,9 +14,9 @@ use zagros_rows::snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, SnapshotError, TableHeader,
     decode_part, slot_parts,
 };
-use zagros_store::{Folder, StoreError};
+use zagros_store::Folder;
 
-use crate::errors::{self, ZagrosError};
+use crate::errors::failed;
 use crate::tensor::capsule;
 
 /// Blocks that are read before they are asked for.
@@ -37,22 +37,6 @@ pub(crate) struct Blocks {
     header: TableHeader,
     columns: Vec<SlotPart>,
     blocks: Mutex<Receiver<Result<RowBatch, SnapshotError>>>,
-}
-
-enum ReadStop {
-    Failed(SnapshotError),
-    /// The caller does not want the rest.
-    Unwanted,
-}
-
-impl From<SnapshotError> for ReadStop {
-    fn from(error: SnapshotError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-fn failed(error: SnapshotError) -> PyErr {
-    ZagrosError::new_err(error.to_string())
 }
 
 /// A table of a file: name, dim, type of weights, and the names of the parts of a row.
@@ -96,7 +80,7 @@ impl NativeTable {
             }
             Ok(None)
         };
-        let Some(slot) = py.detach(find).map_err(failed)? else { return Ok(None) };
+        let Some(slot) = py.detach(find).map_err(failed::<SnapshotError>)? else { return Ok(None) };
         let mut values = Vec::new();
         let part = |part: &SlotPart| {
             decode_part(part, &slot, &mut values);
@@ -121,9 +105,7 @@ impl NativeTable {
         });
         match (raised, exported) {
             (Some(exception), _) => Err(exception),
-            (None, exported) => {
-                exported.map(|exported| exported.rows).map_err(|error| ZagrosError::new_err(error.to_string()))
-            }
+            (None, exported) => exported.map(|exported| exported.rows).map_err(failed),
         }
     }
 
@@ -154,7 +136,7 @@ impl Blocks {
                 self.columns.iter().map(|part| column(part, self.header.width, &block)).collect();
             Ok(Some((block.ids, columns)))
         });
-        let Some((ids, columns)) = decoded.map_err(failed)? else { return Ok(None) };
+        let Some((ids, columns)) = decoded.map_err(failed::<SnapshotError>)? else { return Ok(None) };
         let rows = ids.len();
         let mut named = Vec::new();
         for (part, values) in zagros_zip::ZipEq::zip_eq(self.columns.iter(), columns) {
@@ -177,7 +159,7 @@ fn column(part: &SlotPart, width: usize, block: &RowBatch) -> Vec<f32> {
 /// Sends every block of a table, or the error that ends the reading.
 fn read(chains: &[FileChain], name: &str, send: &SyncSender<Result<RowBatch, SnapshotError>>) {
     for chain in chains {
-        if let Err(ReadStop::Failed(error)) = read_chain(chain, name, send) {
+        if let Err(Some(error)) = read_chain(chain, name, send) {
             // The receiver may be gone.
             let _ = send.send(Err(error));
             return;
@@ -185,17 +167,18 @@ fn read(chains: &[FileChain], name: &str, send: &SyncSender<Result<RowBatch, Sna
     }
 }
 
+/// The error is `None` when the caller does not want the rest.
 fn read_chain(
     chain: &FileChain,
     name: &str,
     send: &SyncSender<Result<RowBatch, SnapshotError>>,
-) -> Result<(), ReadStop> {
+) -> Result<(), Option<SnapshotError>> {
     // The files of a chain have the same tables.
     let Some(first) = chain.files().first() else { return Ok(()) };
     let table = first.open()?.find_table(name)?.0;
     let wanted = |head: &BlockHeader| head.kind == BlockKind::Rows && head.table as usize == table;
     chain.each_block(wanted, |block, _| match block.content {
-        BlockContent::Rows(rows) => send.send(Ok(rows)).map_err(|_| ReadStop::Unwanted),
+        BlockContent::Rows(rows) => send.send(Ok(rows)).map_err(|_| None),
         _ => Ok(()),
     })
 }
@@ -215,35 +198,31 @@ impl NativeFolder {
     /// A path, `file:///path` or `s3://bucket/prefix`. A request to a store takes at most `timeout` seconds, with retries.
     #[new]
     fn new(place: &str, timeout: f64) -> PyResult<Self> {
-        Ok(Self(Folder::open(place, Duration::from_secs_f64(timeout)).map_err(refused)?))
+        Ok(Self(Folder::open(place, Duration::from_secs_f64(timeout)).map_err(failed)?))
     }
 
     /// Makes it, if it is on a disk.
     fn make(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.make()).map(drop).map_err(refused)
+        py.detach(|| self.0.make()).map(drop).map_err(failed)
     }
 
     /// Whether this file exists.
     fn has(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        py.detach(|| self.0.has_file(name)).map_err(refused)
+        py.detach(|| self.0.has_file(name)).map_err(failed)
     }
 
     /// The content of a file.
     fn read<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, &py.detach(|| self.0.read(name)).map_err(refused)?))
+        Ok(PyBytes::new(py, &py.detach(|| self.0.read(name)).map_err(failed)?))
     }
 
     /// Writes a file, whole or not at all (invariant CK-1).
     fn write(&self, py: Python<'_>, name: &str, content: &[u8]) -> PyResult<()> {
-        py.detach(|| self.0.write(name, content)).map_err(refused)
+        py.detach(|| self.0.write(name, content)).map_err(failed)
     }
 
     /// Deletes a file, if it is there.
     fn delete(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        py.detach(|| self.0.delete_file(name)).map_err(refused)
+        py.detach(|| self.0.delete_file(name)).map_err(failed)
     }
-}
-
-fn refused(error: StoreError) -> PyErr {
-    errors::failed(&error)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 use zagros_embedding_client::BatchRows;
-use zagros_session::{BatchAccess, LookupBatch, RunReach, SavedRowsFile, Session, SessionEnd, SessionError, parse_job};
+use zagros_session::{BatchAccess, FileDigest, LookupBatch, RunReach, Session, SessionEnd, SessionError, parse_job};
 
 use zagros_zip::ZipEq;
 
@@ -168,12 +168,12 @@ impl NativeSession {
     /// Has all servers save their rows; the files, and how many rows.
     fn save(&self, py: Python<'_>, folder: &str) -> PyResult<(Vec<FileTuple>, u64)> {
         let saved = waiting(py, self.watch.as_ref(), |look| self.session.save_rows(folder, look))?;
-        Ok((saved.files.into_iter().map(|file| (file.name, file.bytes, file.sha256)).collect(), saved.rows))
+        Ok((saved.files.into_iter().map(|file| (file.name, file.bytes, file.sha256.to_vec())).collect(), saved.rows))
     }
 
     /// Has all servers load rows; how many.
     fn load(&self, py: Python<'_>, folder: &str, files: Vec<FileTuple>) -> PyResult<u64> {
-        let file = |(name, bytes, sha256): FileTuple| SavedRowsFile { name, bytes, sha256 };
+        let file = |(name, bytes, sha256): FileTuple| FileDigest { name, bytes, sha256: sha256.into() };
         let files = files.into_iter().map(file).collect();
         waiting(py, self.watch.as_ref(), |look| self.session.load_rows(folder, files, look))
     }

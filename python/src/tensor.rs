@@ -67,17 +67,12 @@ pub(crate) fn values<'a, T: TensorNumber>(capsule: &'a Bound<'_, PyCapsule>) -> 
     // and then the capsule has another name.
     let tensor = unsafe { &pointer.as_ref().tensor };
     if !HOST.contains(&tensor.device_type) {
-        return Err(wrong_type(format!(
-            "a tensor on the device of type {} was given; move it to the CPU",
-            tensor.device_type
-        )));
+        let device = tensor.device_type;
+        return Err(wrong_type(format!("a tensor on the device of type {device} was given; move it to the CPU")));
     }
     if !T::CODES.contains(&tensor.kind) || usize::from(tensor.bits) != 8 * size_of::<T>() || tensor.lanes != 1 {
-        let found = format!("code {}, {} bits", tensor.kind, tensor.bits);
-        return Err(wrong_type(format!(
-            "a tensor of {} is needed, and one of another type was given ({found})",
-            T::NAME
-        )));
+        let (name, found) = (T::NAME, format!("code {}, {} bits", tensor.kind, tensor.bits));
+        return Err(wrong_type(format!("a tensor of {name} is needed, and one of another type was given ({found})")));
     }
     let dimensions = usize::try_from(tensor.dimensions).unwrap_or_default();
     // SAFETY: a tensor has so many sizes, and as many strides unless it has none.

@@ -10,4 +10,4 @@ mod filter;
 pub(crate) mod policy;
 mod sketch;
 pub(crate) mod stripe_filter;
-mod transfer;
+pub(crate) mod transfer;

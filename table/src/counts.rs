@@ -3,7 +3,11 @@
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use bytemuck::{Pod, Zeroable};
+use zagros_zip::ZipEq;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct TableCounts {
     /// Ids in lookups whose row was in memory.
     pub hits: u64,
@@ -40,22 +44,7 @@ pub struct TableCounts {
 
 impl AddAssign for TableCounts {
     fn add_assign(&mut self, other: Self) {
-        self.hits += other.hits;
-        self.misses += other.misses;
-        self.created += other.created;
-        self.admitted += other.admitted;
-        self.refused += other.refused;
-        self.evicted += other.evicted;
-        self.dropped += other.dropped;
-        self.expired += other.expired;
-        self.cold_reads += other.cold_reads;
-        self.promoted += other.promoted;
-        self.hinted += other.hinted;
-        self.ready += other.ready;
-        self.late += other.late;
-        self.late_gradients += other.late_gradients;
-        self.contended += other.contended;
-        self.waited_nanos += other.waited_nanos;
+        add_fields(self, &other);
     }
 }
 
@@ -68,30 +57,20 @@ impl Sum for TableCounts {
     }
 }
 
+/// Adds each field to the one of the same place. All fields of a report are `u64`.
+pub(crate) fn add_fields<T: Pod>(report: &mut T, more: &T) {
+    let fields: &mut [u64] = bytemuck::cast_slice_mut(std::slice::from_mut(report));
+    let addends: &[u64] = bytemuck::cast_slice(std::slice::from_ref(more));
+    fields.iter_mut().zip_eq(addends).for_each(|(field, addend)| *field += addend);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_count_is_summed_with_its_own_kind() {
-        let one = TableCounts {
-            hits: 1,
-            misses: 2,
-            created: 3,
-            admitted: 4,
-            refused: 5,
-            evicted: 6,
-            dropped: 7,
-            expired: 8,
-            cold_reads: 9,
-            promoted: 10,
-            hinted: 11,
-            ready: 12,
-            late: 13,
-            late_gradients: 14,
-            contended: 15,
-            waited_nanos: 16,
-        };
+        let one: TableCounts = bytemuck::cast(std::array::from_fn::<u64, 16, _>(|place| place as u64 + 1));
         let mut twice = one;
         twice += one;
         assert_eq!([one, one].into_iter().sum::<TableCounts>(), twice);

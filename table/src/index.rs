@@ -96,9 +96,7 @@ impl SlotIndex {
     pub(crate) fn find(&self, key: u64) -> IndexEntry {
         let mut place = self.home(key);
         for _ in 0..REACH.min(self.buckets) {
-            let Some(bucket) = self.bucket(place) else {
-                break;
-            };
+            let Some(bucket) = self.bucket(place) else { break };
             if let Some(slot) = self.slot_in(bucket, key) {
                 return IndexEntry::Slot(slot);
             }
@@ -204,10 +202,8 @@ impl SlotIndex {
     }
 
     fn room_for(&self, key: u64) -> usize {
-        match self.find(key) {
-            IndexEntry::Nothing(place) => place,
-            IndexEntry::Slot(_) => unreachable!("a key is added once"),
-        }
+        let IndexEntry::Nothing(place) = self.find(key) else { unreachable!("a key is added once") };
+        place
     }
 
     #[cold]

@@ -44,25 +44,27 @@ impl Table {
         step.share < 1.0 && self.shared.log.get().is_some_and(|log| log.keeps_steps())
     }
 
+    /// Appends a change of a stripe to the log, if there is one.
+    pub(crate) fn log_change(&self, stripe: usize, origin: Option<&PushOrigin>, kind: ChangeKind<'_>) {
+        if let Some(log) = self.shared.log.get() {
+            log.append(&StripeChange { table: self.number, stripe: stripe as u32, origin, kind });
+        }
+    }
+
     /// Appends to the log what was noted, and forgets it. The lock of the stripe is held (invariant DU-2).
     pub(crate) fn append_changes(&self, stripe: usize, changes: &mut StripeChanges) {
-        if let Some(log) = self.shared.log.get() {
-            let StripeChanges { origin, ids, slots, access, seen, removed, step_rows } = changes;
-            let append = |origin: Option<&PushOrigin>, kind| {
-                log.append(&StripeChange { table: self.number, stripe: stripe as u32, origin, kind });
-            };
-            if !removed.is_empty() {
-                append(None, ChangeKind::Removed(removed));
-            }
-            if !seen.is_empty() {
-                append(None, ChangeKind::Seen(seen));
-            }
-            if !ids.is_empty() {
-                append(origin.as_ref(), ChangeKind::Rows { ids, slots, access });
-            }
-            if !step_rows.ids.is_empty() {
-                append(None, ChangeKind::StepRows(step_rows.as_slices()));
-            }
+        let StripeChanges { origin, ids, slots, access, seen, removed, step_rows } = changes;
+        if !removed.is_empty() {
+            self.log_change(stripe, None, ChangeKind::Removed(removed));
+        }
+        if !seen.is_empty() {
+            self.log_change(stripe, None, ChangeKind::Seen(seen));
+        }
+        if !ids.is_empty() {
+            self.log_change(stripe, origin.as_ref(), ChangeKind::Rows { ids, slots, access });
+        }
+        if !step_rows.ids.is_empty() {
+            self.log_change(stripe, None, ChangeKind::StepRows(step_rows.as_slices()));
         }
         if self.shared.watcher.is_taken() {
             self.shared.watcher.notify_changed(self.number, stripe, &changes.removed);
@@ -76,11 +78,14 @@ impl Table {
 impl TableSet {
     /// Appends to the log all that is kept of steps under way, for a log that begins here. No push is under way.
     pub fn log_steps(&self) {
+        let keeps_steps = self.shared.log.get().is_some_and(|log| log.keeps_steps());
         for table in self.iter() {
             for stripe in 0..table.stripes() {
                 let mut kept = StepRowBatch::default();
                 table.read_step_rows(stripe, &table.step_ids(stripe), &mut kept);
-                table.log_step_rows(stripe, &kept);
+                if keeps_steps && !kept.ids.is_empty() {
+                    table.log_change(stripe, None, ChangeKind::StepRows(kept.as_slices()));
+                }
             }
         }
     }
@@ -123,13 +128,5 @@ impl Table {
             self.log_stripe(&mut stripe);
         }
         Ok(())
-    }
-
-    fn log_step_rows(&self, stripe: usize, kept: &StepRowBatch) {
-        let log = self.shared.log.get().filter(|log| log.keeps_steps() && !kept.ids.is_empty());
-        if let Some(log) = log {
-            let kind = ChangeKind::StepRows(kept.as_slices());
-            log.append(&StripeChange { table: self.number, stripe: stripe as u32, origin: None, kind });
-        }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use zagros_zip::ZipEq;
 
+use crate::admission::transfer::sketch_length;
 use crate::key::{id_of, key_of};
 use crate::{
     ColdError, FrequencyCounts, PushStep, RequestBuffers, RowBatch, RowSlices, Table, TableError, TableSet, TableTime,
@@ -93,17 +94,14 @@ impl Table {
         let stripe = self.lock(stripe);
         ids.iter().for_each(|id| stripe.prefetch_entry(key_of(*id)));
         for id in ids {
-            let Some(slot) = stripe.find(key_of(*id)) else { continue };
-            into.ids.push(*id);
-            into.slots.extend_from_slice(stripe.slot(slot));
-            into.access.extend(self.is_managed.then(|| stripe.access(slot)));
+            self.append_from_memory(&stripe, *id, into);
         }
     }
 
     /// The frequency counts of one stripe, and the position of the log at which they are what they are. 0 without a log.
     pub fn counts_with_position(&self, stripe: usize, into: &mut FrequencyCounts) -> u64 {
         let stripe = self.lock(stripe);
-        stripe.filter.read_counts(into);
+        stripe.filter.save(into);
         self.shared.log.get().map_or(0, |log| log.position())
     }
 
@@ -128,11 +126,7 @@ impl Table {
     pub fn add_sketch_again(&self, stripe: usize, from: usize, cells: &[u32]) -> Result<(), TableError> {
         self.check_sketch_stripe(stripe)?;
         let added = self.lock(stripe).filter.merge(from, cells);
-        added.map_err(|expected| TableError::Length {
-            what: "words of a sketch",
-            expected,
-            found: from.saturating_add(cells.len()),
-        })
+        added.map_err(|expected| sketch_length(expected, from, cells))
     }
 
     /// Adds to the counts of ids, whether they have a row now or not.

@@ -11,13 +11,17 @@ mod walk;
 
 use std::ops::AddAssign;
 
+use bytemuck::{Pod, Zeroable};
+
+use crate::counts::add_fields;
+
 /// The time at which the sender of a request gives up, in nanoseconds of [`crate::TableResources::nanos`]. After it the
 /// sender does not read the answer.
 ///
 /// A request checks its deadline after each place where it may have waited: the gate, other pushes, the cold tier. A push
 /// makes its last check right before its first change, so it is applied whole or not at all. After that check it continues
 /// and waits no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestDeadline(Option<u64>);
 
 impl RequestDeadline {
@@ -35,12 +39,6 @@ impl RequestDeadline {
     }
 }
 
-impl Default for RequestDeadline {
-    fn default() -> Self {
-        Self::NONE
-    }
-}
-
 /// Whether a lookup makes rows that do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupMode {
@@ -50,7 +48,8 @@ pub enum LookupMode {
     Read,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct LookupReport {
     pub created: u64,
     /// Rows that do not exist. The lookup returned their first weights, or zeros if the table has an admission policy.
@@ -61,7 +60,8 @@ pub struct LookupReport {
     pub late: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct PushReport {
     /// Rows that took a gradient.
     pub updated: u64,
@@ -77,20 +77,13 @@ pub struct PushReport {
 
 impl AddAssign for LookupReport {
     fn add_assign(&mut self, other: Self) {
-        self.created += other.created;
-        self.missing += other.missing;
-        self.refused += other.refused;
-        self.late += other.late;
+        add_fields(self, &other);
     }
 }
 
 impl AddAssign for PushReport {
     fn add_assign(&mut self, other: Self) {
-        self.updated += other.updated;
-        self.created += other.created;
-        self.repeated += other.repeated;
-        self.skipped += other.skipped;
-        self.refused += other.refused;
+        add_fields(self, &other);
     }
 }
 

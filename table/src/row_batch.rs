@@ -57,6 +57,12 @@ impl StepRowBatch {
 }
 
 impl RowBatch {
+    pub(crate) fn push_row(&mut self, id: u64, words: &[u32], access: Option<u32>) {
+        self.ids.push(id);
+        self.slots.extend_from_slice(words);
+        self.access.extend(access);
+    }
+
     /// Keeps the rows for whose id `keep` holds. A slot has `width` words.
     pub fn retain(&mut self, width: usize, keep: impl Fn(u64) -> bool) {
         let mut kept = 0;

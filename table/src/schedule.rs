@@ -2,14 +2,10 @@
 
 use std::f64::consts::PI;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use crate::optimizer::RateFactor;
 
 /// The factor on the learning rate, by step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum LearningRateSchedule {
     /// Always 1.
     #[default]
@@ -17,58 +13,36 @@ pub enum LearningRateSchedule {
     /// The factor rises from 0 to 1. Then it falls linearly to `floor` and stays there.
     Linear {
         /// Steps of the rise from 0 to 1.
-        #[serde(default)]
-        #[schemars(range(max = 1_000_000_000_000_u64))]
         warmup: u64,
         /// Steps of the fall after the rise.
-        #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
         decay: u64,
         /// Last factor.
-        #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
         floor: f32,
     },
     /// The factor rises from 0 to 1. Then it falls along half a cosine to `floor` and stays there (Loshchilov and Hutter
     /// 2017, equation 5 without restarts).
     Cosine {
         /// Steps of the rise from 0 to 1.
-        #[serde(default)]
-        #[schemars(range(max = 1_000_000_000_000_u64))]
         warmup: u64,
         /// Steps of the fall after the rise.
-        #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
         decay: u64,
         /// Last factor.
-        #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
         floor: f32,
     },
     /// The factor rises from 0 to 1. After that it is multiplied by `factor` every `every` steps.
     Step {
         /// Steps of the rise from 0 to 1.
-        #[serde(default)]
-        #[schemars(range(max = 1_000_000_000_000_u64))]
         warmup: u64,
         /// Steps between two falls.
-        #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
         every: u64,
         /// The share of the factor that remains after a fall.
-        #[serde(default = "half")]
-        #[schemars(range(min = 0.0, max = 1.0))]
         factor: f32,
     },
 }
 
-fn half() -> f32 {
-    0.5
-}
-
 impl LearningRateSchedule {
     pub(crate) fn rate(&self, step: u64) -> RateFactor {
-        match self {
-            Self::Constant => RateFactor::Constant,
-            _ => RateFactor::Times(self.rate_factor(step)),
-        }
+        if *self == Self::Constant { RateFactor::Constant } else { RateFactor::Times(self.rate_factor(step)) }
     }
 
     /// The factor at a step. Steps count from 0.

@@ -120,10 +120,7 @@ impl Stripe {
     #[inline(always)]
     pub(crate) fn peek(&self, key: u64, words: usize) -> SlotAddress {
         // No closure: the compiler would not inline it.
-        match self.index.peek(key) {
-            Some(slot) => self.place(slot, words),
-            None => SlotAddress::NONE,
-        }
+        if let Some(slot) = self.index.peek(key) { self.place(slot, words) } else { SlotAddress::NONE }
     }
 
     /// Prefetches a row that is in memory, `words` of its words and its access metadata.
@@ -145,10 +142,7 @@ impl Stripe {
 
     #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Option<u32> {
-        match self.index.find(key) {
-            IndexEntry::Slot(slot) => Some(slot),
-            IndexEntry::Nothing(_) => None,
-        }
+        if let IndexEntry::Slot(slot) = self.index.find(key) { Some(slot) } else { None }
     }
 
     #[inline(always)]
@@ -185,10 +179,7 @@ impl Stripe {
 
     /// As [`Self::put`], of a row that left memory as it is: a later push of its step goes on from the row before.
     pub(crate) fn put_back(&mut self, key: u64, words: &[u32]) -> u32 {
-        let slot = match self.index.find(key) {
-            IndexEntry::Slot(slot) => slot,
-            IndexEntry::Nothing(place) => self.add(key, place),
-        };
+        let slot = self.find_or_add(key);
         self.preserve_row(key, slot);
         self.mark(slot);
         self.slab.words_mut(slot).copy_from_slice(words);
@@ -373,16 +364,13 @@ impl Stripe {
     /// read from its copy.
     pub(crate) fn read_captured(&mut self, slot: u32, key: u64, into: &mut RowBatch) {
         let Some(capture) = &mut self.capture else { return };
-        let stride = self.slab.stride;
-        into.ids.push(id_of(key));
+        let (id, stride) = (id_of(key), self.slab.stride);
         if let Some(position) = capture.kept_in(slot) {
-            into.slots.extend_from_slice(&capture.rows.slots[position * stride..][..stride]);
-            into.access.extend(capture.rows.access.get(position));
-            return;
+            let words = &capture.rows.slots[position * stride..][..stride];
+            return into.push_row(id, words, capture.rows.access.get(position).copied());
         }
         capture.set_done(slot);
-        into.slots.extend_from_slice(self.slab.words(slot));
-        into.access.extend(self.slab.with_access.then(|| self.slab.access(slot)));
+        into.push_row(id, self.slab.words(slot), self.slab.with_access.then(|| self.slab.access(slot)));
     }
 
     #[inline(always)]
@@ -423,43 +411,5 @@ impl Stripe {
         let changed = self.changed.as_ref().map_or(0, ChangedRows::memory_bytes);
         let noted = self.step_rows.memory_bytes() + self.hinted.memory_bytes();
         self.index.memory_bytes() + self.slab.memory_bytes() + self.filter.memory_bytes() + noted + captured + changed
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::machine::memory::PageSize;
-    use crate::{AdmissionPolicy, Initializer, Optimizer, TableConfig, UpdateLimits};
-
-    fn layout() -> RowLayout {
-        let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, UpdateLimits::default());
-        TableConfig { dim: 3, init, optimizer, limits, stripes: 1, ..TableConfig::default() }.layout(0, 0)
-    }
-
-    proptest! {
-        #[test]
-        fn each_id_has_one_slot_of_its_own(ids in prop::collection::vec(0_u64..500, 0..800)) {
-            let layout = layout();
-            let always = StripeFilter::new(AdmissionPolicy::Always, 1, 0, 0);
-            let mut stripe = Stripe::new(0, &layout, false, always, &Arena::new(PageSize::Huge));
-            for id in &ids {
-                let found = stripe.find(key_of(*id));
-                let (slot, created) = stripe.find_or_create(key_of(*id), &layout);
-                prop_assert_eq!(created, found.is_none());
-                prop_assert_eq!(found.unwrap_or(slot), slot);
-            }
-            let rows = stripe.sorted_rows();
-            prop_assert_eq!(rows.len(), stripe.row_count());
-            prop_assert!(rows.is_sorted());
-            for (id, slot) in rows {
-                let mut first = [u32::MAX; 3];
-                layout.fill_slot(id, &mut first);
-                prop_assert_eq!(stripe.slot(slot), &first);
-            }
-        }
     }
 }

@@ -150,9 +150,7 @@ impl Table {
         into.ids.reserve(stripe.row_count());
         into.slots.reserve(stripe.row_count() * self.stride());
         for (id, slot) in stripe.sorted_rows() {
-            into.ids.push(id);
-            into.slots.extend_from_slice(stripe.slot(slot));
-            into.access.extend(self.is_managed.then(|| stripe.access(slot)));
+            into.push_row(id, stripe.slot(slot), self.is_managed.then(|| stripe.access(slot)));
         }
     }
 

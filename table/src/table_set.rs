@@ -231,12 +231,11 @@ impl TableSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Initializer, Optimizer, UpdateLimits};
+    use crate::{Initializer, Optimizer};
 
     fn tables() -> TableSet {
-        let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
-        let (init, limits) = (Initializer::Uniform { bound: 1.0 }, UpdateLimits::default());
-        let config = |dim| TableConfig { dim, init, optimizer, limits, stripes: 2, ..TableConfig::default() };
+        let (init, optimizer) = (Initializer::Uniform { bound: 1.0 }, Optimizer::Sgd { lr: 1.0, l2: 0.0 });
+        let config = |dim| TableConfig { dim, init, optimizer, stripes: 2, ..TableConfig::default() };
         TableSet::new(1, &[config(2), config(3)], TableResources::default()).unwrap()
     }
 

@@ -27,28 +27,22 @@ pub(crate) struct LabelFile {
     /// Name of the column.
     pub(crate) column: String,
     /// Its name in measures and predictions. Default: the column's.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
     /// What its values are.
     #[serde(default)]
     pub(crate) kind: LabelKind,
     /// Texts that mean a positive sample, of kind `click`. Default: `["1"]`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub(crate) positive: Option<Vec<String>>,
     /// Texts that mean a negative sample, of kind `click`. A text in neither list is a malformed row. Default: `["0"]`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub(crate) negative: Option<Vec<String>>,
     /// Texts of the classes, of kind `classes`, which needs two or more. Another text is a malformed row. Default: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 4096))]
     pub(crate) classes: Option<Vec<String>>,
     /// Loss of a sample, of kind `regression`. Default: `mse`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) loss: Option<LossName>,
     /// Difference from which the loss `huber` is linear. Default: 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 1e30), extend("exclusiveMinimum" = 0.0))]
     pub(crate) delta: Option<f64>,
     /// Factor of its loss in the loss of a sample, which is the sum over the labels.
@@ -60,7 +54,6 @@ pub(crate) struct LabelFile {
     pub(crate) missing: MissingLabel,
     /// Name of an earlier label of kind `click` without which this one never happens, as a purchase never without a click: the
     /// network then predicts P(given) · P(this | given), learned from all rows (ESMM, Ma et al. 2018). Default: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) given: Option<String>,
 }
 

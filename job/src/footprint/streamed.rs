@@ -3,7 +3,7 @@
 
 use zagros_table::optimizer::dense::Staging;
 
-use super::{LINE, VALUE, largest, outputs, weights};
+use super::{LINE, VALUE, aligned_values, largest, outputs, weights};
 use crate::settings::{DenseLayout, DenseTensor, Job, Model};
 
 /// Samples that go through a layer together are made up to a multiple of so many.
@@ -170,11 +170,6 @@ fn outputs_of_segments(widths: &[u64]) -> u64 {
     let is_kept = |index: usize| index % segment == segment - 1 || index + 1 == widths.len();
     let kept = widths.iter().enumerate().filter(|(index, _)| is_kept(*index)).map(|(_, width)| width);
     kept.sum::<u64>() + (segment as u64 - 1) * largest(widths.iter().copied())
-}
-
-/// Of a copy of a weight's gradient whose rows start at cache lines.
-fn aligned_values([outputs, inputs]: &[u64; 2]) -> u64 {
-    if *inputs > LINE && !inputs.is_multiple_of(LINE) { outputs * inputs.next_multiple_of(LINE) } else { 0 }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::num::NonZeroU64;
 
 use super::JobResolver;
-use super::features::LearnedColumns;
 use crate::document::KeyPath;
 use crate::file::CategoricalFile;
 use crate::settings::{
@@ -13,13 +12,8 @@ use crate::settings::{
 use crate::suggest;
 
 impl JobResolver<'_> {
-    /// Names are different, and columns are there. `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn categorical_columns(
-        &mut self,
-        features: &[CategoricalFile],
-        learned: LearnedColumns<'_>,
-        known: Option<&[String]>,
-    ) {
+    /// Names are different, and columns are there.
+    pub(super) fn categorical_columns(&mut self, features: &[CategoricalFile]) {
         let names: Vec<_> = features.iter().map(|feature| (feature.feature_name(), feature.column.clone())).collect();
         self.different_names("categorical", &names);
         let parts = names_of_parts(features);
@@ -27,12 +21,12 @@ impl JobResolver<'_> {
             let path = KeyPath::from("features.categorical").index(index);
             match (&feature.column, &feature.cross) {
                 (Some(column), None) => {
-                    self.feature_column("categorical", &path, column, learned, known);
+                    self.feature_column("categorical", &path, column);
                     if let Some(weights) = &feature.weights {
-                        self.feature_column("categorical", &path.key("weights"), weights, learned, known);
+                        self.feature_column("categorical", &path.key("weights"), weights);
                     }
                 }
-                (None, Some(names)) => self.check_cross(&path.key("cross"), names, &parts, learned, known),
+                (None, Some(names)) => self.check_cross(&path.key("cross"), names, &parts),
                 (Some(_), Some(_)) => {
                     let help = "remove `column`: a cross names what it combines";
                     self.problem(path.key("cross"), "`cross` and `column` exclude each other", "one too many", help);
@@ -47,14 +41,7 @@ impl JobResolver<'_> {
     }
 
     /// Names of features or columns whose categories are combined. `parts`: the names of the features that may be.
-    pub(super) fn check_cross(
-        &mut self,
-        path: &KeyPath,
-        names: &[String],
-        parts: &[&str],
-        learned: LearnedColumns<'_>,
-        known: Option<&[String]>,
-    ) {
+    pub(super) fn check_cross(&mut self, path: &KeyPath, names: &[String], parts: &[&str]) {
         for (index, name) in names.iter().enumerate() {
             let path = path.index(index);
             if names[..index].contains(name) {
@@ -62,12 +49,12 @@ impl JobResolver<'_> {
                 self.problem(path, message, "second time", "name it once");
             } else if parts.contains(&name.as_str()) {
                 // The feature's own column is checked with the feature.
-            } else if let Some(known) = known.filter(|known| !known.contains(name)) {
+            } else if let Some(known) = self.columns.as_ref().filter(|known| !known.contains(name)) {
                 let names: Vec<&str> = parts.iter().copied().chain(known.iter().map(String::as_str)).collect();
                 let help = suggest::help_with_name(name, &names, "features of one value and columns are");
                 self.problem(path, format!("no feature or column is named \"{name}\""), "no such name", help);
             } else {
-                self.feature_column("categorical", &path, name, learned, known);
+                self.feature_column("categorical", &path, name);
             }
         }
     }
@@ -131,22 +118,14 @@ impl JobResolver<'_> {
         ] {
             if given && many {
                 let message = format!("`{key}` of several values per cell has no meaning");
-                self.problem(
-                    path.key(key),
-                    message,
-                    "one value per cell only",
-                    "remove `separator` and `pooling`, or the key",
-                );
+                let help = "remove `separator` and `pooling`, or the key";
+                self.problem(path.key(key), message, "one value per cell only", help);
             }
         }
         if feature.default.is_some() && feature.cross.is_some() {
             let help = "a missing part of a cross is a category of its own; remove the key";
-            self.problem(
-                path.key("default"),
-                "`default` and `cross` exclude each other",
-                "of which of its columns?",
-                help,
-            );
+            let message = "`default` and `cross` exclude each other";
+            self.problem(path.key("default"), message, "of which of its columns?", help);
         }
     }
 
@@ -165,12 +144,8 @@ impl JobResolver<'_> {
             (None, Some(vocabulary)) => IdRange::Vocabulary(self.vocabulary(path, vocabulary)),
             (Some(size), Some(_)) => {
                 let help = "a vocabulary gives rare categories one row, a hash size gives all categories so many; keep one key";
-                self.problem(
-                    path.key("vocabulary"),
-                    "`vocabulary` and `hash_size` exclude each other",
-                    "one too many",
-                    help,
-                );
+                let message = "`vocabulary` and `hash_size` exclude each other";
+                self.problem(path.key("vocabulary"), message, "one too many", help);
                 IdRange::Hashed(size)
             }
         }
@@ -277,10 +252,8 @@ mod tests {
     #[test]
     fn values_with_weights_are_added_up_at_the_worker() {
         let weighted = |weights: &str| {
-            job(
-                DELIMITED,
-                &text(&format!("{{ column = 'a', separator = '|', weights = '{weights}', pooling = 'mean' }}")),
-            )
+            let keys = format!("{{ column = 'a', separator = '|', weights = '{weights}', pooling = 'mean' }}");
+            job(DELIMITED, &text(&keys))
         };
         let made = weighted("c");
         let feature = &made.features.categorical[0];

@@ -1,5 +1,6 @@
 //! `[cluster]`: addresses, buckets, memory, and the number of workers.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use serde_json::Value as Json;
@@ -21,36 +22,28 @@ impl JobResolver<'_> {
         self.address(&KeyPath::from("cluster.admin"), &cluster.admin);
         self.address(&KeyPath::from("cluster.worker_address"), &cluster.worker_address);
         self.server_addresses(&cluster);
-        let server_threads = match cluster.server_threads {
-            0 => self.context.threads.server,
-            threads => threads,
-        };
+        let threads = cluster.server_threads;
+        let server_threads = if threads == 0 { self.context.threads.server } else { threads };
         ClusterSettings { server_threads, ..cluster }
     }
 
-    pub(super) fn min_workers_fit(&mut self, cluster: &ClusterSettings, mode: Mode) {
-        let (workers, Some(least)) = (cluster.workers, cluster.min_workers) else { return };
-        if least > workers {
-            let message = format!("`cluster.min_workers` is {least}, but the job has {workers} dense workers");
-            let help = "set it to `cluster.workers` or less";
-            self.problem("cluster.min_workers", message, "more than there are", help);
-        } else if least < workers && mode == Mode::Sync {
-            let message = "`cluster.min_workers` has no effect in this mode".to_owned();
-            let help = "only modes \"hybrid\" and \"async\" continue without a lost worker; remove the key";
-            self.problem("cluster.min_workers", message, "not in mode sync", help);
-        }
-    }
-
-    pub(super) fn max_workers_fit(&mut self, cluster: &ClusterSettings, mode: Mode) {
-        let (workers, Some(most)) = (cluster.workers, cluster.max_workers) else { return };
-        if most < workers {
-            let message = format!("`cluster.max_workers` is {most}, but the job has {workers} dense workers");
-            let help = "set it to `cluster.workers` or more";
-            self.problem("cluster.max_workers", message, "fewer than there are", help);
-        } else if most > workers && mode == Mode::Sync {
-            let message = "`cluster.max_workers` has no effect in this mode".to_owned();
-            let help = "only in modes \"hybrid\" and \"async\" do workers join a run that trains; remove the key";
-            self.problem("cluster.max_workers", message, "not in mode sync", help);
+    /// The number of workers is between its bounds, which have no effect in mode `sync`.
+    pub(super) fn worker_bounds_fit(&mut self, cluster: &ClusterSettings, mode: Mode) {
+        let workers = cluster.workers;
+        let loss_help = "only modes \"hybrid\" and \"async\" continue without a lost worker; remove the key";
+        let join_help = "only in modes \"hybrid\" and \"async\" do workers join a run that trains; remove the key";
+        let bounds = [
+            ("cluster.min_workers", cluster.min_workers, Ordering::Less, "more than there are", "less", loss_help),
+            ("cluster.max_workers", cluster.max_workers, Ordering::Greater, "fewer than there are", "more", join_help),
+        ];
+        for (key, bound, side, label, advice, sync_help) in bounds {
+            let Some(bound) = bound.filter(|bound| *bound != workers) else { continue };
+            if bound.cmp(&workers) != side {
+                let message = format!("`{key}` is {bound}, but the job has {workers} dense workers");
+                self.problem(key, message, label, format!("set it to `cluster.workers` or {advice}"));
+            } else if mode == Mode::Sync {
+                self.problem(key, format!("`{key}` has no effect in this mode"), "not in mode sync", sync_help);
+            }
         }
     }
 

@@ -44,13 +44,8 @@ fn shuffle_rows(features: &Features) -> usize {
 }
 
 impl JobResolver<'_> {
-    pub(super) fn resolve_data(
-        &mut self,
-        file: &DataFile,
-        features: &Features,
-        columns: Option<&[String]>,
-    ) -> DataSettings {
-        self.times_fit(file, columns);
+    pub(super) fn resolve_data(&mut self, file: &DataFile, features: &Features) -> DataSettings {
+        self.times_fit(file);
         self.commas_fit(file, features);
         DataSettings {
             format: self.format(file),
@@ -85,10 +80,8 @@ impl JobResolver<'_> {
         if paths.as_slice().is_empty() {
             self.problem(whole.clone(), format!("`{key}` names no file"), "empty list", "name at least one file");
         }
-        let path_of = |index| match paths {
-            DataPaths::One(_) => whole.clone(),
-            DataPaths::Many(_) => whole.index(index),
-        };
+        let is_one = matches!(paths, DataPaths::One(_));
+        let path_of = |index| if is_one { whole.clone() } else { whole.index(index) };
         paths.as_slice().iter().enumerate().map(|(index, path)| self.data_path(&path_of(index), path)).collect()
     }
 
@@ -173,12 +166,8 @@ impl JobResolver<'_> {
             let message = format!(
                 "the numbers of \"{name}\" are separated by the comma that `data.decimal` has before a fraction"
             );
-            self.problem(
-                "data.decimal",
-                message,
-                "also a separator",
-                "remove the key, or write the numbers with another separator",
-            );
+            let help = "remove the key, or write the numbers with another separator";
+            self.problem("data.decimal", message, "also a separator", help);
         }
     }
 
@@ -233,35 +222,14 @@ impl JobResolver<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, assert_problems_with, job, problems};
-    use crate::settings::TestPart;
 
     const FEATURES: &str = "[features]\nlabel = 'y'\ncategorical = ['a']\n";
 
-    #[test]
-    fn criteo_has_forty_columns() {
-        let columns = criteo_columns();
-        assert_eq!(columns.len(), 40);
-        assert_eq!([0, 1, 13, 14, 39].map(|at| columns[at].as_str()), ["label", "I1", "I13", "C1", "C26"]);
-    }
-
-    #[test]
-    fn files_are_found_from_the_folder_of_the_job() {
-        let given = job(CRITEO, "test = ['t', '/x/../u']\n");
-        assert_eq!(given.data.train, [PathBuf::from("/jobs/a.txt")]);
-        assert_eq!(given.data.test, TestPart::Files(vec!["/jobs/t".into(), "/x/../u".into()]));
-        assert_eq!(job(CRITEO, "").data.test, TestPart::None);
-        assert_eq!(job(CRITEO, "test_fraction = 0.25\n").data.test, TestPart::Fraction(0.25));
-    }
-
     fn delimited(base: &str, features: &str) -> DelimitedFormat {
-        match job(base, features).data.format {
-            Format::Delimited(format) => format,
-            other => panic!("{other:?}"),
-        }
+        let format = job(base, features).data.format;
+        if let Format::Delimited(format) = format { format } else { panic!("{format:?}") }
     }
 
     #[test]

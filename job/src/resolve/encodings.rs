@@ -3,7 +3,6 @@
 
 use super::JobResolver;
 use super::categorical::names_of_parts;
-use super::features::LearnedColumns;
 use crate::document::KeyPath;
 use crate::file::{CategoricalFile, DataFile};
 use crate::settings::{
@@ -12,14 +11,7 @@ use crate::settings::{
 };
 
 impl JobResolver<'_> {
-    /// `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn check_encodings(
-        &mut self,
-        features: &[Numeric],
-        categorical: &[CategoricalFile],
-        learned: LearnedColumns<'_>,
-        known: Option<&[String]>,
-    ) {
+    pub(super) fn check_encodings(&mut self, features: &[Numeric], categorical: &[CategoricalFile]) {
         let parts = names_of_parts(categorical);
         for (index, feature) in features.iter().enumerate() {
             let Some(encoding) = &feature.encode else { continue };
@@ -28,8 +20,8 @@ impl JobResolver<'_> {
                 let message = format!("the cross names \"{}\" twice", feature.column);
                 self.problem(path.key("encode").key("with"), message, "second time", "name it once");
             }
-            self.check_cross(&path.key("column"), std::slice::from_ref(&feature.column), &parts, learned, known);
-            self.check_cross(&path.key("encode").key("with"), &encoding.with, &parts, learned, known);
+            self.check_cross(&path.key("column"), std::slice::from_ref(&feature.column), &parts);
+            self.check_cross(&path.key("encode").key("with"), &encoding.with, &parts);
             self.encoded_alone(&path, feature);
             self.keys_of_target(&path.key("encode"), encoding);
             if encoding.fitted.as_ref().is_some_and(|table| !table.fits_columns(encoding.own_folds() + 1)) {

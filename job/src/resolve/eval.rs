@@ -6,22 +6,17 @@ use crate::file::JobFile;
 use crate::settings::{CalibrationKind, EvalMetric, EvalSettings, Target, TargetKind};
 
 impl JobResolver<'_> {
-    pub(super) fn resolve_eval(
-        &mut self,
-        eval: EvalSettings,
-        targets: &[Target],
-        known: Option<&[String]>,
-    ) -> EvalSettings {
+    pub(super) fn resolve_eval(&mut self, eval: EvalSettings, targets: &[Target]) -> EvalSettings {
         if let Some(column) = &eval.group_by {
             let path = KeyPath::from("eval.group_by");
-            if is_label(column, targets) {
+            if self.labels.contains(column) {
                 let message = format!("the label \"{column}\" cannot group samples: each group would have one class");
                 self.problem(path, message, "this is the label", "name a column such as the user's id");
             } else {
-                self.column_exists(&path, column, known);
+                self.column_exists(&path, column);
             }
         }
-        self.slices(&eval.slices, targets, known);
+        self.slices(&eval.slices);
         self.clicks_are_measured(&eval, targets);
         eval
     }
@@ -53,10 +48,10 @@ impl JobResolver<'_> {
         }
     }
 
-    fn slices(&mut self, columns: &[String], targets: &[Target], known: Option<&[String]>) {
+    fn slices(&mut self, columns: &[String]) {
         for (index, column) in columns.iter().enumerate() {
             let path = KeyPath::from("eval.slices");
-            if is_label(column, targets) {
+            if self.labels.contains(column) {
                 let message =
                     format!("slices by the label \"{column}\" have one class each: no AUC and no calibration");
                 self.problem(path, message, "this is the label", "name a column such as the country");
@@ -64,7 +59,7 @@ impl JobResolver<'_> {
                 let message = format!("the column \"{column}\" is named twice");
                 self.problem(path, message, "named twice", "name it once");
             } else {
-                self.column_exists(&path, column, known);
+                self.column_exists(&path, column);
             }
         }
     }
@@ -98,14 +93,10 @@ impl JobResolver<'_> {
     }
 }
 
-fn is_label(column: &str, targets: &[Target]) -> bool {
-    targets.iter().any(|target| target.column == column)
-}
-
 #[cfg(test)]
 mod tests {
     use crate::fixture::{CRITEO, DELIMITED, assert_problems, assert_problems_with, job};
-    use crate::settings::{CalibrationKind, EarlyStop, EvalMetric, EvalSettings, ValidationPart};
+    use crate::settings::{CalibrationKind, EarlyStop, EvalMetric, EvalSettings, TestPart, ValidationPart};
 
     fn measured(keys: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = ['a']\n[eval]\n{keys}\n")
@@ -115,7 +106,8 @@ mod tests {
     fn early_stopping_keeps_the_best_state() {
         let plain = job(CRITEO, "[output]\nkeep_best = 0\n");
         assert_eq!((plain.train.early_stop, plain.output.keep_best), (None, 0));
-        assert_eq!((plain.data.validation, plain.eval.calibration), (ValidationPart::None, None));
+        let parts = (plain.data.test, plain.data.validation, plain.eval.calibration);
+        assert_eq!(parts, (TestPart::None, ValidationPart::None, None));
         let stops = job(CRITEO, "validation_share = 0.1\n[train.early_stop]\n");
         let expected = EarlyStop { metric: EvalMetric::Auc, patience: 2, min_delta: 0.0 };
         assert_eq!((stops.train.early_stop, stops.output.keep_best), (Some(expected), 1));

@@ -5,44 +5,28 @@ use std::collections::HashSet;
 use super::JobResolver;
 use crate::document::KeyPath;
 use crate::file::{CategoricalFile, Column, DataLayout, FeaturesFile};
-use crate::settings::{Numeric, NumericEmbedding, Target};
+use crate::settings::{Features, Numeric};
 use crate::suggest;
 
-/// Features before their tables are resolved.
-pub(super) struct FeatureColumns {
-    pub(super) targets: Vec<Target>,
-    pub(super) weight: Option<String>,
-    pub(super) numeric: Vec<Numeric>,
-    pub(super) numeric_embedding: Option<NumericEmbedding>,
-    pub(super) categorical: Vec<CategoricalFile>,
-}
-
-/// Columns that no feature may be.
-#[derive(Clone, Copy)]
-pub(super) struct LearnedColumns<'a> {
-    targets: &'a [Target],
-    weight: Option<&'a str>,
-}
-
 impl JobResolver<'_> {
-    /// `known`: the names of all columns, if they are known before a file is opened.
+    /// Features without the categorical ones, whose tables are resolved next.
     pub(super) fn resolve_features(
         &mut self,
         format: DataLayout,
         file: FeaturesFile,
-        known: Option<&[String]>,
-    ) -> FeatureColumns {
+    ) -> (Features, Vec<CategoricalFile>) {
         let criteo = format == DataLayout::Criteo;
-        let targets = self.resolve_targets(file.label, criteo, known);
-        self.check_weight(file.weight.as_ref(), &targets, known);
+        let targets = self.resolve_targets(file.label, criteo);
+        self.labels = targets.iter().map(|target| target.column.clone()).collect();
+        self.weight.clone_from(&file.weight);
+        self.check_weight(file.weight.as_ref());
         let numbers = || if criteo { criteo_numbers() } else { Vec::new() };
         let categories = || if criteo { criteo_categories() } else { Vec::new() };
         let numeric = listed(file.numeric).unwrap_or_else(numbers);
         let categorical = listed(file.categorical).unwrap_or_else(categories);
-        let learned = LearnedColumns { targets: &targets, weight: file.weight.as_deref() };
-        self.check_numeric(&numeric, learned, known);
-        self.check_encodings(&numeric, &categorical, learned, known);
-        self.categorical_columns(&categorical, learned, known);
+        self.check_numeric(&numeric);
+        self.check_encodings(&numeric, &categorical);
+        self.categorical_columns(&categorical);
         if categorical.is_empty() {
             let help = "list at least one column under `categorical`";
             self.problem("features.categorical", "no categorical feature: there is nothing to embed", "none", help);
@@ -53,26 +37,20 @@ impl JobResolver<'_> {
             let message = "`features.numeric_embedding` has no number to embed";
             self.problem("features.numeric_embedding", message, "no numeric feature", help);
         }
-        FeatureColumns { targets, weight: file.weight, numeric, numeric_embedding, categorical }
+        let features = Features { targets, weight: file.weight, numeric, numeric_embedding, categorical: Vec::new() };
+        (features, categorical)
     }
 
-    pub(super) fn feature_column(
-        &mut self,
-        kind: &str,
-        path: &KeyPath,
-        column: &str,
-        learned: LearnedColumns<'_>,
-        known: Option<&[String]>,
-    ) {
-        if learned.targets.iter().any(|target| target.column == column) {
+    pub(super) fn feature_column(&mut self, kind: &str, path: &KeyPath, column: &str) {
+        if self.labels.iter().any(|label| label == column) {
             let message = format!("the label \"{column}\" is also a {kind} feature");
             let help = "remove it: a model that sees the label learns nothing else";
             self.problem(path.clone(), message, "this is the label", help);
-        } else if learned.weight == Some(column) {
+        } else if self.weight.as_deref() == Some(column) {
             let message = format!("the weight \"{column}\" is also a {kind} feature");
             self.problem(path.clone(), message, "this is the sample weight", "remove it, or copy the column");
         } else {
-            self.column_exists(path, column, known);
+            self.column_exists(path, column);
         }
     }
 
@@ -92,8 +70,8 @@ impl JobResolver<'_> {
         }
     }
 
-    pub(super) fn column_exists(&mut self, path: &KeyPath, column: &str, known: Option<&[String]>) {
-        if let Some(known) = known.filter(|known| !known.iter().any(|name| name == column)) {
+    pub(super) fn column_exists(&mut self, path: &KeyPath, column: &str) {
+        if let Some(known) = self.columns.as_ref().filter(|known| !known.iter().any(|name| name == column)) {
             let names: Vec<&str> = known.iter().map(String::as_str).collect();
             let help = suggest::help_with_name(column, &names, "the columns are");
             self.problem(path.clone(), format!("no column is named \"{column}\""), "no such column", help);
@@ -141,12 +119,9 @@ mod tests {
     #[test]
     fn a_bare_name_is_short_for_a_table() {
         let short = job(DELIMITED, &text("numeric = ['n']\ncategorical = ['a']"));
-        let long = job(
-            DELIMITED,
-            "[features.label]\ncolumn = 'y'\npositive = ['1']\nnegative = ['0']\n[[features.numeric]]\ncolumn = 'n'\n\
-            log = false\nstandardise = false\nmissing = 0\n[[features.categorical]]\ncolumn = 'a'\ntable = 'a'\n",
-        );
-        assert_eq!(short, long);
+        let long = "[features.label]\ncolumn = 'y'\npositive = ['1']\nnegative = ['0']\n[[features.numeric]]\ncolumn = 'n'\n\
+            log = false\nstandardise = false\nmissing = 0\n[[features.categorical]]\ncolumn = 'a'\ntable = 'a'\n";
+        assert_eq!(short, job(DELIMITED, long));
         // One kind of Criteo's features is replaced.
         let job = job(CRITEO, "[features]\nnumeric = ['I3']\n");
         assert_eq!((job.features.numeric.len(), job.features.categorical.len()), (1, 26));

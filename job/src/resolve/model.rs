@@ -28,13 +28,7 @@ impl JobResolver<'_> {
             }
             Model::Bst { heads, .. } => self.heads_divide(*heads, features, tables),
             Model::FinalMlp { gate, .. } => gate.iter().for_each(|gate| self.gates_read(gate, features)),
-            Model::Din { .. }
-            | Model::Ffnn { .. }
-            | Model::Dcnv2 { .. }
-            | Model::WideDeep { .. }
-            | Model::SharedBottom { .. }
-            | Model::Mmoe { .. }
-            | Model::Ple { .. } => {}
+            _ => {}
         }
         let mut model = model;
         if let Model::Din { attention, .. } | Model::Bst { attention, .. } = &mut model {
@@ -192,15 +186,6 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_planned_unless_given() {
-        let planned = crate::threads::Machine::this().plan_threads();
-        let automatic = job(CRITEO, "");
-        assert_eq!((automatic.data.threads, automatic.train.threads), (planned.parse, planned.torch));
-        let given = job(CRITEO, "threads = 5\n[train]\nthreads = 6\n");
-        assert_eq!((given.data.threads, given.train.threads), (5, 6));
-    }
-
-    #[test]
     fn the_preset_has_the_papers_widths() {
         let hidden = |keys: &str| match model(&format!("kind = 'ffnn'\n{keys}")) {
             Model::Ffnn { hidden, .. } => hidden,
@@ -245,7 +230,6 @@ mod tests {
             [tables]; C2 = { dim = 8 }; C7 = { dim = 4 } => a DLRM needs tables of one dim: "C2" has 8, "C7" has 4, 24 tables have 16
             [tables]; C1 = { dim = 8 } => a DLRM needs tables of one dim: "C1" has 8, 25 tables have 16
             [tables]; C1 = { dim = 1 }; C2 = { dim = 2 }; C3 = { dim = 3 }; C4 = { dim = 4 }; C5 = { dim = 5 } => a DLRM needs tables of one dim: "C1" has 1, "C2" has 2, "C3" has 3, 2 more have others, 21 tables have 16
-            [features]; categorical = ['C1', { column = 'C2', dim = 8 }] => a DLRM needs tables of one dim: "C2" has 8, the other one has 16
             MODULE trust = false => a TorchScript module can run code of its author when it is loaded
             MODULE               => a TorchScript module can run code of its author when it is loaded
             MODULE trust = true; [features]; numeric_embedding = {} => a TorchScript module reads numbers, and not `features.numeric_embedding`
@@ -254,11 +238,8 @@ mod tests {
             [train]; embedding_l2 = 0.5; feature_l2 = { C1 = -1 } => …
         "#;
         let untrusted = module().replace("trust = true", "");
-        assert_problems_with(
-            CRITEO,
-            |keys| keys.replace("MODULE", &untrusted).replace("HASH", &untrusted.replace("ab", "xb")),
-            rows,
-        );
+        let text = |keys: &str| keys.replace("MODULE", &untrusted).replace("HASH", &untrusted.replace("ab", "xb"));
+        assert_problems_with(CRITEO, text, rows);
     }
 
     #[test]

@@ -1,24 +1,18 @@
 //! Numeric features: transforms that fit together.
 
 use super::JobResolver;
-use super::features::LearnedColumns;
 use crate::document::KeyPath;
 use crate::settings::{MinMax, Numeric, Standardise};
 
 impl JobResolver<'_> {
-    /// Names, columns and transforms. `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn check_numeric(
-        &mut self,
-        features: &[Numeric],
-        learned: LearnedColumns<'_>,
-        known: Option<&[String]>,
-    ) {
+    /// Names, columns and transforms.
+    pub(super) fn check_numeric(&mut self, features: &[Numeric]) {
         let name = |feature: &Numeric| (feature.name().to_owned(), Some(feature.column.clone()));
         self.different_names("numeric", &features.iter().map(name).collect::<Vec<_>>());
         for (index, feature) in features.iter().enumerate() {
             let path = KeyPath::from("features.numeric").index(index);
             if feature.encode.is_none() {
-                self.feature_column("numeric", &path, &feature.column, learned, known);
+                self.feature_column("numeric", &path, &feature.column);
             }
             self.vector_fits(&path, feature);
             self.transforms_fit(&path, feature);
@@ -61,12 +55,8 @@ impl JobResolver<'_> {
             && one.len() == other.len()
             && (0..one.len()).any(|index| is_empty(one[index], other[index]))
         {
-            self.problem(
-                path.key(key),
-                "`min_max` has a min that is not below its max",
-                "an empty range",
-                "exchange the two",
-            );
+            let message = "`min_max` has a min that is not below its max";
+            self.problem(path.key(key), message, "an empty range", "exchange the two");
         }
     }
 
@@ -136,7 +126,6 @@ mod tests {
         let rows = r#"
             { column = 'n', width = 3 }            => a text of several numbers needs a `separator`
             { column = 'n', separator = ' ' }      => `separator` needs `width`
-            'n', 'n'                               => column "n" is a numeric feature twice
             'n', { column = 'c', name = 'n' }      => two numeric features are named "n"
             { column = 'n', clip = [2, 2] }        => `clip` leaves nothing between 2 and 2
             { column = 'n', min_max = { min = 2, max = 1 } } => `min_max` has min 2, which is not below max 1

@@ -42,7 +42,7 @@ impl JobResolver<'_> {
         }
     }
 
-    pub(super) fn times_fit(&mut self, file: &DataFile, known: Option<&[String]>) {
+    pub(super) fn times_fit(&mut self, file: &DataFile) {
         let bounds = [("data.test_from", &file.test_from), ("data.validation_from", &file.validation_from)];
         match (&file.time_column, bounds.iter().find(|(_, bound)| bound.is_some())) {
             (None, Some((key, _))) => {
@@ -54,7 +54,7 @@ impl JobResolver<'_> {
                 let message = "`data.time_column` divides nothing without a bound";
                 self.problem("data.time_column", message, "no bound", help);
             }
-            (Some(column), Some(_)) => self.column_exists(&KeyPath::from("data.time_column"), column, known),
+            (Some(column), Some(_)) => self.column_exists(&KeyPath::from("data.time_column"), column),
             (None, None) => {}
         }
         if let (Some(test), Some(validation)) = (&file.test_from, &file.validation_from) {

@@ -30,8 +30,7 @@ impl JobResolver<'_> {
     ) {
         let mut reported = BTreeSet::new();
         for table in tables {
-            let own = settings.contains_key(&table.name);
-            let path = if own { KeyPath::from("tables").key(&table.name) } else { KeyPath::from("embedding") };
+            let path = section_of(table, settings);
             let by_frequency = matches!(table.evict, EvictionOrder::Lfu { .. });
             if by_frequency && table.ttl_seconds > 0 && reported.insert((path.to_string(), 0)) {
                 let message = format!("`{path}` orders eviction by steps, but its time to live is in seconds");
@@ -58,11 +57,7 @@ impl JobResolver<'_> {
             let help = "give at least 1, or remove the key: an evaluation follows every epoch in any case";
             self.problem("train.evaluate_every", "`train.evaluate_every` is 0", "not even one step", help);
         }
-        let path = |table: &Table| match settings.contains_key(&table.name) {
-            true => KeyPath::from("tables").key(&table.name),
-            false => KeyPath::from("embedding"),
-        };
-        let tables = tables.iter().map(|table| (path(table), table.schedule));
+        let tables = tables.iter().map(|table| (section_of(table, settings), table.schedule));
         let mut reported = BTreeSet::new();
         for (path, schedule) in std::iter::once((KeyPath::from("train"), train.updates.schedule)).chain(tables) {
             if schedule.falls_at_once() && reported.insert(path.to_string()) {
@@ -71,6 +66,12 @@ impl JobResolver<'_> {
             }
         }
     }
+}
+
+/// The keys that set a table: its own, or those of all.
+fn section_of(table: &Table, settings: &BTreeMap<String, TableOverrides>) -> KeyPath {
+    let own = settings.contains_key(&table.name);
+    if own { KeyPath::from("tables").key(&table.name) } else { KeyPath::from("embedding") }
 }
 
 #[cfg(test)]

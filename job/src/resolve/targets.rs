@@ -9,12 +9,7 @@ use crate::settings::{
 use crate::suggest;
 
 impl JobResolver<'_> {
-    pub(super) fn resolve_targets(
-        &mut self,
-        labels: Option<LabelForms>,
-        criteo: bool,
-        known: Option<&[String]>,
-    ) -> Vec<Target> {
+    pub(super) fn resolve_targets(&mut self, labels: Option<LabelForms>, criteo: bool) -> Vec<Target> {
         let path = KeyPath::from("features.label");
         let labels = match labels {
             Some(LabelForms::Name(column)) => vec![(path, column.into())],
@@ -35,7 +30,7 @@ impl JobResolver<'_> {
                 let message = format!("the label of Criteo's layout is \"label\", not \"{}\"", label.column);
                 self.problem(path.clone(), message, "another column", "remove the key");
             }
-            self.column_exists(&path, &label.column, known);
+            self.column_exists(&path, &label.column);
             let target = self.target(&path, label, &targets);
             if targets.iter().any(|other| other.name == target.name) {
                 let message = format!("two labels are named \"{}\"", target.name);
@@ -128,15 +123,15 @@ impl JobResolver<'_> {
         Some(index)
     }
 
-    pub(super) fn check_weight(&mut self, weight: Option<&String>, targets: &[Target], known: Option<&[String]>) {
+    pub(super) fn check_weight(&mut self, weight: Option<&String>) {
         let Some(column) = weight else { return };
         let path = KeyPath::from("features.weight");
-        if targets.iter().any(|target| target.column == *column) {
+        if self.labels.contains(column) {
             let help = "name the column that says how much a sample counts, or remove the key";
             let message = format!("the label \"{column}\" cannot also weigh the samples");
             return self.problem(path, message, "this is a label", help);
         }
-        self.column_exists(&path, column, known);
+        self.column_exists(&path, column);
     }
 
     pub(super) fn outputs_fit(&mut self, model: &Model, targets: &[Target]) {

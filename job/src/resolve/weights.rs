@@ -10,8 +10,7 @@ impl Job {
     /// Bytes of weights, gradients and optimiser state at a worker that has all; `None` for a user's module.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
-        let vectors = self.dense_optimizer.update_rule().0.state_vectors().len() as u64;
-        let each = VALUE_AND_GRADIENT + vectors * size_of::<f32>() as u64;
+        let each = VALUE_AND_GRADIENT + self.state_values() * size_of::<f32>() as u64;
         self.dense_parameters().map(|weights| weights * each)
     }
 }
@@ -39,17 +38,13 @@ impl JobResolver<'_> {
     }
 
     fn streamed_weights_fit(&mut self, job: &Job) {
-        let train = &job.train;
+        let (train, is_nccl) = (&job.train, job.cluster.collective == CollectiveKind::Nccl);
         let reasons = [
             ("train.mode", train.mode == Mode::Async, "mode \"async\" keeps the weights in another form"),
             ("train.device", train.device == Device::Cuda, "streamed weights are for processors"),
             ("train.precision", train.precision != Precision::F32, "layers with streamed weights compute in f32"),
             ("train.ema", train.ema.is_some(), "the servers keep no average of streamed weights"),
-            (
-                "cluster.collective",
-                job.cluster.collective == CollectiveKind::Nccl,
-                "the parts of layers are exchanged between processors",
-            ),
+            ("cluster.collective", is_nccl, "the parts of layers are exchanged between processors"),
             ("train.reset_embeddings", train.reset_embeddings, "streamed weights are rows, and rows begin anew"),
             ("model", job.dense_layers().is_none(), "the layers of a module of your own are not known"),
         ];

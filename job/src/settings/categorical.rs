@@ -74,10 +74,7 @@ impl ValueBuckets {
     /// The edges; empty while they are not measured.
     #[must_use]
     pub fn edges(&self) -> &[f64] {
-        match self {
-            Self::Fit(_) => &[],
-            Self::Edges(edges) | Self::Fitted { edges, .. } => edges,
-        }
+        if let Self::Edges(edges) | Self::Fitted { edges, .. } = self { edges } else { &[] }
     }
 
     /// Number of ranges: measured or to be measured, or that of the given edges.
@@ -147,27 +144,18 @@ impl Values {
     /// Text between two values, empty for lists; `None` if a cell is one value.
     #[must_use]
     pub fn separator(&self) -> Option<&str> {
-        match self {
-            Self::One => None,
-            Self::Many { separator, .. } | Self::Sequence { separator, .. } => Some(separator),
-        }
+        if let Self::Many { separator, .. } | Self::Sequence { separator, .. } = self { Some(separator) } else { None }
     }
 
     /// The column with a weight for each value, if there is one.
     #[must_use]
     pub fn weight_column(&self) -> Option<&str> {
-        match self {
-            Self::Many { weights, .. } => weights.as_deref(),
-            Self::One | Self::Sequence { .. } => None,
-        }
+        if let Self::Many { weights, .. } = self { weights.as_deref() } else { None }
     }
 
     #[must_use]
     pub fn sequence(&self) -> Option<&Sequence> {
-        match self {
-            Self::Sequence { sequence, .. } => Some(sequence),
-            Self::One | Self::Many { .. } => None,
-        }
+        if let Self::Sequence { sequence, .. } = self { Some(sequence) } else { None }
     }
 }
 
@@ -186,10 +174,7 @@ pub enum Pooling {
 impl Pooling {
     #[must_use]
     pub fn least_weight(self) -> f64 {
-        match self {
-            Self::Mean => 0.0,
-            Self::Sum | Self::SqrtN => f64::from(f32::MIN),
-        }
+        if self == Self::Mean { 0.0 } else { f64::from(f32::MIN) }
     }
 
     /// Makes the weights of a cell the factors of its rows: the rows, each times its factor, add up to the pooled vector. Of weights that

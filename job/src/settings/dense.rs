@@ -125,10 +125,8 @@ mod tests {
     #[test]
     fn only_mode_async_has_a_table_of_the_dense_network() {
         assert!(job(CRITEO, "").dense_table().is_none());
-        let job = job(
-            CRITEO,
-            "[train]\nmode = 'async'\nschedule = { kind = 'step', every = 7 }\n[optimizer]\nkind = 'sgd'\nlr = 0.5\nmomentum = 0.25\n",
-        );
+        let text = "[train]\nmode = 'async'\nschedule = { kind = 'step', every = 7 }\n[optimizer]\nkind = 'sgd'\nlr = 0.5\nmomentum = 0.25\n";
+        let job = job(CRITEO, text);
         let tables = job.server_tables();
         assert_eq!(tables.len(), job.tables.len() + 1);
         let ServerTable { name, config } = tables.last().unwrap();

@@ -129,10 +129,7 @@ impl CategoryEncoding {
     /// Parts of the training rows that have numbers of their own; 0 if all rows have the same.
     #[must_use]
     pub fn own_folds(&self) -> usize {
-        match self.by {
-            EncodeBy::Count => 0,
-            EncodeBy::Target => self.folds.unwrap_or(5) as usize,
-        }
+        if self.by == EncodeBy::Count { 0 } else { self.folds.unwrap_or(5) as usize }
     }
 
     /// Whether both measure the same number of a category.

@@ -77,17 +77,13 @@ mod tests {
             [model]; kind = 'finalmlp'; first = [] => …
         "#;
         assert_problems(CRITEO, rows);
-        assert_problems(
-            &format!("{CRITEO}{}", module()),
-            "[mlp]; norm = 'batch' => a TorchScript module has its own layers",
-        );
+        let rows = "[mlp]; norm = 'batch' => a TorchScript module has its own layers";
+        assert_problems(&format!("{CRITEO}{}", module()), rows);
     }
 
     fn gates(gate: &str) -> Option<StreamGates> {
-        match job(CRITEO, &format!("[model]\nkind = 'finalmlp'\n{gate}\n")).model {
-            Model::FinalMlp { gate, .. } => gate,
-            other => panic!("{other:?}"),
-        }
+        let made = job(CRITEO, &format!("[model]\nkind = 'finalmlp'\n{gate}\n"));
+        if let Model::FinalMlp { gate, .. } = made.model { gate } else { panic!("{:?}", made.model) }
     }
 
     #[test]

@@ -58,12 +58,10 @@ impl Job {
                 networks::ple(wiring, PleForm { levels, shared_experts, task_experts, hidden }, tower)
             }
             Model::Din { attention_hidden, activation, softmax, hidden, .. } => {
-                let (activation, softmax) = (*activation, *softmax);
-                networks::din(wiring, DinForm { attention_hidden, activation, softmax, hidden })
+                networks::din(wiring, DinForm { attention_hidden, activation: *activation, softmax: *softmax, hidden })
             }
             Model::Bst { layers, heads, ffn, causal, hidden, .. } => {
-                let (layers, heads, ffn, causal) = (*layers, *heads, *ffn, *causal);
-                networks::bst(wiring, BstForm { layers, heads, ffn, causal, hidden })
+                networks::bst(wiring, BstForm { layers: *layers, heads: *heads, ffn: *ffn, causal: *causal, hidden })
             }
             Model::TorchScript { .. } => return None,
         };
@@ -130,10 +128,7 @@ impl Model {
     /// The sequences that the network reads, each with its target.
     #[must_use]
     pub fn attention_pairs(&self) -> &[AttentionPair] {
-        match self {
-            Self::Din { attention, .. } | Self::Bst { attention, .. } => attention,
-            _ => &[],
-        }
+        if let Self::Din { attention, .. } | Self::Bst { attention, .. } = self { attention } else { &[] }
     }
 }
 

@@ -65,19 +65,13 @@ impl Sequence {
     #[must_use]
     pub fn kept_range(&self, count: usize) -> std::ops::Range<usize> {
         let kept = count.min(self.length);
-        match self.keep {
-            KeptEnd::Last => count - kept..count,
-            KeptEnd::First => 0..kept,
-        }
+        if self.keep == KeptEnd::Last { count - kept..count } else { 0..kept }
     }
 
     /// The position of the first of `count` real values.
     #[must_use]
     pub const fn first_position(&self, count: usize) -> usize {
-        match self.pad {
-            PadSide::Left => self.length - count,
-            PadSide::Right => 0,
-        }
+        if matches!(self.pad, PadSide::Left) { self.length - count } else { 0 }
     }
 }
 

@@ -187,10 +187,7 @@ impl TableOverrides {
 fn object(settings: &TableSettings) -> Map<String, Json> {
     let mut keys = serde_json::to_value(settings).unwrap_or_default();
     shorten(&mut keys);
-    match keys {
-        Json::Object(keys) => keys,
-        _ => Map::new(),
-    }
+    if let Json::Object(keys) = keys { keys } else { Map::new() }
 }
 
 /// The keys of [`TableSettings`], each with its first sentence and the origin of its default.

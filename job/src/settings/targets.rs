@@ -88,10 +88,7 @@ pub enum MissingLabel {
 impl Target {
     #[must_use]
     pub fn output_count(&self) -> usize {
-        match &self.kind {
-            TargetKind::Click { .. } | TargetKind::Regression { .. } => 1,
-            TargetKind::Classes { classes } => classes.len(),
-        }
+        if let TargetKind::Classes { classes } = &self.kind { classes.len() } else { 1 }
     }
 
     #[must_use]

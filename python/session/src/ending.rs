@@ -5,7 +5,7 @@ use std::time::Duration;
 use zagros_protocol::control::{MemberStatus, Outcome, Role, StatusRequest};
 
 use crate::link::SessionEnd;
-use crate::waiting::Look;
+use crate::waiting::{Look, wait_for_work};
 use crate::{Session, SessionError};
 
 const PAUSE: Duration = Duration::from_millis(20);
@@ -19,10 +19,7 @@ impl Session {
         if !self.is_owner() {
             return Ok(());
         }
-        let flushed = match ending {
-            SessionEnd::Done => self.flush(look),
-            SessionEnd::Failed(_) => self.check_usable(),
-        };
+        let flushed = if ending == SessionEnd::Done { self.flush(look) } else { self.check_usable() };
         if !self.link.close(ending) {
             return Ok(());
         }
@@ -32,17 +29,14 @@ impl Session {
             (SessionEnd::Failed(reason), _) => (Outcome::Failed, reason.to_owned()),
         };
         let left = self.link.membership.leave(outcome, &reason);
-        let left = self.run_in_time("to leave the run", 2 * self.timeout, look, left)?;
-        match ending {
-            SessionEnd::Done => flushed.and_then(|()| left.map_err(SessionError::from)),
-            SessionEnd::Failed(_) => Ok(()),
-        }
+        let left = wait_for_work(&self.runtime, "to leave the run", 2 * self.timeout, look, left)?;
+        if ending == SessionEnd::Done { flushed.and_then(|()| left.map_err(SessionError::from)) } else { Ok(()) }
     }
 
     /// Each other worker has left, or was silent for its lease. Who has started the servers calls this before they end.
     pub fn wait_for_other_workers(&self, look: Look<'_>) -> Result<(), SessionError> {
         let is_other = |member: &MemberStatus| {
-            member.role == i32::from(Role::DenseWorker) && member.index != self.rank() && member.state == "alive"
+            member.role == i32::from(Role::DenseWorker) && member.index != self.rank && member.state == "alive"
         };
         let gone = async {
             // A coordinator that does not answer has ended.
@@ -53,6 +47,6 @@ impl Session {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        self.run_in_time("for the other workers to leave the run", self.timeout, look, gone)
+        wait_for_work(&self.runtime, "for the other workers to leave the run", self.timeout, look, gone)
     }
 }

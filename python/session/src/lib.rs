@@ -29,8 +29,9 @@ pub use batch::{BatchAccess, LookupBatch};
 pub use error::SessionError;
 pub use link::SessionEnd;
 pub use session::{RunReach, Session, SessionTable};
-pub use storage::{SavedRows, SavedRowsFile, TableRows};
+pub use storage::{SavedRows, TableRows};
 pub use waiting::Look;
+pub use zagros_protocol::control::FileDigest;
 
 /// It is not checked beyond its form: [`parse_job`] does that. Fails for a value that TOML has not, such as null.
 pub fn job_toml(json: &str) -> Result<String, SessionError> {

@@ -129,10 +129,6 @@ impl RunLink {
                 _ => {}
             }
         }
-        self.end_push(places);
-    }
-
-    fn end_push(&self, places: Vec<WindowPlace>) {
         // Places first: a caller that sees no push in flight then sees their places free.
         drop(places);
         self.open_pushes.send_modify(|open| *open -= 1);

@@ -61,9 +61,9 @@ impl RunReach {
 pub struct Session {
     /// The process that made it.
     owner: u32,
-    rank: u32,
+    pub(crate) rank: u32,
     /// Never dropped in a child of `fork`: its threads are not there, and waiting for them would hang.
-    runtime: ManuallyDrop<Runtime>,
+    pub(crate) runtime: ManuallyDrop<Runtime>,
     pub(crate) link: Arc<RunLink>,
     tables: Vec<SessionTable>,
     window: StalenessWindow,
@@ -121,8 +121,14 @@ impl Session {
         let (unique, inverse) = self.deduplicator.lock().unwrap_or_else(PoisonError::into_inner).dedup_batch(&features);
         let ids = Arc::new(RoutedIds::from(unique));
         let has_place = Arc::new(AtomicBool::new(access == BatchAccess::Read));
-        let work = answer(Arc::clone(&self.link), Arc::clone(&ids), self.entrance(access), Arc::clone(&has_place));
-        let asked = AbortOnDropHandle::new(self.runtime.spawn(work));
+        let (window, step_place) = (self.window.clone(), Arc::clone(&self.step_place));
+        let (link, routed, is_inside) = (Arc::clone(&self.link), Arc::clone(&ids), Arc::clone(&has_place));
+        let asked = AbortOnDropHandle::new(self.runtime.spawn(async move {
+            let place = enter_window(&window, &step_place, access).await;
+            is_inside.store(true, Ordering::Release);
+            let access = if place.is_some() { Access::Train } else { Access::Read };
+            link.client.lookup(&routed, access).await.map(|rows| LookupAnswer { rows, place })
+        }));
         Ok(LookupBatch::new(ids, inverse, has_place, asked))
     }
 
@@ -203,7 +209,8 @@ impl Session {
         if !self.is_owner() {
             return Err(SessionError::Forked);
         }
-        self.run_in_time("for acknowledgements of pushes", 2 * self.timeout, look, self.link.wait_for_pushes())
+        let work = self.link.wait_for_pushes();
+        wait_for_work(&self.runtime, "for acknowledgements of pushes", 2 * self.timeout, look, work)
     }
 
     /// Once the rows that miss its gradients were replaced. Another failure stays: a push without an answer may still
@@ -221,16 +228,6 @@ impl Session {
         self.check_usable()
     }
 
-    pub(crate) fn run_in_time<T>(
-        &self,
-        what: &'static str,
-        limit: Duration,
-        look: Look<'_>,
-        work: impl Future<Output = T>,
-    ) -> Result<T, SessionError> {
-        wait_for_work(&self.runtime, what, limit, look, work)
-    }
-
     /// Fails when this is not the process that made it, a push failed, or the run goes on or ends without this process.
     pub fn check_usable(&self) -> Result<(), SessionError> {
         if !self.is_owner() {
@@ -243,21 +240,9 @@ impl Session {
         self.owner == std::process::id()
     }
 
-    pub(crate) fn rank(&self) -> u32 {
-        self.rank
-    }
-
     fn feature<'a>(&self, table: usize, ids: &'a [u64]) -> Result<FeatureIds<'a>, SessionError> {
         let found = self.tables.get(table).ok_or(SessionError::NoTable(table, self.tables.len()))?;
         Ok(FeatureIds { table: TableId(table as u32), dim: found.dim as u32, ids })
-    }
-
-    fn entrance(&self, access: BatchAccess) -> WindowEntrance {
-        match access {
-            BatchAccess::Read => WindowEntrance::None,
-            BatchAccess::Train => WindowEntrance::Own(self.window.clone()),
-            BatchAccess::Accumulate => WindowEntrance::OfStep(self.window.clone(), Arc::clone(&self.step_place)),
-        }
     }
 }
 
@@ -281,41 +266,23 @@ fn check_shape(ids: &UniqueIds, gradients: &BatchRows) -> Result<bool, SessionEr
     if fits { Ok(found == expected) } else { Err(SessionError::Shape { expected, found }) }
 }
 
-/// How a batch comes into the window.
-enum WindowEntrance {
-    /// It is only read.
-    None,
-    Own(StalenessWindow),
-    OfStep(StalenessWindow, Arc<tokio::sync::Mutex<Option<WindowPlace>>>),
-}
-
-impl WindowEntrance {
-    async fn enter(self) -> Option<WindowPlace> {
-        match self {
-            Self::None => None,
-            Self::Own(window) => Some(Arc::new(window.acquire_permit().await)),
-            Self::OfStep(window, place) => {
-                let mut place = place.lock().await;
-                if place.is_none() {
-                    *place = Some(Arc::new(window.acquire_permit().await));
-                }
-                place.clone()
+/// The place of a batch in the window, unless it is only read.
+async fn enter_window(
+    window: &StalenessWindow,
+    step_place: &tokio::sync::Mutex<Option<WindowPlace>>,
+    access: BatchAccess,
+) -> Option<WindowPlace> {
+    match access {
+        BatchAccess::Read => None,
+        BatchAccess::Train => Some(Arc::new(window.acquire_permit().await)),
+        BatchAccess::Accumulate => {
+            let mut place = step_place.lock().await;
+            if place.is_none() {
+                *place = Some(Arc::new(window.acquire_permit().await));
             }
+            place.clone()
         }
     }
-}
-
-async fn answer(
-    link: Arc<RunLink>,
-    ids: Arc<RoutedIds>,
-    entrance: WindowEntrance,
-    has_place: Arc<AtomicBool>,
-) -> Result<LookupAnswer, zagros_embedding_client::ClientError> {
-    let place = entrance.enter().await;
-    has_place.store(true, Ordering::Release);
-    let access = if place.is_some() { Access::Train } else { Access::Read };
-    let rows = link.client.lookup(&ids, access).await?;
-    Ok(LookupAnswer { rows, place })
 }
 
 async fn join(job: &Job, rank: u32, reach: RunReach) -> Result<RunLink, SessionError> {

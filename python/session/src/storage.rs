@@ -5,22 +5,15 @@ use zagros_embedding_client::Shard;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest, SaveStage};
 
-use crate::waiting::Look;
+use crate::waiting::{Look, wait_for_work};
 use crate::{Session, SessionError};
 
 /// The longest time of a save or a load: that of a server's storage call, with retries.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(3600 + 600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SavedRowsFile {
-    pub name: String,
-    pub bytes: u64,
-    pub sha256: Vec<u8>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedRows {
-    pub files: Vec<SavedRowsFile>,
+    pub files: Vec<FileDigest>,
     pub rows: u64,
 }
 
@@ -46,24 +39,19 @@ impl Session {
             };
             all(servers.iter().map(save)).await
         };
-        let saved = self.run_in_time("for servers to save their rows", LIMIT, look, save)??;
+        let saved = wait_for_work(&self.runtime, "for servers to save their rows", LIMIT, look, save)??;
         let rows = saved.iter().map(|saved| saved.rows).sum();
-        let file =
-            |file: FileDigest| SavedRowsFile { name: file.name, bytes: file.bytes, sha256: file.sha256.to_vec() };
-        Ok(SavedRows { files: saved.into_iter().flat_map(|saved| saved.files).map(file).collect(), rows })
+        Ok(SavedRows { files: saved.into_iter().flat_map(|saved| saved.files).collect(), rows })
     }
 
     /// Every server takes its part of the rows in place of those that it has. Returns how many rows all servers took. A
     /// push that was refused before does not matter: [`Session::forget_refused_push`] forgets it.
-    pub fn load_rows(&self, folder: &str, files: Vec<SavedRowsFile>, look: Look<'_>) -> Result<u64, SessionError> {
+    pub fn load_rows(&self, folder: &str, files: Vec<FileDigest>, look: Look<'_>) -> Result<u64, SessionError> {
         self.wait_for_pushes(look)?;
         match self.check_usable() {
             Ok(()) | Err(SessionError::RefusedPush(_)) => {}
             Err(error) => return Err(error),
         }
-        let digest =
-            |file: SavedRowsFile| FileDigest { name: file.name, bytes: file.bytes, sha256: file.sha256.into() };
-        let files: Vec<FileDigest> = files.into_iter().map(digest).collect();
         let load = async {
             let servers = self.link.client.newest_servers().await?;
             let load = |server: &std::sync::Arc<dyn Shard>| {
@@ -78,7 +66,7 @@ impl Session {
             };
             all(servers.iter().map(load)).await
         };
-        let loaded = self.run_in_time("for servers to load rows", LIMIT, look, load)??;
+        let loaded = wait_for_work(&self.runtime, "for servers to load rows", LIMIT, look, load)??;
         Ok(loaded.iter().map(|loaded| loaded.rows).sum())
     }
 
@@ -96,7 +84,8 @@ impl Session {
             };
             all(servers.iter().map(describe)).await
         };
-        let described = self.run_in_time("for servers to describe their rows", 3 * self.timeout, look, describe)??;
+        let described =
+            wait_for_work(&self.runtime, "for servers to describe their rows", 3 * self.timeout, look, describe)??;
         let none = |table: &crate::SessionTable| TableRows { table: table.name.clone(), rows: 0, bytes: 0 };
         let mut tables: Vec<TableRows> = self.tables().iter().map(none).collect();
         for table in described.into_iter().flat_map(|server| server.tables) {

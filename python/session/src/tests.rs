@@ -131,10 +131,8 @@ fn wrong_calls_are_refused_before_anything_is_sent() {
     rows.tables[0].push(0.0);
     let shape = cluster.session.push(vec![(&batch, rows)], 0).unwrap_err().to_string();
     assert!(shape.contains("[2, 2] values by table") && shape.contains("[1, 2]"), "{shape}");
-    let (read, rows) = {
-        batch.give_up();
-        cluster.batch(&[1], BatchAccess::Read)
-    };
+    batch.give_up();
+    let (read, rows) = cluster.batch(&[1], BatchAccess::Read);
     let read = cluster.session.push(vec![(&read, rows)], 0).unwrap_err().to_string();
     assert!(read.contains("look its ids up for training"), "{read}");
 }

@@ -12,12 +12,8 @@ use crate::{Plan, filled, gradients};
 /// Rows that fit into the L2 cache.
 const CACHED_ROWS: usize = 2_000;
 
-/// Seconds of all requests, each with its fastest pass.
-#[derive(Clone, Copy)]
-struct Times {
-    lookup: f64,
-    push: f64,
-}
+/// Seconds of all lookups and of all pushes, each with its fastest pass.
+type Times = [f64; 2];
 
 pub(crate) fn run(plan: &Plan) {
     println!("\nnanoseconds a row (times f32); Adagrad, uniform ids, one thread");
@@ -39,7 +35,7 @@ fn print(plan: &Plan, dim: usize, rows: usize) {
     for (table, times) in tables.iter().zip_eq(&times) {
         let bytes = table.memory_bytes() as f64 / rows as f64;
         let cell = |time: f64, exact: f64| format!("{:7.1} ({:4.2})", time * 1e9 / count as f64, time / exact);
-        let (lookup, push) = (cell(times.lookup, exact.lookup), cell(times.push, exact.push));
+        let [lookup, push] = [0, 1].map(|call| cell(times[call], exact[call]));
         println!("{dim:3} {rows:9}  {:7} {bytes:11.1} {lookup} {push}", table.weight_type().name());
     }
     check(&tables, &ids[0]);
@@ -49,7 +45,7 @@ fn in_turn(plan: &Plan, tables: &[Table; 4], ids: &[Vec<u64>]) -> [Times; 4] {
     let dim = tables[0].dim();
     let (gradients, mut out) = (gradients(ids[0].len() * dim), vec![0.0; ids[0].len() * dim]);
     let mut scratch = RequestBuffers::new();
-    let mut fastest = vec![[Times { lookup: f64::INFINITY, push: f64::INFINITY }; 4]; ids.len()];
+    let mut fastest = vec![[[f64::INFINITY; 2]; 4]; ids.len()];
     // Each push has random words of its own.
     let mut step = 0;
     for _ in 0..plan.passes {
@@ -57,18 +53,18 @@ fn in_turn(plan: &Plan, tables: &[Table; 4], ids: &[Vec<u64>]) -> [Times; 4] {
             for (table, fastest) in tables.iter().zip_eq(&mut *fastest) {
                 let start = Instant::now();
                 table.lookup(ids, LookupMode::Train, &mut out, &mut scratch).expect("lengths agree");
-                fastest.lookup = fastest.lookup.min(start.elapsed().as_secs_f64());
+                fastest[0] = fastest[0].min(start.elapsed().as_secs_f64());
             }
             for (table, fastest) in tables.iter().zip_eq(fastest) {
                 let start = Instant::now();
                 table.push(ids, &gradients, step, &mut scratch).expect("lengths agree");
-                fastest.push = fastest.push.min(start.elapsed().as_secs_f64());
+                fastest[1] = fastest[1].min(start.elapsed().as_secs_f64());
             }
             step += 1;
         }
     }
-    let sum = |table: usize, time: fn(&Times) -> f64| fastest.iter().map(|fastest| time(&fastest[table])).sum();
-    [0, 1, 2, 3].map(|table| Times { lookup: sum(table, |times| times.lookup), push: sum(table, |times| times.push) })
+    let sum = |table: usize, call: usize| fastest.iter().map(|fastest| fastest[table][call]).sum::<f64>();
+    [0, 1, 2, 3].map(|table| [sum(table, 0), sum(table, 1)])
 }
 
 /// Narrow rows have learned what exact ones have.

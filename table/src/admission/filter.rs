@@ -13,7 +13,7 @@ use crate::row::weight_type::StepNoise;
 const CHOICE: u64 = u64::MAX;
 
 #[derive(Clone, Debug)]
-pub(super) enum AdmissionFilter {
+pub(crate) enum AdmissionFilter {
     /// Counts nothing: every id is admitted.
     Always,
     /// Counts each id.
@@ -59,7 +59,7 @@ impl AdmissionFilter {
     }
 
     /// Whether a key gets a row without being counted. Pushes call it, because gradients are not counted.
-    pub(super) fn admits(&self, key: u64) -> bool {
+    pub(crate) fn admits(&self, key: u64) -> bool {
         match self {
             Self::Always => true,
             Self::Exact { .. } | Self::Sketch { .. } => false,
@@ -67,7 +67,7 @@ impl AdmissionFilter {
         }
     }
 
-    pub(super) fn save(&self, into: &mut FrequencyCounts) {
+    pub(crate) fn save(&self, into: &mut FrequencyCounts) {
         match self {
             Self::Always | Self::Share { .. } => {}
             Self::Sketch { sketch, .. } => into.cells.extend_from_slice(sketch.words()),
@@ -111,20 +111,14 @@ impl AdmissionFilter {
     /// ignores the call.
     /// `Err` has the number of words of the sketch, if `cells` are not within it.
     pub(super) fn merge(&mut self, from: usize, cells: &[u32]) -> Result<(), usize> {
-        match self {
-            Self::Sketch { sketch, .. } => sketch.merge(from, cells),
-            Self::Always | Self::Exact { .. } | Self::Share { .. } => Ok(()),
-        }
+        if let Self::Sketch { sketch, .. } = self { sketch.merge(from, cells) } else { Ok(()) }
     }
 
     /// Raises the cells of a sketch, from word `from` on, to at least these. No count becomes too low, and none is higher than the higher
     /// one of both sketches says. Returns what was added to these cells. A filter without a sketch ignores the call.
     /// `Err` has the number of words of the sketch, if these are not within it.
     pub(super) fn raise(&mut self, from: usize, cells: &[u32]) -> Result<Vec<u32>, usize> {
-        match self {
-            Self::Sketch { sketch, .. } => sketch.raise(from, cells),
-            Self::Always | Self::Exact { .. } | Self::Share { .. } => Ok(Vec::new()),
-        }
+        if let Self::Sketch { sketch, .. } = self { sketch.raise(from, cells) } else { Ok(Vec::new()) }
     }
 
     pub(super) fn forget(&mut self, key: u64) {
@@ -135,36 +129,28 @@ impl AdmissionFilter {
         }
     }
 
-    pub(super) fn counted_ids(&self) -> Vec<u64> {
-        match self {
-            Self::Exact { counts, .. } => counts.iter().map(|(key, _)| id_of(*key)).collect(),
-            Self::Always | Self::Sketch { .. } | Self::Share { .. } => Vec::new(),
-        }
+    pub(crate) fn counted_ids(&self) -> Vec<u64> {
+        let Self::Exact { counts, .. } = self else { return Vec::new() };
+        counts.iter().map(|(key, _)| id_of(*key)).collect()
     }
 
-    pub(super) fn exact_count(&self, key: u64) -> u32 {
+    pub(crate) fn exact_count(&self, key: u64) -> u32 {
         let Self::Exact { counts, .. } = self else { return 0 };
         counts.find(hash_of(key), |entry| entry.0 == key).map_or(0, |entry| entry.1)
     }
 
     /// The count of a key: the exact one, or what the sketch says.
-    pub(super) fn count(&self, key: u64) -> u32 {
-        match self {
-            Self::Sketch { sketch, .. } => sketch.count(key),
-            Self::Always | Self::Exact { .. } | Self::Share { .. } => self.exact_count(key),
-        }
+    pub(crate) fn count(&self, key: u64) -> u32 {
+        if let Self::Sketch { sketch, .. } = self { sketch.count(key) } else { self.exact_count(key) }
     }
 
     /// The cells of the sketch. Each word holds two. Empty without a sketch.
-    pub(super) fn sketch_cells(&self) -> &[u32] {
-        match self {
-            Self::Sketch { sketch, .. } => sketch.words(),
-            Self::Always | Self::Exact { .. } | Self::Share { .. } => &[],
-        }
+    pub(crate) fn sketch_cells(&self) -> &[u32] {
+        if let Self::Sketch { sketch, .. } = self { sketch.words() } else { &[] }
     }
 
     /// How the filter counts ids, for a saved model. `None` if it counts nothing.
-    pub(super) fn describe(&self) -> Option<String> {
+    pub(crate) fn describe(&self) -> Option<String> {
         match self {
             Self::Always | Self::Share { .. } => None,
             Self::Exact { .. } => Some("exact".to_owned()),
@@ -175,7 +161,7 @@ impl AdmissionFilter {
         }
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Self::Always | Self::Share { .. } => 0,
             Self::Exact { counts, .. } => counts.allocation_size(),

@@ -197,9 +197,7 @@ mod tests {
                 prop_assert!(most.get(&id).is_none_or(|most| count(&first, id) >= *most));
             }
         }
-    }
 
-    proptest! {
         /// What was added, and added again to a copy, gives the same cells. To raise twice changes nothing.
         #[test]
         fn a_raised_count_is_at_least_the_higher_one_and_at_most_the_sum(

@@ -1,5 +1,7 @@
 //! The admission filter of one stripe, with copy-on-first-write for a snapshot: the first change copies all counts.
 
+use std::ops::Deref;
+
 use super::super::row_batch::FrequencyCounts;
 use super::filter::AdmissionFilter;
 use super::policy::AdmissionPolicy;
@@ -22,6 +24,15 @@ enum FilterCapture {
     Kept(FrequencyCounts),
 }
 
+/// Reads the counts as they are now.
+impl Deref for StripeFilter {
+    type Target = AdmissionFilter;
+
+    fn deref(&self) -> &AdmissionFilter {
+        &self.inner
+    }
+}
+
 impl StripeFilter {
     pub(crate) fn new(admission: AdmissionPolicy, stripes: usize, seed: u64, table: u32) -> Self {
         Self { inner: AdmissionFilter::new(admission, stripes, seed, table), capture: FilterCapture::None }
@@ -30,19 +41,6 @@ impl StripeFilter {
     pub(crate) fn observe(&mut self, key: u64) -> bool {
         self.keep();
         self.inner.observe(key)
-    }
-
-    pub(crate) fn counts_uses(&self) -> bool {
-        self.inner.describe().is_some()
-    }
-
-    /// Appends the counts as they are now.
-    pub(crate) fn read_counts(&self, into: &mut FrequencyCounts) {
-        self.inner.save(into);
-    }
-
-    pub(crate) fn admits(&self, key: u64) -> bool {
-        self.inner.admits(key)
     }
 
     pub(crate) fn add_count(&mut self, key: u64, frequency_counts: u32) {
@@ -69,33 +67,9 @@ impl StripeFilter {
         is_counted
     }
 
-    pub(crate) fn exact_count(&self, key: u64) -> u32 {
-        self.inner.exact_count(key)
-    }
-
-    pub(crate) fn counted_ids(&self) -> Vec<u64> {
-        self.inner.counted_ids()
-    }
-
-    pub(crate) fn count(&self, key: u64) -> u32 {
-        self.inner.count(key)
-    }
-
-    pub(crate) fn sketch_cells(&self) -> &[u32] {
-        self.inner.sketch_cells()
-    }
-
     pub(crate) fn clear(&mut self) {
         self.keep();
         self.inner.clear();
-    }
-
-    pub(crate) fn describe(&self) -> Option<String> {
-        self.inner.describe()
-    }
-
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.inner.memory_bytes()
     }
 
     /// Starts the capture: the next change copies the counts first.

@@ -3,8 +3,7 @@
 use zagros_zip::ZipEq;
 
 use crate::key::key_of;
-use crate::stripe::Stripe;
-use crate::{ChangeKind, StripeChange, Table, TableError};
+use crate::{ChangeKind, Table, TableError};
 
 impl Table {
     /// How ids without a row are counted, for a saved model. [`Self::merge_sketch`] accepts sketches of a table with an
@@ -32,7 +31,7 @@ impl Table {
                     added_counts.push(counts[*position]);
                 }
             }
-            self.log_change(&stripe, ChangeKind::CountsAdded(&added, &added_counts));
+            self.log_change(stripe.number, None, ChangeKind::CountsAdded(&added, &added_counts));
         }
         Ok(())
     }
@@ -44,7 +43,7 @@ impl Table {
         self.check_sketch_stripe(stripe)?;
         let expected = self.lock(stripe).filter.sketch_cells().len();
         if expected > 0 && expected != cells.len() {
-            return Err(TableError::Length { what: "words of a sketch", expected, found: cells.len() });
+            return Err(sketch_length(expected, 0, cells));
         }
         self.raise_sketch(stripe, 0, cells)
     }
@@ -54,11 +53,9 @@ impl Table {
     pub fn raise_sketch(&self, stripe: usize, from: usize, cells: &[u32]) -> Result<(), TableError> {
         self.check_sketch_stripe(stripe)?;
         let mut stripe = self.lock(stripe);
-        let added = stripe.filter.raise(from, cells);
-        let found = from.saturating_add(cells.len());
-        let added = added.map_err(|expected| TableError::Length { what: "words of a sketch", expected, found })?;
+        let added = stripe.filter.raise(from, cells).map_err(|expected| sketch_length(expected, from, cells))?;
         if added.iter().any(|added| *added > 0) {
-            self.log_change(&stripe, ChangeKind::SketchAdded { from: from as u32, cells: &added });
+            self.log_change(stripe.number, None, ChangeKind::SketchAdded { from: from as u32, cells: &added });
         }
         Ok(())
     }
@@ -99,7 +96,7 @@ impl Table {
             let added = count.saturating_sub(stripe.filter.count(key));
             if added > 0 {
                 stripe.filter.add_count(key, added);
-                self.log_change(&stripe, ChangeKind::CountsAdded(&[*id], &[added]));
+                self.log_change(stripe.number, None, ChangeKind::CountsAdded(&[*id], &[added]));
             }
         }
         Ok(())
@@ -123,10 +120,8 @@ impl Table {
         }
         Err(TableError::Length { what: "stripes", expected: self.stripes(), found: stripe.saturating_add(1) })
     }
+}
 
-    fn log_change(&self, stripe: &Stripe, kind: ChangeKind<'_>) {
-        if let Some(log) = self.shared.log.get() {
-            log.append(&StripeChange { table: self.number, stripe: stripe.number as u32, origin: None, kind });
-        }
-    }
+pub(crate) fn sketch_length(expected: usize, from: usize, cells: &[u32]) -> TableError {
+    TableError::Length { what: "words of a sketch", expected, found: from.saturating_add(cells.len()) }
 }

@@ -36,10 +36,7 @@ impl Staging {
 
     /// Values of the state that a tile of `dim` weights has for it.
     pub(super) fn state_len(self, dim: usize) -> usize {
-        match self {
-            Self::None => 0,
-            Self::UntilCommit(..) => dim + COUNT,
-        }
+        if self == Self::None { 0 } else { dim + COUNT }
     }
 }
 
@@ -83,10 +80,7 @@ impl DenseRule {
 
     #[must_use]
     pub fn first_value(&self) -> f32 {
-        match *self {
-            Self::Adagrad { initial_accumulator, .. } => initial_accumulator,
-            Self::Sgd { .. } | Self::Adam { .. } | Self::AdamW { .. } => 0.0,
-        }
+        if let Self::Adagrad { initial_accumulator, .. } = *self { initial_accumulator } else { 0.0 }
     }
 
     /// One update, the `applied`th, counted from 1, with the learning rate `lr.0` times the factor `lr.1`. The factor is not part of

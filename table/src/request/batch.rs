@@ -232,24 +232,6 @@ mod tests {
         out
     }
 
-    fn train(table: &Table, ids: &[u64]) -> (Vec<f32>, LookupReport) {
-        let mut out = vec![f32::NAN; ids.len() * table.dim()];
-        let report = table.lookup(ids, LookupMode::Train, &mut out, &mut RequestBuffers::new()).unwrap();
-        (out, report)
-    }
-
-    #[test]
-    fn reading_returns_the_first_value_and_creates_no_row() {
-        let table = table(SGD);
-        let first = read(&table, &[9, 4]);
-        assert_eq!(table.row_count(), 0);
-        assert_eq!(train(&table, &[9, 4, 9]).1, LookupReport { created: 2, ..LookupReport::default() });
-        assert_eq!(read(&table, &[9, 4]), first);
-        let mut out = [0.0; 4];
-        let report = table.lookup(&[4, 5], LookupMode::Read, &mut out, &mut RequestBuffers::new()).unwrap();
-        assert_eq!(report, LookupReport { missing: 1, ..LookupReport::default() });
-    }
-
     #[test]
     fn a_refused_request_changes_nothing() {
         let table = table(SGD);
@@ -352,7 +334,7 @@ mod tests {
                     dim: 3, init: UNIFORM, optimizer, limits, non_finite: NonFinitePolicy::Skip, ..TableConfig::default()
                 };
                 let table = Table::new(5, 2, &config).unwrap();
-                train(&table, &[7]);
+                table.lookup(&[7], LookupMode::Train, &mut [0.0; 3], &mut RequestBuffers::new()).unwrap();
                 for gradient in &pushes {
                     table.push(&[7, 7], &gradient.repeat(2), 0, &mut RequestBuffers::new()).unwrap();
                 }

@@ -218,9 +218,7 @@ mod tests {
             positions.sort_unstable();
             prop_assert_eq!(positions, (0..ids.len() as u32).collect::<Vec<_>>());
         }
-    }
 
-    proptest! {
         /// Ids in the order of their stripes keep their positions. Any swap across stripes is noticed.
         #[test]
         fn ids_in_the_order_of_their_stripes_are_not_sorted_again(

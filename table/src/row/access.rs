@@ -86,17 +86,13 @@ impl AccessCodec {
     }
 
     pub(crate) fn first_use(&self, tick: u64) -> u32 {
-        match &self.order {
-            AccessKind::Lru => tick as u32,
-            AccessKind::Lfu { unit, .. } => lfu(tick / u64::from(*unit), 0),
-        }
+        let AccessKind::Lfu { unit, .. } = &self.order else { return tick as u32 };
+        lfu(tick / u64::from(*unit), 0)
     }
 
     #[inline]
     pub(crate) fn after_use(&self, access: u32, tick: u64) -> u32 {
-        let AccessKind::Lfu { unit, sums, .. } = &self.order else {
-            return tick as u32;
-        };
+        let AccessKind::Lfu { unit, sums, .. } = &self.order else { return tick as u32 };
         let frequency = self.frequency(access, tick);
         let sum = |difference: i64| sums.get(difference.unsigned_abs() as usize).map_or(0, |sum| i64::from(*sum));
         lfu(tick / u64::from(*unit), frequency.max(0) + sum(frequency))
@@ -129,9 +125,7 @@ impl AccessCodec {
     /// Whether a row is past its time to live. With LFU the answer may be up to two units late, but never early.
     #[inline]
     pub(crate) fn is_expired(&self, access: u32, tick: u64) -> bool {
-        let Some(Ttl::Steps(ttl) | Ttl::Seconds(ttl)) = self.ttl else {
-            return false;
-        };
+        let Some(Ttl::Steps(ttl) | Ttl::Seconds(ttl)) = self.ttl else { return false };
         let age = match &self.order {
             AccessKind::Lru => lru_age(access, tick),
             AccessKind::Lfu { unit, .. } => lfu_age(access, tick, *unit).saturating_sub(1) * u64::from(*unit),

@@ -42,10 +42,7 @@ impl WeightType {
     /// Words before the weights of a row: the scale, an f32, if the format has one.
     #[must_use]
     pub fn scale_words(self) -> usize {
-        match self {
-            Self::F32 | Self::F16 | Self::Bf16 => 0,
-            Self::Int8 => 1,
-        }
+        usize::from(self == Self::Int8)
     }
 
     /// Words of 32 bits that hold `dim` weights and their scale. The last word of narrow weights may be used in part.

@@ -105,9 +105,7 @@ impl StripeCapture {
         self.set_done(slot);
         self.kept.insert(slot, self.rows.ids.len() as u32);
         self.make_room(words.len(), access.is_some());
-        self.rows.ids.push(id);
-        self.rows.slots.extend_from_slice(words);
-        self.rows.access.extend(access);
+        self.rows.push_row(id, words, access);
         self.count();
     }
 

@@ -109,9 +109,7 @@ impl<'a> StripeReader<'a> {
         let (row, access) = (*answered, rows.access.get(*answered).copied());
         *answered += 1;
         if access.is_none_or(|access| !self.table.access_codec.is_expired(access, self.tick)) {
-            into.ids.push(rows.ids[row]);
-            into.slots.extend_from_slice(&rows.slots[row * stride..][..stride]);
-            into.access.extend(access);
+            into.push_row(rows.ids[row], &rows.slots[row * stride..][..stride], access);
         }
     }
 
@@ -121,9 +119,7 @@ impl<'a> StripeReader<'a> {
         let cold_key = scan.cold_keys[*answered];
         *answered += 1;
         if !self.table.access_codec.is_expired(access[0], self.tick) {
-            into.ids.push(id_of(cold_key_of(cold_key)));
-            into.slots.extend_from_slice(words);
-            into.access.push(access[0]);
+            into.push_row(id_of(cold_key_of(cold_key)), words, Some(access[0]));
         }
     }
 }

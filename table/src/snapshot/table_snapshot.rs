@@ -223,8 +223,6 @@ fn append_sorted(table: &Table, rows: &RowBatch, into: &mut RowBatch) {
     into.ids.reserve(order.len());
     into.slots.reserve(order.len() * stride);
     for row in order {
-        into.ids.push(rows.ids[row]);
-        into.slots.extend_from_slice(&rows.slots[row * stride..][..stride]);
-        into.access.extend(rows.access.get(row));
+        into.push_row(rows.ids[row], &rows.slots[row * stride..][..stride], rows.access.get(row).copied());
     }
 }

@@ -51,15 +51,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_start_anew_and_seconds_go_on() {
-        let clock = TableClock::default();
-        clock.advance(TableTime { steps: 900, seconds: 100 });
-        clock.restart_steps();
-        clock.advance(TableTime { steps: 7, seconds: 0 });
-        assert_eq!(clock.now(), TableTime { steps: 7, seconds: 100 });
-    }
-
-    #[test]
     fn it_never_goes_back() {
         let clock = TableClock::default();
         clock.advance(TableTime { steps: 5, seconds: 100 });

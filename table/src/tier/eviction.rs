@@ -77,7 +77,7 @@ impl Table {
                 return;
             }
             let count = missing.max((stripe.row_count() / SHARE).min(BATCH));
-            match self.evict_rows(stripe, entries, count, room, self.eviction_wait(deadline)) {
+            match self.evict_rows(stripe, entries, count, room, deadline) {
                 Ok(EvictionOutcome::Evicted(0)) if room == RoomFor::Hint => return,
                 Ok(EvictionOutcome::Evicted(_) | EvictionOutcome::OtherThread) => {}
                 Ok(EvictionOutcome::Frozen) if self.wait_for_thaw(stripe, deadline) => {}
@@ -95,7 +95,7 @@ impl Table {
     }
 
     /// The longest wait of one round: a part of the timeout, and never longer than the sender of a request waits.
-    pub(crate) fn eviction_wait(&self, deadline: RequestDeadline) -> Duration {
+    fn eviction_wait(&self, deadline: RequestDeadline) -> Duration {
         let shared = &self.shared;
         shared.wait_until(deadline, shared.capacity.longest_wait(WAIT, WAIT_SHARE))
     }
@@ -126,14 +126,14 @@ impl Table {
         stripe.charged = bytes;
     }
 
-    /// Evicts the `count` rows of the lowest rank, except rows of the entries, which are of this stripe. Waits for another thread that evicts from the stripe, but not longer than `wait`.
+    /// Evicts the `count` rows of the lowest rank, except rows of the entries, which are of this stripe. Waits for another thread that evicts from the stripe, but not longer than one round until `deadline`.
     pub(crate) fn evict_rows(
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
         entries: &[PageInEntry],
         count: usize,
         room: RoomFor,
-        wait: Duration,
+        deadline: RequestDeadline,
     ) -> Result<EvictionOutcome, ColdError> {
         let tick = self.current_tick();
         self.with_eviction_buffer(|buffer| {
@@ -142,7 +142,7 @@ impl Table {
             buffer.needed.sort_unstable();
             let choose =
                 |stripe: &mut Stripe, buffer: &mut EvictionBuffer| buffer.choose(self, stripe, (count, room), tick);
-            self.evict_chosen(stripe, buffer, wait, choose)
+            self.evict_chosen(stripe, buffer, deadline, choose)
         })
     }
 
@@ -151,7 +151,7 @@ impl Table {
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
         buffer: &mut EvictionBuffer,
-        wait: Duration,
+        deadline: RequestDeadline,
         choose: impl FnOnce(&mut Stripe, &mut EvictionBuffer),
     ) -> Result<EvictionOutcome, ColdError> {
         if !self.is_tiered {
@@ -162,12 +162,10 @@ impl Table {
         }
         let eviction_lock = self.eviction_lock(stripe.number);
         let Some(_only) = eviction_lock.try_lock() else {
-            MutexGuard::unlocked(stripe, || drop(eviction_lock.try_lock_for(wait)));
+            MutexGuard::unlocked(stripe, || drop(eviction_lock.try_lock_for(self.eviction_wait(deadline))));
             return Ok(EvictionOutcome::OtherThread);
         };
-        let Some(_writing) = self.shared.cold_writes.try_read() else {
-            return Ok(EvictionOutcome::Frozen);
-        };
+        let Some(_writing) = self.shared.cold_writes.try_read() else { return Ok(EvictionOutcome::Frozen) };
         choose(stripe, buffer);
         let old = buffer.candidates.iter().filter(|row| row.rank == 0).map(EvictionCandidate::key);
         self.log_removed(stripe, old);
@@ -188,9 +186,7 @@ impl Table {
     }
 
     fn write_cold(&self, buffer: &EvictionBuffer) -> Result<(), ColdError> {
-        let Some(store) = self.cold_store().filter(|_| !buffer.cold_keys.is_empty()) else {
-            return Ok(());
-        };
+        let Some(store) = self.cold_store().filter(|_| !buffer.cold_keys.is_empty()) else { return Ok(()) };
         // Else the cold tier could have a row whose change the log has lost.
         let flushed = self.shared.log.get().map_or(Ok(()), |log| log.flush());
         let written = flushed.and_then(|()| store.write(self.number, &buffer.cold_keys, &buffer.words));

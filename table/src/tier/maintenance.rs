@@ -101,10 +101,7 @@ impl Table {
         }
         let mut report = MaintenanceReport::default();
         if let Some(count) = stripe.row_count().checked_sub(keep).filter(|count| *count > 0) {
-            report += done(
-                count,
-                self.evict_rows(stripe, &[], count, RoomFor::Request, self.eviction_wait(RequestDeadline::NONE))?,
-            );
+            report += done(count, self.evict_rows(stripe, &[], count, RoomFor::Request, RequestDeadline::NONE)?);
         }
         if stripe.row_count() <= keep {
             stripe.shrink();
@@ -122,7 +119,7 @@ impl Table {
             return Ok(MaintenanceReport::default());
         }
         let count = wanted - stripe.vacant_slots();
-        let outcome = self.evict_rows(stripe, &[], count, RoomFor::Hint, self.eviction_wait(RequestDeadline::NONE))?;
+        let outcome = self.evict_rows(stripe, &[], count, RoomFor::Hint, RequestDeadline::NONE)?;
         // If every row is needed soon, there is nothing to do for now.
         Ok(if outcome == EvictionOutcome::Evicted(0) { MaintenanceReport::default() } else { done(count, outcome) })
     }
@@ -131,13 +128,10 @@ impl Table {
     /// moves other rows in the index, so a sweep may miss some rows. The next sweep finds them.
     fn sweep(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
         let tick = self.current_tick();
-        let Some(bucket) = self.next_bucket(stripe, tick) else {
-            return Ok(MaintenanceReport::default());
-        };
+        let Some(bucket) = self.next_bucket(stripe, tick) else { return Ok(MaintenanceReport::default()) };
         self.with_eviction_buffer(|buffer| {
             let mut scanned = 0;
-            let wait = self.eviction_wait(RequestDeadline::NONE);
-            let outcome = self.evict_chosen(stripe, buffer, wait, |stripe, buffer| {
+            let outcome = self.evict_chosen(stripe, buffer, RequestDeadline::NONE, |stripe, buffer| {
                 scanned = buffer.choose_expired(self, stripe, bucket, tick);
             })?;
             Ok(done(scanned, outcome))
@@ -212,9 +206,7 @@ impl Table {
         let (Some(ttl), Some(store), tick) = (self.access_codec.ttl(), self.cold_store(), self.current_tick()) else {
             return Ok(MaintenanceReport::default());
         };
-        let Some(mut sweep) = self.cold_sweep.try_lock() else {
-            return Ok(MaintenanceReport::default());
-        };
+        let Some(mut sweep) = self.cold_sweep.try_lock() else { return Ok(MaintenanceReport::default()) };
         if sweep.view.is_none() {
             if tick < sweep.started.saturating_add((ttl / COLD_SWEEPS_PER_TTL).max(1)) {
                 return Ok(MaintenanceReport::default());

@@ -209,12 +209,10 @@ impl Table {
     fn check_room(&self, page_in: &PageIn) -> Result<(), TableError> {
         let shared = &self.shared;
         let is_stuck = || self.is_tiered && shared.budget.is_exhausted() && shared.last_cold_failure().is_some();
-        let Some(first) = page_in.first_missing().filter(|_| is_stuck()) else {
-            return Ok(());
-        };
+        let Some(first) = page_in.first_missing().filter(|_| is_stuck()) else { return Ok(()) };
         let mut stripe = self.lock(self.stripe_of(first.key));
         let (used, limit) = shared.budget.used_and_limit();
-        match self.evict_rows(&mut stripe, &[], 1, RoomFor::Request, self.eviction_wait(page_in.deadline)) {
+        match self.evict_rows(&mut stripe, &[], 1, RoomFor::Request, page_in.deadline) {
             Ok(_) => Ok(()),
             Err(source) => Err(TableError::Full { table: self.number, used, limit, source }),
         }

@@ -81,11 +81,9 @@ impl Table {
         stripe.cold_versions.now
     }
 
-    fn append_from_memory(&self, stripe: &Stripe, id: u64, into: &mut RowBatch) -> bool {
+    pub(crate) fn append_from_memory(&self, stripe: &Stripe, id: u64, into: &mut RowBatch) -> bool {
         let Some(slot) = stripe.find(key_of(id)) else { return false };
-        into.ids.push(id);
-        into.slots.extend_from_slice(stripe.slot(slot));
-        into.access.extend(self.is_managed.then(|| stripe.access(slot)));
+        into.push_row(id, stripe.slot(slot), self.is_managed.then(|| stripe.access(slot)));
         true
     }
 
@@ -98,9 +96,7 @@ impl Table {
             }
             let (words, access) = cold.rows[place * (stride + 1)..][..stride + 1].split_at(stride);
             if !self.access_codec.is_expired(access[0], tick) {
-                into.ids.push(*id);
-                into.slots.extend_from_slice(words);
-                into.access.push(access[0]);
+                into.push_row(*id, words, Some(access[0]));
             }
         }
     }
@@ -205,7 +201,7 @@ impl Table {
         }
     }
 
-    fn forget_pending(&self, stripe: &mut Stripe, key: u64) {
+    pub(crate) fn forget_pending(&self, stripe: &mut Stripe, key: u64) {
         let old_len = stripe.pending.len();
         stripe.pending.retain(|gradient| gradient.key != key);
         self.pending_count.fetch_sub(old_len - stripe.pending.len(), Ordering::Relaxed);

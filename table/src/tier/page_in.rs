@@ -124,9 +124,7 @@ impl Table {
 
     /// The last resort: reads the rows of the last stripe while it holds the stripe's lock.
     fn page_in_locked(&self, page_in: &mut PageIn, action: &mut RowAction<'_>) -> Result<(), ColdError> {
-        let Some(last) = page_in.entries.last().copied() else {
-            return Ok(());
-        };
+        let Some(last) = page_in.entries.last().copied() else { return Ok(()) };
         let number = self.stripe_of(last.key);
         let start = page_in.entries.iter().position(|entry| self.stripe_of(entry.key) == number).unwrap_or(0);
         let mut stripe = self.lock(number);
@@ -234,7 +232,7 @@ impl Table {
 
     fn create(&self, stripe: &mut Stripe, key: u64, tick: u64, counts_access: bool) -> Option<u32> {
         let admitted = if counts_access { stripe.filter.observe(key) } else { stripe.filter.admits(key) };
-        if counts_access && self.is_logged() && stripe.filter.counts_uses() {
+        if counts_access && self.is_logged() && stripe.filter.describe().is_some() {
             stripe.changes.note_seen(key);
         }
         if !admitted {
@@ -263,9 +261,7 @@ impl Table {
         cold_keys: &mut Vec<u64>,
         cold: &mut ColdRows,
     ) -> Result<(), ColdError> {
-        let Some(store) = self.cold_store() else {
-            return Ok(());
-        };
+        let Some(store) = self.cold_store() else { return Ok(()) };
         PageIn::list_cold_keys(entries, cold_keys);
         if cold_keys.is_empty() { Ok(()) } else { store.read(self.number, cold_keys, cold) }
     }

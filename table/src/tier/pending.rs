@@ -17,7 +17,7 @@ use crate::request::row_loops::row;
 use crate::request::update::RowUpdate;
 use crate::stripe::{PendingGradient, Stripe};
 use crate::tier::page_in_rows::{PageIn, PageInEntry};
-use crate::{ChangeKind, PushOrigin, PushStep, StripeChange, Table, TableError};
+use crate::{ChangeKind, PushOrigin, PushStep, Table, TableError};
 
 impl Table {
     /// Keeps the gradients of rows that cannot be read. A row that is in memory by now takes its gradient at once.
@@ -35,11 +35,7 @@ impl Table {
 
     pub(crate) fn defer_gradient(&self, key: u64, gradient: &[f32], step: PushStep, origin: Option<PushOrigin>) {
         let mut stripe = self.lock(self.stripe_of(key));
-        if let Some(log) = self.shared.log.get() {
-            let (id, number) = (id_of(key), stripe.number as u32);
-            let kind = ChangeKind::Pending { id, step, gradient };
-            log.append(&StripeChange { table: self.number, stripe: number, origin: origin.as_ref(), kind });
-        }
+        self.log_change(stripe.number, origin.as_ref(), ChangeKind::Pending { id: id_of(key), step, gradient });
         stripe.pending.push(PendingGradient { key, step, gradient: gradient.into() });
         self.pending_count.fetch_add(1, Ordering::Relaxed);
         if let Some(slot) = stripe.find(key) {
@@ -102,11 +98,9 @@ impl Table {
 
     /// Drops the pending gradients of a row that is past its time to live and not admitted again.
     fn discard_pending(&self, stripe: &mut Stripe, key: u64) {
-        let old_len = stripe.pending.len();
         if self.is_logged() {
             stripe.changes.note_removed(key);
         }
-        stripe.pending.retain(|gradient| gradient.key != key);
-        self.pending_count.fetch_sub(old_len - stripe.pending.len(), Ordering::Relaxed);
+        self.forget_pending(stripe, key);
     }
 }

@@ -86,10 +86,7 @@ impl SharedMemory {
 
     /// Checks that the sender of a request still waits. `whom` is what the request has waited for.
     pub(crate) fn check_deadline(&self, deadline: RequestDeadline, whom: &'static str) -> Result<(), TableError> {
-        match self.time_left(deadline) {
-            Some(Duration::ZERO) => Err(TableError::Late { whom }),
-            _ => Ok(()),
-        }
+        if self.time_left(deadline) == Some(Duration::ZERO) { Err(TableError::Late { whom }) } else { Ok(()) }
     }
 
     /// Waits while the copies for a snapshot are at their limit. Returns whether the snapshot has to be given up: none of its

@@ -2,8 +2,10 @@
 
 use zagros_table::{
     AdmissionPolicy, EvictionPolicy, FrequencyCounter, FrequencyCounts, Initializer, LookupMode, LookupReport,
-    Optimizer, PushReport, RequestBuffers, RequestPart, RowBatch, TableConfig, TableResources, TableSet, Ttl,
+    Optimizer, PushReport, RequestBuffers, RequestDeadline, RowBatch, TableConfig, TableResources, TableSet, Ttl,
 };
+
+use crate::support::{lookup_before, push_before};
 
 const COUNTERS: [FrequencyCounter; 2] =
     [FrequencyCounter::Exact, FrequencyCounter::CountMin { error: 1e-4, failure: 0.01 }];
@@ -22,9 +24,7 @@ fn set(admission: AdmissionPolicy, retention: EvictionPolicy) -> TableSet {
 }
 
 fn lookup(set: &TableSet, ids: &[u64], access: LookupMode) -> (Vec<f32>, LookupReport) {
-    let mut out = vec![f32::NAN; 2 * ids.len()];
-    let report =
-        set.lookup(&[RequestPart { table: 0, dim: 2, ids }], access, &mut out, &mut RequestBuffers::new()).unwrap();
+    let (out, report) = lookup_before(set, ids, access, RequestDeadline::NONE).unwrap();
     // Both values of a row are always equal here.
     assert!(out.chunks(2).all(|row| row[0] == row[1]), "{out:?}");
     (out.chunks(2).map(|row| row[0]).collect(), report)
@@ -35,8 +35,7 @@ fn sight_twice(set: &TableSet, ids: &[u64]) {
 }
 
 fn push(set: &TableSet, ids: &[u64], gradient: f32) -> PushReport {
-    let gradients = vec![gradient; 2 * ids.len()];
-    set.push(&[RequestPart { table: 0, dim: 2, ids }], &gradients, 0, &mut RequestBuffers::new()).unwrap()
+    push_before(set, ids, gradient, RequestDeadline::NONE).unwrap()
 }
 
 #[test]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use zagros_table::{
-    Initializer, LookupMode, Optimizer, RequestBuffers, RequestPart, RowBatch, SnapshotKind, TableConfig,
-    TableResources, TableSet, TableSnapshot, TableSnapshotError,
+    Initializer, Optimizer, RequestBuffers, RowBatch, SnapshotKind, TableConfig, TableResources, TableSet,
+    TableSnapshot, TableSnapshotError,
 };
 
-use crate::support::{by_id, in_memory};
+use crate::support::{by_id, in_memory, part, train};
 
 const DIM: usize = 2;
 
@@ -42,13 +42,11 @@ fn apply(tables: &TableSet, event: &ChangeEvent, step: u64) {
     let table = tables.table(0).unwrap();
     match event {
         ChangeEvent::Lookup(ids) => {
-            let part = [RequestPart { table: 0, dim: DIM as u32, ids }];
-            tables.lookup(&part, LookupMode::Train, &mut vec![0.0; ids.len() * DIM], &mut buffers).unwrap();
+            train(tables, ids);
         }
         ChangeEvent::Push(ids) => {
-            let part = [RequestPart { table: 0, dim: DIM as u32, ids }];
             let gradients: Vec<f32> = (0..ids.len() * DIM).map(|value| value as f32 + step as f32).collect();
-            tables.push(&part, &gradients, step, &mut buffers).unwrap();
+            tables.push(&[part(tables, ids)], &gradients, step, &mut buffers).unwrap();
         }
         ChangeEvent::Insert(ids) => {
             let slots = vec![(step as f32).to_bits(); ids.len() * table.stride()];

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use zagros_table::{RequestBuffers, RequestPart, RowBatch, SnapshotKind, TableError, TableResources, TableSet};
+use zagros_table::{RowBatch, SnapshotKind, TableError, TableResources, TableSet};
 
-use crate::support::{by_id, ledger_config, saved};
+use crate::support::{self, by_id, ledger_config, saved};
 
 const DIM: usize = 16;
 const ROWS: u64 = 100_000;
@@ -25,9 +25,7 @@ fn tables(timeout: Duration) -> TableSet {
 
 /// Pushes a gradient of 1 to some rows: each value is minus the number of its pushes.
 fn push(tables: &TableSet, first: u64) {
-    let ids: Vec<u64> = (first..first + BATCH as u64).collect();
-    let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
-    tables.push(&[part], &vec![1.0; BATCH * DIM], 0, &mut RequestBuffers::new()).unwrap();
+    support::push(tables, &(first..first + BATCH as u64).collect::<Vec<_>>(), 1.0);
 }
 
 /// Rows that a save holds at once.

@@ -13,6 +13,8 @@ use zagros_table::{
 };
 use zagros_zip::ZipEq;
 
+use crate::support::{optimizers, part};
+
 const DIM: usize = 5;
 
 #[derive(Debug)]
@@ -159,18 +161,6 @@ fn plain(config: &TableConfig) -> TableConfig {
     TableConfig { retention: EvictionPolicy::default(), admission: AdmissionPolicy::Always, ..*config }
 }
 
-fn optimizers() -> Vec<Optimizer> {
-    let (lr, l2, epsilon, initial_accumulator) = (0.1, 0.01, 1e-8, 0.1);
-    vec![
-        Optimizer::Sgd { lr, l2 },
-        Optimizer::Momentum { lr, momentum: 0.9, l2 },
-        Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 },
-        Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 },
-        Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon, l2, weight_decay: 0.0 },
-        Optimizer::Ftrl { lr, beta: 1.0, l1: 0.1, l2: 0.0 },
-    ]
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Plain,
@@ -294,13 +284,12 @@ fn a_step_goes_on_in_the_tables_made_again() {
             let recovered = made_again(&log, kind, &config);
             recovered.advance_clock(live.table_time().steps, 0);
             let ids: Vec<u64> = (0..3000).collect();
-            let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids }];
             let gradients: Vec<f32> = (0..3000 * DIM).map(|place| (place % 7) as f32 / 8.0).collect();
             let step = PushStep { share: 0.5, ..live.table_time().steps.into() };
             let origin = PushOrigin { writer: 7, incarnation: 1, seq: 1 };
             for tables in [&live, &recovered] {
                 let mut scratch = RequestBuffers::new();
-                tables.enter().push_from(origin, &parts, &gradients, step, &mut scratch).unwrap();
+                tables.enter().push_from(origin, &[part(tables, &ids)], &gradients, step, &mut scratch).unwrap();
             }
             assert_equal_content(&config, &live, &recovered);
         }
@@ -353,9 +342,8 @@ fn a_step_goes_on_with_a_gradient_that_waited() {
     let table = live.table(0).unwrap();
     let ids = table.ids_in_memory(0)[..3].to_vec();
     let push = |tables: &TableSet, seq: u64| {
-        let (parts, gradients) = ([RequestPart { table: 0, dim: DIM as u32, ids: &ids }], [0.5; 3 * DIM]);
-        let origin = PushOrigin { writer: 7, incarnation: 1, seq };
-        tables.enter().push_from(origin, &parts, &gradients, step, &mut RequestBuffers::new()).unwrap();
+        let (parts, origin) = ([part(tables, &ids)], PushOrigin { writer: 7, incarnation: 1, seq });
+        tables.enter().push_from(origin, &parts, &[0.5; 3 * DIM], step, &mut RequestBuffers::new()).unwrap();
     };
     push(&live, 1);
     table.defer_again(ids[0], &[2.0; DIM], step);
@@ -451,8 +439,7 @@ fn restored_rows_are_those_that_an_insert_makes() {
         // Each is found by its id, too.
         let ids: Vec<u64> = (0..restored.stripes()).flat_map(|stripe| restored.ids_in_memory(stripe)).collect();
         let mut out = vec![0.0; ids.len() * DIM];
-        let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
-        let report = found.lookup(&[part], LookupMode::Read, &mut out, &mut scratch).unwrap();
+        let report = found.lookup(&[part(&found, &ids)], LookupMode::Read, &mut out, &mut scratch).unwrap();
         assert_eq!(report.missing, 0);
     }
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use zagros_table::{
-    ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, MemoryColdStore, Optimizer,
-    RequestBuffers, RequestPart, RowBatch, Table, TableConfig, TableResources, TableSet, TableSnapshot,
+    ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, LookupReport, MemoryColdStore,
+    Optimizer, PushReport, RequestBuffers, RequestDeadline, RequestPart, RowBatch, Table, TableConfig, TableError,
+    TableResources, TableSet, TableSnapshot,
 };
 use zagros_zip::ZipEq;
 
@@ -72,25 +73,60 @@ pub(crate) fn read(tables: &TableSet, ids: &[u64]) -> Vec<f32> {
 }
 
 fn look(tables: &TableSet, ids: &[u64], access: LookupMode) -> Vec<f32> {
-    let dim = tables.table(0).unwrap().dim();
-    let mut out = vec![f32::NAN; ids.len() * dim];
-    let part = RequestPart { table: 0, dim: dim as u32, ids };
-    tables.lookup(&[part], access, &mut out, &mut RequestBuffers::new()).unwrap();
-    out
+    lookup_before(tables, ids, access, RequestDeadline::NONE).unwrap().0
+}
+
+/// Looks up rows of table 0, for a sender that gives up at `deadline`.
+pub(crate) fn lookup_before(
+    tables: &TableSet,
+    ids: &[u64],
+    access: LookupMode,
+    deadline: RequestDeadline,
+) -> Result<(Vec<f32>, LookupReport), TableError> {
+    let part = part(tables, ids);
+    let mut out = vec![f32::NAN; ids.len() * part.dim as usize];
+    let report = tables.enter_before(deadline)?.lookup(&[part], access, &mut out, &mut RequestBuffers::new())?;
+    Ok((out, report))
 }
 
 /// Hints rows of table 0 and answers how many came to memory.
 pub(crate) fn hint(tables: &TableSet, ids: &[u64]) -> u64 {
-    let dim = tables.table(0).unwrap().dim();
-    let part = RequestPart { table: 0, dim: dim as u32, ids };
-    tables.enter().bring_in(&[part], &mut RequestBuffers::new()).unwrap()
+    tables.enter().bring_in(&[part(tables, ids)], &mut RequestBuffers::new()).unwrap()
 }
 
 /// Pushes the same number to each value of each row.
 pub(crate) fn push(tables: &TableSet, ids: &[u64], amount: f32) {
-    let dim = tables.table(0).unwrap().dim();
-    let part = RequestPart { table: 0, dim: dim as u32, ids };
-    tables.push(&[part], &vec![amount; ids.len() * dim], 0, &mut RequestBuffers::new()).unwrap();
+    push_before(tables, ids, amount, RequestDeadline::NONE).unwrap();
+}
+
+/// As [`push`], for a sender that gives up at `deadline`.
+pub(crate) fn push_before(
+    tables: &TableSet,
+    ids: &[u64],
+    amount: f32,
+    deadline: RequestDeadline,
+) -> Result<PushReport, TableError> {
+    let part = part(tables, ids);
+    let gradients = vec![amount; ids.len() * part.dim as usize];
+    tables.enter_before(deadline)?.push(&[part], &gradients, 0, &mut RequestBuffers::new())
+}
+
+/// Rows of table 0.
+pub(crate) fn part<'a>(tables: &TableSet, ids: &'a [u64]) -> RequestPart<'a> {
+    RequestPart { table: 0, dim: tables.table(0).unwrap().dim() as u32, ids }
+}
+
+/// One of each kind.
+pub(crate) fn optimizers() -> Vec<Optimizer> {
+    let (lr, l2, epsilon, initial_accumulator) = (0.1, 0.01, 1e-8, 0.1);
+    vec![
+        Optimizer::Sgd { lr, l2 },
+        Optimizer::Momentum { lr, momentum: 0.9, l2 },
+        Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 },
+        Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 },
+        Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon, l2, weight_decay: 0.01 },
+        Optimizer::Ftrl { lr, beta: 1.0, l1: 0.01, l2 },
+    ]
 }
 
 pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
@@ -99,7 +135,11 @@ pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
 
 pub(crate) fn in_memory(table: &Table) -> RowBatch {
     let mut rows = RowBatch::default();
-    (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
+    for stripe in 0..table.stripes() {
+        let start = rows.ids.len();
+        table.read_stripe(stripe, &mut rows);
+        assert!(rows.ids[start..].is_sorted(), "stripe {stripe} is read in the order of ids");
+    }
     rows
 }
 

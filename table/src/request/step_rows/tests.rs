@@ -70,9 +70,7 @@ proptest! {
             }
         }
     }
-}
 
-proptest! {
     /// Workers are up to one step apart, as with a staleness of 1: pushes of two steps come in any order.
     #[test]
     fn pushes_of_two_steps_may_come_in_any_order(

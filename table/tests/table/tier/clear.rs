@@ -1,11 +1,11 @@
 //! Clearing: all rows are removed at once.
 
 use zagros_table::{
-    AdmissionPolicy, ColdStore, EvictionPolicy, FrequencyCounter, LookupMode, RequestBuffers, RequestPart, RowBatch,
-    StepClock, TableConfig, TableResources, TableSet, TableTime, Ttl,
+    AdmissionPolicy, ColdStore, EvictionPolicy, FrequencyCounter, LookupMode, RequestBuffers, RequestDeadline,
+    RequestPart, RowBatch, StepClock, TableConfig, TableResources, TableSet, TableTime, Ttl,
 };
 
-use crate::support::{hot, ledger_config, maintain_all, push, read, saved, tiny, train};
+use crate::support::{hot, ledger_config, lookup_before, maintain_all, push, read, saved, tiny, train};
 
 #[test]
 fn cleared_tables_are_as_they_were_made() {
@@ -32,9 +32,7 @@ fn frequency_counts_are_removed_too() {
         let tables = TableSet::new(0, &[config], TableResources::default()).unwrap();
         train(&tables, &[1]);
         tables.clear().unwrap();
-        let part = RequestPart { table: 0, dim: 2, ids: &[1] };
-        let look =
-            || tables.lookup(&[part], LookupMode::Train, &mut [0.0; 2], &mut RequestBuffers::new()).unwrap().created;
+        let look = || lookup_before(&tables, &[1], LookupMode::Train, RequestDeadline::NONE).unwrap().1.created;
         assert_eq!((look(), look()), (0, 1), "{counter:?}");
     }
 }

@@ -6,11 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zagros_table::{
-    LookupMode, RequestBuffers, RequestDeadline, RequestPart, TableConfig, TableError, TableResources, TableSet,
-};
+use zagros_table::{LookupMode, RequestDeadline, TableConfig, TableError, TableResources, TableSet};
 
-use crate::support::{HookedStore, crowd, hot, ledger_config, push, read, with_store};
+use crate::support::{HookedStore, crowd, hot, ledger_config, lookup_before, push, push_before, read, with_store};
 
 thread_local! {
     /// A clock that only a test advances.
@@ -48,17 +46,8 @@ fn cold_row() -> (Arc<TableSet>, Arc<HookedStore>) {
     (tables, store)
 }
 
-fn push_before(tables: &TableSet, ids: &[u64], amount: f32, deadline: RequestDeadline) -> Result<(), TableError> {
-    let dim = tables.table(0)?.dim();
-    let part = RequestPart { table: 0, dim: dim as u32, ids };
-    let gradients = vec![amount; ids.len() * dim];
-    tables.enter_before(deadline)?.push(&[part], &gradients, 0, &mut RequestBuffers::new()).map(drop)
-}
-
-fn lookup_before(tables: &TableSet, ids: &[u64], access: LookupMode) -> Result<Vec<f32>, TableError> {
-    let (part, mut out) = (RequestPart { table: 0, dim: 2, ids }, vec![0.0; 2 * ids.len()]);
-    tables.enter_before(RequestDeadline::new(END))?.lookup(&[part], access, &mut out, &mut RequestBuffers::new())?;
-    Ok(out)
+fn lookup_in_time(tables: &TableSet, ids: &[u64], access: LookupMode) -> Result<Vec<f32>, TableError> {
+    lookup_before(tables, ids, access, RequestDeadline::new(END)).map(|(rows, _)| rows)
 }
 
 fn waited_for<T: std::fmt::Debug>(result: Result<T, TableError>) -> &'static str {
@@ -88,11 +77,11 @@ fn a_lookup_whose_sender_gave_up_during_the_read_of_a_cold_row_brings_no_row_to_
     for access in [LookupMode::Train, LookupMode::Read] {
         set_clock(1000);
         store.after_read(|| set_clock(END));
-        assert_eq!(waited_for(lookup_before(&tables, &[1], access)), "rows of the cold tier");
+        assert_eq!(waited_for(lookup_in_time(&tables, &[1], access)), "rows of the cold tier");
         assert_eq!(hot(&tables), old_hot);
     }
     set_clock(1000);
-    assert_eq!(lookup_before(&tables, &[1], LookupMode::Train).unwrap(), [-5.0, -5.0]);
+    assert_eq!(lookup_in_time(&tables, &[1], LookupMode::Train).unwrap(), [-5.0, -5.0]);
     assert!(hot(&tables).contains(&1));
 }
 
@@ -103,10 +92,10 @@ fn a_long_lookup_stops_in_the_middle() {
     let ids: Vec<u64> = (1 << 20..(1 << 20) + 3 * 4096).collect();
     store.after_read(|| {});
     store.after_read(|| set_clock(END));
-    assert_eq!(waited_for(lookup_before(&tables, &ids, LookupMode::Train)), "rows of the cold tier");
+    assert_eq!(waited_for(lookup_in_time(&tables, &ids, LookupMode::Train)), "rows of the cold tier");
     assert!(!store.has_hooks(), "the second part was not read");
     store.after_read(|| {});
-    assert_eq!(waited_for(lookup_before(&tables, &ids, LookupMode::Train)), "a thread of the server");
+    assert_eq!(waited_for(lookup_in_time(&tables, &ids, LookupMode::Train)), "a thread of the server");
     assert!(store.has_hooks(), "a request that came too late read the cold tier");
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use zagros_table::{
-    ColdStore, LookupMode, RequestBuffers, RequestPart, TableError, TableResources, TableSet, TableSnapshotError,
-};
+use zagros_table::{ColdStore, LookupMode, RequestDeadline, TableError, TableResources, TableSet, TableSnapshotError};
 
-use crate::support::{HookedStore, cold_row, crowd, hot, ledger_config, push, read, tables_within, tiny, train};
+use crate::support::{
+    HookedStore, cold_row, crowd, hot, ledger_config, lookup_before, maintain_all, push, push_before, read,
+    tables_within, tiny, train,
+};
 
 const FULL: &str = "no space left on device";
 
@@ -16,16 +17,6 @@ fn fail(store: &HookedStore) {
 
 fn heal(store: &HookedStore) {
     store.inner.fail_with(None);
-}
-
-fn try_lookup(tables: &TableSet, ids: &[u64], access: LookupMode) -> Result<Vec<f32>, TableError> {
-    let mut out = vec![0.0; ids.len() * 2];
-    tables.lookup(&[RequestPart { table: 0, dim: 2, ids }], access, &mut out, &mut RequestBuffers::new()).map(|_| out)
-}
-
-fn try_push(tables: &TableSet, ids: &[u64], amount: f32) -> Result<(), TableError> {
-    let gradients = vec![amount; ids.len() * 2];
-    tables.push(&[RequestPart { table: 0, dim: 2, ids }], &gradients, 0, &mut RequestBuffers::new()).map(|_| ())
 }
 
 fn firsts(rows: &[f32]) -> Vec<f32> {
@@ -46,9 +37,9 @@ fn rows_in_memory_are_served_and_no_cold_row_is_created_anew() {
     // A request with a row in the cold tier applies nothing. An id that may have a row there gets no new row.
     for refused in [&[cold[0]][..], &[in_memory[0], cold[0]], &[u64::MAX]] {
         let errors = [
-            try_push(&tables, refused, 1.0).err(),
-            try_lookup(&tables, refused, LookupMode::Train).err(),
-            try_lookup(&tables, refused, LookupMode::Read).err(),
+            push_before(&tables, refused, 1.0, RequestDeadline::NONE).err(),
+            lookup_before(&tables, refused, LookupMode::Train, RequestDeadline::NONE).err(),
+            lookup_before(&tables, refused, LookupMode::Read, RequestDeadline::NONE).err(),
         ];
         for error in errors.map(Option::unwrap) {
             assert!(matches!(&error, TableError::Cold { source, .. } if source.reason == FULL), "{error}");
@@ -71,7 +62,7 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
     let mut id = 0;
     let mut push_next = |count: u64| {
         id += count;
-        try_push(&tables, &(id - count..id).collect::<Vec<_>>(), 1.0).map(|()| id)
+        push_before(&tables, &(id - count..id).collect::<Vec<_>>(), 1.0, RequestDeadline::NONE).map(|_| id)
     };
     while tables.table(0).unwrap().event_counts().evicted == 0 {
         push_next(32).unwrap();
@@ -112,7 +103,7 @@ fn a_gradient_is_pending_until_its_row_can_be_read() {
     });
     push(&tables, &[1, 2], 1.0);
     assert!(matches!(tables.take_snapshot(), Err(TableSnapshotError::Cold(_))), "the snapshot would miss the gradient");
-    assert!(try_lookup(&tables, &[2], LookupMode::Read).is_err());
+    assert!(lookup_before(&tables, &[2], LookupMode::Read, RequestDeadline::NONE).is_err());
     heal(&store);
     assert_eq!(read(&tables, &[1, 2]), [-6.0, -6.0, -5.0, -5.0]);
     assert!(tables.take_snapshot().is_ok());
@@ -134,6 +125,7 @@ fn a_failed_maintenance_leaves_rows_where_they_are() {
     assert_eq!(tables.maintain().unwrap_err().reason, FULL);
     assert_eq!((hot(&tables), store.size().rows), (ids, 0));
     heal(&store);
-    assert!(tables.maintain().unwrap().removed > 0);
+    assert!(tables.maintain().unwrap().removed > 0, "it evicts rows before memory is full");
     assert!(store.size().rows > 0);
+    maintain_all(&tables);
 }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use zagros_table::{
-    AdmissionPolicy, EvictionOrder, EvictionPolicy, LookupMode, RequestBuffers, RequestPart, TableConfig, TableCounts,
-    TableError, TableSet, Ttl,
+    AdmissionPolicy, EvictionOrder, EvictionPolicy, LookupMode, RequestBuffers, RequestDeadline, RequestPart,
+    TableConfig, TableCounts, TableError, TableSet, Ttl,
 };
 
-use crate::support::{HookedStore, hint, hot, ledger_config, looking_ahead, push, read, tiny, train};
+use crate::support::{
+    HookedStore, hint, hot, ledger_config, looking_ahead, lookup_before, part, push, read, tiny, train,
+};
 
 /// So many rows are in a stripe whatever the budget.
 const FLOOR: u64 = 64;
@@ -48,9 +50,7 @@ fn a_hinted_row_is_in_memory_when_it_is_looked_up() {
 fn a_row_that_nobody_hinted_is_late() {
     let (tables, _) = cold_rows();
     let old_counts = counts(&tables);
-    let mut out = [0.0; 4];
-    let part = RequestPart { table: 0, dim: 2, ids: &[5, 78] };
-    let report = tables.lookup(&[part], LookupMode::Train, &mut out, &mut RequestBuffers::new()).unwrap();
+    let report = lookup_before(&tables, &[5, 78], LookupMode::Train, RequestDeadline::NONE).unwrap().1;
     assert_eq!((report.late, report.created, counts(&tables).late - old_counts.late), (1, 1, 1));
 }
 
@@ -132,8 +132,7 @@ fn a_stale_copy_is_not_brought_in() {
 fn a_hint_says_when_the_cold_tier_fails_and_takes_no_memory() {
     let (tables, store) = cold_rows();
     store.inner.fail_with(Some("input/output error".to_owned()));
-    let part = RequestPart { table: 0, dim: 2, ids: &[1] };
-    let error = tables.enter().bring_in(&[part], &mut RequestBuffers::new()).unwrap_err();
+    let error = tables.enter().bring_in(&[part(&tables, &[1])], &mut RequestBuffers::new()).unwrap_err();
     assert!(matches!(error, TableError::Cold { table: 0, .. }), "{error}");
     store.inner.fail_with(None);
     store.fail_writes(true);

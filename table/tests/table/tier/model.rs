@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use proptest::prelude::*;
 use zagros_table::init::RowSeed;
 use zagros_table::{
-    EvictionOrder, EvictionPolicy, EvictionTarget, Initializer, LookupMode, Optimizer, RequestBuffers, RequestPart,
-    RowBatch, TableConfig, TableResources, TableSet, TableSnapshot, Ttl, UpdateLimits,
+    EvictionOrder, EvictionPolicy, EvictionTarget, Initializer, LookupMode, Optimizer, RequestBuffers, RowBatch,
+    TableConfig, TableResources, TableSet, TableSnapshot, Ttl, UpdateLimits,
 };
 
-use crate::support::{by_id, tables_within};
+use crate::support::{by_id, part, tables_within};
 
 const DIM: usize = 2;
 const STRIDE: usize = 2 * DIM;
@@ -161,8 +161,7 @@ impl<'a> ModelRun<'a> {
 
     fn lookup(&mut self, access: LookupMode, ids: &[u64]) {
         let mut out = vec![f32::NAN; ids.len() * DIM];
-        let part = RequestPart { table: 0, dim: DIM as u32, ids };
-        self.tables.lookup(&[part], access, &mut out, &mut self.scratch).unwrap();
+        self.tables.lookup(&[part(self.tables, ids)], access, &mut out, &mut self.scratch).unwrap();
         for (row, id) in ids.iter().enumerate() {
             let slot = match access {
                 LookupMode::Train => self.model.used(*id).slot.clone(),
@@ -175,8 +174,7 @@ impl<'a> ModelRun<'a> {
     fn push(&mut self, rows: &BTreeMap<u64, i8>) {
         let ids: Vec<u64> = rows.keys().copied().collect();
         let gradients: Vec<f32> = rows.values().flat_map(|value| [f32::from(*value), 1.0]).collect();
-        let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
-        let report = self.tables.push(&[part], &gradients, 0, &mut self.scratch).unwrap();
+        let report = self.tables.push(&[part(self.tables, &ids)], &gradients, 0, &mut self.scratch).unwrap();
         assert_eq!(report.updated as usize, ids.len());
         for (row, id) in ids.iter().enumerate() {
             self.model.push(*id, &gradients[row * DIM..][..DIM]);
@@ -195,9 +193,7 @@ impl<'a> ModelRun<'a> {
 
     /// Invariant TI-1: a snapshot contains each row once, with its value at the instant.
     fn read_cut(&mut self) {
-        let Some((cut, expected)) = self.cut.take() else {
-            return;
-        };
+        let Some((cut, expected)) = self.cut.take() else { return };
         let mut rows = RowBatch::default();
         for stripe in 0..self.model.hot.len() {
             let start = rows.ids.len();

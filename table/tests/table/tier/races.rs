@@ -69,15 +69,3 @@ fn a_request_ends_however_often_its_copies_are_stale() {
     assert!(overtaken <= -106.0, "{overtaken}");
     assert_eq!(overtaken, read(&tables, &[1])[0]);
 }
-
-/// A row that was in memory when a push came, and was evicted before its update.
-#[test]
-fn a_push_finds_a_row_that_was_evicted_before_its_update() {
-    let (tables, store) = cold_row(2);
-    push(&tables, &[2], 4.0);
-    let others = Arc::clone(&tables);
-    // Row 1 must be read from the cold tier. Row 2 is in memory, and is evicted during that read.
-    store.after_read(move || crowd(&others, 2000));
-    push(&tables, &[1, 2], 1.0);
-    assert_eq!(read(&tables, &[1, 2]), [-6.0, -6.0, -5.0, -5.0]);
-}

@@ -6,12 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use zagros_table::{
-    ColdStore, EvictionOrder, EvictionPolicy, EvictionTarget, RequestBuffers, RequestPart, RowBatch, TableConfig,
-    TableError, TableResources, TableSet, TableSnapshot, TableSnapshotError, Ttl,
+    ColdStore, EvictionOrder, EvictionPolicy, EvictionTarget, RequestBuffers, RowBatch, TableConfig, TableError,
+    TableResources, TableSet, TableSnapshot, TableSnapshotError, Ttl,
 };
 use zagros_zip::ZipEq;
 
-use crate::support::{by_id, hot, ledger_config, maintain_all, push, read, saved, tables_within, tiny, train};
+use crate::support::{by_id, hot, ledger_config, maintain_all, part, push, read, saved, tables_within, tiny, train};
 
 fn content(snapshot: &TableSnapshot<'_>, stripes: usize) -> BTreeMap<u64, Vec<f32>> {
     by_id(&saved(snapshot, 0, stripes), 2)
@@ -47,7 +47,7 @@ fn a_snapshot_waits_for_running_requests() {
     let (tell, reported) = mpsc::channel();
     thread::scope(|scope| {
         let entry = tables.enter();
-        let part = RequestPart { table: 0, dim: 2, ids: &[1] };
+        let part = part(&tables, &[1]);
         entry.push(&[part], &[1.0, 1.0], 0, &mut RequestBuffers::new()).unwrap();
         scope.spawn(|| tell.send(content(&tables.take_snapshot().unwrap(), 1)));
         assert!(reported.recv_timeout(Duration::from_millis(50)).is_err(), "the snapshot came between");
@@ -135,16 +135,6 @@ fn rows_of_small_norm_are_evicted() {
     left.sort_unstable();
     assert_eq!((left, tables.table(0).unwrap().event_counts().dropped), (large, 4900));
     assert_eq!(read(&tables, &[0, 100]), [-2.0, -2.0, 0.0, 0.0]);
-}
-
-#[test]
-fn maintenance_evicts_rows_before_memory_is_full() {
-    let (tables, store) = tiny(&[ledger_config(2, 4)]);
-    push(&tables, &(0..2000).collect::<Vec<_>>(), 1.0);
-    let old_rows = store.size().rows;
-    maintain_all(&tables);
-    assert!(store.size().rows > old_rows);
-    assert!(tables.maintain().unwrap().is_idle());
 }
 
 /// Rows in memory and in the cold tier, some of which change during the read. Each part has the requested size. The
