@@ -12,8 +12,7 @@ use crate::grouped::{GroupedSample, GroupedScores};
 use crate::slices::ColumnScores;
 use crate::{BinnedScores, ClickScores, ClickSums, SlicedScores};
 
-const WORD: usize = size_of::<u64>();
-const HEAD: usize = 6 * WORD;
+const HEAD: usize = 6 * size_of::<u64>();
 const LOGIT: usize = size_of::<f32>();
 const SAMPLE: usize = 16;
 
@@ -44,14 +43,13 @@ impl ClickScores {
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
-        let word = |index: usize| {
-            let bytes = head[index * WORD..][..WORD].first_chunk().copied().unwrap_or_default();
-            usize::try_from(u64::from_le_bytes(bytes)).ok()
-        };
-        let (positives, negatives, samples, halved, capacity) = (word(0)?, word(1)?, word(2)?, word(3)?, word(4)?);
+        let mut head = &head[..];
+        let mut count = || usize::try_from(read_word(&mut head)?).ok();
+        let (positives, negatives, samples) = (count()?, count()?, count()?);
+        let (halved, capacity, slices) = (count()?, count()?, count()?);
         let logits = positives.checked_add(negatives)?.checked_mul(LOGIT)?;
         let (logits, rest) = rest.split_at_checked(logits)?;
-        let (rest, slices) = rest.split_at_checked(rest.len().checked_sub(word(5)?)?)?;
+        let (rest, slices) = rest.split_at_checked(rest.len().checked_sub(slices)?)?;
         let (entries, odd) = rest.as_chunks::<SAMPLE>();
         if entries.len() != samples || !odd.is_empty() || (halved == 0 && samples > 0) {
             return None;
