@@ -112,7 +112,7 @@ impl TimeSplit {
             SplitBound::Text(_) => "a text that is no date",
         };
         let expected = format!("{form} in column \"{}\" (data.time_column), as its bound is one", self.column);
-        Box::new(FieldFault { column: 1, expected, found: quoted_text(time) })
+        FieldFault::new(0, expected, quoted_text(time))
     }
 }
 

@@ -119,7 +119,7 @@ fn json_fault(line: &[u8], error: &serde_json::Error) -> Box<FieldFault> {
     let reason = error.to_string();
     let reason = reason.split(" at line ").next().unwrap_or_default();
     let found = format!("{reason} in {}{}", quoted_text(line), line_hint(line, error.column()));
-    Box::new(FieldFault { column: error.column().max(1), expected: OBJECT.into(), found })
+    FieldFault::new(error.column().saturating_sub(1), OBJECT, found)
 }
 
 /// What to do about a line that other programs write. `column` is where it stops being JSON, from 1.

@@ -38,7 +38,7 @@ impl NumberCell {
     #[cold]
     pub(crate) fn width_fault(&self, width: usize, found: usize) -> Box<FieldFault> {
         let expected = format!("{width} numbers in column \"{}\"", self.column);
-        Box::new(FieldFault { column: 1, expected, found: found.to_string() })
+        FieldFault::new(0, expected, found.to_string())
     }
 
     /// The number of a text; `None` if it is missing. The fault is at the first field.
@@ -47,8 +47,7 @@ impl NumberCell {
         if missing.is_missing(text) {
             return Ok(None);
         }
-        let bad = || Box::new(FieldFault { column: 1, expected: self.expected(), found: quoted_text(text) });
-        parse_number(text).map(Some).ok_or_else(bad)
+        parse_number(text).map(Some).ok_or_else(|| FieldFault::new(0, self.expected(), quoted_text(text)))
     }
 
     /// Gives the numbers of a vector, the first of which is number `first`, to `sink`. Of no values, or of one that is missing, each number
