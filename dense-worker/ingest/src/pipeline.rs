@@ -61,13 +61,8 @@ pub(crate) struct ParsePipeline<S> {
     cancel: Arc<AtomicBool>,
 }
 
-/// A message of a channel. The last two kinds end their channel.
-#[derive(Debug)]
-enum ChannelMessage<T> {
-    Item(T),
-    Failed(IngestError),
-    End,
-}
+/// A message of a channel. An error, and `None`, end their channel.
+type ChannelMessage<T> = Result<Option<T>, IngestError>;
 
 impl<S: RowSink + Clone> ParsePipeline<S> {
     /// Starts the threads. Rows go to clones of `sink`, which is empty.
@@ -101,12 +96,10 @@ impl<S: RowSink + Clone> ParsePipeline<S> {
     /// The rows of the next block; `None` at the end of the splits.
     pub(crate) fn next(&mut self) -> Result<Option<ParsedBlock<S>>, IngestError> {
         match receive(&self.parsed[self.turn], &self.cancel) {
-            Some(ChannelMessage::Item(parsed)) => {
-                self.turn = (self.turn + 1) % self.parsed.len();
-                Ok(Some(parsed))
+            Some(message) => {
+                self.turn = (self.turn + usize::from(is_item(&message))) % self.parsed.len();
+                message
             }
-            Some(ChannelMessage::End) => Ok(None),
-            Some(ChannelMessage::Failed(error)) => Err(error),
             None if self.cancel.load(Ordering::Relaxed) => Err(IngestError::Cancelled),
             None => Err(died("parser", PathBuf::new(), &"no last words")),
         }
@@ -143,33 +136,24 @@ impl<S: RowSink + Clone> ParserThread<S> {
         cancel: &AtomicBool,
     ) {
         while let Some(message) = receive(blocks, cancel) {
-            let message = match message {
-                ChannelMessage::Item(block) => self.parse(block),
-                ChannelMessage::Failed(error) => ChannelMessage::Failed(error),
-                ChannelMessage::End => ChannelMessage::End,
-            };
+            let message = message.and_then(|block| block.map(|block| self.parse(block)).transpose());
             clock.tick();
-            let is_last = !matches!(message, ChannelMessage::Item(_));
-            if !send(output, message, cancel) || is_last {
+            let goes_on = is_item(&message);
+            if !send(output, message, cancel) || !goes_on {
                 return;
             }
         }
     }
 
-    fn parse(&mut self, block: RowBlock) -> ChannelMessage<ParsedBlock<S>> {
+    fn parse(&mut self, block: RowBlock) -> Result<ParsedBlock<S>, IngestError> {
         let mut sink = self.spare_sinks.try_recv().unwrap_or_else(|_| self.empty.clone());
         let RowBlock { layout, content, bytes, place, completes, is_whole_file } = block;
-        let parse = AssertUnwindSafe(|| self.rows.parse(&layout, &content, &mut sink));
-        match catch_unwind(parse) {
-            Ok(Err(error)) => ChannelMessage::Failed(error),
-            Ok(Ok(outcome)) => {
-                if let BlockBody::Lines(lines) = content {
-                    let _ = self.spare_texts.try_send(lines.text);
-                }
-                ChannelMessage::Item(ParsedBlock { sink, outcome, layout, place, bytes, completes, is_whole_file })
-            }
-            Err(panic) => ChannelMessage::Failed(died("parser", layout.path.clone(), panic.as_ref())),
+        let parsed = catch_unwind(AssertUnwindSafe(|| self.rows.parse(&layout, &content, &mut sink)));
+        let outcome = parsed.map_err(|panic| died("parser", layout.path.clone(), panic.as_ref()))??;
+        if let BlockBody::Lines(lines) = content {
+            let _ = self.spare_texts.try_send(lines.text);
         }
+        Ok(ParsedBlock { sink, outcome, layout, place, bytes, completes, is_whole_file })
     }
 }
 
@@ -182,18 +166,18 @@ fn read(
 ) {
     for input in inputs.iter().cycle() {
         let text = spare_texts.try_recv().unwrap_or_default();
-        let message = match catch_unwind(AssertUnwindSafe(|| reader.next_block(text))) {
-            Ok(Ok(Some(block))) => ChannelMessage::Item(block),
-            Ok(Ok(None)) => ChannelMessage::End,
-            Ok(Err(error)) => ChannelMessage::Failed(error),
-            Err(panic) => ChannelMessage::Failed(died("reader", reader.current_path(), panic.as_ref())),
-        };
+        let next = catch_unwind(AssertUnwindSafe(|| reader.next_block(text)));
+        let message = next.unwrap_or_else(|panic| Err(died("reader", reader.current_path(), panic.as_ref())));
         clock.tick();
-        let is_last = !matches!(message, ChannelMessage::Item(_));
-        if !send(input, message, cancel) || is_last {
+        let goes_on = is_item(&message);
+        if !send(input, message, cancel) || !goes_on {
             return;
         }
     }
+}
+
+fn is_item<T>(message: &ChannelMessage<T>) -> bool {
+    matches!(message, Ok(Some(_)))
 }
 
 /// Waits for a message; `None` if none will come.

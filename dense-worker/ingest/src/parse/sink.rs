@@ -32,7 +32,9 @@ pub(crate) trait RowSink: Send + 'static {
     }
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, _feature: usize) {}
-    fn group(&mut self, _text: &[u8]) {}
+    fn group(&mut self, text: &[u8]) {
+        self.group_id(hash_value(text));
+    }
     /// The same by its hash.
     fn group_id(&mut self, _id: u64) {}
     /// The row is complete: a label of each target, and how much it counts if that is wanted.
@@ -57,29 +59,6 @@ impl RowSink for NullSink {
     fn commit(&mut self, _labels: &[f32], _weight: Option<f32>) {}
     fn abandon(&mut self) {}
     fn clear(&mut self) {}
-}
-
-/// The values of the row that is being read, for a sink that counts them once the row is complete.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RowValues {
-    /// The values of the numeric features, in order.
-    pub(crate) numbers: Vec<Option<f64>>,
-    /// Feature and id of each categorical value that is not missing.
-    pub(crate) values: Vec<(usize, u64)>,
-}
-
-impl RowValues {
-    /// A value of a categorical feature, missing or not.
-    pub(crate) fn add(&mut self, feature: usize, id: u64) {
-        if id != hash_value(b"") {
-            self.values.push((feature, id));
-        }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.numbers.clear();
-        self.values.clear();
-    }
 }
 
 /// Whether the rows of a part are noted one by one: those that are predicted, and held-out ones if slices are wanted.
@@ -133,9 +112,7 @@ impl BatchSink {
             bags: features.categorical.iter().map(|feature| BagForm::new(&feature.values)).collect(),
         }
     }
-}
 
-impl BatchSink {
     /// Notes which row of the input each sample is, with its keys, where that is wanted.
     pub(crate) fn with_input_rows(mut self, job: &Job, part: DataPart) -> Self {
         let keep_bad = job.eval.predict.as_ref().is_some_and(|rows| rows.keep_bad);
@@ -259,11 +236,6 @@ impl RowSink for BatchSink {
             BagForm::Sequence(sequence) => column.end_sequence(sequence),
             BagForm::Weighted(pooling) => column.end_weighted(*pooling),
         }
-    }
-
-    #[inline]
-    fn group(&mut self, text: &[u8]) {
-        self.group_id(hash_value(text));
     }
 
     #[inline]

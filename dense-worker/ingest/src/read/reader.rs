@@ -122,7 +122,7 @@ impl SplitBlocks {
             Self::Lines(lines) => lines.next_block(block),
             Self::Records(records) => records.next_block(block),
         };
-        next.map_err(|error| self.unread().source().explain(error))
+        next.map_err(|error| self.unread().source.explain(error))
     }
 }
 
@@ -142,7 +142,7 @@ impl BlockReader {
             if let Some(open) = &mut self.open {
                 let block = match open {
                     OpenReader::Lines(open) => {
-                        let offset = open.text.unread().offset();
+                        let offset = open.text.unread().at;
                         let has_lines = open.text.next_block(&mut text)?;
                         let completes = (!has_lines).then_some(open.id);
                         open.take_block(BlockLines { text, offset }, completes)
@@ -203,12 +203,12 @@ impl BlockReader {
             None => {
                 let mut lines = LineBlocks::new(text, offset, end, limits);
                 if !starts_at_data {
-                    lines.skip_line().map_err(|error| lines.source().explain(error))?;
+                    lines.skip_line().map_err(|error| lines.source.explain(error))?;
                 }
                 SplitBlocks::Lines(lines)
             }
         };
-        let split_offset = text.unread().offset();
+        let split_offset = text.unread().at;
         Ok(OpenSplit {
             id: task.id,
             is_whole_file: task.start == 0 && end >= layout.bytes,
@@ -232,7 +232,7 @@ impl BlockReader {
 impl OpenSplit {
     fn take_block(&mut self, lines: BlockLines, completes: Option<u64>) -> RowBlock {
         let unread = self.text.unread();
-        let position = if self.layout.is_compressed { unread.source().compressed_bytes() } else { unread.offset() };
+        let position = if self.layout.is_compressed { unread.source.compressed_bytes() } else { unread.at };
         let bytes = position.saturating_sub(self.accounted);
         self.accounted += bytes;
         let place = self.place;

@@ -139,6 +139,15 @@ impl RecordScanner {
         }
         None
     }
+
+    /// All ends of records in a text, which goes on from the text before. It must be taken to its end, if another text follows.
+    pub(crate) fn record_ends(&mut self, text: &[u8]) -> impl Iterator<Item = usize> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            from = self.next_end(text, from)?;
+            Some(from)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -156,11 +165,7 @@ mod tests {
     fn ends(syntax: &RecordSyntax, text: &[u8], piece: usize) -> Vec<usize> {
         let (mut scanner, mut ends) = (RecordScanner::new(syntax.clone()), Vec::new());
         for (number, part) in text.chunks(piece).enumerate() {
-            let mut from = 0;
-            while let Some(end) = scanner.next_end(part, from) {
-                ends.push(number * piece + end);
-                from = end;
-            }
+            ends.extend(scanner.record_ends(part).map(|end| number * piece + end));
         }
         ends
     }

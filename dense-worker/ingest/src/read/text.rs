@@ -28,7 +28,8 @@ pub(crate) enum ReadReach {
 #[derive(Debug)]
 pub(crate) struct FileText {
     path: PathBuf,
-    bytes: u64,
+    /// The size of the file.
+    pub(crate) bytes: u64,
     source: TextSource,
     /// Bytes of text returned so far.
     given: u64,
@@ -75,10 +76,6 @@ impl FileText {
             TextSource::Plain(_) => None,
             TextSource::Compressed { compression, .. } => Some(compression),
         }
-    }
-
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.bytes
     }
 
     pub(crate) fn compressed_bytes(&self) -> u64 {

@@ -33,7 +33,7 @@ struct FileLines {
 /// Lines of a file: all, or those of several places.
 fn lines_of_file(path: &Path, limits: SampleLimits) -> Result<FileLines, IngestError> {
     let text = FileText::open(path, ReadReach::To(limits.bytes as u64), &Arc::default())?;
-    let (size, is_compressed) = (text.file_bytes(), text.compression().is_some());
+    let (size, is_compressed) = (text.bytes, text.compression().is_some());
     if !is_compressed && size > limits.bytes as u64 {
         return lines_at_places(path, size, limits);
     }
