@@ -163,10 +163,11 @@ fn since_1970(seconds: i64) -> DateTime {
     DateTime { year, month, day, days, second }
 }
 
-/// Year, month and day in the Gregorian calendar. Years are counted from March, so that a leap day is the last day of a
+/// Year, month and day in the Gregorian calendar, of a day since 1970. Years are counted from March, so that a leap day is the last day of a
 /// year; 400 years have 146,097 days.
-fn date_of(days: i64) -> (i64, u32, u32) {
-    let days = days + 719_468;
+pub(crate) fn date_of(days: i64) -> (i64, u32, u32) {
+    // Days since 0000-03-01.
+    let days = days.saturating_add(719_468);
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day_of_year = day - (365 * year + year / 4 - year / 100);

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use super::{PLACES, RowSample, SampleLimits, SampledRows, spread_indices};
 use crate::IngestError;
+use crate::content::full_lines;
 use crate::read::text::{FileText, ReadReach};
-
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 pub(super) fn sample_rows(files: &[&Path], each: SampleLimits) -> Result<RowSample, IngestError> {
     let (mut lines, mut is_whole, mut is_spread) = (Vec::new(), true, true);
@@ -79,9 +78,7 @@ fn drop_last_line(bytes: &mut Vec<u8>) {
 
 /// At most `most` of the lines that are not empty, evenly spaced, and whether these are all.
 fn thin_lines(bytes: &[u8], most: usize) -> (Vec<String>, bool) {
-    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
-    let lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
+    let lines: Vec<&[u8]> = full_lines(bytes).collect();
     let kept = spread_indices(lines.len(), most.max(1))
         .map(|line| String::from_utf8_lossy(lines[line]).into_owned())
         .collect();
