@@ -65,14 +65,11 @@ fn sample_ranges(bytes: u64, sample: u64) -> impl Iterator<Item = (u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+    use crate::fixture;
 
     fn fingerprint_of(bytes: &[u8], sample: u64) -> u64 {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a");
-        fs::write(&path, bytes).unwrap();
+        let (_folder, path) = fixture::file(bytes);
         fingerprint_file(&FileInfo { path, bytes: bytes.len() as u64, splittable: true }, sample).unwrap()
     }
 

@@ -91,9 +91,7 @@ mod tests {
             assert_eq!(number, self.0.len() + 5, "in order, from the first one");
             self.0.push(value);
         }
-        fn value(&mut self, _feature: usize, _text: &[u8]) {}
         fn id(&mut self, _feature: usize, _id: u64) {}
-        fn end_bag(&mut self, _feature: usize) {}
         fn commit(&mut self, _labels: &[f32], _weight: Option<f32>) {}
         fn abandon(&mut self) {}
         fn clear(&mut self) {}

@@ -275,7 +275,7 @@ fn extend(to: &mut Vec<u64>, map: &IdMap, ids: impl Iterator<Item = u64>) {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{CategoryEncoding, EncodeBy, EncodingTable, KeptEnd, Numeric, PadSide, Values};
+    use zagros_job::{EncodingTable, KeptEnd, Numeric, PadSide, Values};
 
     use super::*;
     use crate::fixture;
@@ -322,9 +322,7 @@ mod tests {
             ids: vec![4, 5],
             values: vec![4.1, 4.2, 4.3, 5.1, 5.2, 5.3],
         };
-        let (by, with, fitted) = (EncodeBy::Target, Vec::new(), Some(fitted));
-        let encoding = CategoryEncoding { by, with, smoothing: None, folds: Some(2), max_size: 9, fitted };
-        let feature = Numeric { encode: Some(encoding), ..Numeric::from("city".to_owned()) };
+        let feature = Numeric { encode: Some(fixture::encoding(Some(fitted))), ..Numeric::from("city".to_owned()) };
         job.features.numeric.insert(0, feature);
         let (mut rows, ids) = (BatchSink::new(&job.features, DataPart::Train), [4, 5, 6, 5, 4, 4, 9, 5]);
         let mut columns = rows.clone();

@@ -328,17 +328,11 @@ impl FileHead {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
-    use tempfile::TempDir;
-
     use super::*;
     use crate::fixture;
 
     fn layout(job: &Job, bytes: &[u8]) -> Result<FileLayout, IngestError> {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join("a.csv");
-        fs::write(&path, bytes).unwrap();
+        let (_folder, path) = fixture::file(bytes);
         FileLayout::read(job, &path, &Arc::default())
     }
 

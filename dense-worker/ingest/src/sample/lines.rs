@@ -87,16 +87,11 @@ fn thin_lines(bytes: &[u8], most: usize) -> (Vec<String>, bool) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
-    use tempfile::TempDir;
-
     use super::*;
+    use crate::fixture;
 
-    fn lines(name: &str, bytes: &[u8], rows: usize, most: usize) -> FileLines {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join(name);
-        fs::write(&path, bytes).unwrap();
+    fn lines(bytes: &[u8], rows: usize, most: usize) -> FileLines {
+        let (_folder, path) = fixture::file(bytes);
         lines_of_file(&path, SampleLimits { rows, bytes: most, files: 1 }).unwrap()
     }
 
@@ -106,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_large_file_is_sampled_from_start_to_end() {
-        let found = lines("rows.csv", text().as_bytes(), 1_600, 16 << 10);
+        let found = lines(text().as_bytes(), 1_600, 16 << 10);
         assert_eq!((found.is_whole, found.is_spread), (false, true));
         assert_eq!(found.lines[..2], ["head", "row 00000"]);
         let numbers: Vec<usize> = found.lines[1..].iter().map(|line| line[4..].parse().unwrap()).collect();
@@ -118,18 +113,18 @@ mod tests {
 
     #[test]
     fn a_small_file_with_many_rows_is_thinned() {
-        let found = lines("rows.csv", text().as_bytes(), 100, 1 << 20);
+        let found = lines(text().as_bytes(), 100, 1 << 20);
         assert_eq!((found.lines.len(), found.is_whole, found.is_spread), (100, false, true));
         assert_eq!((found.lines[0].as_str(), found.lines[99].as_str()), ("head", "row 09999"));
     }
 
     #[test]
     fn of_a_compressed_file_the_start_is_read() {
-        let zipped = crate::fixture::gzip(text().as_bytes());
-        let found = lines("rows", &zipped, 100_000, 1 << 10);
+        let zipped = fixture::gzip(text().as_bytes());
+        let found = lines(&zipped, 100_000, 1 << 10);
         assert_eq!((found.is_whole, found.is_spread, found.lines[0].as_str()), (false, false, "head"));
         assert!(found.lines.len() < 200);
-        let whole = lines("rows", &zipped, 100_000, 1 << 20);
+        let whole = lines(&zipped, 100_000, 1 << 20);
         assert_eq!((whole.is_whole, whole.is_spread, whole.lines.len()), (true, true, 10_001));
     }
 

@@ -80,19 +80,12 @@ impl Row {
     }
 
     pub(crate) fn object(&self) -> String {
-        let or_null = |text: Option<String>| text.unwrap_or_else(|| "null".to_owned());
-        let quoted = |text: &Option<String>| or_null(text.as_ref().map(|text| format!("{text:?}")));
-        let tags =
-            self.tags.as_ref().map(|tags| format!("[{}]", tags.iter().map(quoted).collect::<Vec<_>>().join(",")));
-        let list = |numbers: &List<f64>| or_null(numbers.as_ref().map(|list| serde_json::json!(list).to_string()));
-        let (weights, vector) = (list(&self.weights), list(&self.vector));
-        let (age, city, tags) = (or_null(self.age.map(|age| age.to_string())), quoted(&self.city), or_null(tags));
-        let Self { click, user, day, .. } = self;
-        let day = date(*day);
-        format!(
-            "{{\"click\":{click},\"age\":{age},\"city\":{city},\"tags\":{tags},\"user\":{user},\"day\":\"{day}\",\
-             \"weights\":{weights},\"vector\":{vector}}}\n"
-        )
+        let Self { click, age, city, tags, user, day, weights, vector, .. } = self;
+        let object = serde_json::json!({
+            "click": click, "age": age, "city": city, "tags": tags, "user": user, "day": date(*day), "weights": weights,
+            "vector": vector,
+        });
+        format!("{object}\n")
     }
 }
 
