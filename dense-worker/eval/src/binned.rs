@@ -128,7 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fixture::scores;
+    use crate::fixture::{near, scores};
 
     fn binned(samples: &[(bool, f32)]) -> BinnedScores {
         let mut binned = BinnedScores::default();
@@ -181,10 +181,6 @@ mod tests {
         let mut sums = ClickSums::default();
         samples.iter().for_each(|(label, logit)| sums.push(*label, *logit));
         sums
-    }
-
-    fn near(a: Option<f64>, b: Option<f64>) -> bool {
-        a.is_some() == b.is_some() && a.zip(b).is_none_or(|(a, b)| (a - b).abs() < 1e-9)
     }
 
     #[test]

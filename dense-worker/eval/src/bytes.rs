@@ -181,7 +181,7 @@ mod tests {
             let bytes = scores(&samples, grouped).to_bytes();
             let mut back = ClickScores::from_bytes(&bytes).unwrap();
             prop_assert_eq!(back.compute_measures(), scores(&samples, grouped).compute_measures());
-            prop_assert_eq!(back.sliced, scores(&samples, grouped).sliced);
+            prop_assert_eq!(&back.sliced, &scores(&samples, grouped).sliced);
             prop_assert!(ClickScores::from_bytes(&bytes[..bytes.len() - removed.min(bytes.len())]).is_none());
             prop_assert!(ClickScores::from_bytes(&[&bytes[..], &[0]].concat()).is_none());
             if let Some(slices) = &back.sliced {

@@ -15,6 +15,10 @@ pub(crate) fn scores(samples: &[(bool, f32)]) -> ClickScores {
     scores
 }
 
+pub(crate) fn near(a: Option<f64>, b: Option<f64>) -> bool {
+    a.is_some() == b.is_some() && a.zip(b).is_none_or(|(a, b)| (a - b).abs() < 1e-9)
+}
+
 /// The AUC by its definition: over all pairs of a positive and a negative.
 pub(crate) fn auc_by_pairs(samples: &[(bool, f32)]) -> Option<f64> {
     let (mut won, mut pairs) = (0.0, 0.0);

@@ -12,8 +12,8 @@ use flate2::write::GzEncoder;
 use tempfile::TempDir;
 use zagros_fakes::s3::FakeS3;
 use zagros_job::{
-    Categorical, CategoryEncoding, DelimitedFormat, EncodeBy, EncodingTable, Features, Format, Job, Numeric, Overrides,
-    PoolAt, Pooling, Values,
+    Categorical, CategoryEncoding, DelimitedFormat, EncodeBy, EncodingTable, Format, Job, Numeric, Overrides, PoolAt,
+    Pooling, Values,
 };
 
 use crate::read::layout::ColumnPositions;
@@ -22,20 +22,17 @@ use crate::source::use_store;
 use crate::split::SplitSource;
 use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, find_files};
 
-/// A job over Criteo's format: logarithms, no standardisation, a table a feature.
+/// Of a job, only what reads data is looked at here.
+static CRITEO: LazyLock<Job> = LazyLock::new(|| {
+    let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\nthreads = 2\nshuffle_rows = 0\n[train]\nbatch_size = 8\n";
+    let mut job = Job::parse(text, Path::new("/jobs/job.toml"), &Overrides::none()).unwrap();
+    job.data.train.clear();
+    job
+});
+
+/// A job over Criteo's format: logarithms, no standardisation.
 pub(crate) fn criteo() -> Job {
-    let numeric = |n| Numeric { log: true, ..Numeric::from(format!("I{n}")) };
-    let categorical = |n: usize| Categorical::of_column(format!("C{n}"), n - 1);
-    job(
-        Format::Criteo,
-        Features {
-            targets: vec!["label".into()],
-            weight: None,
-            numeric: (1..=13).map(numeric).collect(),
-            numeric_embedding: None,
-            categorical: (1..=26).map(categorical).collect(),
-        },
-    )
+    CRITEO.clone()
 }
 
 /// A job over CSV files with a header: `click`, a number `age`, a category `city`, a bag `tags`
@@ -54,19 +51,13 @@ pub(crate) fn delimited(change: impl FnOnce(&mut DelimitedFormat)) -> Job {
     change(&mut format);
     let (pooling, pool_at) = (Pooling::Mean, PoolAt::Worker);
     let bag = Values::Many { separator: "|".into(), pooling, pool_at, weights: None };
-    job(
-        Format::Delimited(format),
-        Features {
-            targets: vec!["click".into()],
-            weight: None,
-            numeric: vec![Numeric { missing: -1.0, ..Numeric::from("age".to_owned()) }],
-            numeric_embedding: None,
-            categorical: vec![
-                Categorical::of_column("city", 0),
-                Categorical { values: bag, ..Categorical::of_column("tags", 1) },
-            ],
-        },
-    )
+    let tags = Categorical { values: bag, ..Categorical::of_column("tags", 1) };
+    let mut job = criteo();
+    job.data.format = Format::Delimited(format);
+    job.features.targets = vec!["click".into()];
+    job.features.numeric = vec![Numeric { missing: -1.0, ..Numeric::from("age".to_owned()) }];
+    job.features.categorical = vec![Categorical::of_column("city", 0), tags];
+    job
 }
 
 /// An encoding by mean label in two folds.
@@ -83,18 +74,25 @@ pub(crate) fn quoted_records() -> RecordSyntax {
     RecordSyntax::from_format(&format).unwrap()
 }
 
-pub(crate) struct DealtSplits(std::vec::IntoIter<SplitTask>);
+struct DealtSplits<F>(F);
 
-impl DealtSplits {
-    pub(crate) fn new(tasks: Vec<SplitTask>) -> Box<Self> {
-        Box::new(Self(tasks.into_iter()))
+impl<F: FnMut() -> Result<Option<SplitTask>, String> + Send> SplitSource for DealtSplits<F> {
+    fn next(&mut self) -> Result<Option<SplitTask>, String> {
+        (self.0)()
     }
 }
 
-impl SplitSource for DealtSplits {
-    fn next(&mut self) -> Result<Option<SplitTask>, String> {
-        Ok(self.0.next())
-    }
+/// Splits as a function gives them.
+pub(crate) fn make_splits(
+    next: impl FnMut() -> Result<Option<SplitTask>, String> + Send + 'static,
+) -> Box<dyn SplitSource> {
+    Box::new(DealtSplits(next))
+}
+
+/// Splits that are dealt in this order.
+pub(crate) fn deal_splits(tasks: Vec<SplitTask>) -> Box<dyn SplitSource> {
+    let mut tasks = tasks.into_iter();
+    make_splits(move || Ok(tasks.next()))
 }
 
 /// The splits of a file that its start, these places and its end bound.
@@ -114,7 +112,7 @@ pub(crate) fn whole(path: &Path) -> Vec<SplitTask> {
 
 /// The stream of splits that are dealt in this order.
 pub(crate) fn stream(job: &Job, options: StreamOptions, tasks: Vec<SplitTask>) -> BatchStream {
-    BatchStream::open(job, options, DealtSplits::new(tasks)).unwrap()
+    BatchStream::open(job, options, deal_splits(tasks)).unwrap()
 }
 
 /// All rows of a file, or of an object, in three splits.
@@ -222,18 +220,4 @@ pub(crate) fn criteo_line(n: u64) -> String {
         (0..26_u64).map(|f| if (n + f).is_multiple_of(7) { String::new() } else { format!("{:08x}", n % (f + 2)) });
     let label = u64::from(n.is_multiple_of(2)).to_string();
     std::iter::once(label).chain(integers).chain(categories).collect::<Vec<_>>().join("\t")
-}
-
-/// Of a job, only what reads data is looked at here.
-static JOB: LazyLock<Job> = LazyLock::new(|| {
-    let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\nthreads = 2\nshuffle_rows = 0\n[train]\nbatch_size = 8\n";
-    let mut job = Job::parse(text, Path::new("/jobs/job.toml"), &Overrides::none()).unwrap();
-    job.data.train.clear();
-    job
-});
-
-fn job(format: Format, features: Features) -> Job {
-    let mut job = JOB.clone();
-    (job.data.format, job.features) = (format, features);
-    job
 }

@@ -246,8 +246,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::SplitTask;
-    use crate::fixture::{self, DealtSplits};
+    use crate::fixture;
 
     /// Panics at one value.
     #[derive(Clone, Debug)]
@@ -272,7 +271,7 @@ mod tests {
     #[test]
     fn a_panic_in_a_parser_names_the_file() {
         let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n1,2,boom,y\n1,2,x,y\n");
-        let mut pipeline = pipeline(DealtSplits::new(fixture::whole(&path)), &Arc::default());
+        let mut pipeline = pipeline(fixture::deal_splits(fixture::whole(&path)), &Arc::default());
         let error = std::iter::from_fn(|| pipeline.next().transpose()).find_map(Result::err).unwrap().to_string();
         for part in ["parser thread stopped unexpectedly while reading", "data.txt", "cannot stand this"] {
             assert!(error.contains(part), "no {part} in {error}");
@@ -281,26 +280,9 @@ mod tests {
 
     #[test]
     fn a_panic_in_a_source_is_an_error() {
-        struct Panicking;
-        impl SplitSource for Panicking {
-            fn next(&mut self) -> Result<Option<SplitTask>, String> {
-                panic!("no splits today")
-            }
-        }
-        let error = pipeline(Box::new(Panicking), &Arc::default()).next().unwrap_err().to_string();
+        let splits = fixture::make_splits(|| panic!("no splits today"));
+        let error = pipeline(splits, &Arc::default()).next().unwrap_err().to_string();
         assert!(error.contains("no splits today"), "{error}");
-    }
-
-    /// Deals out the same file again and again.
-    struct Endless {
-        path: PathBuf,
-        _alive: Arc<()>,
-    }
-
-    impl SplitSource for Endless {
-        fn next(&mut self) -> Result<Option<SplitTask>, String> {
-            Ok(Some(SplitTask { id: 0, path: self.path.clone(), start: 0, end: u64::MAX }))
-        }
     }
 
     /// Whether the reading thread dropped its source within a time that every healthy machine meets.
@@ -317,8 +299,13 @@ mod tests {
         let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
         for cancels in [false, true] {
             let (alive, cancel) = (Arc::new(()), Arc::default());
-            let splits = Endless { path: path.clone(), _alive: Arc::clone(&alive) };
-            let mut pipeline = pipeline(Box::new(splits), &cancel);
+            let (task, held) = (fixture::whole(&path).remove(0), Arc::clone(&alive));
+            // The same file again and again.
+            let splits = fixture::make_splits(move || {
+                let _held = &held;
+                Ok(Some(task.clone()))
+            });
+            let mut pipeline = pipeline(splits, &cancel);
             assert!(pipeline.next().unwrap().is_some());
             if cancels {
                 cancel.store(true, Ordering::Relaxed);

@@ -314,10 +314,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fixture::{self, DealtSplits};
+    use crate::fixture;
 
     fn blocks(job: Job, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<RowBlock>, IngestError> {
-        let mut reader = BlockReader::new(Arc::new(job), DealtSplits::new(tasks), block_bytes, Arc::default());
+        let mut reader = BlockReader::new(Arc::new(job), fixture::deal_splits(tasks), block_bytes, Arc::default());
         let mut blocks = Vec::new();
         while let Some(block) = reader.next_block(Vec::new())? {
             blocks.push(block);
@@ -336,13 +336,8 @@ mod tests {
 
     #[test]
     fn a_source_that_fails_is_quoted() {
-        struct Broken;
-        impl SplitSource for Broken {
-            fn next(&mut self) -> Result<Option<SplitTask>, String> {
-                Err("the coordinator at 10.0.0.1:7700 did not answer for 30s".into())
-            }
-        }
-        let mut reader = BlockReader::new(Arc::new(fixture::criteo()), Box::new(Broken), 64, Arc::default());
+        let broken = fixture::make_splits(|| Err("the coordinator at 10.0.0.1:7700 did not answer for 30s".into()));
+        let mut reader = BlockReader::new(Arc::new(fixture::criteo()), broken, 64, Arc::default());
         let expected = "cannot get the next split of the data: the coordinator at 10.0.0.1:7700 did not answer for 30s";
         assert_eq!(reader.next_block(Vec::new()).unwrap_err().to_string(), expected);
     }

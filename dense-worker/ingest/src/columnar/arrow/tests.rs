@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ::arrow_array::builder::{Float32Builder, ListBuilder, StringBuilder};
-use ::arrow_array::types::Int8Type;
-use ::arrow_array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray};
+use ::arrow_array::builder::{ListBuilder, StringBuilder};
+use ::arrow_array::types::{Float32Type, Int8Type};
+use ::arrow_array::{ArrayRef, DictionaryArray, Int32Array, ListArray, RecordBatch, StringArray};
 use ::arrow_ipc::writer::{FileWriter, StreamWriter};
 use zagros_job::{ColumnarFormat, Format, Job, PoolAt, Pooling, Values};
 
@@ -108,17 +108,16 @@ fn a_stream_that_replaces_a_dictionary_is_refused() {
 /// A null in a list is no value, and has no weight.
 #[test]
 fn nulls_in_lists_beside_weights_are_skipped_with_their_weights() {
-    let (mut words, mut weights) = (ListBuilder::new(StringBuilder::new()), ListBuilder::new(Float32Builder::new()));
+    let mut words = ListBuilder::new(StringBuilder::new());
     words.append_value([Some("a"), None, Some("b")]);
-    weights.append_value([Some(1.0), Some(2.0), Some(3.0)]);
     words.append_null();
-    weights.append_null();
     words.append_value([Some("c"), Some("d")]);
-    weights.append_value([Some(4.0), None]);
     words.append_value([None::<&str>]);
-    weights.append_value([Some(5.0)]);
+    let weights =
+        [Some(vec![Some(1.0), Some(2.0), Some(3.0)]), None, Some(vec![Some(4.0), None]), Some(vec![Some(5.0)])];
+    let weights = ListArray::from_iter_primitive::<Float32Type, _, _>(weights);
     let click: ArrayRef = Arc::new(Int32Array::from(vec![1; 4]));
-    let lists: [ArrayRef; 2] = [Arc::new(words.finish()), Arc::new(weights.finish())];
+    let lists: [ArrayRef; 2] = [Arc::new(words.finish()), Arc::new(weights)];
     let [tags, tfidf] = lists;
     let columns = [("click", Arc::clone(&click)), ("age", click), ("tags", tags), ("tfidf", tfidf)];
     let batch = RecordBatch::try_from_iter(columns).unwrap();

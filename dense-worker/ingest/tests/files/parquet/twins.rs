@@ -142,18 +142,15 @@ pub(crate) fn write_list<'a, K: DataType, T: 'a>(
     write_levels::<K>(group, &values, Some(&definition), Some(&repetition));
 }
 
-/// Of days between 2024-10-04 and 2025-01-01, counted one by one.
+/// Of days between 2024-10-04 and 2025-01-01.
 fn date(day: i32) -> String {
-    let months = [("2024-10", 31), ("2024-11", 30), ("2024-12", 31), ("2025-01", 31)];
     // 20,000 days after 1970-01-01 is 2024-10-04.
-    let mut of_month = day - 20_000 + 4;
-    for (month, days) in months {
-        if of_month <= days {
-            return format!("{month}-{of_month:02}");
-        }
-        of_month -= days;
+    match day - 20_000 + 4 {
+        day @ ..=31 => format!("2024-10-{day:02}"),
+        day @ 32..=61 => format!("2024-11-{:02}", day - 31),
+        day @ 62..=92 => format!("2024-12-{:02}", day - 61),
+        day => format!("2025-01-{:02}", day - 92),
     }
-    unreachable!("days end in January")
 }
 
 fn write_group(group: &mut Group<'_>, rows: &[Row]) {
