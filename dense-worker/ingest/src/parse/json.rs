@@ -328,16 +328,16 @@ mod tests {
             let text = bad(&format!("{{\"b\":1,\"a\":{none}}}"));
             assert!(text.contains("JSON has no NaN and no Infinity: write null"), "{text}");
         }
-        assert!(bad(r#"{"a": True}"#).contains("json.dumps"), "{}", bad(r#"{"a": True}"#));
         assert!(bad(r#"{"a":1"#).starts_with("6: found EOF while parsing an object"), "{}", bad(r#"{"a":1"#));
-        assert!(bad(r#"{"a":1} x"#).contains("trailing characters"), "{}", bad(r#"{"a":1} x"#));
-        assert!(bad(r#"{"a":{"b":1}}"#).contains("column \"a\" is an object"), "{}", bad(r#"{"a":{"b":1}}"#));
-        assert!(
-            bad(r#"{"a":[[1]]}"#).contains("column \"a\" is an array of other things"),
-            "{}",
-            bad(r#"{"a":[[1]]}"#)
-        );
-        assert!(bad("1,2,x").contains("invalid type: integer"), "{}", bad("1,2,x"));
+        for (line, expected) in [
+            (r#"{"a": True}"#, "json.dumps"),
+            (r#"{"a":1} x"#, "trailing characters"),
+            (r#"{"a":{"b":1}}"#, "column \"a\" is an object"),
+            (r#"{"a":[[1]]}"#, "column \"a\" is an array of other things"),
+            ("1,2,x", "invalid type: integer"),
+        ] {
+            assert!(bad(line).contains(expected), "{}", bad(line));
+        }
     }
 
     proptest! {
