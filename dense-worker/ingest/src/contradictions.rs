@@ -94,7 +94,7 @@ impl ContradictionCounts {
 /// The place of a row that is well-formed, but for malformed rows before it in its block.
 fn locate_contradiction(layout: &FileLayout, place: RowPlace, row: u64) -> Result<String, IngestError> {
     let (path, line) = (layout.path.display(), place.line_number(layout, row)?);
-    Ok(match layout.row_groups.as_ref().map(RowGroups::unit_name).zip(place.row_group()) {
+    Ok(match layout.row_groups.as_ref().map(RowGroups::unit_name).zip(place.row_group) {
         None => format!("{path}:{line}"),
         Some((unit, number)) => format!("{path}: {unit} {number}, row {line}"),
     })

@@ -96,7 +96,7 @@ impl InspectSink {
         Ok(ColumnSummaries {
             rows,
             positive_rate: self.positives as f64 / rows as f64,
-            bad_rows: bad.count(),
+            bad_rows: bad.count,
             first_bad: bad.first_rows()?,
             numeric: numeric.map(|(n, feature)| self.numeric[n].summary(feature)).collect(),
             categorical: categorical

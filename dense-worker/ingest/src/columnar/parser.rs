@@ -184,7 +184,7 @@ impl ColumnarParser {
     ) -> std::result::Result<(), Box<FieldFault>> {
         open.keys.iter().for_each(|column| sink.key(column.out.text(row)));
         for (target, column) in open.labels.iter().enumerate() {
-            let expected = || LabelTexts::new(&self.job.features.targets[target], &self.missing).expected();
+            let expected = || LabelTexts::new(&self.job.features.targets[target], &self.missing).expected;
             self.labels[target] = column_number(column, row, expected)?;
         }
         let expected = || expected_weight(self.job.features.weight.as_deref().unwrap_or_default());

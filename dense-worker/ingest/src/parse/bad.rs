@@ -86,7 +86,7 @@ pub(super) fn locate_row(
     Ok(BadRow {
         path: layout.path.clone(),
         line: place.line_number(layout, line)?,
-        row_group: layout.row_groups.as_ref().map(RowGroups::unit_name).zip(place.row_group()),
+        row_group: layout.row_groups.as_ref().map(RowGroups::unit_name).zip(place.row_group),
         column: fault.column,
         expected: fault.expected.clone(),
         found: fault.found.clone(),

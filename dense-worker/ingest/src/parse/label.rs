@@ -13,7 +13,7 @@ pub(crate) struct LabelTexts {
     missing: MissingTexts,
     /// Whether a row without a label is no malformed row.
     skips: bool,
-    expected: String,
+    pub(crate) expected: String,
 }
 
 #[derive(Clone, Debug)]
@@ -84,10 +84,6 @@ impl LabelTexts {
 
     pub(crate) fn missing_value(&self) -> Option<f32> {
         self.skips.then_some(f32::NAN)
-    }
-
-    pub(crate) fn expected(&self) -> String {
-        self.expected.clone()
     }
 }
 

@@ -125,7 +125,7 @@ impl RowParser {
 
 /// The value of a label. `true` is also 1, and `false` 0.
 fn read_label(target: &LabelTexts, value: JsonValue<'_>) -> Result<f32, Box<FieldFault>> {
-    let text = value.text().ok_or_else(|| FieldFault::new(0, target.expected(), "an array"))?;
+    let text = value.text().ok_or_else(|| FieldFault::new(0, target.expected.as_str(), "an array"))?;
     let of_truth = if let JsonValue::Bool(truth) = value { target.truth_value(truth) } else { None };
     of_truth.map_or_else(|| target.read(text, 0), Ok)
 }

@@ -52,14 +52,10 @@ pub(crate) struct RowPlace {
     split_offset: u64,
     /// Lines of the split before the block; rows of the row group before it.
     lines_before: u64,
-    row_group: Option<usize>,
+    pub(crate) row_group: Option<usize>,
 }
 
 impl RowPlace {
-    pub(crate) fn row_group(self) -> Option<usize> {
-        self.row_group
-    }
-
     /// The number in its file, from 1, of line `index` (from 0) of the block. If the split starts in the middle, this reads
     /// the file up to there. Only an error pays for that.
     pub(crate) fn line_number(self, layout: &FileLayout, index: u64) -> Result<u64, IngestError> {
