@@ -158,8 +158,8 @@ impl ClickScores {
 
     /// The measures. O(n log n), in place.
     ///
-    /// The normalised entropy is the logloss divided by that of the best constant (He et al. 2014, "Practical Lessons from Predicting
-    /// Clicks on Ads at Facebook", section 3). Below 1 the model knows more than the base rate.
+    /// The normalised entropy is the logloss divided by that of the best constant (He et al. 2014, "Practical Lessons from
+    /// Predicting Clicks on Ads at Facebook", section 3). Below 1 the model knows more than the base rate.
     #[must_use]
     pub fn compute_measures(&mut self) -> Evaluation {
         let samples = self.len();

@@ -122,8 +122,8 @@ pub(crate) fn read_thirds(job: &Job, path: &str) -> Result<Vec<Batch>, IngestErr
     stream(job, StreamOptions::new(DataPart::All), cut(&path, vec![bytes / 3, bytes * 2 / 3])).collect()
 }
 
-/// A store's object with these bytes gives the batches of a file with them, by as many requests, for any number of threads. Returns
-/// its rows.
+/// A store's object with these bytes gives the batches of a file with them, by as many requests, for any number of threads.
+/// Returns its rows.
 pub(crate) fn read_object(bucket: &str, content: &[u8], job: &Job, requests: Range<usize>) -> usize {
     let (store, root) = (FakeS3::start(bucket), format!("s3://{bucket}"));
     use_store(&root, &store);

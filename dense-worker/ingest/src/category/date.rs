@@ -163,8 +163,8 @@ fn since_1970(seconds: i64) -> DateTime {
     DateTime { year, month, day, days, second }
 }
 
-/// Year, month and day in the Gregorian calendar, of a day since 1970. Years are counted from March, so that a leap day is the last day of a
-/// year; 400 years have 146,097 days.
+/// Year, month and day in the Gregorian calendar, of a day since 1970. Years are counted from March, so that a leap day is
+/// the last day of a year; 400 years have 146,097 days.
 pub(crate) fn date_of(days: i64) -> (i64, u32, u32) {
     // Days since 0000-03-01.
     let days = days.saturating_add(719_468);

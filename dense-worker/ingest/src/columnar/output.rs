@@ -364,7 +364,8 @@ impl CellConverter for ToNumber {
             Some(number) if number.abs() <= MOST && !texts.is_missing_number(value, number) => {
                 Ok(ConvertedCell::Number(number))
             }
-            // NaN and what is too large are faulty, unless the job says that their text means missing, as that of another number may.
+            // NaN and what is too large are faulty, unless the job says that their text means missing, as that of another
+            // number may.
             Some(_) if texts.present_text(value).is_empty() => Ok(ConvertedCell::Missing),
             Some(_) => Err(()),
             None => match texts.present_text(value) {

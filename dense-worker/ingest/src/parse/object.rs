@@ -1,5 +1,5 @@
-//! From the values of a JSON object to a row. The parts of an object have no order, so a value in the wrong place is a fault
-//! of the whole line: of its first field.
+//! From the values of a JSON object to a row. The parts of an object have no order, so a value in the wrong place is a
+//! fault of the whole line: of its first field.
 
 use memchr::memmem::Finder;
 use zagros_zip::{ZipEq, number_from};

@@ -140,7 +140,8 @@ impl RecordScanner {
         None
     }
 
-    /// All ends of records in a text, which goes on from the text before. It must be taken to its end, if another text follows.
+    /// All ends of records in a text, which goes on from the text before. They must be taken to the last one, if another text
+    /// follows.
     pub(crate) fn record_ends(&mut self, text: &[u8]) -> impl Iterator<Item = usize> {
         let mut from = 0;
         std::iter::from_fn(move || {

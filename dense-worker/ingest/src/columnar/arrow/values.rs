@@ -173,7 +173,8 @@ fn text_values<T: ByteArrayType>(
     stored(array.offsets().inner().clone(), array.values().clone())
 }
 
-/// The numbers of an array, or the places of a dictionary, which are stored as `kind`; `None` if these are no whole numbers.
+/// The numbers of an array, or the places of a dictionary, which are stored as `kind`; `None` if these are no whole
+/// numbers.
 fn whole_numbers(array: &ArrayRef, kind: &DataType) -> Option<WholeNumbers> {
     Some(match kind {
         DataType::Int8 => WholeNumbers::I8(number_buffer(array)),
