@@ -18,6 +18,13 @@ pub struct ClickSums {
 }
 
 impl ClickSums {
+    #[inline]
+    pub fn push(&mut self, is_positive: bool, logit: f32) {
+        let logit = f64::from(logit);
+        let loss = measure::softplus(if is_positive { -logit } else { logit });
+        self.add(Self { samples: 1, positives: u64::from(is_positive), loss, predicted: measure::sigmoid(logit) });
+    }
+
     pub fn add(&mut self, part: Self) {
         self.samples += part.samples;
         self.positives += part.positives;
@@ -91,17 +98,6 @@ impl BinnedScores {
         }
     }
 
-    /// Sums over the samples, from which means are computed.
-    #[must_use]
-    pub fn score_sums(&self) -> ClickSums {
-        self.sums
-    }
-
-    #[must_use]
-    pub fn bin_count(&self) -> usize {
-        self.bins.len()
-    }
-
     /// Area under the ROC curve, samples of one bin counting as ties; `None` when a class has no sample or a score is NaN.
     #[must_use]
     pub fn auc(&self) -> Option<f64> {
@@ -117,12 +113,6 @@ impl BinnedScores {
         }
         Some(doubled as f64 / 2.0 / (positives as f64 * negatives as f64))
     }
-
-    /// Mean binary cross-entropy, nats; `None` without samples.
-    #[must_use]
-    pub fn logloss(&self) -> Option<f64> {
-        self.sums.logloss()
-    }
 }
 
 /// The bin of a logit. Bins are in the order of their logits.
@@ -133,29 +123,17 @@ fn logit_bin(logit: f32) -> u32 {
     ordered >> IGNORED_BITS
 }
 
-impl ClickSums {
-    #[inline]
-    pub fn push(&mut self, is_positive: bool, logit: f32) {
-        let logit = f64::from(logit);
-        let loss = measure::softplus(if is_positive { -logit } else { logit });
-        self.add(Self { samples: 1, positives: u64::from(is_positive), loss, predicted: measure::sigmoid(logit) });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ClickScores;
+    use crate::fixture::{near, scores};
 
-    fn both(samples: &[(bool, f32)]) -> (BinnedScores, ClickScores) {
-        let (mut binned, mut exact) = (BinnedScores::default(), ClickScores::new());
-        for (label, logit) in samples {
-            binned.push(f32::from(u8::from(*label)), *logit);
-            exact.push(f32::from(u8::from(*label)), *logit);
-        }
-        (binned, exact)
+    fn binned(samples: &[(bool, f32)]) -> BinnedScores {
+        let mut binned = BinnedScores::default();
+        samples.iter().for_each(|(label, logit)| binned.push(f32::from(u8::from(*label)), *logit));
+        binned
     }
 
     /// The share of pairs of both classes whose logits are nearer than a bin is wide.
@@ -171,9 +149,9 @@ mod tests {
 
     #[test]
     fn a_score_that_is_not_a_number_has_no_auc() {
-        assert_eq!(both(&[(true, f32::NAN), (false, 0.0)]).0.auc(), None);
-        assert_eq!(both(&[(true, 0.0), (false, -0.0)]).0.auc(), Some(0.5));
-        assert_eq!(both(&[(true, 0.0)]).0.auc(), None);
+        assert_eq!(binned(&[(true, f32::NAN), (false, 0.0)]).auc(), None);
+        assert_eq!(binned(&[(true, 0.0), (false, -0.0)]).auc(), Some(0.5));
+        assert_eq!(binned(&[(true, 0.0)]).auc(), None);
     }
 
     proptest! {
@@ -185,35 +163,24 @@ mod tests {
 
         #[test]
         fn measures_are_those_of_the_logits(samples in prop::collection::vec((any::<bool>(), -9_f32..9.0), 0..80), middle in 0_usize..80) {
-            let (binned, mut exact) = both(&samples);
-            let expected = exact.compute_measures();
-            prop_assert_eq!(binned.auc().is_some(), expected.auc.is_some());
-            if let (Some(found), Some(expected)) = (binned.auc(), expected.auc) {
+            let (whole, expected) = (binned(&samples), scores(&samples).compute_measures());
+            prop_assert_eq!(whole.auc().is_some(), expected.auc.is_some());
+            if let (Some(found), Some(expected)) = (whole.auc(), expected.auc) {
                 prop_assert!((found - expected).abs() <= near_pairs(&samples) / 2.0 + 1e-12, "{} {}", found, expected);
             }
-            if let (Some(found), Some(expected)) = (binned.logloss(), expected.logloss) {
-                prop_assert!((found - expected).abs() < 1e-9);
-            }
+            prop_assert!(near(whole.sums.logloss(), expected.logloss));
             let (left, right) = samples.split_at(middle.min(samples.len()));
-            let (mut merged, right) = (both(left).0, both(right).0);
-            merged.merge(right);
-            prop_assert_eq!(merged.auc(), binned.auc());
-            prop_assert_eq!(merged.bin_count(), binned.bin_count());
+            let mut merged = binned(left);
+            merged.merge(binned(right));
+            prop_assert_eq!(merged.auc(), whole.auc());
+            prop_assert_eq!(merged.bins.len(), whole.bins.len());
         }
     }
 
     fn sums(samples: &[(bool, f32)]) -> ClickSums {
         let mut sums = ClickSums::default();
-        for (label, logit) in samples {
-            let logit = f64::from(*logit);
-            let loss = measure::softplus(if *label { -logit } else { logit });
-            sums.add(ClickSums { samples: 1, positives: u64::from(*label), loss, predicted: measure::sigmoid(logit) });
-        }
+        samples.iter().for_each(|(label, logit)| sums.push(*label, *logit));
         sums
-    }
-
-    fn near(a: Option<f64>, b: Option<f64>) -> bool {
-        a.is_some() == b.is_some() && a.zip(b).is_none_or(|(a, b)| (a - b).abs() < 1e-9)
     }
 
     #[test]
@@ -233,9 +200,7 @@ mod tests {
             let mut found = sums(earlier);
             found.add(sums(&samples));
             found.subtract(sums(earlier));
-            let mut scores = ClickScores::new();
-            samples.iter().for_each(|(label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
-            let expected = scores.compute_measures();
+            let expected = scores(&samples).compute_measures();
             prop_assert_eq!(found.samples, expected.samples);
             prop_assert_eq!(found.positive_rate(), expected.positive_rate);
             prop_assert!(near(found.logloss(), expected.logloss));

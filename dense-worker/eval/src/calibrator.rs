@@ -18,7 +18,7 @@ use zagros_zip::ZipEq;
 
 use crate::ClickScores;
 use crate::class_logits::best_scale;
-use crate::measure::sigmoid;
+use crate::measure::{sigmoid, take_equal};
 
 /// Most bins of samples that isotonic calibration starts from, and so most knots divided by two.
 const BINS: usize = 4096;
@@ -135,9 +135,7 @@ fn bin_samples(positives: &[f32], negatives: &[f32], most: usize) -> Vec<LogitBl
     let (mut positives, mut negatives) = (positives, negatives);
     let mut bins: Vec<LogitBlock> = Vec::new();
     while let Some(low) = [positives.first(), negatives.first()].into_iter().flatten().copied().reduce(f32::min) {
-        let equal = |logits: &[f32]| logits.partition_point(|logit| *logit <= low);
-        let (of_positives, of_negatives) = (equal(positives), equal(negatives));
-        (positives, negatives) = (&positives[of_positives..], &negatives[of_negatives..]);
+        let (of_positives, of_negatives) = (take_equal(&mut positives, low), take_equal(&mut negatives, low));
         let samples = (of_positives + of_negatives) as u64;
         let next = LogitBlock { low, high: low, samples, positives: of_positives as u64 };
         match bins.last_mut().filter(|bin| bin.samples < full) {
@@ -226,14 +224,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fixture::scores;
 
     const METHODS: [CalibrationMethod; 2] = [CalibrationMethod::Temperature, CalibrationMethod::Isotonic];
-
-    fn scores(samples: &[(bool, f32)]) -> ClickScores {
-        let mut scores = ClickScores::new();
-        samples.iter().for_each(|(label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
-        scores
-    }
 
     fn samples() -> impl Strategy<Value = Vec<(bool, f32)>> {
         let logit = (-12_i8..12).prop_map(|step| f32::from(step) / 4.0);
@@ -383,7 +376,7 @@ mod tests {
             let mut scores = scores(&samples);
             let Some(best) = Calibrator::fit(CalibrationMethod::Temperature, &mut scores) else { return Ok(()) };
             let other = Calibrator::Temperature { temperature: other };
-            let loss = |calibrator| scores.apply_calibrator(calibrator).logloss().unwrap();
+            let loss = |calibrator| scores.apply_calibrator(calibrator).compute_measures().logloss.unwrap();
             prop_assert!(loss(&best) <= loss(&other) + 1e-6, "{:?} {:?}", best, other);
         }
 
@@ -392,8 +385,8 @@ mod tests {
         fn isotonic_calibration_does_not_add_loss(samples in samples()) {
             let mut scores = scores(&samples);
             let Some(calibrator) = Calibrator::fit(CalibrationMethod::Isotonic, &mut scores) else { return Ok(()) };
-            let (before, after) = (scores.logloss().unwrap(), scores.apply_calibrator(&calibrator).compute_measures());
-            prop_assert!(after.logloss.unwrap() <= before + 1.0 / samples.len() as f64 + 1e-6);
+            let (before, after) = (scores.compute_measures(), scores.apply_calibrator(&calibrator).compute_measures());
+            prop_assert!(after.logloss.unwrap() <= before.logloss.unwrap() + 1.0 / samples.len() as f64 + 1e-6);
             prop_assert!((after.calibration.unwrap() - 1.0).abs() < 0.6 , "{:?}", after);
         }
     }

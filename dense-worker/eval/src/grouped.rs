@@ -65,21 +65,6 @@ impl GroupedScores {
         self.shrink();
     }
 
-    pub fn clear(&mut self) {
-        self.samples.clear();
-        self.halvings = 0;
-    }
-
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.samples.len()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.samples.is_empty()
-    }
-
     /// The measure. O(n log n), in place.
     #[must_use]
     pub fn gauc(&mut self) -> GroupAuc {
@@ -143,6 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fixture::{auc_by_pairs, quarters};
 
     type Triple = (u64, bool, f32);
 
@@ -160,15 +146,8 @@ mod tests {
         samples.iter().for_each(|(group, label, logit)| groups.entry(*group).or_default().push((*label, *logit)));
         let (mut weighted, mut weight) = (0.0, 0.0);
         for samples in groups.values() {
-            let (mut won, mut pairs) = (0.0, 0.0);
-            for (_, positive) in samples.iter().filter(|sample| sample.0) {
-                for (_, negative) in samples.iter().filter(|sample| !sample.0) {
-                    won += if positive > negative { 1.0 } else { f64::from(u8::from(positive == negative)) / 2.0 };
-                    pairs += 1.0;
-                }
-            }
-            if pairs > 0.0 {
-                weighted += samples.len() as f64 * won / pairs;
+            if let Some(auc) = auc_by_pairs(samples) {
+                weighted += samples.len() as f64 * auc;
                 weight += samples.len() as f64;
             }
         }
@@ -176,8 +155,7 @@ mod tests {
     }
 
     fn samples() -> impl Strategy<Value = Vec<Triple>> {
-        let logit = (-8_i8..8).prop_map(|step| f32::from(step) / 4.0);
-        prop::collection::vec((0_u64..12, any::<bool>(), logit), 0..120)
+        prop::collection::vec((0_u64..12, any::<bool>(), quarters()), 0..120)
     }
 
     #[test]
@@ -201,7 +179,10 @@ mod tests {
         let samples: Vec<Triple> = (0..100).map(|sample| (7, sample % 2 == 0, 0.0)).collect();
         let mut grouped = grouped(&samples, 10);
         let found = grouped.gauc();
-        assert!(found.value.is_none() && found.groups == 0 && found.share < 1.0 && grouped.is_empty(), "{found:?}");
+        assert!(
+            found.value.is_none() && found.groups == 0 && found.share < 1.0 && grouped.samples.is_empty(),
+            "{found:?}"
+        );
     }
 
     /// The sampled measure estimates the whole one: of 2,000 groups, about an eighth is measured.
@@ -243,9 +224,9 @@ mod tests {
         #[test]
         fn at_most_the_capacity_is_kept_and_groups_stay_whole(samples in samples(), capacity in 0_usize..150) {
             let mut kept = grouped(&samples, capacity);
-            prop_assert!(kept.len() <= capacity);
+            prop_assert!(kept.samples.len() <= capacity);
             let of_kept: Vec<Triple> = samples.into_iter().filter(|(group, ..)| is_kept(*group, kept.halvings)).collect();
-            prop_assert_eq!(of_kept.len(), kept.len());
+            prop_assert_eq!(of_kept.len(), kept.samples.len());
             prop_assert_eq!(kept.gauc().value, grouped(&of_kept, 1000).gauc().value);
         }
     }

@@ -64,7 +64,8 @@ impl TargetSums {
     fn measures(&self) -> ImportanceMeasures {
         match self {
             Self::Click(scores) => {
-                ImportanceMeasures { auc: scores.auc(), logloss: scores.logloss(), ..ImportanceMeasures::default() }
+                let (auc, logloss) = (scores.auc(), scores.sums.logloss());
+                ImportanceMeasures { auc, logloss, ..ImportanceMeasures::default() }
             }
             Self::Other(scores) => {
                 let report = scores.clone().compute_measures();

@@ -5,6 +5,8 @@ pub mod binned;
 mod bytes;
 pub mod calibrator;
 mod class_logits;
+#[cfg(test)]
+mod fixture;
 pub mod grouped;
 pub mod importance;
 pub mod measure;

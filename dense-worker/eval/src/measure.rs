@@ -94,8 +94,7 @@ const BINS: usize = 20;
 #[must_use]
 pub fn calibration_error(positives: &[f32], negatives: &[f32]) -> Option<f64> {
     let all = positives.len() + negatives.len();
-    let is_nan = |logits: &[f32]| logits.first().into_iter().chain(logits.last()).any(|logit| logit.is_nan());
-    if all == 0 || is_nan(positives) || is_nan(negatives) {
+    if all == 0 || has_nan(positives) || has_nan(negatives) {
         return None;
     }
     let full = all.div_ceil(BINS);
@@ -115,7 +114,7 @@ pub fn calibration_error(positives: &[f32], negatives: &[f32]) -> Option<f64> {
 }
 
 /// Removes the logits that equal the given one, which is the least, and counts them.
-fn take_equal(logits: &mut &[f32], logit: f32) -> usize {
+pub(crate) fn take_equal(logits: &mut &[f32], logit: f32) -> usize {
     let equal = logits.iter().take_while(|other| **other <= logit).count();
     *logits = &logits[equal..];
     equal

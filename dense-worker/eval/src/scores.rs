@@ -5,7 +5,6 @@ use zagros_zip::ZipEq;
 
 use std::fmt;
 
-use crate::measure::calibration_error;
 use crate::{GroupedScores, SlicedScores, measure};
 
 /// Logits by class. 4 bytes per sample, so 100 M test samples take 400 MB. The order of samples is not kept.
@@ -38,7 +37,7 @@ pub struct Evaluation {
     /// Mean predicted probability divided by the share of positives.
     pub calibration: Option<f64>,
     /// Expected calibration error, 0..1: the mean difference between predicted probabilities and frequencies over bins of the score
-    /// ([`crate::calibration_error`]); `None` where it is not computed, as for training rows.
+    /// ([`measure::calibration_error`]); `None` where it is not computed, as for training rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ece: Option<f64>,
     /// Mean AUC within groups, weighted by their samples ([`crate::GroupedScores`]); `None` unless groups are wanted.
@@ -94,7 +93,11 @@ impl ClickScores {
 
     /// Logits of positive and of negative samples, ascending.
     pub(crate) fn sorted_logits(&mut self) -> (&[f32], &[f32]) {
-        self.sort();
+        if !self.is_sorted {
+            self.positives.sort_unstable_by(f32::total_cmp);
+            self.negatives.sort_unstable_by(f32::total_cmp);
+            self.is_sorted = true;
+        }
         (&self.positives, &self.negatives)
     }
 
@@ -149,84 +152,33 @@ impl ClickScores {
         self.is_sorted = false;
     }
 
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.positives.len() + self.negatives.len()
     }
 
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub fn clear(&mut self) {
-        self.positives.clear();
-        self.negatives.clear();
-        self.is_sorted = false;
-        self.grouped.iter_mut().for_each(GroupedScores::clear);
-        self.sliced.iter_mut().for_each(SlicedScores::clear);
-    }
-
-    /// Area under the ROC curve, see [`measure::auc`]. O(n log n), in place.
-    #[must_use]
-    pub fn auc(&mut self) -> Option<f64> {
-        self.sort();
-        measure::auc(&self.positives, &self.negatives)
-    }
-
-    /// Mean binary cross-entropy in nats, see [`measure::logloss`].
-    #[must_use]
-    pub fn logloss(&mut self) -> Option<f64> {
-        self.sort();
-        measure::logloss(&self.positives, &self.negatives)
-    }
-
-    /// Logloss divided by that of the best constant (He et al. 2014, "Practical Lessons from Predicting Clicks on Ads at
-    /// Facebook", section 3). Below 1 the model knows more than the base rate.
-    #[must_use]
-    pub fn normalised_entropy(&mut self) -> Option<f64> {
-        let entropy = measure::base_entropy(self.positives.len(), self.negatives.len())?;
-        Some(self.logloss()? / entropy)
-    }
-
-    /// Mean predicted probability divided by the share of positives, see [`measure::calibration_ratio`].
-    #[must_use]
-    pub fn calibration_ratio(&mut self) -> Option<f64> {
-        self.sort();
-        measure::calibration_ratio(&self.positives, &self.negatives)
-    }
-
-    /// Expected calibration error, see [`calibration_error()`].
-    #[must_use]
-    pub fn calibration_error(&mut self) -> Option<f64> {
-        self.sort();
-        calibration_error(&self.positives, &self.negatives)
-    }
-
+    /// The measures. O(n log n), in place.
+    ///
+    /// The normalised entropy is the logloss divided by that of the best constant (He et al. 2014, "Practical Lessons from
+    /// Predicting Clicks on Ads at Facebook", section 3). Below 1 the model knows more than the base rate.
     #[must_use]
     pub fn compute_measures(&mut self) -> Evaluation {
         let samples = self.len();
         let grouped = self.grouped.as_mut().map(GroupedScores::gauc);
+        let (positives, negatives) = self.sorted_logits();
+        let logloss = measure::logloss(positives, negatives);
+        let entropy = measure::base_entropy(positives.len(), negatives.len());
         Evaluation {
             samples: samples as u64,
-            positive_rate: (samples > 0).then(|| self.positives.len() as f64 / samples as f64),
-            auc: self.auc(),
-            logloss: self.logloss(),
-            normalised_entropy: self.normalised_entropy(),
-            calibration: self.calibration_ratio(),
-            ece: self.calibration_error(),
+            positive_rate: (samples > 0).then(|| positives.len() as f64 / samples as f64),
+            auc: measure::auc(positives, negatives),
+            logloss,
+            normalised_entropy: logloss.zip(entropy).map(|(logloss, entropy)| logloss / entropy),
+            calibration: measure::calibration_ratio(positives, negatives),
+            ece: measure::calibration_error(positives, negatives),
             gauc: grouped.and_then(|grouped| grouped.value),
             groups: grouped.map(|grouped| grouped.groups),
             group_share: grouped.map(|grouped| grouped.share),
             ..Evaluation::default()
-        }
-    }
-
-    fn sort(&mut self) {
-        if !self.is_sorted {
-            self.positives.sort_unstable_by(f32::total_cmp);
-            self.negatives.sort_unstable_by(f32::total_cmp);
-            self.is_sorted = true;
         }
     }
 }
@@ -253,30 +205,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fixture::{auc_by_pairs, quarters, scores};
 
-    fn scores(samples: &[(bool, f32)]) -> ClickScores {
-        let mut scores = ClickScores::new();
-        for (label, logit) in samples {
-            scores.push(f32::from(u8::from(*label)), *logit);
-        }
-        scores
-    }
-
-    /// The definition: over all pairs of a positive and a negative.
-    fn auc_by_pairs(samples: &[(bool, f32)]) -> Option<f64> {
-        let (mut won, mut pairs) = (0.0, 0_u64);
-        for (_, positive) in samples.iter().filter(|sample| sample.0) {
-            for (_, negative) in samples.iter().filter(|sample| !sample.0) {
-                won += if positive > negative { 1.0 } else { f64::from(u8::from(positive == negative)) / 2.0 };
-                pairs += 1;
-            }
-        }
-        (pairs > 0).then(|| won / pairs as f64)
-    }
-
-    /// Few distinct values, so that ties are common.
     fn samples() -> impl Strategy<Value = Vec<(bool, f32)>> {
-        prop::collection::vec((any::<bool>(), (-8_i8..8).prop_map(|step| f32::from(step) / 4.0)), 0..60)
+        prop::collection::vec((any::<bool>(), quarters()), 0..60)
     }
 
     #[test]
@@ -284,12 +216,12 @@ mod tests {
         let mut scores = ClickScores::new();
         let refused = scores.extend(&[1.0, 0.0], &[0.5]).unwrap_err();
         assert_eq!(refused.to_string(), "2 labels but 1 logits: the model must score each sample once");
-        assert!(scores.is_empty());
+        assert_eq!(scores.len(), 0);
     }
 
     #[test]
     fn positive_and_negative_zero_tie() {
-        assert_eq!(scores(&[(true, 0.0), (false, -0.0)]).auc(), Some(0.5));
+        assert_eq!(scores(&[(true, 0.0), (false, -0.0)]).compute_measures().auc, Some(0.5));
     }
 
     #[test]
@@ -304,9 +236,7 @@ mod tests {
 
     #[test]
     fn no_samples_have_no_measures() {
-        let mut cleared = scores(&[(true, 1.0)]);
-        cleared.clear();
-        assert_eq!(cleared.compute_measures(), Evaluation::default());
+        assert_eq!(ClickScores::new().compute_measures(), Evaluation::default());
     }
 
     #[test]
@@ -320,18 +250,16 @@ mod tests {
         let report = first.compute_measures();
         assert_eq!((report.samples, report.gauc, report.auc), (4, Some(0.5), Some(0.5)));
         assert_eq!((report.groups, report.group_share), (Some(2), Some(1.0)));
-        first.clear();
-        assert_eq!((first.compute_measures().gauc, first.compute_measures().groups), (None, Some(0)));
+        let none = ClickScores::by_group(100).compute_measures();
+        assert_eq!((none.gauc, none.groups), (None, Some(0)));
     }
 
     proptest! {
         #[test]
         fn auc_equals_its_definition(samples in samples()) {
-            let (fast, slow) = (scores(&samples).auc(), auc_by_pairs(&samples));
+            let (fast, slow) = (scores(&samples).compute_measures().auc, auc_by_pairs(&samples));
             prop_assert_eq!(fast.is_some(), slow.is_some());
-            if let Some(fast) = fast {
-                prop_assert!((fast - slow.unwrap()).abs() < 1e-12);
-            }
+            prop_assert!(fast.zip(slow).is_none_or(|(fast, slow)| (fast - slow).abs() < 1e-12), "{fast:?} {slow:?}");
         }
 
         #[test]
@@ -351,7 +279,7 @@ mod tests {
                 -(if *label { click } else { 1.0 - click }).ln()
             };
             let total: f64 = samples.iter().map(loss).sum();
-            match scores(&samples).logloss() {
+            match scores(&samples).compute_measures().logloss {
                 Some(logloss) => prop_assert!((logloss - total / samples.len() as f64).abs() < 1e-12),
                 None => prop_assert!(samples.is_empty()),
             }

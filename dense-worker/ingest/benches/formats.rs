@@ -84,17 +84,13 @@ fn zagros(path: &Path) -> (u64, f64) {
     let here = env::current_dir().expect("a current folder");
     let job = Job::parse(&text, &here.join("job.toml"), &Overrides::none()).expect("the job is good");
     let infos = find_files(&job, &job.data.train).expect("the file is good");
-    let mut best = (0, 0.0);
-    for _ in 0..READINGS {
+    let reading = |_| {
         let mut stream = BatchStream::open_files(&job, DataPart::All, &infos).expect("threads start");
         stream.by_ref().for_each(|batch| drop(batch.expect("the rows are good")));
         let stats = stream.stats();
-        let rate = stats.rows as f64 / stats.cpu_seconds;
-        if rate > best.1 {
-            best = (stats.rows, rate);
-        }
-    }
-    best
+        (stats.rows, stats.rows as f64 / stats.cpu_seconds)
+    };
+    (0..READINGS).map(reading).max_by(|one, other| one.1.total_cmp(&other.1)).expect("a reading")
 }
 
 fn is_quoted(path: &Path) -> bool {
@@ -155,26 +151,22 @@ fn generate(folder: &Path) -> Vec<PathBuf> {
 
 /// The rows as CSV.
 fn lines_of(rows: &[Vec<u64>], text: &dyn Fn(usize, u64) -> String) -> String {
-    let mut lines = criteo_columns().join(",") + "\n";
-    for row in rows {
+    let line = |row: &Vec<u64>| {
         let fields: Vec<_> = row.iter().enumerate().map(|(column, value)| text(column, *value)).collect();
-        lines.push_str(&(fields.join(",") + "\n"));
-    }
-    lines
+        fields.join(",") + "\n"
+    };
+    criteo_columns().join(",") + "\n" + &rows.iter().map(line).collect::<String>()
 }
 
 /// The rows as JSON lines.
 fn objects_of(rows: &[Vec<u64>], text: &dyn Fn(usize, u64) -> String) -> String {
     let names = criteo_columns();
-    let mut objects = String::new();
-    for row in rows {
-        let field = |(column, value): (usize, &u64)| {
-            let quote = if column > 13 { "\"" } else { "" };
-            format!("\"{}\":{quote}{}{quote}", names[column], text(column, *value))
-        };
-        objects.push_str(&format!("{{{}}}\n", row.iter().enumerate().map(field).collect::<Vec<_>>().join(",")));
-    }
-    objects
+    let field = |(column, value): (usize, &u64)| {
+        let quote = if column > 13 { "\"" } else { "" };
+        format!("\"{}\":{quote}{}{quote}", names[column], text(column, *value))
+    };
+    let object = |row: &Vec<u64>| row.iter().enumerate().map(field).collect::<Vec<_>>().join(",");
+    rows.iter().map(|row| format!("{{{}}}\n", object(row))).collect()
 }
 
 fn write_columns(path: &Path, rows: &[Vec<u64>], text: &dyn Fn(usize, u64) -> String) {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-use crate::parse::sink::{RowSink, RowValues};
+use crate::category::reading::missing_id;
+use crate::parse::sink::RowSink;
 use crate::sketch::DistinctSketch;
 use crate::transform::features_of_numbers;
 
@@ -20,7 +21,10 @@ pub(crate) trait ColumnSum<V>: Clone + Send + 'static {
 /// Columns of numbers, which may be missing, and columns of categories: each value's hash, with the number of its row from 1.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnSums<N, C> {
-    row: RowValues,
+    /// The numbers of the row that is read, in order.
+    numbers: Vec<Option<f64>>,
+    /// Feature and id of each of its categories that is not missing.
+    values: Vec<(usize, u64)>,
     /// The feature of each number of a row.
     features: Arc<[usize]>,
     pub(crate) numeric: Vec<N>,
@@ -33,9 +37,9 @@ pub(crate) struct ColumnSums<N, C> {
 
 impl<N: ColumnSum<Option<f64>>, C: ColumnSum<(u64, u64)>> ColumnSums<N, C> {
     pub(crate) fn new(job: &Job, numeric: Vec<N>, categorical: Vec<C>, limit: Option<u64>) -> Self {
-        let (row, features) = (RowValues::default(), features_of_numbers(&job.features));
+        let (numbers, values, features) = (Vec::new(), Vec::new(), features_of_numbers(&job.features));
         let left = limit.map(|rows| Arc::new(AtomicU64::new(rows)));
-        Self { row, features, numeric, categorical, rows: 0, positives: 0, left }
+        Self { numbers, values, features, numeric, categorical, rows: 0, positives: 0, left }
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -53,21 +57,23 @@ impl<N: ColumnSum<Option<f64>>, C: ColumnSum<(u64, u64)>> ColumnSums<N, C> {
 
 impl<N: ColumnSum<Option<f64>>, C: ColumnSum<(u64, u64)>> RowSink for ColumnSums<N, C> {
     fn numeric(&mut self, _feature: usize, value: Option<f64>) {
-        self.row.numbers.push(value);
+        self.numbers.push(value);
     }
 
     fn id(&mut self, feature: usize, id: u64) {
-        self.row.add(feature, id);
+        if id != missing_id() {
+            self.values.push((feature, id));
+        }
     }
 
     fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
         if self.takes_row() {
             self.rows += 1;
             self.positives += u64::from(labels[0] > 0.5);
-            for (feature, value) in self.features.iter().zip_eq(&self.row.numbers) {
+            for (feature, value) in self.features.iter().zip_eq(&self.numbers) {
                 self.numeric[*feature].add(*value);
             }
-            for (feature, hash) in &self.row.values {
+            for (feature, hash) in &self.values {
                 self.categorical[*feature].add((*hash, self.rows));
             }
         }
@@ -75,7 +81,8 @@ impl<N: ColumnSum<Option<f64>>, C: ColumnSum<(u64, u64)>> RowSink for ColumnSums
     }
 
     fn abandon(&mut self) {
-        self.row.clear();
+        self.numbers.clear();
+        self.values.clear();
     }
 
     fn clear(&mut self) {

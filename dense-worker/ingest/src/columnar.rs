@@ -51,8 +51,8 @@ impl ColumnFile {
 
     pub(crate) fn column_names(&self) -> &[String] {
         match self {
-            Self::Parquet(footer) => footer.column_names(),
-            Self::Arrow(footer) => footer.column_names(),
+            Self::Parquet(footer) => &footer.names,
+            Self::Arrow(footer) => &footer.names,
         }
     }
 
@@ -82,11 +82,9 @@ pub(crate) const ARROW_STREAM: [u8; 4] = [0xff; 4];
 
 /// What a file of columns is that starts like this, and what to do with it.
 pub(crate) fn other_format(start: &[u8]) -> Option<&'static str> {
-    if start.starts_with(PARQUET) {
-        Some("it is a Parquet file; set data.format = \"parquet\"")
-    } else if start.starts_with(ARROW) {
-        Some("it is an Arrow file; set data.format = \"arrow\"")
-    } else {
-        None
+    match start {
+        _ if start.starts_with(PARQUET) => Some("it is a Parquet file; set data.format = \"parquet\""),
+        _ if start.starts_with(ARROW) => Some("it is an Arrow file; set data.format = \"arrow\""),
+        _ => None,
     }
 }

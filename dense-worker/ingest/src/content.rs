@@ -96,10 +96,14 @@ impl FileStart {
 
 fn whole_lines(start: &[u8]) -> Vec<String> {
     let whole = if start.len() < START { start.len() } else { memchr::memrchr(b'\n', start).unwrap_or(start.len()) };
-    let start = &start[..whole];
-    let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
-    let lines = start.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    lines.filter(|line| !line.is_empty()).map(|line| String::from_utf8_lossy(line).into_owned()).collect()
+    full_lines(&start[..whole]).map(|line| String::from_utf8_lossy(line).into_owned()).collect()
+}
+
+/// The lines of a text that are not empty, without their ends.
+pub(crate) fn full_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    let lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    lines.filter(|line| !line.is_empty())
 }
 
 /// The start of the first of these files, which all hold the same. Of many, some are looked at.

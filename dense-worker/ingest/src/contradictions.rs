@@ -22,13 +22,8 @@ pub(crate) struct ContradictionCounts {
     names: Vec<String>,
     rows: u64,
     count: u64,
-    first: Option<FirstContradiction>,
-}
-
-#[derive(Clone, Debug)]
-struct FirstContradiction {
-    pair: GivenPair,
-    place: String,
+    /// The first one, and its place.
+    first: Option<(GivenPair, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +77,7 @@ impl ContradictionCounts {
             let Some(pair) = self.pairs.iter().find(is_contradictory) else { continue };
             self.count += 1;
             if self.first.is_none() {
-                self.first =
-                    Some(FirstContradiction { pair: *pair, place: locate_contradiction(layout, place, row as u64)? });
+                self.first = Some((*pair, locate_contradiction(layout, place, row as u64)?));
             }
         }
         Ok(())
@@ -91,7 +85,7 @@ impl ContradictionCounts {
 
     /// What was found so far; `None` if there is nothing.
     pub(crate) fn contradictory_rows(&self) -> Option<ContradictoryRows> {
-        let FirstContradiction { pair, place } = self.first.as_ref()?;
+        let (pair, place) = self.first.as_ref()?;
         let labels = [pair.own, pair.given].map(|target| self.names[target].clone());
         Some(ContradictoryRows { labels, count: self.count, rows: self.rows, place: place.clone() })
     }
@@ -100,7 +94,7 @@ impl ContradictionCounts {
 /// The place of a row that is well-formed, but for malformed rows before it in its block.
 fn locate_contradiction(layout: &FileLayout, place: RowPlace, row: u64) -> Result<String, IngestError> {
     let (path, line) = (layout.path.display(), place.line_number(layout, row)?);
-    Ok(match layout.row_groups.as_ref().map(RowGroups::unit_name).zip(place.row_group()) {
+    Ok(match layout.row_groups.as_ref().map(RowGroups::unit_name).zip(place.row_group) {
         None => format!("{path}:{line}"),
         Some((unit, number)) => format!("{path}: {unit} {number}, row {line}"),
     })

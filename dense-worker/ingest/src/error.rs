@@ -239,20 +239,11 @@ fn describe_bad_rows(count: u64, limit: u64, (share, read): (f64, u64), first: &
 mod tests {
     use super::*;
 
-    fn bad_row() -> BadRow {
-        BadRow {
-            path: "train.txt".into(),
-            line: 17,
-            row_group: None,
-            column: 3,
-            expected: "a number in column \"I2\"".into(),
-            found: "\"abc\"".into(),
-        }
-    }
-
     #[test]
     fn too_many_bad_rows_lists_the_first() {
-        let error = IngestError::TooManyBadRows { count: 1, limit: 0, share: 0.0, rows: 9, first: vec![bad_row()] };
+        let (expected, found) = ("a number in column \"I2\"".into(), "\"abc\"".into());
+        let row = BadRow { path: "train.txt".into(), line: 17, row_group: None, column: 3, expected, found };
+        let error = IngestError::TooManyBadRows { count: 1, limit: 0, share: 0.0, rows: 9, first: vec![row] };
         assert_eq!(
             error.to_string(),
             "1 malformed row (file:line:field below), but data.max_bad_rows allows 0; correct them or raise the limit\n  \

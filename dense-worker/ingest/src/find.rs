@@ -32,35 +32,19 @@ pub(crate) fn expand_paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestErro
             found.extend(objects_in_store(path, &url)?);
             continue;
         }
-        match NamedPath::new(path) {
-            NamedPath::File => found.push(path.clone()),
-            NamedPath::Folder => {
+        match (fs::metadata(path), path.to_str()) {
+            (Ok(metadata), _) if metadata.is_dir() => {
                 found.extend(require_files(files_below(path)?, path, "is a folder without data files")?)
             }
-            NamedPath::Pattern(text) => {
+            // A file whose name has wildcards comes first.
+            (Err(_), Some(text)) if text.contains(WILDCARDS) => {
                 found.extend(require_files(matching_files(path, text)?, path, "matches no data file")?)
             }
+            // A file, or something else that opening it will tell.
+            _ => found.push(path.clone()),
         }
     }
     Ok(found)
-}
-
-enum NamedPath<'a> {
-    /// A file, or something else that opening it will tell.
-    File,
-    Folder,
-    /// A pattern. A file whose name has wildcards comes first.
-    Pattern(&'a str),
-}
-
-impl<'a> NamedPath<'a> {
-    fn new(path: &'a Path) -> Self {
-        match (fs::metadata(path), path.to_str()) {
-            (Ok(metadata), _) if metadata.is_dir() => Self::Folder,
-            (Err(_), Some(text)) if text.contains(WILDCARDS) => Self::Pattern(text),
-            _ => Self::File,
-        }
-    }
 }
 
 fn require_files(files: Vec<PathBuf>, path: &Path, reason: &'static str) -> Result<Vec<PathBuf>, IngestError> {

@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::source::{find_object, object_url, open_file};
+use crate::source::{find_object, object_url, open_file, unreadable};
 use crate::stdin::is_stdin;
 use crate::{FileInfo, IngestError};
 
@@ -42,15 +42,13 @@ fn fingerprint_file(file: &FileInfo, sample: u64) -> Result<u64, IngestError> {
         // It is read once.
         return Ok(0);
     }
-    let unreadable = |source| IngestError::Unreadable { path: file.path.clone(), source };
-    let open = open_file(&file.path).map_err(unreadable)?;
-    let open = open.ok_or_else(|| IngestError::NotAFile { path: file.path.clone() })?;
+    let (open, _) = open_file(&file.path)?;
     let mut hash = Xxh3::new();
     hash.update(&file.bytes.to_le_bytes());
     let mut buffer = vec![0; sample as usize];
     for (start, end) in sample_ranges(file.bytes, sample) {
         let buffer = &mut buffer[..(end - start) as usize];
-        open.read_exact_at(buffer, start).map_err(unreadable)?;
+        open.read_exact_at(buffer, start).map_err(|source| unreadable(&file.path, source))?;
         hash.update(buffer);
     }
     Ok(hash.digest())
@@ -67,14 +65,11 @@ fn sample_ranges(bytes: u64, sample: u64) -> impl Iterator<Item = (u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+    use crate::fixture;
 
     fn fingerprint_of(bytes: &[u8], sample: u64) -> u64 {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a");
-        fs::write(&path, bytes).unwrap();
+        let (_folder, path) = fixture::file(bytes);
         fingerprint_file(&FileInfo { path, bytes: bytes.len() as u64, splittable: true }, sample).unwrap()
     }
 

@@ -43,12 +43,8 @@ pub struct FitReport {
 pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<FitReport, IngestError> {
     let (mut fitted, mut report, mut rare) = (job.clone(), None, Vec::new());
     loop {
-        let what: Vec<FeatureStatistic> = fitted
-            .features
-            .unmeasured_statistics()
-            .into_iter()
-            .filter(|statistic| is_ready(&fitted.features, *statistic))
-            .collect();
+        let mut what = fitted.features.unmeasured_statistics();
+        what.retain(|statistic| is_ready(&fitted.features, *statistic));
         if what.is_empty() {
             break;
         }
@@ -110,7 +106,7 @@ fn measure_statistics(
         read.fetch_add(parsed.bytes, Ordering::Relaxed);
         pipeline.recycle(parsed.sink);
     }
-    Ok((total, bad.count()))
+    Ok((total, bad.count))
 }
 
 /// A job that reads only what these statistics need, and the sink for its rows. Its numeric features are the numbers and encodings that

@@ -2,37 +2,37 @@
 
 use std::fs;
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use csv_core::{ReadRecordResult, ReaderBuilder};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
-
+use zagros_fakes::s3::FakeS3;
 use zagros_job::{
-    Categorical, DataOrder, DataSettings, DelimitedFormat, DenseOptimizer, Features, Format, Initializer, Job, Mode,
-    Model, Numeric, PoolAt, Pooling, Table, TableOptimizer, TableSettings, TestPart, TrainSettings, ValidationPart,
-    Values,
+    Categorical, CategoryEncoding, DelimitedFormat, EncodeBy, EncodingTable, Format, Job, Numeric, Overrides, PoolAt,
+    Pooling, Values,
 };
 
 use crate::read::layout::ColumnPositions;
 use crate::read::records::RecordSyntax;
+use crate::source::use_store;
 use crate::split::SplitSource;
 use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, find_files};
 
-/// A job over Criteo's format: logarithms, no standardisation, a table a feature.
+/// Of a job, only what reads data is looked at here.
+static CRITEO: LazyLock<Job> = LazyLock::new(|| {
+    let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\nthreads = 2\nshuffle_rows = 0\n[train]\nbatch_size = 8\n";
+    let mut job = Job::parse(text, Path::new("/jobs/job.toml"), &Overrides::none()).unwrap();
+    job.data.train.clear();
+    job
+});
+
+/// A job over Criteo's format: logarithms, no standardisation.
 pub(crate) fn criteo() -> Job {
-    let numeric = |n| Numeric { log: true, ..Numeric::from(format!("I{n}")) };
-    let categorical = |n: usize| Categorical::of_column(format!("C{n}"), n - 1);
-    job(
-        Format::Criteo,
-        Features {
-            targets: vec!["label".into()],
-            weight: None,
-            numeric: (1..=13).map(numeric).collect(),
-            numeric_embedding: None,
-            categorical: (1..=26).map(categorical).collect(),
-        },
-    )
+    CRITEO.clone()
 }
 
 /// A job over CSV files with a header: `click`, a number `age`, a category `city`, a bag `tags`
@@ -51,19 +51,19 @@ pub(crate) fn delimited(change: impl FnOnce(&mut DelimitedFormat)) -> Job {
     change(&mut format);
     let (pooling, pool_at) = (Pooling::Mean, PoolAt::Worker);
     let bag = Values::Many { separator: "|".into(), pooling, pool_at, weights: None };
-    job(
-        Format::Delimited(format),
-        Features {
-            targets: vec!["click".into()],
-            weight: None,
-            numeric: vec![Numeric { missing: -1.0, ..Numeric::from("age".to_owned()) }],
-            numeric_embedding: None,
-            categorical: vec![
-                Categorical::of_column("city", 0),
-                Categorical { values: bag, ..Categorical::of_column("tags", 1) },
-            ],
-        },
-    )
+    let tags = Categorical { values: bag, ..Categorical::of_column("tags", 1) };
+    let mut job = criteo();
+    job.data.format = Format::Delimited(format);
+    job.features.targets = vec!["click".into()];
+    job.features.numeric = vec![Numeric { missing: -1.0, ..Numeric::from("age".to_owned()) }];
+    job.features.categorical = vec![Categorical::of_column("city", 0), tags];
+    job
+}
+
+/// An encoding by mean label in two folds.
+pub(crate) fn encoding(fitted: Option<EncodingTable>) -> CategoryEncoding {
+    let (by, with) = (EncodeBy::Target, Vec::new());
+    CategoryEncoding { by, with, smoothing: None, folds: Some(2), max_size: 9, fitted }
 }
 
 /// How records with quoted line breaks are written.
@@ -74,18 +74,25 @@ pub(crate) fn quoted_records() -> RecordSyntax {
     RecordSyntax::from_format(&format).unwrap()
 }
 
-pub(crate) struct DealtSplits(std::vec::IntoIter<SplitTask>);
+struct DealtSplits<F>(F);
 
-impl DealtSplits {
-    pub(crate) fn new(tasks: Vec<SplitTask>) -> Box<Self> {
-        Box::new(Self(tasks.into_iter()))
+impl<F: FnMut() -> Result<Option<SplitTask>, String> + Send> SplitSource for DealtSplits<F> {
+    fn next(&mut self) -> Result<Option<SplitTask>, String> {
+        (self.0)()
     }
 }
 
-impl SplitSource for DealtSplits {
-    fn next(&mut self) -> Result<Option<SplitTask>, String> {
-        Ok(self.0.next())
-    }
+/// Splits as a function gives them.
+pub(crate) fn make_splits(
+    next: impl FnMut() -> Result<Option<SplitTask>, String> + Send + 'static,
+) -> Box<dyn SplitSource> {
+    Box::new(DealtSplits(next))
+}
+
+/// Splits that are dealt in this order.
+pub(crate) fn deal_splits(tasks: Vec<SplitTask>) -> Box<dyn SplitSource> {
+    let mut tasks = tasks.into_iter();
+    make_splits(move || Ok(tasks.next()))
 }
 
 /// The splits of a file that its start, these places and its end bound.
@@ -105,7 +112,7 @@ pub(crate) fn whole(path: &Path) -> Vec<SplitTask> {
 
 /// The stream of splits that are dealt in this order.
 pub(crate) fn stream(job: &Job, options: StreamOptions, tasks: Vec<SplitTask>) -> BatchStream {
-    BatchStream::open(job, options, DealtSplits::new(tasks)).unwrap()
+    BatchStream::open(job, options, deal_splits(tasks)).unwrap()
 }
 
 /// All rows of a file, or of an object, in three splits.
@@ -113,6 +120,29 @@ pub(crate) fn read_thirds(job: &Job, path: &str) -> Result<Vec<Batch>, IngestErr
     let path = PathBuf::from(path);
     let bytes = find_files(job, std::slice::from_ref(&path))?[0].bytes;
     stream(job, StreamOptions::new(DataPart::All), cut(&path, vec![bytes / 3, bytes * 2 / 3])).collect()
+}
+
+/// A store's object with these bytes gives the batches of a file with them, by as many requests, for any number of threads.
+/// Returns its rows.
+pub(crate) fn read_object(bucket: &str, content: &[u8], job: &Job, requests: Range<usize>) -> usize {
+    let (store, root) = (FakeS3::start(bucket), format!("s3://{bucket}"));
+    use_store(&root, &store);
+    store.put_object("day/a", content.to_vec());
+    let (_folder, path) = file(content);
+    let read = |path: &str, threads: usize| {
+        let mut job = job.clone();
+        job.data.threads = threads;
+        read_thirds(&job, path).unwrap()
+    };
+    let expected = read(path.to_str().unwrap(), 1);
+    for threads in [1, 3] {
+        assert_eq!(read(path.to_str().unwrap(), threads), expected);
+        let earlier_requests = store.request_log().len();
+        assert_eq!(read(&format!("{root}/day/a"), threads), expected);
+        let found = store.request_log().len() - earlier_requests;
+        assert!(requests.contains(&found), "{found} requests");
+    }
+    expected.iter().map(|batch| batch.size).sum()
 }
 
 /// All samples in one batch, without the fields that depend on how they were assembled.
@@ -153,6 +183,27 @@ pub(crate) fn criteo_text(rows: u64) -> String {
     (0..rows).map(|n| criteo_line(n) + "\n").collect()
 }
 
+/// Records and their fields as csv-core finds them.
+pub(crate) fn by_csv_core(text: &[u8]) -> Vec<Vec<Vec<u8>>> {
+    let (mut reader, mut records, mut rest) = (ReaderBuilder::new().build(), Vec::new(), text);
+    loop {
+        let (mut out, mut ends) = (vec![0; text.len() + 1], vec![0; text.len() + 2]);
+        let (mut written, mut fields) = (0, 0);
+        loop {
+            let (result, read, w, f) = reader.read_record(rest, &mut out[written..], &mut ends[fields..]);
+            (rest, written, fields) = (&rest[read..], written + w, fields + f);
+            match result {
+                ReadRecordResult::InputEmpty => {}
+                ReadRecordResult::Record => break,
+                ReadRecordResult::End => return records,
+                other => panic!("{other:?}"),
+            }
+        }
+        let start = |field: usize| if field == 0 { 0 } else { ends[field - 1] };
+        records.push((0..fields).map(|field| out[start(field)..ends[field]].to_vec()).collect());
+    }
+}
+
 /// A file in a folder that lives as long as the first value.
 pub(crate) fn file(bytes: impl AsRef<[u8]>) -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
@@ -169,39 +220,4 @@ pub(crate) fn criteo_line(n: u64) -> String {
         (0..26_u64).map(|f| if (n + f).is_multiple_of(7) { String::new() } else { format!("{:08x}", n % (f + 2)) });
     let label = u64::from(n.is_multiple_of(2)).to_string();
     std::iter::once(label).chain(integers).chain(categories).collect::<Vec<_>>().join("\t")
-}
-
-fn job(format: Format, features: Features) -> Job {
-    let optimizer = TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 };
-    let settings = TableSettings { dim: 4, init: Initializer::Zero, optimizer, ..TableSettings::default() };
-    let table = |n| Table { name: format!("table{n}"), settings };
-    let data = DataSettings {
-        format,
-        train: Vec::new(),
-        test: TestPart::None,
-        validation: ValidationPart::None,
-        max_bad_rows: 0,
-        max_bad_share: 0.0,
-        max_line_bytes: 1 << 20,
-        threads: 2,
-        shuffle_rows: 0,
-        order: DataOrder::Shuffled,
-        drop_last: false,
-        written: Default::default(),
-    };
-    Job {
-        name: "test".into(),
-        data,
-        tables: (0..features.categorical.len()).map(table).collect(),
-        features,
-        model: Model::Ffnn { hidden: vec![8], dropout: 0.0 },
-        parametrization: zagros_job::Parametrization::Standard,
-        mlp: zagros_job::MlpSettings::default(),
-        dense_optimizer: DenseOptimizer::Adam { lr: 1e-3, weight_decay: 0.0 },
-        train: TrainSettings { batch_size: 8, mode: Mode::Sync, staleness: 0, threads: 1, ..TrainSettings::default() },
-        eval: zagros_job::EvalSettings::default(),
-        cluster: zagros_job::ClusterSettings::default(),
-        checkpoint: zagros_job::CheckpointSettings::default(),
-        output: zagros_job::OutputSettings::default(),
-    }
 }

@@ -96,7 +96,7 @@ impl InspectSink {
         Ok(ColumnSummaries {
             rows,
             positive_rate: self.positives as f64 / rows as f64,
-            bad_rows: bad.count(),
+            bad_rows: bad.count,
             first_bad: bad.first_rows()?,
             numeric: numeric.map(|(n, feature)| self.numeric[n].summary(feature)).collect(),
             categorical: categorical
@@ -214,12 +214,9 @@ mod tests {
         assert_eq!((found.first_bad[0].line, found.first_bad[0].column), (5, 2));
         let NumericColumn { missing, min, mean, max, .. } = found.numeric[0];
         assert_eq!((missing, min, mean, max), (1, 2.0, 4.0, 6.0));
-        let category = |column: &str, distinct, values_per_row| CategoryColumn {
-            column: column.into(),
-            missing: 1,
-            distinct,
-            is_exact: true,
-            values_per_row,
+        let category = |column: &str, distinct, values_per_row| {
+            let column = column.to_owned();
+            CategoryColumn { column, missing: 1, distinct, is_exact: true, values_per_row }
         };
         assert_eq!(found.categorical, [category("city", 2, None), category("tags", 4, Some(1.5))]);
         let text = found.to_string();

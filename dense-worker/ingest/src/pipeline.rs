@@ -61,13 +61,8 @@ pub(crate) struct ParsePipeline<S> {
     cancel: Arc<AtomicBool>,
 }
 
-/// A message of a channel. The last two kinds end their channel.
-#[derive(Debug)]
-enum ChannelMessage<T> {
-    Item(T),
-    Failed(IngestError),
-    End,
-}
+/// A message of a channel. An error, and `None`, end their channel.
+type ChannelMessage<T> = Result<Option<T>, IngestError>;
 
 impl<S: RowSink + Clone> ParsePipeline<S> {
     /// Starts the threads. Rows go to clones of `sink`, which is empty.
@@ -101,12 +96,10 @@ impl<S: RowSink + Clone> ParsePipeline<S> {
     /// The rows of the next block; `None` at the end of the splits.
     pub(crate) fn next(&mut self) -> Result<Option<ParsedBlock<S>>, IngestError> {
         match receive(&self.parsed[self.turn], &self.cancel) {
-            Some(ChannelMessage::Item(parsed)) => {
-                self.turn = (self.turn + 1) % self.parsed.len();
-                Ok(Some(parsed))
+            Some(message) => {
+                self.turn = (self.turn + usize::from(is_item(&message))) % self.parsed.len();
+                message
             }
-            Some(ChannelMessage::End) => Ok(None),
-            Some(ChannelMessage::Failed(error)) => Err(error),
             None if self.cancel.load(Ordering::Relaxed) => Err(IngestError::Cancelled),
             None => Err(died("parser", PathBuf::new(), &"no last words")),
         }
@@ -143,33 +136,24 @@ impl<S: RowSink + Clone> ParserThread<S> {
         cancel: &AtomicBool,
     ) {
         while let Some(message) = receive(blocks, cancel) {
-            let message = match message {
-                ChannelMessage::Item(block) => self.parse(block),
-                ChannelMessage::Failed(error) => ChannelMessage::Failed(error),
-                ChannelMessage::End => ChannelMessage::End,
-            };
+            let message = message.and_then(|block| block.map(|block| self.parse(block)).transpose());
             clock.tick();
-            let is_last = !matches!(message, ChannelMessage::Item(_));
-            if !send(output, message, cancel) || is_last {
+            let goes_on = is_item(&message);
+            if !send(output, message, cancel) || !goes_on {
                 return;
             }
         }
     }
 
-    fn parse(&mut self, block: RowBlock) -> ChannelMessage<ParsedBlock<S>> {
+    fn parse(&mut self, block: RowBlock) -> Result<ParsedBlock<S>, IngestError> {
         let mut sink = self.spare_sinks.try_recv().unwrap_or_else(|_| self.empty.clone());
         let RowBlock { layout, content, bytes, place, completes, is_whole_file } = block;
-        let parse = AssertUnwindSafe(|| self.rows.parse(&layout, &content, &mut sink));
-        match catch_unwind(parse) {
-            Ok(Err(error)) => ChannelMessage::Failed(error),
-            Ok(Ok(outcome)) => {
-                if let BlockBody::Lines(lines) = content {
-                    let _ = self.spare_texts.try_send(lines.text);
-                }
-                ChannelMessage::Item(ParsedBlock { sink, outcome, layout, place, bytes, completes, is_whole_file })
-            }
-            Err(panic) => ChannelMessage::Failed(died("parser", layout.path.clone(), panic.as_ref())),
+        let parsed = catch_unwind(AssertUnwindSafe(|| self.rows.parse(&layout, &content, &mut sink)));
+        let outcome = parsed.map_err(|panic| died("parser", layout.path.clone(), panic.as_ref()))??;
+        if let BlockBody::Lines(lines) = content {
+            let _ = self.spare_texts.try_send(lines.text);
         }
+        Ok(ParsedBlock { sink, outcome, layout, place, bytes, completes, is_whole_file })
     }
 }
 
@@ -182,18 +166,18 @@ fn read(
 ) {
     for input in inputs.iter().cycle() {
         let text = spare_texts.try_recv().unwrap_or_default();
-        let message = match catch_unwind(AssertUnwindSafe(|| reader.next_block(text))) {
-            Ok(Ok(Some(block))) => ChannelMessage::Item(block),
-            Ok(Ok(None)) => ChannelMessage::End,
-            Ok(Err(error)) => ChannelMessage::Failed(error),
-            Err(panic) => ChannelMessage::Failed(died("reader", reader.current_path(), panic.as_ref())),
-        };
+        let next = catch_unwind(AssertUnwindSafe(|| reader.next_block(text)));
+        let message = next.unwrap_or_else(|panic| Err(died("reader", reader.current_path(), panic.as_ref())));
         clock.tick();
-        let is_last = !matches!(message, ChannelMessage::Item(_));
-        if !send(input, message, cancel) || is_last {
+        let goes_on = is_item(&message);
+        if !send(input, message, cancel) || !goes_on {
             return;
         }
     }
+}
+
+fn is_item<T>(message: &ChannelMessage<T>) -> bool {
+    matches!(message, Ok(Some(_)))
 }
 
 /// Waits for a message; `None` if none will come.
@@ -262,8 +246,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::SplitTask;
-    use crate::fixture::{self, DealtSplits};
+    use crate::fixture;
 
     /// Panics at one value.
     #[derive(Clone, Debug)]
@@ -288,7 +271,7 @@ mod tests {
     #[test]
     fn a_panic_in_a_parser_names_the_file() {
         let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n1,2,boom,y\n1,2,x,y\n");
-        let mut pipeline = pipeline(DealtSplits::new(fixture::whole(&path)), &Arc::default());
+        let mut pipeline = pipeline(fixture::deal_splits(fixture::whole(&path)), &Arc::default());
         let error = std::iter::from_fn(|| pipeline.next().transpose()).find_map(Result::err).unwrap().to_string();
         for part in ["parser thread stopped unexpectedly while reading", "data.txt", "cannot stand this"] {
             assert!(error.contains(part), "no {part} in {error}");
@@ -297,26 +280,9 @@ mod tests {
 
     #[test]
     fn a_panic_in_a_source_is_an_error() {
-        struct Panicking;
-        impl SplitSource for Panicking {
-            fn next(&mut self) -> Result<Option<SplitTask>, String> {
-                panic!("no splits today")
-            }
-        }
-        let error = pipeline(Box::new(Panicking), &Arc::default()).next().unwrap_err().to_string();
+        let splits = fixture::make_splits(|| panic!("no splits today"));
+        let error = pipeline(splits, &Arc::default()).next().unwrap_err().to_string();
         assert!(error.contains("no splits today"), "{error}");
-    }
-
-    /// Deals out the same file again and again.
-    struct Endless {
-        path: PathBuf,
-        _alive: Arc<()>,
-    }
-
-    impl SplitSource for Endless {
-        fn next(&mut self) -> Result<Option<SplitTask>, String> {
-            Ok(Some(SplitTask { id: 0, path: self.path.clone(), start: 0, end: u64::MAX }))
-        }
     }
 
     /// Whether the reading thread dropped its source within a time that every healthy machine meets.
@@ -333,8 +299,13 @@ mod tests {
         let (_folder, path) = fixture::file("click,age,city,tags\n1,2,x,y\n");
         for cancels in [false, true] {
             let (alive, cancel) = (Arc::new(()), Arc::default());
-            let splits = Endless { path: path.clone(), _alive: Arc::clone(&alive) };
-            let mut pipeline = pipeline(Box::new(splits), &cancel);
+            let (task, held) = (fixture::whole(&path).remove(0), Arc::clone(&alive));
+            // The same file again and again.
+            let splits = fixture::make_splits(move || {
+                let _held = &held;
+                Ok(Some(task.clone()))
+            });
+            let mut pipeline = pipeline(splits, &cancel);
             assert!(pipeline.next().unwrap().is_some());
             if cancels {
                 cancel.store(true, Ordering::Relaxed);

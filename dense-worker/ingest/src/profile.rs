@@ -68,7 +68,7 @@ pub fn profile_files(
             pipeline.recycle(parsed.sink);
         }
     }
-    Ok(total.data_profile(&job, before, whole, bad.count()))
+    Ok(total.data_profile(&job, before, whole, bad.count))
 }
 
 type ProfileSink = ColumnSums<NumberCounts, CategoryCounts>;

@@ -154,10 +154,7 @@ mod tests {
         assert!(refused().contains("is a folder without data files"), "{}", refused());
         fs::write(folder.path().join("a.jsonl"), "{\"y\":1}\n").unwrap();
         fs::write(folder.path().join("b.csv"), "y,a\n1,2\n").unwrap();
-        assert!(
-            refused().contains("1 JSON lines (") && refused().contains("1 text with separators ("),
-            "{}",
-            refused()
-        );
+        let text = refused();
+        assert!(text.contains("1 JSON lines (") && text.contains("1 text with separators ("), "{text}");
     }
 }

@@ -54,9 +54,7 @@ impl RandomAccess {
             let reason = "columns are read from several places at once, and standard input has one; give a file";
             return Err(IngestError::DamagedFooter { path: path.into(), reason: reason.into() });
         }
-        let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
-        let file = open_file(path).map_err(unreadable)?.ok_or_else(|| IngestError::NotAFile { path: path.into() })?;
-        let bytes = file.metadata().map_err(unreadable)?.len();
+        let (file, bytes) = open_file(path)?;
         Ok((Self::Disk(Arc::new(file)), bytes))
     }
 
@@ -65,8 +63,7 @@ impl RandomAccess {
         match self {
             Self::Disk(file) => {
                 let mut part = vec![0; length];
-                let read = file.read_exact_at(&mut part, at);
-                read.map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
+                file.read_exact_at(&mut part, at).map_err(|source| unreadable(path, source))?;
                 Ok(part.into())
             }
             Self::Object(objects, object) => Ok(objects.read_part(object, at..at + length as u64)?),
@@ -85,17 +82,16 @@ impl RandomAccess {
             let part = from..from + (part.end - part.start) as usize;
             // A store may answer with less.
             let is_there = part.end <= fetched[*place].len();
-            let source = || io::Error::from(io::ErrorKind::UnexpectedEof);
-            is_there.then(|| fetched[*place].slice(part)).ok_or_else(|| unreadable(path, source()))
+            let ends_early = || unreadable(path, io::ErrorKind::UnexpectedEof.into());
+            is_there.then(|| fetched[*place].slice(part)).ok_or_else(ends_early)
         };
         parts.iter().zip_eq(&places).map(part).collect()
     }
 
     /// The bytes at an offset, as many as `out` has. Those of a store come in pieces, the next one ahead.
     pub(crate) fn read_into(&self, path: &Path, at: u64, out: &mut [u8]) -> Result<(), IngestError> {
-        let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
         let (objects, object) = match self {
-            Self::Disk(file) => return file.read_exact_at(out, at).map_err(unreadable),
+            Self::Disk(file) => return file.read_exact_at(out, at).map_err(|source| unreadable(path, source)),
             Self::Object(objects, object) => (objects, object),
         };
         let range = objects.open_range(object, at..at + out.len() as u64)?;
@@ -103,10 +99,10 @@ impl RandomAccess {
         while done < out.len() {
             let bytes = range.bytes_at(at + done as u64).map_err(|text| match range.take_failure() {
                 Some(source) => IngestError::Store { source },
-                None => unreadable(io::Error::other(text)),
+                None => unreadable(path, io::Error::other(text)),
             })?;
             if bytes.is_empty() {
-                return Err(unreadable(io::ErrorKind::UnexpectedEof.into()));
+                return Err(unreadable(path, io::ErrorKind::UnexpectedEof.into()));
             }
             let taken = bytes.len().min(out.len() - done);
             out[done..done + taken].copy_from_slice(&bytes[..taken]);
@@ -154,10 +150,7 @@ pub(crate) fn open_bucket(root: &str) -> Result<Objects, IngestError> {
 
 /// What the store says of an object.
 pub(crate) fn find_object(path: &Path, url: &ObjectUrl) -> Result<StoredObject, IngestError> {
-    let missing = || {
-        let source = io::Error::new(io::ErrorKind::NotFound, "there is no such object");
-        IngestError::Unreadable { path: path.into(), source }
-    };
+    let missing = || unreadable(path, io::Error::new(io::ErrorKind::NotFound, "there is no such object"));
     open_bucket(&url.root)?.find(&url.key)?.ok_or_else(missing)
 }
 
@@ -171,10 +164,7 @@ impl InputFile {
         if is_stdin(path) {
             return Ok((Self::Stdin(StandardInput::default()), UNKNOWN_BYTES));
         }
-        let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
-        let file = open_file(path).map_err(unreadable)?;
-        let file = file.ok_or_else(|| IngestError::NotAFile { path: path.into() })?;
-        let bytes = file.metadata().map_err(unreadable)?.len();
+        let (file, bytes) = open_file(path)?;
         Ok((Self::Disk(file), bytes))
     }
 
@@ -214,12 +204,17 @@ pub(crate) fn unreadable(path: &Path, source: io::Error) -> IngestError {
     }
 }
 
-/// `None` for a path that is not a file. Something may have replaced the file since it was checked. Opening a pipe would
+/// A file of a disk, and its size. Something may have replaced the file since it was checked. Opening a pipe would
 /// wait for its other end, for ever (invariant WT-1).
-pub(crate) fn open_file(path: &Path) -> io::Result<Option<File>> {
+pub(crate) fn open_file(path: &Path) -> Result<(File, u64), IngestError> {
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options().read(true).custom_flags(nonblock).open(path)?;
-    Ok(file.metadata()?.is_file().then_some(file))
+    let opened = File::options().read(true).custom_flags(nonblock).open(path);
+    let described = opened.and_then(|file| Ok((file.metadata()?, file)));
+    let (metadata, file) = described.map_err(|source| unreadable(path, source))?;
+    if !metadata.is_file() {
+        return Err(IngestError::NotAFile { path: path.into() });
+    }
+    Ok((file, metadata.len()))
 }
 
 /// From now on, this store has the objects below `root`.

@@ -59,10 +59,12 @@ fn mix(state: &mut u64, value: u64) {
 
 #[cfg(test)]
 mod tests {
-
     use proptest::prelude::*;
 
+    use super::SplitHash;
     use crate::fixture;
+    use crate::parse::row::RowParser;
+    use crate::parse::sink::BatchSink;
     use crate::{DataPart, SplitEnd, StreamOptions};
 
     /// Rows of a text in two splits, and the hash of each.
@@ -96,9 +98,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
-        fn the_hash_does_not_depend_on_blocks(cuts in prop::collection::vec(0_usize..100, 0..6)) {
-            use super::SplitHash;
-            use crate::parse::sink::BatchSink;
+        fn the_hash_does_not_depend_on_blocks(mut cuts in prop::collection::vec(0_usize..100, 0..6)) {
             let job = fixture::criteo();
             let sink = BatchSink::new(&job.features, DataPart::All);
             let text = lines(|_, line| line);
@@ -109,13 +109,12 @@ mod tests {
                 for to in cuts.iter().copied().chain([100]) {
                     let mut sink = sink.clone();
                     let block = rows[from..to].concat();
-                    crate::parse::row::RowParser::new(&job, DataPart::All).parse((block.as_bytes(), 0), &positions, &mut sink);
+                    RowParser::new(&job, DataPart::All).parse((block.as_bytes(), 0), &positions, &mut sink);
                     hash.add(&sink.rows);
                     from = to;
                 }
                 hash.finish()
             };
-            let mut cuts = cuts;
             cuts.sort_unstable();
             prop_assert_eq!(hash(&cuts), hash(&[]));
         }

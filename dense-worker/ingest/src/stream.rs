@@ -119,6 +119,7 @@ impl BatchStream {
         // Rows that are not shuffled go to the assembler in their order.
         let skip = if shuffler.is_some() { skip } else { drop.saturating_add(skip) };
         let assembler = BatchAssembler::new(job.train.batch_size, sink.rows.empty_like()).with_skipped_rows(skip);
+        let contradictions = if part == DataPart::Train { ContradictionCounts::new(job) } else { Default::default() };
         let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes, cancel };
         Ok(Self {
             pipeline: ParsePipeline::start(config, &sink)?,
@@ -130,11 +131,7 @@ impl BatchStream {
             hash: SplitHash::default(),
             stats: StreamStats::default(),
             seen: ReadRows::default(),
-            contradictions: if part == DataPart::Train {
-                ContradictionCounts::new(job)
-            } else {
-                ContradictionCounts::default()
-            },
+            contradictions,
             part,
             only_full: (job.data.drop_last && part == DataPart::Train).then_some(job.train.batch_size),
         })

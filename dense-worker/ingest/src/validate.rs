@@ -35,7 +35,7 @@ pub fn validate_rows(job: &Job, shown: usize) -> Result<ValidationReport, Ingest
         bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         good += parsed.outcome.rows;
     }
-    Ok(ValidationReport { files: found.len(), good, bad: bad.count(), first_bad: bad.first_rows()? })
+    Ok(ValidationReport { files: found.len(), good, bad: bad.count, first_bad: bad.first_rows()? })
 }
 
 impl fmt::Display for ValidationReport {

@@ -63,9 +63,10 @@ impl CategoryEncoder {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{EncodeBy, EncodingTable};
+    use zagros_job::EncodingTable;
 
     use super::*;
+    use crate::fixture;
 
     fn encoding() -> CategoryEncoding {
         let table = EncodingTable {
@@ -75,8 +76,7 @@ mod tests {
             ids: vec![7, u64::MAX],
             values: vec![7.0, 9.0, 11.0, -1.0, -3.0, -5.0],
         };
-        let (by, with, fitted) = (EncodeBy::Target, Vec::new(), Some(table));
-        CategoryEncoding { by, with, smoothing: None, folds: Some(2), max_size: 9, fitted }
+        fixture::encoding(Some(table))
     }
 
     #[test]
@@ -88,8 +88,7 @@ mod tests {
             assert_eq!([7, u64::MAX, 8].map(|id| train.encode(id, place)), [[3.0, -1.0, 0.0], [4.0, -2.0, 1.0]][fold]);
             assert_eq!([7, u64::MAX, 8].map(|id| test.encode(id, place)), [5.0, -3.0, 2.0]);
         }
-        let unmeasured = CategoryEncoding { fitted: None, ..encoding() };
-        assert_eq!(CategoryEncoder::new(&unmeasured, DataPart::Train).encode(7, 3), 0.0);
+        assert_eq!(CategoryEncoder::new(&fixture::encoding(None), DataPart::Train).encode(7, 3), 0.0);
     }
 
     /// Pinned: a run that goes on must find its rows in their folds (xxh3 of the place's bytes, computed with python-xxhash).

@@ -7,7 +7,7 @@ use zagros_job::{ColumnReading, DatePart};
 
 use super::date::date_part;
 use crate::hash_value;
-use crate::parse::number::parse_number;
+use crate::parse::number::{format_digits, parse_number};
 
 pub(crate) fn missing_id() -> u64 {
     hash_value(b"")
@@ -64,16 +64,8 @@ pub(crate) fn range_index(edges: &[f64], value: f64) -> u32 {
 
 /// The id of a small number: that of its text.
 #[inline]
-pub(crate) fn small_id(mut number: u32) -> u64 {
-    let (mut digits, mut at) = ([0; 10], 10);
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return hash_value(&digits[at..]);
-        }
-    }
+pub(crate) fn small_id(number: u32) -> u64 {
+    hash_value(format_digits(number.into(), &mut [0; 20]))
 }
 
 /// The id of a combination of ids, whose order counts. Each is of 8 bytes, so that no two combinations have the same bytes.

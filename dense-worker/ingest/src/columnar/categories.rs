@@ -3,8 +3,7 @@
 use zagros_job::{Categorical, ColumnReading, Features};
 use zagros_zip::ZipEq;
 
-use super::decoded::{DecodedColumn, GroupColumns};
-use super::fault::FileFault;
+use super::decoded::{ColumnFault, DecodedColumn, GroupColumns};
 use super::groups::UsedColumn;
 use super::numbers::NumberLists;
 use super::output::{BagCells, BagForm, ConvertedCell, ConvertedCells, IdCells, ToPart, ValueTexts};
@@ -80,9 +79,9 @@ impl CategoryCells {
                         Ok(PartCells::Text(Box::new(cells)))
                     }
                     reading => {
-                        let convert = |column: &UsedColumn| ToPart::new(texts(column), CellReading::new(reading));
+                        let convert = ToPart(CellReading::new(reading));
                         let cells =
-                            columns.open_column(first + index, |column| ConvertedCells::new(convert(column)))?;
+                            columns.open_column(first + index, |column| ConvertedCells::new(texts(column), convert))?;
                         Ok(PartCells::Number(Box::new(cells)))
                     }
                 };
@@ -91,38 +90,15 @@ impl CategoryCells {
         }
     }
 
-    pub(super) fn column_count(&self) -> usize {
+    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), ColumnFault> {
         match self {
-            Self::One(_) | Self::Many(_) => 1,
-            Self::Weighted(_) => 2,
-            Self::Parts(parts) => parts.len(),
-        }
-    }
-
-    /// Decodes the rows of a slice. A fault comes with the number of its column among the feature's.
-    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), (usize, FileFault)> {
-        match self {
-            Self::One(column) => {
-                column.out.ids.clear();
-                column.decode(skipped, rows).map_err(|fault| (0, fault))
-            }
-            Self::Many(column) => {
-                column.out.ids.clear();
-                column.out.ends.clear();
-                column.decode(skipped, rows).map_err(|fault| (0, fault))
-            }
+            Self::One(column) => column.decode(skipped, rows),
+            Self::Many(column) => column.decode(skipped, rows),
             Self::Weighted(cells) => {
-                let WeightedCells { bags, numbers, .. } = &mut **cells;
-                bags.out.ids.clear();
-                bags.out.ends.clear();
-                numbers.out.clear();
-                bags.decode(skipped, rows).map_err(|fault| (0, fault))?;
-                numbers.decode(skipped, rows).map_err(|fault| (1, fault))
+                cells.bags.decode(skipped, rows)?;
+                cells.numbers.decode(skipped, rows)
             }
-            Self::Parts(parts) => parts
-                .iter_mut()
-                .enumerate()
-                .try_for_each(|(index, part)| part.decode(skipped, rows).map_err(|fault| (index, fault))),
+            Self::Parts(parts) => parts.iter_mut().try_for_each(|part| part.decode(skipped, rows)),
         }
     }
 
@@ -188,10 +164,7 @@ impl WeightedCells {
         let (BagCells { ids, ends, .. }, numbers, missing) = (&self.bags.out, &self.numbers.out, missing_id());
         let start = row.checked_sub(1).map_or(0, |before| ends[before]);
         let (ids, cells) = (&ids[start..ends[row]], numbers.row_items(row));
-        let at_weights = |mut fault: Box<FieldFault>| {
-            fault.column = self.numbers.position + 1;
-            fault
-        };
+        let at_weights = |fault: Box<FieldFault>| fault.locate_field(self.numbers.position);
         let is_missing = || {
             matches!((ids, cells), ([id], []) if *id == missing)
                 || matches!((ids, cells), ([], [ConvertedCell::Missing]))
@@ -224,16 +197,10 @@ fn combined_id(parts: &[PartCells], row: usize) -> Result<u64, CategoryFault<'_>
 }
 
 impl PartCells {
-    fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), FileFault> {
+    fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), ColumnFault> {
         match self {
-            Self::Text(column) => {
-                column.out.ids.clear();
-                column.decode(skipped, rows)
-            }
-            Self::Number(column) => {
-                column.out.cells.clear();
-                column.decode(skipped, rows)
-            }
+            Self::Text(column) => column.decode(skipped, rows),
+            Self::Number(column) => column.decode(skipped, rows),
         }
     }
 

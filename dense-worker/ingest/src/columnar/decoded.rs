@@ -19,7 +19,12 @@ pub(super) struct DecodedColumn<O> {
     reader: DecodedReader,
     pub(super) out: O,
     pub(super) position: usize,
+    /// Its place among the used columns.
+    index: usize,
 }
+
+/// What is wrong, and the place of its column among the used ones.
+pub(super) type ColumnFault = (usize, FileFault);
 
 #[derive(Debug)]
 enum DecodedReader {
@@ -50,10 +55,7 @@ impl<'a> GroupColumns<'a> {
         let source = match (&row_groups.place, row_groups.store_ranges(group)?) {
             (GroupPlace::Batches(batches), _) => GroupSource::Arrays(batches.batch_arrays(group)?),
             (_, Some(ranges)) => GroupSource::Store(ranges),
-            (_, None) => {
-                let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
-                GroupSource::Disk(Arc::new(file.ok_or_else(|| IngestError::NotAFile { path: path.into() })?))
-            }
+            (_, None) => GroupSource::Disk(Arc::new(open_file(path)?.0)),
         };
         Ok(Self { path, source, row_groups, group })
     }
@@ -69,11 +71,8 @@ impl<'a> GroupColumns<'a> {
         out: impl FnOnce(&UsedColumn) -> O,
     ) -> std::result::Result<DecodedColumn<O>, IngestError> {
         let column = &self.row_groups.columns[index];
-        let ranges = self.store_ranges();
-        let reader = self.open_reader(column, index);
-        let reader = reader
-            .map_err(|fault| column_error(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))?;
-        Ok(DecodedColumn { reader, out: out(column), position: column.position })
+        let reader = self.open_reader(column, index).map_err(|fault| self.explain((index, fault)))?;
+        Ok(DecodedColumn { reader, out: out(column), position: column.position, index })
     }
 
     fn open_reader(&self, column: &UsedColumn, index: usize) -> Result<DecodedReader> {
@@ -97,17 +96,8 @@ impl<'a> GroupColumns<'a> {
         }
     }
 
-    /// Decodes the `rows` rows behind the next `skipped` ones.
-    pub(super) fn decode<O: ColumnOutput>(
-        &self,
-        index: usize,
-        column: &mut DecodedColumn<O>,
-        skipped: usize,
-        rows: usize,
-    ) -> std::result::Result<(), IngestError> {
-        let decoded = column.decode(skipped, rows);
-        let ranges = self.store_ranges();
-        decoded.map_err(|fault| column_error(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))
+    pub(super) fn explain(&self, fault: ColumnFault) -> IngestError {
+        column_error(self.path, self.row_groups, self.group, self.store_ranges().as_ref(), fault)
     }
 }
 
@@ -116,22 +106,25 @@ pub(super) fn column_error(
     path: &Path,
     row_groups: &RowGroups,
     number: usize,
-    index: usize,
     ranges: Option<&GroupRanges>,
-    fault: FileFault,
+    fault: ColumnFault,
 ) -> IngestError {
+    let (index, FileFault(reason)) = fault;
     if let Some(source) = ranges.and_then(|ranges| ranges[index].take_failure()) {
         return IngestError::Store { source };
     }
-    let (FileFault(reason), column) = (fault, row_groups.columns[index].name.clone());
+    let column = row_groups.columns[index].name.clone();
     IngestError::DamagedColumn { path: path.into(), unit: row_groups.unit_name(), number, column, reason }
 }
 
 impl<O: ColumnOutput> DecodedColumn<O> {
-    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<()> {
-        match &mut self.reader {
+    /// Decodes the `rows` rows behind the next `skipped` ones, in place of the rows before.
+    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> std::result::Result<(), ColumnFault> {
+        self.out.clear_rows();
+        let decoded = match &mut self.reader {
             DecodedReader::Parquet(reader) => reader.read_slice(skipped, rows, &mut self.out),
             DecodedReader::Arrow(reader) => reader.read_slice(skipped, rows, &mut self.out),
-        }
+        };
+        decoded.map_err(|fault| (self.index, fault))
     }
 }

@@ -107,9 +107,6 @@ impl RowGroups {
 
 /// Refuses a list where the job wants one value, and the other way round.
 pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Result<(), IngestError> {
-    let refuse = |column: &UsedColumn, reason: String| {
-        Err(IngestError::UnusableColumn { path: path.into(), column: column.name.clone(), reason })
-    };
     let labels = if job.eval.predict.is_none() { job.features.learned_columns().count() } else { 0 };
     let numbers = labels + job.features.number_features().count();
     let mut many = vec![None; labels];
@@ -123,33 +120,31 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
     }
     many.resize(columns.len(), None);
     for (index, column) in columns.iter().enumerate() {
-        match (many[index], column.is_list()) {
+        let of_kind = format!(
+            "it holds {}, which have no separator; remove `separator`, and `pooling`, `sequence` or `width`",
+            column.kind.plain_name()
+        );
+        let reason = match (many[index], column.is_list()) {
             (None, true) if index >= numbers => {
-                let help = "it holds lists; give it `pooling` in [features] to use them, such as { column = …, pooling = \"mean\" }";
-                return refuse(column, help.into());
+                "it holds lists; give it `pooling` in [features] to use them, such as { column = …, pooling = \"mean\" }"
             }
             (None, true) => {
-                let help = "it holds lists, and a label or number is a single value; a numeric feature with `width` is a vector of numbers";
-                return refuse(column, help.into());
+                "it holds lists, and a label or number is a single value; a numeric feature with `width` is a vector \
+                 of numbers"
             }
-            (Some(_), false) if column.kind == ValueKind::Nothing => {}
+            (Some(_), false) if column.kind == ValueKind::Nothing => continue,
             (Some(""), false) if index < numbers => {
-                let help = "it does not hold lists; remove `width`, or give a `separator` for texts of several numbers";
-                return refuse(column, help.into());
+                "it does not hold lists; remove `width`, or give a `separator` for texts of several numbers"
             }
             (Some(""), false) => {
-                let help = "it does not hold lists; remove `pooling` or `sequence`, or give a `separator` for texts of several values";
-                return refuse(column, help.into());
+                "it does not hold lists; remove `pooling` or `sequence`, or give a `separator` for texts of several \
+                 values"
             }
-            (Some(_), false) if column.kind != ValueKind::Text => {
-                let help = format!(
-                    "it holds {}, which have no separator; remove `separator`, and `pooling`, `sequence` or `width`",
-                    column.kind.plain_name()
-                );
-                return refuse(column, help);
-            }
-            _ => {}
-        }
+            (Some(_), false) if column.kind != ValueKind::Text => of_kind.as_str(),
+            _ => continue,
+        };
+        let (path, column, reason) = (path.into(), column.name.clone(), reason.to_owned());
+        return Err(IngestError::UnusableColumn { path, column, reason });
     }
     Ok(())
 }

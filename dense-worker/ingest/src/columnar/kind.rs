@@ -5,6 +5,9 @@
 
 use std::io::Write;
 
+use crate::category::date::date_of;
+use crate::parse::number::{format_digits, push_integer};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueKind {
     Bool,
@@ -77,7 +80,9 @@ impl ValueKind {
             (Self::Bool, ColumnValue::Int(value)) => {
                 buffer.extend_from_slice(if value == 0 { b"false" } else { b"true" })
             }
-            (Self::Unsigned(bits), ColumnValue::Int(value)) => push_integer(false, to_unsigned(value, bits), buffer),
+            (Self::Unsigned(bits), ColumnValue::Int(value)) => {
+                buffer.extend_from_slice(format_digits(to_unsigned(value, bits), &mut [0; 20]));
+            }
             (Self::Date, ColumnValue::Int(days)) => push_date(days, buffer),
             (Self::Time(parts), ColumnValue::Int(value)) => push_time(value, parts, buffer),
             (Self::Timestamp(parts), ColumnValue::Int(value)) => {
@@ -86,7 +91,7 @@ impl ValueKind {
                 buffer.push(b' ');
                 push_time(value.rem_euclid(day), parts, buffer);
             }
-            (_, ColumnValue::Int(value)) => push_integer(value < 0, value.unsigned_abs(), buffer),
+            (_, ColumnValue::Int(value)) => push_integer(value, buffer),
             (_, ColumnValue::Float(value)) => push_float(value, self == Self::Single, buffer),
         }
         buffer
@@ -95,23 +100,6 @@ impl ValueKind {
 
 fn to_unsigned(value: i64, bits: u32) -> u64 {
     if bits == 32 { u64::from(value as u32) } else { value.cast_unsigned() }
-}
-
-/// Digits, which is several times faster than the standard library's formatting.
-fn push_integer(negative: bool, mut value: u64, out: &mut Vec<u8>) {
-    let (mut digits, mut at) = ([0; 20], 20);
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    if negative {
-        out.push(b'-');
-    }
-    out.extend_from_slice(&digits[at..]);
 }
 
 /// The shortest text that is read back as the same number; a whole number without a fraction.
@@ -175,18 +163,9 @@ fn push_uuid(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Year, month and day in the Gregorian calendar. Years are counted from March, so that a leap day is the last day of a
-/// year; 400 years have 146,097 days.
 fn push_date(days: i64, out: &mut Vec<u8>) {
-    // Days since 0000-03-01.
-    let days = days.saturating_add(719_468);
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, wraps) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let _ = write!(out, "{:04}-{month:02}-{day_of_month:02}", year + era * 400 + wraps);
+    let (year, month, day) = date_of(days);
+    let _ = write!(out, "{year:04}-{month:02}-{day:02}");
 }
 
 /// Hours, minutes and seconds, with a fraction if there is one.

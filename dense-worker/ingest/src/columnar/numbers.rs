@@ -4,8 +4,7 @@
 use memchr::memmem::Finder;
 use zagros_job::Numeric;
 
-use super::decoded::{DecodedColumn, GroupColumns};
-use super::fault::FileFault;
+use super::decoded::{ColumnFault, DecodedColumn, GroupColumns};
 use super::groups::UsedColumn;
 use super::kind::ColumnValue;
 use super::output::{ColumnOutput, ConvertedCell, ConvertedCells, MOST_IDS, NO_ENTRY, ToNumber, ValueTexts};
@@ -34,7 +33,7 @@ impl NumericCells {
         let texts = |column: &UsedColumn| ValueTexts::new(column.kind, missing.clone());
         let cell = NumberCell::new(feature);
         let Some(width) = feature.width else {
-            let cells = columns.open_column(index, |column| ConvertedCells::new(ToNumber(texts(column))))?;
+            let cells = columns.open_column(index, |column| ConvertedCells::new(texts(column), ToNumber))?;
             return Ok(Self::One(Box::new(cells), cell));
         };
         let separator = |column: &UsedColumn| feature.separator.as_deref().filter(|_| !column.is_list());
@@ -42,16 +41,10 @@ impl NumericCells {
         Ok(Self::Vector(Box::new(lists), cell, width))
     }
 
-    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), FileFault> {
+    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), ColumnFault> {
         match self {
-            Self::One(column, _) => {
-                column.out.cells.clear();
-                column.decode(skipped, rows)
-            }
-            Self::Vector(column, _, _) => {
-                column.out.clear();
-                column.decode(skipped, rows)
-            }
+            Self::One(column, _) => column.decode(skipped, rows),
+            Self::Vector(column, _, _) => column.decode(skipped, rows),
         }
     }
 
@@ -75,7 +68,7 @@ impl NumericCells {
             Self::One(column, cell) => {
                 let found = column.out.cells[row];
                 if let ConvertedCell::Faulty(text) = found {
-                    return Err(field_fault(column.position, cell, column.out.faulty_text(text).into()));
+                    return Err(FieldFault::new(column.position, cell.expected(), column.out.faulty_text(text)));
                 }
                 sink.numeric(first, found.as_number());
                 Ok(first + 1)
@@ -83,14 +76,12 @@ impl NumericCells {
             Self::Vector(column, cell, width) => {
                 let cells = column.out.row_vector(row);
                 if !cells.is_empty() && cells.len() != *width {
-                    let mut fault = cell.width_fault(*width, cells.len());
-                    fault.column = column.position + 1;
-                    return Err(fault);
+                    return Err(cell.width_fault(*width, cells.len()).locate_field(column.position));
                 }
                 for index in 0..*width {
                     let found = cells.get(index).copied().unwrap_or(ConvertedCell::Missing);
                     if matches!(found, ConvertedCell::Faulty(_)) {
-                        return Err(field_fault(column.position, cell, column.out.shown_item(found)));
+                        return Err(FieldFault::new(column.position, cell.expected(), column.out.shown_item(found)));
                     }
                     sink.numeric(first + index, found.as_number());
                 }
@@ -117,11 +108,6 @@ impl NumericCells {
     }
 }
 
-#[cold]
-fn field_fault(position: usize, cell: &NumberCell, found: String) -> Box<FieldFault> {
-    Box::new(FieldFault { column: position + 1, expected: cell.expected(), found })
-}
-
 #[derive(Clone, Debug)]
 pub(super) struct NumberLists {
     items: ConvertedCells<ToNumber>,
@@ -137,7 +123,7 @@ impl NumberLists {
     pub(super) fn new(texts: ValueTexts, separator: Option<&str>) -> Self {
         let separator = separator.map(|separator| Finder::new(separator).into_owned());
         let (ends, dictionary_ends, missing) = (Vec::new(), Vec::new(), texts.missing.clone());
-        Self { items: ConvertedCells::new(ToNumber(texts)), ends, dictionary_ends, separator, missing }
+        Self { items: ConvertedCells::new(texts, ToNumber), ends, dictionary_ends, separator, missing }
     }
 
     #[inline]
@@ -166,11 +152,6 @@ impl NumberLists {
             ConvertedCell::Number(number) => number.to_string(),
             ConvertedCell::Faulty(text) => self.items.faulty_text(text).to_owned(),
         }
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.items.cells.clear();
-        self.ends.clear();
     }
 
     fn each_number(&mut self, value: ColumnValue<'_>, put: impl Fn(&mut ConvertedCells<ToNumber>, ColumnValue<'_>)) {
@@ -219,6 +200,11 @@ impl ColumnOutput for NumberLists {
 
     fn end_row(&mut self) {
         self.ends.push(self.items.cells.len());
+    }
+
+    fn clear_rows(&mut self) {
+        self.items.clear_rows();
+        self.ends.clear();
     }
 }
 

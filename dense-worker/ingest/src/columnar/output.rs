@@ -44,6 +44,8 @@ pub(crate) trait ColumnOutput {
         self.null();
     }
     fn end_row(&mut self) {}
+    /// Drops the rows, and keeps the dictionary.
+    fn clear_rows(&mut self) {}
 }
 
 /// Copies entries of a dictionary, whose places are checked all at once.
@@ -162,6 +164,10 @@ impl ColumnOutput for IdCells {
     fn null(&mut self) {
         self.ids.push(hash_value(b""));
     }
+
+    fn clear_rows(&mut self) {
+        self.ids.clear();
+    }
 }
 
 /// Any number of ids a row: the values of a list, or the parts of a text.
@@ -241,6 +247,11 @@ impl ColumnOutput for BagCells {
     fn end_row(&mut self) {
         self.ends.push(self.ids.len());
     }
+
+    fn clear_rows(&mut self) {
+        self.ids.clear();
+        self.ends.clear();
+    }
 }
 
 /// A number or a class of a row, or why there is none.
@@ -261,8 +272,7 @@ impl ConvertedCell {
 
 pub(super) trait CellConverter {
     /// The cell of a value; `Err` if it cannot be one.
-    fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()>;
-    fn shown(&self, value: ColumnValue<'_>) -> String;
+    fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<ConvertedCell, ()>;
     /// The cell of a row without a value; `Err` if each row needs one.
     fn null(&self) -> Result<ConvertedCell, ()> {
         Ok(ConvertedCell::Missing)
@@ -273,13 +283,14 @@ pub(super) trait CellConverter {
 pub(super) struct ConvertedCells<C> {
     pub(super) cells: Vec<ConvertedCell>,
     pub(super) dictionary: Vec<ConvertedCell>,
-    pub(super) convert: C,
+    texts: ValueTexts,
+    convert: C,
     faulty: Vec<String>,
 }
 
 impl<C: CellConverter> ConvertedCells<C> {
-    pub(super) fn new(convert: C) -> Self {
-        Self { cells: Vec::new(), dictionary: Vec::new(), convert, faulty: Vec::new() }
+    pub(super) fn new(texts: ValueTexts, convert: C) -> Self {
+        Self { cells: Vec::new(), dictionary: Vec::new(), texts, convert, faulty: Vec::new() }
     }
 
     pub(super) fn faulty_text(&self, index: u32) -> &str {
@@ -288,9 +299,9 @@ impl<C: CellConverter> ConvertedCells<C> {
 
     #[inline]
     fn cell(&mut self, value: ColumnValue<'_>) -> ConvertedCell {
-        match self.convert.cell(value) {
+        match self.convert.cell(&mut self.texts, value) {
             Ok(cell) => cell,
-            Err(()) => self.fault(self.convert.shown(value)),
+            Err(()) => self.fault(quoted_text(self.texts.kind.text(value, &mut Vec::new()))),
         }
     }
 
@@ -337,81 +348,60 @@ impl<C: CellConverter> ColumnOutput for ConvertedCells<C> {
         let cell = self.convert.null().unwrap_or_else(|()| self.fault("null".into()));
         self.cells.push(cell);
     }
+
+    fn clear_rows(&mut self) {
+        self.cells.clear();
+    }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct ToNumber(pub(super) ValueTexts);
+pub(super) struct ToNumber;
 
 impl CellConverter for ToNumber {
     #[inline]
-    fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
-        match self.0.kind.number(value) {
-            Some(number) if number.abs() <= MOST && !self.0.is_missing_number(value, number) => {
+    fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
+        match texts.kind.number(value) {
+            Some(number) if number.abs() <= MOST && !texts.is_missing_number(value, number) => {
                 Ok(ConvertedCell::Number(number))
             }
-            Some(_) => Err(()).or_else(|()| self.missing(value)),
-            None => match self.0.present_text(value) {
+            // NaN and what is too large are faulty, unless the job says that their text means missing, as that of another
+            // number may.
+            Some(_) if texts.present_text(value).is_empty() => Ok(ConvertedCell::Missing),
+            Some(_) => Err(()),
+            None => match texts.present_text(value) {
                 b"" => Ok(ConvertedCell::Missing),
                 text => parse_number(text).map(ConvertedCell::Number).ok_or(()),
             },
         }
     }
-
-    fn shown(&self, value: ColumnValue<'_>) -> String {
-        quoted_text(self.0.kind.text(value, &mut Vec::new()))
-    }
-}
-
-impl ToNumber {
-    /// NaN and what is too large are faulty, unless the job says that their text means missing, as that of another number may.
-    #[cold]
-    fn missing(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
-        if self.0.present_text(value).is_empty() { Ok(ConvertedCell::Missing) } else { Err(()) }
-    }
 }
 
 /// The range of a number, or a part of a date: a small number.
 #[derive(Clone, Debug)]
-pub(super) struct ToPart {
-    number: ToNumber,
-    reading: CellReading,
-}
-
-impl ToPart {
-    pub(super) fn new(texts: ValueTexts, reading: CellReading) -> Self {
-        Self { number: ToNumber(texts), reading }
-    }
-}
+pub(super) struct ToPart(pub(super) CellReading);
 
 impl CellConverter for ToPart {
-    fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
-        match &self.reading {
-            CellReading::Buckets(edges) => Ok(match self.number.cell(value)? {
+    fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
+        match &self.0 {
+            CellReading::Buckets(edges) => Ok(match ToNumber.cell(texts, value)? {
                 ConvertedCell::Number(number) => ConvertedCell::Number(f64::from(range_index(edges, number))),
                 other => other,
             }),
-            CellReading::Date(part) => match self.number.0.present_text(value) {
+            CellReading::Date(part) => match texts.present_text(value) {
                 b"" => Ok(ConvertedCell::Missing),
                 text => date_part(text, *part).map(|part| ConvertedCell::Number(f64::from(part))).ok_or(()),
             },
             CellReading::Text => Err(()),
         }
     }
-
-    fn shown(&self, value: ColumnValue<'_>) -> String {
-        self.number.shown(value)
-    }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct ToLabel {
-    pub(super) texts: ValueTexts,
-    pub(super) label: LabelTexts,
-}
+pub(super) struct ToLabel(pub(super) LabelTexts);
 
 impl CellConverter for ToLabel {
-    fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
-        let Self { texts, label } = self;
+    fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
+        let Self(label) = self;
         let number = texts.kind.number(value).filter(|number| {
             // Other labels are known by their texts.
             texts.kind != ValueKind::Bool && label.are_numbers() && !texts.is_missing_number(value, *number)
@@ -426,26 +416,18 @@ impl CellConverter for ToLabel {
         label.map(|label| ConvertedCell::Number(f64::from(label))).ok_or(())
     }
 
-    fn shown(&self, value: ColumnValue<'_>) -> String {
-        quoted_text(self.texts.kind.text(value, &mut Vec::new()))
-    }
-
     fn null(&self) -> Result<ConvertedCell, ()> {
-        self.label.missing_value().map(|label| ConvertedCell::Number(f64::from(label))).ok_or(())
+        self.0.missing_value().map(|label| ConvertedCell::Number(f64::from(label))).ok_or(())
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct ToWeight(pub(super) ValueTexts);
+pub(super) struct ToWeight;
 
 impl CellConverter for ToWeight {
-    fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
-        let weight = sample_weight(self.0.present_text(value));
+    fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
+        let weight = sample_weight(texts.present_text(value));
         weight.map(|weight| ConvertedCell::Number(f64::from(weight))).ok_or(())
-    }
-
-    fn shown(&self, value: ColumnValue<'_>) -> String {
-        quoted_text(self.0.kind.text(value, &mut Vec::new()))
     }
 
     fn null(&self) -> Result<ConvertedCell, ()> {

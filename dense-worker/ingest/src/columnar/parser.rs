@@ -10,8 +10,7 @@ use zagros_job::{Categorical, Job, Numeric};
 use zagros_zip::number_from;
 
 use super::categories::{CategoryCells, CategoryFault};
-use super::decoded::{DecodedColumn, GroupColumns, column_error};
-use super::fault::FileFault;
+use super::decoded::{ColumnFault, DecodedColumn, GroupColumns, column_error};
 use super::groups::{RowGroups, RowSlice, UsedColumn};
 use super::numbers::NumericCells;
 use super::output::{CellConverter, ConvertedCell, ConvertedCells, IdCells, ToLabel, ToPart, ToWeight, ValueTexts};
@@ -84,9 +83,7 @@ impl ColumnarParser {
             None => self.open_group(layout, row_groups, group)?,
         };
         let decoded = open.decode(start, rows);
-        decoded.map_err(|(index, fault)| {
-            column_error(&layout.path, row_groups, group, index, open.ranges.as_ref(), fault)
-        })?;
+        decoded.map_err(|fault| column_error(&layout.path, row_groups, group, open.ranges.as_ref(), fault))?;
         let first_row = row_groups.groups[group].first_row.saturating_add(start);
         let hash = RowHash::new(layout, first_row);
         let outcome = self.parse_rows(&open, rows, hash, sink);
@@ -107,12 +104,12 @@ impl ColumnarParser {
         let targets = if predict.is_none() { features.targets.as_slice() } else { &[] };
         let labels = targets.iter().enumerate().map(|(index, target)| {
             let label = LabelTexts::new(target, &self.missing);
-            columns.open_column(index, |column| ConvertedCells::new(ToLabel { texts: texts(column), label }))
+            columns.open_column(index, |column| ConvertedCells::new(texts(column), ToLabel(label)))
         });
         let labels = labels.collect::<std::result::Result<Vec<_>, _>>()?;
         let weight = self
             .weights
-            .then(|| columns.open_column(labels.len(), |column| ConvertedCells::new(ToWeight(texts(column)))));
+            .then(|| columns.open_column(labels.len(), |column| ConvertedCells::new(texts(column), ToWeight)));
         let weight = weight.transpose()?;
         // The column of weights is there also where it is not read.
         let learned = labels.len() + usize::from(layout.positions.weight.is_some());
@@ -123,9 +120,8 @@ impl ColumnarParser {
         let mut categorical = Vec::new();
         let mut first = learned + numbers.len();
         for feature in &self.categories {
-            let cells = CategoryCells::open(features, feature, &columns, first, &self.missing)?;
-            first += cells.column_count();
-            categorical.push(cells);
+            categorical.push(CategoryCells::open(features, feature, &columns, first, &self.missing)?);
+            first += features.source_columns(feature).count();
         }
         let grouping = (self.groups && predict.is_none())
             .then(|| columns.open_column(first, |column| IdCells::new(texts(column))));
@@ -188,7 +184,7 @@ impl ColumnarParser {
     ) -> std::result::Result<(), Box<FieldFault>> {
         open.keys.iter().for_each(|column| sink.key(column.out.text(row)));
         for (target, column) in open.labels.iter().enumerate() {
-            let expected = || LabelTexts::new(&self.job.features.targets[target], &self.missing).expected();
+            let expected = || LabelTexts::new(&self.job.features.targets[target], &self.missing).expected;
             self.labels[target] = column_number(column, row, expected)?;
         }
         let expected = || expected_weight(self.job.features.weight.as_deref().unwrap_or_default());
@@ -219,10 +215,10 @@ impl ColumnarParser {
         let part = features.column_parts(&self.categories[feature])[part];
         let expected = CellReading::new(part.reading).expected_text(part.column);
         let found = match column.out.cells[row] {
-            ConvertedCell::Faulty(text) => column.out.faulty_text(text).into(),
-            ConvertedCell::Missing | ConvertedCell::Number(_) => String::new(),
+            ConvertedCell::Faulty(text) => column.out.faulty_text(text),
+            ConvertedCell::Missing | ConvertedCell::Number(_) => "",
         };
-        Box::new(FieldFault { column: column.position + 1, expected, found })
+        FieldFault::new(column.position, expected, found)
     }
 }
 
@@ -238,45 +234,19 @@ fn column_number<C: CellConverter>(
         ConvertedCell::Missing => u32::MAX,
         ConvertedCell::Faulty(text) => text,
     };
-    let found = column.out.faulty_text(text).into();
-    Err(Box::new(FieldFault { column: column.position + 1, expected: expected(), found }))
+    Err(FieldFault::new(column.position, expected(), column.out.faulty_text(text)))
 }
 
 impl OpenGroup {
-    /// Decodes the rows of a slice. A fault comes with the index of its column among the used ones.
-    fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), (usize, FileFault)> {
+    /// Decodes the rows of a slice.
+    fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), ColumnFault> {
         let skipped = usize::try_from(start - self.at).unwrap_or(usize::MAX);
-        let with_index = |index: usize| move |fault: FileFault| (index, fault);
-        let mut index = 0;
-        for label in &mut self.labels {
-            label.out.cells.clear();
-            label.decode(skipped, rows).map_err(with_index(index))?;
-            index += 1;
-        }
-        if let Some(weight) = &mut self.weight {
-            weight.out.cells.clear();
-            weight.decode(skipped, rows).map_err(with_index(index))?;
-        }
-        index += usize::from(self.layout.positions.weight.is_some());
-        for column in &mut self.numeric {
-            column.decode(skipped, rows).map_err(with_index(index))?;
-            index += 1;
-        }
-        for column in &mut self.categorical {
-            let columns = column.column_count();
-            column.decode(skipped, rows).map_err(|(part, fault)| (index + part, fault))?;
-            index += columns;
-        }
-        if let Some(column) = &mut self.grouping {
-            column.out.ids.clear();
-            column.decode(skipped, rows).map_err(with_index(index))?;
-            index += 1;
-        }
-        for column in self.keys.iter_mut().chain(&mut self.time) {
-            column.out.clear();
-            column.decode(skipped, rows).map_err(with_index(index))?;
-            index += 1;
-        }
+        self.labels.iter_mut().try_for_each(|column| column.decode(skipped, rows))?;
+        self.weight.iter_mut().try_for_each(|column| column.decode(skipped, rows))?;
+        self.numeric.iter_mut().try_for_each(|column| column.decode(skipped, rows))?;
+        self.categorical.iter_mut().try_for_each(|column| column.decode(skipped, rows))?;
+        self.grouping.iter_mut().try_for_each(|column| column.decode(skipped, rows))?;
+        self.keys.iter_mut().chain(&mut self.time).try_for_each(|column| column.decode(skipped, rows))?;
         self.at = start + rows as u64;
         Ok(())
     }

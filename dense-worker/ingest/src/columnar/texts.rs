@@ -51,10 +51,6 @@ impl TextCells {
     pub(super) fn text(&self, row: usize) -> &[u8] {
         self.cells.get(row).unwrap_or_default()
     }
-
-    pub(super) fn clear(&mut self) {
-        self.cells.clear();
-    }
 }
 
 impl ColumnOutput for TextCells {
@@ -82,6 +78,10 @@ impl ColumnOutput for TextCells {
     fn null(&mut self) {
         self.cells.push(b"");
     }
+
+    fn clear_rows(&mut self) {
+        self.cells.clear();
+    }
 }
 
 /// Separates the values of a list in its text: the ASCII character for this purpose.
@@ -106,7 +106,7 @@ pub(crate) fn column_texts(
         let mut next_row = 0;
         for slice in of_group {
             let skipped = usize::try_from(slice.start.saturating_sub(next_row)).unwrap_or(usize::MAX);
-            columns.decode(index, &mut column, skipped, slice.rows)?;
+            column.decode(skipped, slice.rows).map_err(|fault| columns.explain(fault))?;
             column.out.rows.drain(..).for_each(|text| take(&text));
             next_row = slice.start + slice.rows as u64;
         }

@@ -19,6 +19,21 @@ pub(crate) struct FieldFault {
     pub(crate) found: String,
 }
 
+impl FieldFault {
+    /// Of field `field`, from 0.
+    #[cold]
+    pub(crate) fn new(field: usize, expected: impl Into<String>, found: impl Into<String>) -> Box<Self> {
+        Box::new(Self { column: field + 1, expected: expected.into(), found: found.into() })
+    }
+
+    /// The same fault of another field, from 0.
+    #[cold]
+    pub(crate) fn locate_field(mut self: Box<Self>, field: usize) -> Box<Self> {
+        self.column = field + 1;
+        self
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BadRows {
     /// How many. A record of several lines counts once for each: a stray quote may have made it of as many rows.
@@ -71,7 +86,7 @@ pub(super) fn locate_row(
     Ok(BadRow {
         path: layout.path.clone(),
         line: place.line_number(layout, line)?,
-        row_group: layout.row_groups.as_ref().map(RowGroups::unit_name).zip(place.row_group()),
+        row_group: layout.row_groups.as_ref().map(RowGroups::unit_name).zip(place.row_group),
         column: fault.column,
         expected: fault.expected.clone(),
         found: fault.found.clone(),
@@ -103,7 +118,7 @@ mod tests {
     fn all_malformed_rows_are_counted_and_few_are_kept() {
         let mut bad = BadRows::default();
         for line in 0..1_000 {
-            bad.add(line, 1, FieldFault { column: 1, expected: "a".into(), found: "b".into() });
+            bad.add(line, 1, *FieldFault::new(0, "a", "b"));
         }
         assert_eq!((bad.count, bad.first.len()), (1_000, DESCRIBED));
     }

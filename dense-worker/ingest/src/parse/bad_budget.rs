@@ -25,7 +25,7 @@ pub(crate) struct BadBudget {
     rows: u64,
     /// Malformed rows of earlier streams.
     before: u64,
-    count: u64,
+    pub(crate) count: u64,
     first: Vec<(BadRows, Arc<FileLayout>, RowPlace)>,
 }
 
@@ -70,10 +70,6 @@ impl BadBudget {
         }
         let (limit, share, rows) = (self.limit, self.share, self.rows);
         Err(IngestError::TooManyBadRows { count: all, limit, share, rows, first: self.first_rows()? })
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.count
     }
 
     pub(crate) fn first_rows(&self) -> Result<Vec<BadRow>, IngestError> {

@@ -83,7 +83,7 @@ impl ValueWeights {
     pub(crate) fn count_fault(&self, values: usize, weights: usize) -> Box<FieldFault> {
         let Self { of, column, .. } = self;
         let expected = format!("{values} weights in column \"{column}\", one for each value of column \"{of}\"");
-        Box::new(FieldFault { column: 1, expected, found: weights.to_string() })
+        FieldFault::new(0, expected, weights.to_string())
     }
 
     #[cold]
@@ -91,7 +91,7 @@ impl ValueWeights {
         let Self { of, column, least } = self;
         let number = if *least == 0.0 { "a number from 0" } else { "a number" };
         let expected = format!("{number} in column \"{column}\" for each value of column \"{of}\"");
-        Box::new(FieldFault { column: 1, expected, found })
+        FieldFault::new(0, expected, found)
     }
 }
 

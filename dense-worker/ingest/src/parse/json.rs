@@ -119,7 +119,7 @@ fn json_fault(line: &[u8], error: &serde_json::Error) -> Box<FieldFault> {
     let reason = error.to_string();
     let reason = reason.split(" at line ").next().unwrap_or_default();
     let found = format!("{reason} in {}{}", quoted_text(line), line_hint(line, error.column()));
-    Box::new(FieldFault { column: error.column().max(1), expected: OBJECT.into(), found })
+    FieldFault::new(error.column().saturating_sub(1), OBJECT, found)
 }
 
 /// What to do about a line that other programs write. `column` is where it stops being JSON, from 1.
@@ -328,16 +328,16 @@ mod tests {
             let text = bad(&format!("{{\"b\":1,\"a\":{none}}}"));
             assert!(text.contains("JSON has no NaN and no Infinity: write null"), "{text}");
         }
-        assert!(bad(r#"{"a": True}"#).contains("json.dumps"), "{}", bad(r#"{"a": True}"#));
         assert!(bad(r#"{"a":1"#).starts_with("6: found EOF while parsing an object"), "{}", bad(r#"{"a":1"#));
-        assert!(bad(r#"{"a":1} x"#).contains("trailing characters"), "{}", bad(r#"{"a":1} x"#));
-        assert!(bad(r#"{"a":{"b":1}}"#).contains("column \"a\" is an object"), "{}", bad(r#"{"a":{"b":1}}"#));
-        assert!(
-            bad(r#"{"a":[[1]]}"#).contains("column \"a\" is an array of other things"),
-            "{}",
-            bad(r#"{"a":[[1]]}"#)
-        );
-        assert!(bad("1,2,x").contains("invalid type: integer"), "{}", bad("1,2,x"));
+        for (line, expected) in [
+            (r#"{"a": True}"#, "json.dumps"),
+            (r#"{"a":1} x"#, "trailing characters"),
+            (r#"{"a":{"b":1}}"#, "column \"a\" is an object"),
+            (r#"{"a":[[1]]}"#, "column \"a\" is an array of other things"),
+            ("1,2,x", "invalid type: integer"),
+        ] {
+            assert!(bad(line).contains(expected), "{}", bad(line));
+        }
     }
 
     proptest! {

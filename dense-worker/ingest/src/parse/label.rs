@@ -13,7 +13,7 @@ pub(crate) struct LabelTexts {
     missing: MissingTexts,
     /// Whether a row without a label is no malformed row.
     skips: bool,
-    expected: String,
+    pub(crate) expected: String,
 }
 
 #[derive(Clone, Debug)]
@@ -44,7 +44,8 @@ impl LabelTexts {
     /// The value of a text. `field` (from 0) is its position.
     #[inline]
     pub(crate) fn read(&self, text: &[u8], field: usize) -> Result<f32, Box<FieldFault>> {
-        self.label_value(text).ok_or_else(|| self.unknown(text, field))
+        let unknown = || FieldFault::new(field, self.expected.clone(), quoted_text(text));
+        self.label_value(text).ok_or_else(unknown)
     }
 
     /// The value of a text: NaN where a label may be missing and is; `None` for a text that is none. A text that the target names is a
@@ -83,15 +84,6 @@ impl LabelTexts {
 
     pub(crate) fn missing_value(&self) -> Option<f32> {
         self.skips.then_some(f32::NAN)
-    }
-
-    #[cold]
-    fn unknown(&self, text: &[u8], field: usize) -> Box<FieldFault> {
-        Box::new(FieldFault { column: field + 1, expected: self.expected.clone(), found: quoted_text(text) })
-    }
-
-    pub(crate) fn expected(&self) -> String {
-        self.expected.clone()
     }
 }
 

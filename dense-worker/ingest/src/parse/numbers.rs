@@ -38,7 +38,7 @@ impl NumberCell {
     #[cold]
     pub(crate) fn width_fault(&self, width: usize, found: usize) -> Box<FieldFault> {
         let expected = format!("{width} numbers in column \"{}\"", self.column);
-        Box::new(FieldFault { column: 1, expected, found: found.to_string() })
+        FieldFault::new(0, expected, found.to_string())
     }
 
     /// The number of a text; `None` if it is missing. The fault is at the first field.
@@ -47,8 +47,7 @@ impl NumberCell {
         if missing.is_missing(text) {
             return Ok(None);
         }
-        let bad = || Box::new(FieldFault { column: 1, expected: self.expected(), found: quoted_text(text) });
-        parse_number(text).map(Some).ok_or_else(bad)
+        parse_number(text).map(Some).ok_or_else(|| FieldFault::new(0, self.expected(), quoted_text(text)))
     }
 
     /// Gives the numbers of a vector, the first of which is number `first`, to `sink`. Of no values, or of one that is missing, each number
@@ -92,9 +91,7 @@ mod tests {
             assert_eq!(number, self.0.len() + 5, "in order, from the first one");
             self.0.push(value);
         }
-        fn value(&mut self, _feature: usize, _text: &[u8]) {}
         fn id(&mut self, _feature: usize, _id: u64) {}
-        fn end_bag(&mut self, _feature: usize) {}
         fn commit(&mut self, _labels: &[f32], _weight: Option<f32>) {}
         fn abandon(&mut self) {}
         fn clear(&mut self) {}

@@ -1,4 +1,5 @@
-//! From the values of a JSON object to a row.
+//! From the values of a JSON object to a row. The parts of an object have no order, so a value in the wrong place is a
+//! fault of the whole line: of its first field.
 
 use memchr::memmem::Finder;
 use zagros_zip::{ZipEq, number_from};
@@ -22,10 +23,10 @@ impl RowParser {
     ) -> Result<(), Box<FieldFault>> {
         for field in &positions.keys {
             let text = object.get(*field).text();
-            sink.key(text.ok_or_else(|| fault("a single value in each key column".to_owned(), "an array"))?);
+            sink.key(text.ok_or_else(|| FieldFault::new(0, "a single value in each key column", "an array"))?);
         }
         for (target, field) in number_from(0, &positions.labels) {
-            labels[target] = read_label(&self.targets[target], object.get(*field), *field)?;
+            labels[target] = read_label(&self.targets[target], object.get(*field))?;
         }
         let weight = self.read_json_weight(object, positions)?;
         let mut number = 0;
@@ -41,9 +42,8 @@ impl RowParser {
         }
         self.read_cells(object, positions, sink)?;
         if let Some(field) = positions.group.filter(|_| self.groups) {
-            let text = object.get(field).text();
-            let text =
-                text.ok_or_else(|| fault("a single value in the column of eval.group_by".to_owned(), "an array"))?;
+            let array = || FieldFault::new(0, "a single value in the column of eval.group_by", "an array");
+            let text = object.get(field).text().ok_or_else(array)?;
             sink.group(self.missing.present_text(text));
         }
         sink.commit(labels, weight);
@@ -56,15 +56,14 @@ impl RowParser {
         positions: &ColumnPositions,
     ) -> Result<Option<f32>, Box<FieldFault>> {
         let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
-        let text = object.get(field).text().ok_or_else(|| fault(expected_weight(column), "an array"))?;
-        sample_weight(self.missing.present_text(text))
-            .map(Some)
-            .ok_or_else(|| fault(expected_weight(column), &quoted_text(text)))
+        let fault = |found: String| FieldFault::new(0, expected_weight(column), found);
+        let text = object.get(field).text().ok_or_else(|| fault("an array".to_owned()))?;
+        sample_weight(self.missing.present_text(text)).map(Some).ok_or_else(|| fault(quoted_text(text)))
     }
 
     fn read_number(&self, cell: &NumberCell, value: JsonValue<'_>) -> Result<Option<f64>, Box<FieldFault>> {
         let help = "; give the feature `width` to use arrays";
-        let text = value.text().ok_or_else(|| fault(cell.expected() + help, "an array"))?;
+        let text = value.text().ok_or_else(|| FieldFault::new(0, cell.expected() + help, "an array"))?;
         match value {
             JsonValue::Bool(truth) if !self.missing.is_missing(text) => Ok(Some(f64::from(u8::from(truth)))),
             _ => cell.parse_number(text, &self.missing),
@@ -105,8 +104,8 @@ impl RowParser {
     }
 
     fn read_part(&self, part: &PartReader, value: JsonValue<'_>) -> Result<u64, Box<FieldFault>> {
-        let expected = || "a single value; give the feature `pooling` to use arrays".to_owned();
-        self.id_of(part, value.text().ok_or_else(|| fault(expected(), "an array"))?)
+        let array = || FieldFault::new(0, "a single value; give the feature `pooling` to use arrays", "an array");
+        self.id_of(part, value.text().ok_or_else(array)?)
     }
 
     /// The values of an array, missing ones empty, or the parts of a text.
@@ -125,18 +124,10 @@ impl RowParser {
 }
 
 /// The value of a label. `true` is also 1, and `false` 0.
-fn read_label(target: &LabelTexts, value: JsonValue<'_>, field: usize) -> Result<f32, Box<FieldFault>> {
-    let text = value.text().ok_or_else(|| fault(target.expected(), "an array"))?;
+fn read_label(target: &LabelTexts, value: JsonValue<'_>) -> Result<f32, Box<FieldFault>> {
+    let text = value.text().ok_or_else(|| FieldFault::new(0, target.expected.as_str(), "an array"))?;
     let of_truth = if let JsonValue::Bool(truth) = value { target.truth_value(truth) } else { None };
-    of_truth.map_or_else(|| target.read(text, field), Ok).map_err(|mut fault| {
-        fault.column = 1;
-        fault
-    })
-}
-
-/// A value in the wrong place. The parts of an object have no order, so the whole line is at fault.
-fn fault(expected: String, found: &str) -> Box<FieldFault> {
-    Box::new(FieldFault { column: 1, expected, found: found.to_owned() })
+    of_truth.map_or_else(|| target.read(text, 0), Ok)
 }
 
 #[cfg(test)]

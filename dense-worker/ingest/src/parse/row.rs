@@ -234,10 +234,10 @@ impl RowParser {
     fn row_time<'a>(&'a self, line: &'a [u8], positions: &ColumnPositions) -> Result<&'a [u8], Box<FieldFault>> {
         let Some(field) = positions.time else { return Ok(b"") };
         let Some(object) = &self.object else { return Ok(self.fields.get(without_return(line), field)) };
-        object.get(field).text().ok_or_else(|| {
-            let expected = "a single value in the column of data.time_column".to_owned();
-            Box::new(FieldFault { column: 1, expected, found: "an array".to_owned() })
-        })
+        object
+            .get(field)
+            .text()
+            .ok_or_else(|| FieldFault::new(0, "a single value in the column of data.time_column", "an array"))
     }
 
     #[inline]
@@ -267,8 +267,8 @@ impl RowParser {
     fn read_weight(&self, line: &[u8], positions: &ColumnPositions) -> Result<Option<f32>, Box<FieldFault>> {
         let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
         let text = self.fields.number(line, field);
-        let bad = || FieldFault { column: field + 1, expected: expected_weight(column), found: quoted_text(text) };
-        sample_weight(self.missing.present_text(text)).map(Some).ok_or_else(|| Box::new(bad()))
+        let bad = || FieldFault::new(field, expected_weight(column), quoted_text(text));
+        sample_weight(self.missing.present_text(text)).map(Some).ok_or_else(bad)
     }
 
     #[inline]
@@ -281,10 +281,7 @@ impl RowParser {
         let mut number = 0;
         for (cell, field) in self.numeric.iter().zip_eq(&positions.numeric) {
             let text = self.fields.number(line, *field);
-            let at_field = |mut fault: Box<FieldFault>| {
-                fault.column = field + 1;
-                fault
-            };
+            let at_field = |fault: Box<FieldFault>| fault.locate_field(*field);
             if let Some(form) = &cell.form {
                 let values = self.missing.split_values(text, &form.separator, self.syntax.trim);
                 number = cell.put_vector(form.width, values, &self.missing, (number, &mut *sink)).map_err(at_field)?;
@@ -326,10 +323,7 @@ impl RowParser {
                     let texts = [self.fields.get(line, of_ids), self.fields.number(line, of_weights)];
                     let [ids, values] = texts.map(|text| self.missing.split_values(text, separator, self.syntax.trim));
                     let pairs = weights.read_pairs(ids, values, |id, weight| sink.weighted_id(feature, id, weight));
-                    pairs.map_err(|mut fault| {
-                        fault.column = of_weights + 1;
-                        fault
-                    })?;
+                    pairs.map_err(|fault| fault.locate_field(of_weights))?;
                     sink.end_bag(feature);
                 }
             }
@@ -340,10 +334,7 @@ impl RowParser {
     #[inline]
     fn part_id(&self, part: &PartReader, line: &[u8], field: usize) -> Result<u64, Box<FieldFault>> {
         let text = self.fields.cell(line, field, part.reading.is_number());
-        self.id_of(part, text).map_err(|mut fault| {
-            fault.column = field + 1;
-            fault
-        })
+        self.id_of(part, text).map_err(|fault| fault.locate_field(field))
     }
 
     /// The id of a part's text. The fault is at the first field.
@@ -372,19 +363,15 @@ impl RowParser {
         };
         let start = memchr::memrchr(self.syntax.delimiter, &line[..at]).map_or(0, |delimiter| delimiter + 1);
         let end = memchr::memchr(self.syntax.delimiter, &line[at..]).map_or(line.len(), |delimiter| at + delimiter);
-        let column = memchr::memchr_iter(self.syntax.delimiter, &line[..at]).count() + 1;
-        fault(column, expected.into(), quoted_text(&line[start..end]))
+        let field = memchr::memchr_iter(self.syntax.delimiter, &line[..at]).count();
+        Err(FieldFault::new(field, expected, quoted_text(&line[start..end])))
     }
 
     #[cold]
     fn too_long(&self, line: &[u8]) -> Box<FieldFault> {
         let limit = self.max_line_bytes;
         let expected = format!("a line of at most {limit} bytes (data.max_line_bytes)");
-        Box::new(FieldFault {
-            column: 1,
-            expected,
-            found: format!("a longer one that starts with {}", quoted_text(line)),
-        })
+        FieldFault::new(0, expected, format!("a longer one that starts with {}", quoted_text(line)))
     }
 
     #[cold]
@@ -396,7 +383,7 @@ impl RowParser {
             .find(|separator| found == 1 && memchr::memchr_iter(*separator, line).count() + 1 == expected);
         let hint = other.map(|separator| format!(" (is the separator {}?)", quoted_text(&[separator])));
         let found_text = format!("{found}{}", hint.unwrap_or_default());
-        Box::new(FieldFault { column: found.min(expected) + 1, expected: expected_text, found: found_text })
+        FieldFault::new(found.min(expected), expected_text, found_text)
     }
 }
 
@@ -422,7 +409,7 @@ impl PartReader {
 
     #[cold]
     fn fault(&self, text: &[u8]) -> Box<FieldFault> {
-        Box::new(FieldFault { column: 1, expected: self.reading.expected_text(&self.column), found: quoted_text(text) })
+        FieldFault::new(0, self.reading.expected_text(&self.column), quoted_text(text))
     }
 }
 
@@ -440,10 +427,6 @@ fn without_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-fn fault(column: usize, expected: String, found: String) -> Result<(), Box<FieldFault>> {
-    Err(Box::new(FieldFault { column, expected, found }))
-}
-
 #[cold]
 fn quote_fault(error: QuoteError, breaks: bool) -> Box<FieldFault> {
     let (field, expected, found) = match error {
@@ -455,7 +438,7 @@ fn quote_fault(error: QuoteError, breaks: bool) -> Box<FieldFault> {
         }
         QuoteError::TextAfterQuote(field) => (field, "the delimiter after the closing quote", "other text"),
     };
-    Box::new(FieldFault { column: field + 1, expected: expected.into(), found: found.into() })
+    FieldFault::new(field, expected, found)
 }
 
 mod records;

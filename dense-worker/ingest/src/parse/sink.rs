@@ -32,7 +32,9 @@ pub(crate) trait RowSink: Send + 'static {
     }
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, _feature: usize) {}
-    fn group(&mut self, _text: &[u8]) {}
+    fn group(&mut self, text: &[u8]) {
+        self.group_id(hash_value(text));
+    }
     /// The same by its hash.
     fn group_id(&mut self, _id: u64) {}
     /// The row is complete: a label of each target, and how much it counts if that is wanted.
@@ -57,29 +59,6 @@ impl RowSink for NullSink {
     fn commit(&mut self, _labels: &[f32], _weight: Option<f32>) {}
     fn abandon(&mut self) {}
     fn clear(&mut self) {}
-}
-
-/// The values of the row that is being read, for a sink that counts them once the row is complete.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RowValues {
-    /// The values of the numeric features, in order.
-    pub(crate) numbers: Vec<Option<f64>>,
-    /// Feature and id of each categorical value that is not missing.
-    pub(crate) values: Vec<(usize, u64)>,
-}
-
-impl RowValues {
-    /// A value of a categorical feature, missing or not.
-    pub(crate) fn add(&mut self, feature: usize, id: u64) {
-        if id != hash_value(b"") {
-            self.values.push((feature, id));
-        }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.numbers.clear();
-        self.values.clear();
-    }
 }
 
 /// Whether the rows of a part are noted one by one: those that are predicted, and held-out ones if slices are wanted.
@@ -133,9 +112,7 @@ impl BatchSink {
             bags: features.categorical.iter().map(|feature| BagForm::new(&feature.values)).collect(),
         }
     }
-}
 
-impl BatchSink {
     /// Notes which row of the input each sample is, with its keys, where that is wanted.
     pub(crate) fn with_input_rows(mut self, job: &Job, part: DataPart) -> Self {
         let keep_bad = job.eval.predict.as_ref().is_some_and(|rows| rows.keep_bad);
@@ -262,11 +239,6 @@ impl RowSink for BatchSink {
     }
 
     #[inline]
-    fn group(&mut self, text: &[u8]) {
-        self.group_id(hash_value(text));
-    }
-
-    #[inline]
     fn group_id(&mut self, id: u64) {
         self.rows.groups.push(id);
     }
@@ -303,7 +275,7 @@ fn extend(to: &mut Vec<u64>, map: &IdMap, ids: impl Iterator<Item = u64>) {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{CategoryEncoding, EncodeBy, EncodingTable, KeptEnd, Numeric, PadSide, Values};
+    use zagros_job::{EncodingTable, KeptEnd, Numeric, PadSide, Values};
 
     use super::*;
     use crate::fixture;
@@ -324,14 +296,7 @@ mod tests {
                 cell.iter().for_each(|id| rows.id(1, *id));
                 rows.end_bag(1);
             }
-            let ends: Vec<usize> = cells
-                .iter()
-                .scan(0, |end, cell| {
-                    *end += cell.len();
-                    Some(*end)
-                })
-                .collect();
-            columns.bag_column(1, &cells.concat(), &ends);
+            columns.bag_column(1, &cells.concat(), &[0, 1, 6, 8, 11]);
             let [found, by_columns] = [rows, columns].map(|sink| sink.rows.categorical[1].clone());
             assert_eq!(found, by_columns);
             assert_eq!([0, 1, 2, 3, 4].map(|row| found.sample_ids(row).len()), [0, 1, 2, 2, 2]);
@@ -350,9 +315,7 @@ mod tests {
             ids: vec![4, 5],
             values: vec![4.1, 4.2, 4.3, 5.1, 5.2, 5.3],
         };
-        let (by, with, fitted) = (EncodeBy::Target, Vec::new(), Some(fitted));
-        let encoding = CategoryEncoding { by, with, smoothing: None, folds: Some(2), max_size: 9, fitted };
-        let feature = Numeric { encode: Some(encoding), ..Numeric::from("city".to_owned()) };
+        let feature = Numeric { encode: Some(fixture::encoding(Some(fitted))), ..Numeric::from("city".to_owned()) };
         job.features.numeric.insert(0, feature);
         let (mut rows, ids) = (BatchSink::new(&job.features, DataPart::Train), [4, 5, 6, 5, 4, 4, 9, 5]);
         let mut columns = rows.clone();

@@ -57,7 +57,6 @@ pub(super) struct NumberCounts {
     ends: Arc<[f64]>,
     earlier: EarlierBins,
     missing: u64,
-    present: u64,
     /// Each so many values one is kept.
     stride: usize,
     /// Values until the next one that is kept.
@@ -74,7 +73,7 @@ impl NumberCounts {
             _ => Arc::default(),
         };
         let earlier = EarlierBins::new(bins);
-        Self { ends, earlier, missing: 0, present: 0, stride: 1, skip: 0, kept: Vec::new() }
+        Self { ends, earlier, missing: 0, stride: 1, skip: 0, kept: Vec::new() }
     }
 
     /// Keeps each so many values one: evenly over the rows, in bounded memory.
@@ -124,7 +123,6 @@ impl ColumnSum<Option<f64>> for NumberCounts {
             self.earlier.add(0, 1);
             return;
         };
-        self.present += 1;
         self.earlier.add(1 + self.ends.partition_point(|end| *end <= value), 1);
         self.keep(value);
     }
@@ -132,7 +130,6 @@ impl ColumnSum<Option<f64>> for NumberCounts {
     fn merge(&mut self, other: &Self) {
         self.earlier.merge(&other.earlier);
         self.missing += other.missing;
-        self.present += other.present;
         // Each stands for as many values as were skipped around it.
         for value in &other.kept {
             (0..other.stride).for_each(|_| self.keep(*value));
@@ -141,7 +138,7 @@ impl ColumnSum<Option<f64>> for NumberCounts {
 
     fn clear(&mut self) {
         self.earlier.clear();
-        (self.missing, self.present, self.stride, self.skip) = (0, 0, 1, 0);
+        (self.missing, self.stride, self.skip) = (0, 1, 0);
         self.kept.clear();
     }
 }

@@ -58,38 +58,28 @@ pub(crate) struct ColumnPositions {
 
 impl FileLayout {
     pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
-        let records = record_syntax(&job.data.format);
-        let head = || FileHead::open(path, cancel, job.data.max_line_bytes, records.clone());
-        let (head, names) = match &job.data.format {
-            Format::Criteo => {
-                let mut head = head()?;
-                let names = head.without_label(job, criteo_columns())?;
-                (head, names)
-            }
-            Format::Delimited(format) if format.header => {
-                let mut head = head()?;
-                let names = checked_header(job, path, format, head.read_header(format)?)?;
-                (head, names)
-            }
-            Format::Delimited(format) => {
-                let mut head = head()?;
-                let names = head.without_label(job, format.columns.clone())?;
-                (head, names)
-            }
+        match &job.data.format {
             Format::Parquet(_) => return Self::of_columns(job, path, FileFormat::Parquet),
             Format::Arrow(_) => return Self::of_columns(job, path, FileFormat::Arrow),
+            Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => {}
+        }
+        let records = record_syntax(&job.data.format);
+        let mut head = FileHead::open(path, cancel, job.data.max_line_bytes, records.clone())?;
+        let names = match &job.data.format {
+            Format::Delimited(format) if format.header => checked_header(job, path, format, head.read_header(format)?)?,
+            Format::Delimited(format) => head.without_label(job, format.columns.clone())?,
             Format::Jsonl(_) => {
-                let head = head()?;
                 check_objects(job, path, cancel)?;
-                (head, used_columns(job))
+                used_columns(job)
             }
+            _ => head.without_label(job, criteo_columns())?,
         };
         let positions = ColumnPositions::find(job, path, &names).map_err(|error| with_separator(error, job, &names))?;
         Ok(Self {
             row_groups: None,
             records,
             path: path.into(),
-            bytes: head.text.get_ref().file_bytes(),
+            bytes: head.text.get_ref().bytes,
             is_compressed: head.text.get_ref().compression().is_some(),
             data_start: head.offset,
             first_line: head.line,
@@ -159,18 +149,13 @@ pub fn criteo_columns() -> Vec<String> {
 
 /// How records are written that may go over several lines.
 pub(crate) fn record_syntax(format: &Format) -> Option<RecordSyntax> {
-    match format {
-        Format::Delimited(format) => RecordSyntax::from_format(format),
-        Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => None,
-    }
+    if let Format::Delimited(format) = format { RecordSyntax::from_format(format) } else { None }
 }
 
 pub(crate) fn field_syntax(format: &Format) -> FieldSyntax {
     match format {
-        Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => {
-            FieldSyntax { delimiter: b'\t', quotes: false, trim: false }
-        }
         Format::Delimited(format) => FieldSyntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
+        _ => FieldSyntax { delimiter: b'\t', quotes: false, trim: false },
     }
 }
 
@@ -343,17 +328,11 @@ impl FileHead {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
-    use tempfile::TempDir;
-
     use super::*;
     use crate::fixture;
 
     fn layout(job: &Job, bytes: &[u8]) -> Result<FileLayout, IngestError> {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join("a.csv");
-        fs::write(&path, bytes).unwrap();
+        let (_folder, path) = fixture::file(bytes);
         FileLayout::read(job, &path, &Arc::default())
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct BlockLimits {
 
 #[derive(Debug)]
 pub(crate) struct LineBlocks<R> {
-    source: R,
+    pub(super) source: R,
     pub(super) limits: BlockLimits,
     /// Text that was read but not returned yet.
     pub(super) carry: Vec<u8>,
@@ -35,14 +35,6 @@ impl<R: Read> LineBlocks<R> {
     /// Divides the lines that start before `end`. `source` is at byte `at`, the start of a line.
     pub(crate) fn new(source: R, at: u64, end: u64, limits: BlockLimits) -> Self {
         Self { source, limits, carry: Vec::new(), at, end, is_exhausted: false }
-    }
-
-    pub(crate) fn offset(&self) -> u64 {
-        self.at
-    }
-
-    pub(crate) fn source(&self) -> &R {
-        &self.source
     }
 
     /// How much to read at once: a block, or the remaining split with the end of its last line or record.

@@ -52,14 +52,10 @@ pub(crate) struct RowPlace {
     split_offset: u64,
     /// Lines of the split before the block; rows of the row group before it.
     lines_before: u64,
-    row_group: Option<usize>,
+    pub(crate) row_group: Option<usize>,
 }
 
 impl RowPlace {
-    pub(crate) fn row_group(self) -> Option<usize> {
-        self.row_group
-    }
-
     /// The number in its file, from 1, of line `index` (from 0) of the block. If the split starts in the middle, this reads
     /// the file up to there. Only an error pays for that.
     pub(crate) fn line_number(self, layout: &FileLayout, index: u64) -> Result<u64, IngestError> {
@@ -122,7 +118,7 @@ impl SplitBlocks {
             Self::Lines(lines) => lines.next_block(block),
             Self::Records(records) => records.next_block(block),
         };
-        next.map_err(|error| self.unread().source().explain(error))
+        next.map_err(|error| self.unread().source.explain(error))
     }
 }
 
@@ -142,7 +138,7 @@ impl BlockReader {
             if let Some(open) = &mut self.open {
                 let block = match open {
                     OpenReader::Lines(open) => {
-                        let offset = open.text.unread().offset();
+                        let offset = open.text.unread().at;
                         let has_lines = open.text.next_block(&mut text)?;
                         let completes = (!has_lines).then_some(open.id);
                         open.take_block(BlockLines { text, offset }, completes)
@@ -203,12 +199,12 @@ impl BlockReader {
             None => {
                 let mut lines = LineBlocks::new(text, offset, end, limits);
                 if !starts_at_data {
-                    lines.skip_line().map_err(|error| lines.source().explain(error))?;
+                    lines.skip_line().map_err(|error| lines.source.explain(error))?;
                 }
                 SplitBlocks::Lines(lines)
             }
         };
-        let split_offset = text.unread().offset();
+        let split_offset = text.unread().at;
         Ok(OpenSplit {
             id: task.id,
             is_whole_file: task.start == 0 && end >= layout.bytes,
@@ -232,7 +228,7 @@ impl BlockReader {
 impl OpenSplit {
     fn take_block(&mut self, lines: BlockLines, completes: Option<u64>) -> RowBlock {
         let unread = self.text.unread();
-        let position = if self.layout.is_compressed { unread.source().compressed_bytes() } else { unread.offset() };
+        let position = if self.layout.is_compressed { unread.source.compressed_bytes() } else { unread.at };
         let bytes = position.saturating_sub(self.accounted);
         self.accounted += bytes;
         let place = self.place;
@@ -314,10 +310,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fixture::{self, DealtSplits};
+    use crate::fixture;
 
     fn blocks(job: Job, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<RowBlock>, IngestError> {
-        let mut reader = BlockReader::new(Arc::new(job), DealtSplits::new(tasks), block_bytes, Arc::default());
+        let mut reader = BlockReader::new(Arc::new(job), fixture::deal_splits(tasks), block_bytes, Arc::default());
         let mut blocks = Vec::new();
         while let Some(block) = reader.next_block(Vec::new())? {
             blocks.push(block);
@@ -336,13 +332,8 @@ mod tests {
 
     #[test]
     fn a_source_that_fails_is_quoted() {
-        struct Broken;
-        impl SplitSource for Broken {
-            fn next(&mut self) -> Result<Option<SplitTask>, String> {
-                Err("the coordinator at 10.0.0.1:7700 did not answer for 30s".into())
-            }
-        }
-        let mut reader = BlockReader::new(Arc::new(fixture::criteo()), Box::new(Broken), 64, Arc::default());
+        let broken = fixture::make_splits(|| Err("the coordinator at 10.0.0.1:7700 did not answer for 30s".into()));
+        let mut reader = BlockReader::new(Arc::new(fixture::criteo()), broken, 64, Arc::default());
         let expected = "cannot get the next split of the data: the coordinator at 10.0.0.1:7700 did not answer for 30s";
         assert_eq!(reader.next_block(Vec::new()).unwrap_err().to_string(), expected);
     }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -18,6 +18,8 @@ use crate::IngestError;
 
 /// Distance of the noted starts, bytes.
 const GRAIN: u64 = 1 << 20;
+/// Bytes that are scanned at once behind a noted start.
+const PIECE: u64 = 64 << 10;
 
 /// The notes of each file.
 static NOTES: LazyLock<Mutex<HashMap<PathBuf, Arc<Mutex<StartNotes>>>>> = LazyLock::new(Mutex::default);
@@ -96,16 +98,12 @@ impl StartNotes {
             return Ok(());
         }
         let mut text = FileText::open_at(path, self.scanned, at, cancel)?;
-        let mut piece = vec![0; GRAIN as usize];
         while self.starts.len() <= wanted && !self.is_whole {
-            let read = fill_piece(&mut text, &mut piece).map_err(|error| text.explain(error))?;
-            let mut from = 0;
-            while let Some(end) = self.scanner.next_end(&piece[..read], from) {
-                self.note_start(self.scanned + end as u64);
-                from = end;
-            }
-            self.scanned += read as u64;
-            self.is_whole = read < piece.len();
+            let piece = read_piece(&mut text, GRAIN)?;
+            let ends: Vec<usize> = self.scanner.record_ends(&piece).collect();
+            ends.into_iter().for_each(|end| self.note_start(self.scanned + end as u64));
+            self.scanned += piece.len() as u64;
+            self.is_whole = (piece.len() as u64) < GRAIN;
         }
         Ok(())
     }
@@ -120,33 +118,25 @@ fn scan_on(
     cancel: &Arc<AtomicBool>,
 ) -> Result<u64, IngestError> {
     let mut text = FileText::open_at(path, start, at, cancel)?;
-    let (mut scanner, mut piece, mut scanned) = (RecordScanner::new(syntax.clone()), vec![0; 64 << 10], start);
+    let (mut scanner, mut scanned) = (RecordScanner::new(syntax.clone()), start);
     loop {
-        let read = fill_piece(&mut text, &mut piece).map_err(|error| text.explain(error))?;
-        let mut from = 0;
-        while let Some(end) = scanner.next_end(&piece[..read], from) {
-            if scanned + end as u64 >= at {
-                return Ok(scanned + end as u64);
-            }
-            from = end;
+        let piece = read_piece(&mut text, PIECE)?;
+        if let Some(end) = scanner.record_ends(&piece).find(|end| scanned + *end as u64 >= at) {
+            return Ok(scanned + end as u64);
         }
-        scanned += read as u64;
-        if read < piece.len() {
+        scanned += piece.len() as u64;
+        if (piece.len() as u64) < PIECE {
             return Ok(scanned);
         }
     }
 }
 
-/// Fills a piece; less only at the end of the text.
-fn fill_piece(text: &mut FileText, piece: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < piece.len() {
-        match text.read(&mut piece[filled..])? {
-            0 => break,
-            read => filled += read,
-        }
-    }
-    Ok(filled)
+/// The next `bytes` bytes; less only at the end of the text.
+fn read_piece(text: &mut FileText, bytes: u64) -> Result<Vec<u8>, IngestError> {
+    let mut piece = Vec::with_capacity(bytes as usize);
+    let read = text.by_ref().take(bytes).read_to_end(&mut piece);
+    read.map_err(|error| text.explain(error))?;
+    Ok(piece)
 }
 
 #[cfg(test)]
@@ -168,11 +158,9 @@ mod tests {
                 text.push_str(&format!("{row},\"{}\"\n", line.replace('"', "\"\"").repeat(length / 4)));
             }
             let (_folder, path) = fixture::file(&text);
-            let (mut scanner, mut starts, mut from) = (RecordScanner::new(fixture::quoted_records()), vec![0], 0);
-            while let Some(end) = scanner.next_end(text.as_bytes(), from) {
-                starts.push(end as u64);
-                from = end;
-            }
+            let mut scanner = RecordScanner::new(fixture::quoted_records());
+            let ends = scanner.record_ends(text.as_bytes()).map(|end| end as u64);
+            let starts: Vec<u64> = std::iter::once(0).chain(ends).collect();
             prop_assert_eq!(starts.len(), lengths.len() + 1);
             for at in at {
                 let expected = starts.iter().copied().find(|start| *start >= at).unwrap_or(text.len() as u64);

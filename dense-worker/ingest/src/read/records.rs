@@ -139,14 +139,24 @@ impl RecordScanner {
         }
         None
     }
+
+    /// All ends of records in a text, which goes on from the text before. They must be taken to the last one, if another text
+    /// follows.
+    pub(crate) fn record_ends(&mut self, text: &[u8]) -> impl Iterator<Item = usize> {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            from = self.next_end(text, from)?;
+            Some(from)
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use csv_core::{ReadRecordResult, ReaderBuilder};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fixture::by_csv_core;
 
     fn syntax(comment: &str, trim: bool) -> RecordSyntax {
         RecordSyntax { delimiter: b',', trim, comment: comment.as_bytes().to_vec() }
@@ -156,11 +166,7 @@ mod tests {
     fn ends(syntax: &RecordSyntax, text: &[u8], piece: usize) -> Vec<usize> {
         let (mut scanner, mut ends) = (RecordScanner::new(syntax.clone()), Vec::new());
         for (number, part) in text.chunks(piece).enumerate() {
-            let mut from = 0;
-            while let Some(end) = scanner.next_end(part, from) {
-                ends.push(number * piece + end);
-                from = end;
-            }
+            ends.extend(scanner.record_ends(part).map(|end| number * piece + end));
         }
         ends
     }
@@ -186,27 +192,6 @@ mod tests {
             (&syntax(",#", false), ",\"\n\"\n,#\"\n", &[",\"\n\"\n", ",#\"\n"]),
         ] {
             assert_eq!(records(syntax, text), expected, "{text}");
-        }
-    }
-
-    /// Records and their fields as csv-core finds them.
-    fn by_csv_core(text: &[u8]) -> Vec<Vec<Vec<u8>>> {
-        let (mut reader, mut records, mut rest) = (ReaderBuilder::new().build(), Vec::new(), text);
-        loop {
-            let (mut out, mut ends) = (vec![0; text.len() + 1], vec![0; text.len() + 2]);
-            let (mut written, mut fields) = (0, 0);
-            loop {
-                let (result, read, w, f) = reader.read_record(rest, &mut out[written..], &mut ends[fields..]);
-                (rest, written, fields) = (&rest[read..], written + w, fields + f);
-                match result {
-                    ReadRecordResult::InputEmpty => {}
-                    ReadRecordResult::Record => break,
-                    ReadRecordResult::End => return records,
-                    other => panic!("{other:?}"),
-                }
-            }
-            let start = |field: usize| if field == 0 { 0 } else { ends[field - 1] };
-            records.push((0..fields).map(|field| out[start(field)..ends[field]].to_vec()).collect());
         }
     }
 

@@ -28,7 +28,8 @@ pub(crate) enum ReadReach {
 #[derive(Debug)]
 pub(crate) struct FileText {
     path: PathBuf,
-    bytes: u64,
+    /// The size of the file.
+    pub(crate) bytes: u64,
     source: TextSource,
     /// Bytes of text returned so far.
     given: u64,
@@ -75,10 +76,6 @@ impl FileText {
             TextSource::Plain(_) => None,
             TextSource::Compressed { compression, .. } => Some(compression),
         }
-    }
-
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.bytes
     }
 
     pub(crate) fn compressed_bytes(&self) -> u64 {
@@ -166,17 +163,11 @@ impl fmt::Debug for TextSource {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
-    use tempfile::TempDir;
-
     use super::*;
-    use crate::fixture::{gzip, long_text};
+    use crate::fixture::{file, gzip, long_text};
 
     fn read(bytes: &[u8]) -> Result<Vec<u8>, IngestError> {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join("a.gz");
-        fs::write(&path, bytes).unwrap();
+        let (_folder, path) = file(bytes);
         let mut text = FileText::open(&path, ReadReach::To(u64::MAX), &Arc::default())?;
         let mut all = Vec::new();
         text.read_to_end(&mut all).map_err(|error| text.explain(error))?;
@@ -189,7 +180,7 @@ mod tests {
         let half = whole.len() / 2;
         let error = read(&whole[..half]).unwrap_err();
         assert!(matches!(error, IngestError::TruncatedFile { compressed, .. } if compressed == half as u64), "{error}");
-        assert!(error.to_string().contains("a.gz: the gzip data ends early"), "{error}");
+        assert!(error.to_string().contains("data.txt: the gzip data ends early"), "{error}");
         let mut damaged = whole.clone();
         damaged[whole.len() - 6] ^= 0xff;
         let error = read(&damaged).unwrap_err();
@@ -198,10 +189,8 @@ mod tests {
 
     #[test]
     fn skipping_ends_at_the_same_byte_compressed_or_not() {
-        let folder = TempDir::new().unwrap();
         for bytes in [b"0123456789".to_vec(), gzip(b"0123456789")] {
-            let path = folder.path().join("text");
-            fs::write(&path, bytes).unwrap();
+            let (_folder, path) = file(bytes);
             let mut text = FileText::open(&path, ReadReach::To(u64::MAX), &Arc::default()).unwrap();
             text.skip_to(7).unwrap();
             let mut rest = String::new();
@@ -212,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_pipe_or_folder_in_place_of_the_file_is_refused_at_once() {
-        let folder = TempDir::new().unwrap();
+        let (folder, _) = file("");
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         for path in [pipe.as_path(), folder.path()] {
@@ -223,9 +212,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_read_says_so() {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join("text");
-        fs::write(&path, "a\n").unwrap();
+        let (_folder, path) = file("a\n");
         let cancel = Arc::new(AtomicBool::new(false));
         let mut text = FileText::open(&path, ReadReach::Start, &cancel).unwrap();
         cancel.store(true, Ordering::Relaxed);

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use super::{PLACES, RowSample, SampleLimits, SampledRows, spread_indices};
 use crate::IngestError;
+use crate::content::full_lines;
 use crate::read::text::{FileText, ReadReach};
-
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 pub(super) fn sample_rows(files: &[&Path], each: SampleLimits) -> Result<RowSample, IngestError> {
     let (mut lines, mut is_whole, mut is_spread) = (Vec::new(), true, true);
@@ -33,7 +32,7 @@ struct FileLines {
 /// Lines of a file: all, or those of several places.
 fn lines_of_file(path: &Path, limits: SampleLimits) -> Result<FileLines, IngestError> {
     let text = FileText::open(path, ReadReach::To(limits.bytes as u64), &Arc::default())?;
-    let (size, is_compressed) = (text.file_bytes(), text.compression().is_some());
+    let (size, is_compressed) = (text.bytes, text.compression().is_some());
     if !is_compressed && size > limits.bytes as u64 {
         return lines_at_places(path, size, limits);
     }
@@ -79,9 +78,7 @@ fn drop_last_line(bytes: &mut Vec<u8>) {
 
 /// At most `most` of the lines that are not empty, evenly spaced, and whether these are all.
 fn thin_lines(bytes: &[u8], most: usize) -> (Vec<String>, bool) {
-    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
-    let lines = bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).collect();
+    let lines: Vec<&[u8]> = full_lines(bytes).collect();
     let kept = spread_indices(lines.len(), most.max(1))
         .map(|line| String::from_utf8_lossy(lines[line]).into_owned())
         .collect();
@@ -90,16 +87,11 @@ fn thin_lines(bytes: &[u8], most: usize) -> (Vec<String>, bool) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
-    use tempfile::TempDir;
-
     use super::*;
+    use crate::fixture;
 
-    fn lines(name: &str, bytes: &[u8], rows: usize, most: usize) -> FileLines {
-        let folder = TempDir::new().unwrap();
-        let path = folder.path().join(name);
-        fs::write(&path, bytes).unwrap();
+    fn lines(bytes: &[u8], rows: usize, most: usize) -> FileLines {
+        let (_folder, path) = fixture::file(bytes);
         lines_of_file(&path, SampleLimits { rows, bytes: most, files: 1 }).unwrap()
     }
 
@@ -109,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_large_file_is_sampled_from_start_to_end() {
-        let found = lines("rows.csv", text().as_bytes(), 1_600, 16 << 10);
+        let found = lines(text().as_bytes(), 1_600, 16 << 10);
         assert_eq!((found.is_whole, found.is_spread), (false, true));
         assert_eq!(found.lines[..2], ["head", "row 00000"]);
         let numbers: Vec<usize> = found.lines[1..].iter().map(|line| line[4..].parse().unwrap()).collect();
@@ -121,18 +113,18 @@ mod tests {
 
     #[test]
     fn a_small_file_with_many_rows_is_thinned() {
-        let found = lines("rows.csv", text().as_bytes(), 100, 1 << 20);
+        let found = lines(text().as_bytes(), 100, 1 << 20);
         assert_eq!((found.lines.len(), found.is_whole, found.is_spread), (100, false, true));
         assert_eq!((found.lines[0].as_str(), found.lines[99].as_str()), ("head", "row 09999"));
     }
 
     #[test]
     fn of_a_compressed_file_the_start_is_read() {
-        let zipped = crate::fixture::gzip(text().as_bytes());
-        let found = lines("rows", &zipped, 100_000, 1 << 10);
+        let zipped = fixture::gzip(text().as_bytes());
+        let found = lines(&zipped, 100_000, 1 << 10);
         assert_eq!((found.is_whole, found.is_spread, found.lines[0].as_str()), (false, false, "head"));
         assert!(found.lines.len() < 200);
-        let whole = lines("rows", &zipped, 100_000, 1 << 20);
+        let whole = lines(&zipped, 100_000, 1 << 20);
         assert_eq!((whole.is_whole, whole.is_spread, whole.lines.len()), (true, true, 10_001));
     }
 

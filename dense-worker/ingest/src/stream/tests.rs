@@ -1,12 +1,10 @@
 //! What a stream gives, whatever threads, splits and blocks it reads by.
 
-use std::path::Path;
-
 use proptest::prelude::*;
 use zagros_job::{MissingLabel, Numeric, Target, TargetKind, TestPart};
 
 use super::*;
-use crate::fixture::{self, DealtSplits, criteo_text, cut, samples, whole};
+use crate::fixture::{self, criteo_text, cut, samples, whole};
 use crate::{BadRow, SplitTask, find_files};
 
 mod quoted;
@@ -16,7 +14,7 @@ fn batches(job: &Job, part: DataPart, tasks: Vec<SplitTask>, block_bytes: usize)
 }
 
 fn open(job: &Job, part: DataPart, tasks: Vec<SplitTask>, block_bytes: usize) -> BatchStream {
-    BatchStream::open_in_blocks(job, StreamOptions::new(part), DealtSplits::new(tasks), block_bytes).unwrap()
+    BatchStream::open_in_blocks(job, StreamOptions::new(part), fixture::deal_splits(tasks), block_bytes).unwrap()
 }
 
 fn sizes(batches: &[Batch]) -> Vec<usize> {
@@ -167,13 +165,6 @@ fn a_split_without_rows_still_completes() {
     let batches = batches(&fixture::delimited(|_| ()), DataPart::Train, vec![inside_the_header], 64).unwrap();
     assert_eq!(batches[0].size, 0);
     assert_eq!(batches[0].completes, [SplitEnd { split: 5, rows: 0, bad_rows: 0, content: 0 }]);
-}
-
-#[test]
-fn a_stream_ends_after_an_error() {
-    let mut stream = open(&fixture::criteo(), DataPart::All, whole(Path::new("no/file")), BLOCK_BYTES);
-    assert!(matches!(stream.next(), Some(Err(IngestError::Unreadable { .. }))));
-    assert!(stream.next().is_none());
 }
 
 proptest! {

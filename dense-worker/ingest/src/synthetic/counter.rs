@@ -95,7 +95,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::synthetic::counter::RandomStream;
 
     /// The first outputs of the published SplitMix64 for the seed 1234567.
     #[test]

@@ -19,7 +19,7 @@ use zagros_zip::ZipEq;
 
 use crate::IngestError;
 use crate::synthetic::counter::RandomStream;
-use crate::synthetic::planted::{RandomStreams, StreamPurpose};
+use crate::synthetic::planted::{StreamPurpose, random_stream};
 
 /// Steps of a numeric factor, each written with six decimals.
 const STEPS: u32 = 100_000;
@@ -121,8 +121,7 @@ pub(crate) struct FactorTeacher {
 impl FactorTeacher {
     pub(crate) fn new(spec: &FactorSpec) -> Result<Self, IngestError> {
         spec.check()?;
-        let streams = RandomStreams { seed: spec.seed };
-        let terms = choose_terms(spec, &streams)?;
+        let terms = choose_terms(spec)?;
         let frequencies = 1 + terms.iter().flat_map(|term| term.functions.iter().map(|(_, j)| *j)).max().unwrap_or(0);
         let factors = 0..spec.factors;
         Ok(Self {
@@ -131,8 +130,10 @@ impl FactorTeacher {
                 .clone()
                 .map(|factor| if is_numeric(factor as usize) { STEPS } else { spec.values })
                 .collect(),
-            cells: factors.map(|factor| streams.random_stream(StreamPurpose::FactorCell, u64::from(factor))).collect(),
-            clicks: streams.random_stream(StreamPurpose::FactorClick, 0),
+            cells: factors
+                .map(|factor| random_stream(spec.seed, StreamPurpose::FactorCell, u64::from(factor)))
+                .collect(),
+            clicks: random_stream(spec.seed, StreamPurpose::FactorClick, 0),
             terms,
             frequencies,
         })
@@ -205,7 +206,7 @@ pub(crate) fn write_row(row: &FactorRow, text: &mut Vec<u8>) {
     text.push(b'\n');
 }
 
-fn choose_terms(spec: &FactorSpec, streams: &RandomStreams) -> Result<Vec<TeacherTerm>, IngestError> {
+fn choose_terms(spec: &FactorSpec) -> Result<Vec<TeacherTerm>, IngestError> {
     let wanted = spec.terms as usize;
     let mut bound = 1;
     let mut found = Vec::new();
@@ -222,7 +223,7 @@ fn choose_terms(spec: &FactorSpec, streams: &RandomStreams) -> Result<Vec<Teache
         }
         bound += 1;
     }
-    let ties = streams.random_stream(StreamPurpose::FactorOrder, 0);
+    let ties = random_stream(spec.seed, StreamPurpose::FactorOrder, 0);
     let rank = |functions: &Vec<(usize, usize)>| {
         let roughness: usize = functions.iter().map(|(_, j)| j * j).sum();
         let name = functions.iter().fold(0_u64, |name, (factor, j)| name * 8_209 + (factor * 128 + j) as u64 + 1);
@@ -233,7 +234,7 @@ fn choose_terms(spec: &FactorSpec, streams: &RandomStreams) -> Result<Vec<Teache
     let exponent = -(1.0 + spec.decay) / 2.0;
     let sizes: Vec<f64> = (1..=wanted).map(|k| (k as f64).powf(exponent)).collect();
     let norm = sizes.iter().map(|size| size * size).sum::<f64>().sqrt();
-    let signs = streams.random_stream(StreamPurpose::FactorSign, 0);
+    let signs = random_stream(spec.seed, StreamPurpose::FactorSign, 0);
     let term = |(k, functions): (usize, Vec<(usize, usize)>)| {
         let sign = if signs.bits(k as u64) & 1 == 0 { 1.0 } else { -1.0 };
         TeacherTerm { coefficient: sign * spec.signal * sizes[k] / norm, functions }

@@ -138,17 +138,16 @@ struct CategoryColumn {
 impl PlantedModel {
     pub(crate) fn new(spec: &SyntheticSpec) -> Result<Self, IngestError> {
         spec.check()?;
-        let streams = RandomStreams { seed: spec.seed };
-        let integer = |column| IntegerColumn::new(column, spec.integer_effect, &streams);
-        let category = |column: usize| CategoryColumn::new(column, spec.vocabularies[column], spec.zipf, &streams);
+        let integer = |column| IntegerColumn::new(column, spec.integer_effect, spec.seed);
+        let category = |column: usize| CategoryColumn::new(column, spec.vocabularies[column], spec.zipf, spec.seed);
         Ok(Self {
             bias: spec.bias,
             category_effect: spec.category_effect,
             integers: (0..INTEGERS).map(integer).collect(),
             categories: (0..CATEGORIES).map(category).collect(),
             crossed_integers: spec.integer_effect / 2.0,
-            crossed_categories: streams.random_stream(StreamPurpose::Cross, 0),
-            clicks: streams.random_stream(StreamPurpose::Click, 0),
+            crossed_categories: random_stream(spec.seed, StreamPurpose::Cross, 0),
+            clicks: random_stream(spec.seed, StreamPurpose::Click, 0),
         })
     }
 
@@ -178,9 +177,9 @@ impl PlantedModel {
 }
 
 impl IntegerColumn {
-    fn new(column: usize, effect: f64, streams: &RandomStreams) -> Self {
+    fn new(column: usize, effect: f64, seed: u64) -> Self {
         let number = column as u64;
-        let choice = |at| streams.random_stream(StreamPurpose::IntegerShape, number).uniform(at);
+        let choice = |at| random_stream(seed, StreamPurpose::IntegerShape, number).uniform(at);
         let mut made = Self {
             scale: 0.6 + 1.2 * choice(0),
             mean: 0.0,
@@ -188,11 +187,11 @@ impl IntegerColumn {
             missing_rate: 0.45 * choice(1).powi(3),
             shift: if column == 1 { 2 } else { 0 },
             effect: effect * to_signed(choice(2)),
-            values: streams.random_stream(StreamPurpose::Integer, number),
-            missing: streams.random_stream(StreamPurpose::IntegerMissing, number),
+            values: random_stream(seed, StreamPurpose::Integer, number),
+            missing: random_stream(seed, StreamPurpose::IntegerMissing, number),
         };
         let quantile = |n: u32| (f64::from(n) + 0.5) / f64::from(QUANTILES);
-        let total: f64 = (0..QUANTILES).map(|n| integer_log(made.quantile(quantile(n)))).sum();
+        let total: f64 = (0..QUANTILES).map(|n| symmetric_log(made.quantile(quantile(n)) as f64)).sum();
         made.mean = (1.0 - made.missing_rate) * total / f64::from(QUANTILES);
         made
     }
@@ -212,20 +211,20 @@ impl IntegerColumn {
 
     /// The network's input for a value, about standardised.
     fn standard(&self, value: Option<i64>) -> f64 {
-        (integer_log(value.unwrap_or(0)) - self.mean) / self.scale
+        (symmetric_log(value.unwrap_or(0) as f64) - self.mean) / self.scale
     }
 }
 
 impl CategoryColumn {
-    fn new(column: usize, vocabulary: u32, s: f64, streams: &RandomStreams) -> Self {
+    fn new(column: usize, vocabulary: u32, s: f64, seed: u64) -> Self {
         let number = column as u64;
-        let choice = streams.random_stream(StreamPurpose::CategoryShape, number);
+        let choice = random_stream(seed, StreamPurpose::CategoryShape, number);
         let mut column = Self {
             zipf: ZipfDistribution::new(vocabulary, s),
             missing_rate: 0.1 * choice.uniform(0).powi(3),
-            values: streams.random_stream(StreamPurpose::Category, number),
-            missing: streams.random_stream(StreamPurpose::CategoryMissing, number),
-            effects: streams.random_stream(StreamPurpose::CategoryEffect, number),
+            values: random_stream(seed, StreamPurpose::Category, number),
+            missing: random_stream(seed, StreamPurpose::CategoryMissing, number),
+            effects: random_stream(seed, StreamPurpose::CategoryEffect, number),
             weight: if vocabulary > LONG { LONG_WEIGHT } else { 1.0 },
             mean_effect: 0.0,
             texts: choice.bits(1) as u32,
@@ -276,18 +275,8 @@ pub(super) enum StreamPurpose {
     FactorClick,
 }
 
-pub(super) struct RandomStreams {
-    pub(super) seed: u64,
-}
-
-impl RandomStreams {
-    pub(super) fn random_stream(&self, purpose: StreamPurpose, column: u64) -> RandomStream {
-        RandomStream::new(splitmix(self.seed).wrapping_add(((purpose as u64) << 32) | column))
-    }
-}
-
-fn integer_log(value: i64) -> f64 {
-    symmetric_log(value as f64)
+pub(super) fn random_stream(seed: u64, purpose: StreamPurpose, column: u64) -> RandomStream {
+    RandomStream::new(splitmix(seed).wrapping_add(((purpose as u64) << 32) | column))
 }
 
 /// Maps uniform in [0, 1) to uniform in [−1, 1).

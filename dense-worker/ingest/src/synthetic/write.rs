@@ -7,6 +7,7 @@ use std::path::Path;
 use std::thread;
 
 use crate::IngestError;
+use crate::parse::number::push_integer;
 use crate::synthetic::factors::{self, FactorSpec, FactorTeacher};
 use crate::synthetic::planted::{PlantedModel, PlantedRow, SyntheticSpec};
 
@@ -124,7 +125,7 @@ fn write_row(row: &PlantedRow, text: &mut Vec<u8>) {
     for integer in row.integers {
         text.push(b'\t');
         if let Some(value) = integer {
-            write_integer(value, text);
+            push_integer(value, text);
         }
     }
     for category in row.categories {
@@ -136,25 +137,8 @@ fn write_row(row: &PlantedRow, text: &mut Vec<u8>) {
     text.push(b'\n');
 }
 
-fn write_integer(value: i64, text: &mut Vec<u8>) {
-    if value < 0 {
-        text.push(b'-');
-    }
-    let (mut digits, mut first, mut rest) = ([0; 20], 20, value.unsigned_abs());
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    text.extend_from_slice(&digits[first..]);
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use tempfile::TempDir;
 
     use super::*;
@@ -223,14 +207,5 @@ mod tests {
         let error = generate_criteo(&spec(1, 1), folder.path()).unwrap_err();
         assert!(matches!(error, IngestError::Unwritable { .. }), "{error}");
         assert!(!folder.path().join("train.txt.partial").exists());
-    }
-
-    proptest! {
-        #[test]
-        fn integers_are_written_as_the_standard_library_writes_them(value: i64) {
-            let mut text = Vec::new();
-            write_integer(value, &mut text);
-            prop_assert_eq!(String::from_utf8(text).unwrap(), value.to_string());
-        }
     }
 }

@@ -291,12 +291,8 @@ fn a_damaged_or_other_file_is_refused() {
 fn a_column_that_changed_its_type_between_files_is_refused() {
     let twins = Twins::new(20, 5, &WriterProperties::builder);
     let schema = SCHEMA.replace("required int64 user", "required binary user (UTF8)");
-    write_file(
-        &twins.path("1.parquet"),
-        (&schema, WriterProperties::builder()),
-        std::iter::empty::<&[Row]>(),
-        |_, _| (),
-    );
+    let no_groups = std::iter::empty::<&[Row]>();
+    write_file(&twins.path("1.parquet"), (&schema, WriterProperties::builder()), no_groups, |_, _| ());
     let error = read(&twins.parquet(), DataPart::All).unwrap_err().to_string();
     assert!(error.contains("1.parquet: column \"user\" holds text here and numbers in "), "{error}");
     assert!(error.contains("0.parquet; write both files with one type"), "{error}");

@@ -137,7 +137,8 @@ fn a_file_that_vanishes_after_the_check_is_named() {
     let job = bench.job();
     let infos = find_files(&job, &job.data.train).unwrap();
     fs::remove_file(bench.path("b.csv")).unwrap();
-    let stream = BatchStream::open_files(&job, DataPart::All, &infos).unwrap();
-    let error = stream.map(|batch| batch.map(drop)).find_map(Result::err).unwrap().to_string();
+    let mut stream = BatchStream::open_files(&job, DataPart::All, &infos).unwrap();
+    let error = stream.by_ref().map(|batch| batch.map(drop)).find_map(Result::err).unwrap().to_string();
     assert!(error.contains("b.csv: No such file"), "{error}");
+    assert!(stream.next().is_none(), "a stream ends after an error");
 }

@@ -112,11 +112,8 @@ impl RecordBatches {
         });
         let batch = batch.map_err(damaged)?;
         let used = used_buffers(self.schema.fields(), &self.fields, self.version, batch).map_err(damaged)?;
-        let body = match stored.read_body(&self.path, &self.file, batch, &used) {
-            Ok(body) => body,
-            Err(BatchFailure::Fault(fault)) => return Err(damaged(fault)),
-            Err(BatchFailure::Unreadable(error)) => return Err(*error),
-        };
+        let body = stored.read_body(&self.path, &self.file, batch, &used);
+        let body = body.map_err(|failure| failure.explain(damaged))?;
         let array = |field: &usize| {
             let decoded = catch_panics(|| {
                 let (schema, only) = (Arc::clone(&self.schema), [*field]);

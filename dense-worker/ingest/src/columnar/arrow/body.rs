@@ -125,6 +125,15 @@ pub(crate) enum BatchFailure {
     Unreadable(Box<IngestError>),
 }
 
+impl BatchFailure {
+    pub(super) fn explain(self, damaged: impl FnOnce(FileFault) -> IngestError) -> IngestError {
+        match self {
+            Self::Fault(fault) => damaged(fault),
+            Self::Unreadable(error) => *error,
+        }
+    }
+}
+
 impl From<FileFault> for BatchFailure {
     fn from(fault: FileFault) -> Self {
         Self::Fault(fault)

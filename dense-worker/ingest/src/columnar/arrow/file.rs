@@ -17,7 +17,7 @@ use ::arrow_schema::SchemaRef;
 use zagros_zip::ZipEq;
 
 use super::batches::{RecordBatches, arrow_fault};
-use super::body::{BatchFailure, StoredMessage};
+use super::body::StoredMessage;
 use super::schema::{ArrowLeaf, collect_dictionaries, schema_leaves};
 use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
@@ -36,15 +36,9 @@ const END: u64 = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct ArrowFooter {
-    schema: SchemaRef,
-    version: MetadataVersion,
+    content: FileContent,
     leaves: Vec<Arc<ArrowLeaf>>,
-    names: Vec<String>,
-    /// Dictionaries with the columns that name them, and record batches.
-    dictionaries: Vec<Block>,
-    batches: Vec<Block>,
-    /// For each field of the schema, the dictionaries that it names.
-    named: Vec<BTreeSet<i64>>,
+    pub(crate) names: Vec<String>,
     pub(crate) bytes: u64,
     source: RandomAccess,
 }
@@ -65,14 +59,9 @@ impl ArrowFooter {
         } else {
             return Err(damaged(FileFault(other_format(&start))));
         };
-        let FileContent { schema, version, dictionaries, batches, named } = content;
-        let leaves: Vec<Arc<ArrowLeaf>> = schema_leaves(&schema).into_iter().map(Arc::new).collect();
+        let leaves: Vec<Arc<ArrowLeaf>> = schema_leaves(&content.schema).into_iter().map(Arc::new).collect();
         let names = leaves.iter().map(|leaf| leaf.name.clone()).collect();
-        Ok(Self { schema, version, leaves, names, dictionaries, batches, named, bytes, source })
-    }
-
-    pub(crate) fn column_names(&self) -> &[String] {
-        &self.names
+        Ok(Self { content, leaves, names, bytes, source })
     }
 
     pub(crate) fn row_groups(
@@ -95,8 +84,8 @@ impl ArrowFooter {
         let fields: BTreeSet<usize> = columns.iter().map(|column| self.leaves[column.position].field).collect();
         let dictionaries = self.used_dictionaries(path, &fields)?;
         let (mut groups, mut batches, mut first_row, mut last_middle) = (Vec::new(), Vec::new(), 0_u64, 0);
-        let messages = StoredMessage::read_all(path, &self.source, self.bytes, &self.batches)?;
-        for (number, (block, read)) in self.batches.iter().zip_eq(messages).enumerate() {
+        let messages = StoredMessage::read_all(path, &self.source, self.bytes, &self.content.batches)?;
+        for (number, (block, read)) in self.content.batches.iter().zip_eq(messages).enumerate() {
             let stored = read.and_then(|stored| Ok((batch_rows(&stored)?, stored)));
             let (rows, stored) = stored.map_err(|FileFault(reason)| IngestError::DamagedGroup {
                 path: path.into(),
@@ -110,7 +99,7 @@ impl ArrowFooter {
             first_row = first_row.saturating_add(rows);
             batches.push(stored);
         }
-        let schema = (Arc::clone(&self.schema), self.version);
+        let schema = (Arc::clone(&self.content.schema), self.content.version);
         let fields = fields.into_iter().collect();
         let batches = RecordBatches::new(path, self.source.clone(), schema, (dictionaries, batches), fields);
         Ok(RowGroups { columns, groups, place: GroupPlace::Batches(Arc::new(batches)) })
@@ -121,12 +110,12 @@ impl ArrowFooter {
         path: &Path,
         fields: &BTreeSet<usize>,
     ) -> std::result::Result<Vec<StoredMessage>, IngestError> {
-        let named: BTreeSet<i64> = fields.iter().flat_map(|field| self.named[*field].iter().copied()).collect();
+        let named: BTreeSet<i64> = fields.iter().flat_map(|field| self.content.named[*field].iter().copied()).collect();
         if named.is_empty() {
             return Ok(Vec::new());
         }
         let mut used = Vec::new();
-        for read in StoredMessage::read_all(path, &self.source, self.bytes, &self.dictionaries)? {
+        for read in StoredMessage::read_all(path, &self.source, self.bytes, &self.content.dictionaries)? {
             match read.and_then(|stored| Ok((dictionary_id(&stored)?, stored))) {
                 Ok((id, stored)) if named.contains(&id) => used.push(stored),
                 Ok(_) => {}
@@ -141,12 +130,8 @@ impl ArrowFooter {
 }
 
 fn parse_footer(footer: &[u8]) -> Result<FileContent> {
-    let footer: Footer<'_> = match root_as_footer(footer) {
-        Ok(footer) => footer,
-        Err(error) => {
-            return fail(format!("its footer makes no sense: {error}; if the file is damaged, write it again"));
-        }
-    };
+    let footer: Footer<'_> = root_as_footer(footer)
+        .or_else(|error| fail(format!("its footer makes no sense: {error}; if the file is damaged, write it again")))?;
     let Some(schema) = footer.schema() else { return fail("its footer has no schema") };
     let mut content = FileContent::new(schema, footer.version())?;
     content.dictionaries.extend(footer.dictionaries().into_iter().flatten());
@@ -194,17 +179,17 @@ fn other_format(start: &[u8]) -> String {
 
 #[derive(Debug)]
 struct FileContent {
-    pub(super) schema: SchemaRef,
-    pub(super) version: MetadataVersion,
-    pub(super) dictionaries: Vec<Block>,
-    pub(super) batches: Vec<Block>,
+    schema: SchemaRef,
+    version: MetadataVersion,
+    dictionaries: Vec<Block>,
+    batches: Vec<Block>,
     /// For each field of the schema, the dictionaries that it names.
-    pub(super) named: Vec<BTreeSet<i64>>,
+    named: Vec<BTreeSet<i64>>,
 }
 
 impl FileContent {
     /// The content of a file with these columns, without rows.
-    pub(super) fn new(written: Schema<'_>, version: MetadataVersion) -> Result<Self> {
+    fn new(written: Schema<'_>, version: MetadataVersion) -> Result<Self> {
         if !written.endianness().equals_to_target_endianness() {
             return fail(
                 "its numbers have their most significant byte first; write it on a machine with the other order",
@@ -230,11 +215,7 @@ fn read_content(path: &Path, source: &RandomAccess, bytes: u64) -> std::result::
                 format!("the message at byte {at} of the stream: {reason}; if the file is damaged, write it again");
             IngestError::DamagedFooter { path: path.into(), reason }
         };
-        let stored = match StoredMessage::read(path, source, bytes, &block) {
-            Ok(stored) => stored,
-            Err(BatchFailure::Fault(fault)) => return Err(damaged(fault)),
-            Err(BatchFailure::Unreadable(error)) => return Err(*error),
-        };
+        let stored = StoredMessage::read(path, source, bytes, &block).map_err(|failure| failure.explain(damaged))?;
         let length = catch_panics(|| add_message(&stored, block, &mut content, &mut seen)).map_err(damaged)?;
         at = stored.body.start.saturating_add(length);
     }

@@ -57,25 +57,10 @@ pub(super) enum WholeNumbers {
 
 impl ArrayValues {
     pub(super) fn new(array: &ArrayRef) -> Result<Self> {
-        let whole = StoredValues::Whole;
         let stored = match array.data_type() {
             DataType::Null => StoredValues::Null,
             DataType::Boolean => StoredValues::Bool(array.as_boolean().values().clone()),
-            DataType::Int8 => whole(WholeNumbers::I8(number_buffer(array))),
-            DataType::Int16 => whole(WholeNumbers::I16(number_buffer(array))),
-            DataType::Int32 | DataType::Date32 | DataType::Time32(_) | DataType::Decimal32(..) => {
-                whole(WholeNumbers::I32(number_buffer(array)))
-            }
-            DataType::Int64
-            | DataType::Time64(_)
-            | DataType::Timestamp(..)
-            | DataType::Duration(_)
-            | DataType::Decimal64(..) => whole(WholeNumbers::I64(number_buffer(array))),
             DataType::Date64 => StoredValues::Days(number_buffer(array)),
-            DataType::UInt8 => whole(WholeNumbers::U8(number_buffer(array))),
-            DataType::UInt16 => whole(WholeNumbers::U16(number_buffer(array))),
-            DataType::UInt32 => whole(WholeNumbers::U32(number_buffer(array))),
-            DataType::UInt64 => whole(WholeNumbers::U64(number_buffer(array))),
             DataType::Float16 => StoredValues::F16(number_buffer(array)),
             DataType::Float32 => StoredValues::F32(number_buffer(array)),
             DataType::Float64 => StoredValues::F64(number_buffer(array)),
@@ -95,9 +80,15 @@ impl ArrayValues {
                 if matches!(entries.data_type(), DataType::Dictionary(..)) {
                     return fail("a dictionary of dictionaries");
                 }
-                StoredValues::Entries(dictionary_keys(array, key)?, Box::new(Self::new(entries)?))
+                let Some(keys) = whole_numbers(array, key) else {
+                    return fail(format!("a dictionary whose places are of the type {key}"));
+                };
+                StoredValues::Entries(keys, Box::new(Self::new(entries)?))
             }
-            other => return fail(format!("values of the type {other}")),
+            other => match whole_numbers(array, other) {
+                Some(numbers) => StoredValues::Whole(numbers),
+                None => return fail(format!("values of the type {other}")),
+            },
         };
         Ok(Self { nulls: array.nulls().cloned(), stored, count: array.len() })
     }
@@ -182,16 +173,24 @@ fn text_values<T: ByteArrayType>(
     stored(array.offsets().inner().clone(), array.values().clone())
 }
 
-fn dictionary_keys(array: &ArrayRef, key: &DataType) -> Result<WholeNumbers> {
-    Ok(match key {
+/// The numbers of an array, or the places of a dictionary, which are stored as `kind`; `None` if these are no whole
+/// numbers.
+fn whole_numbers(array: &ArrayRef, kind: &DataType) -> Option<WholeNumbers> {
+    Some(match kind {
         DataType::Int8 => WholeNumbers::I8(number_buffer(array)),
         DataType::Int16 => WholeNumbers::I16(number_buffer(array)),
-        DataType::Int32 => WholeNumbers::I32(number_buffer(array)),
-        DataType::Int64 => WholeNumbers::I64(number_buffer(array)),
+        DataType::Int32 | DataType::Date32 | DataType::Time32(_) | DataType::Decimal32(..) => {
+            WholeNumbers::I32(number_buffer(array))
+        }
+        DataType::Int64
+        | DataType::Time64(_)
+        | DataType::Timestamp(..)
+        | DataType::Duration(_)
+        | DataType::Decimal64(..) => WholeNumbers::I64(number_buffer(array)),
         DataType::UInt8 => WholeNumbers::U8(number_buffer(array)),
         DataType::UInt16 => WholeNumbers::U16(number_buffer(array)),
         DataType::UInt32 => WholeNumbers::U32(number_buffer(array)),
         DataType::UInt64 => WholeNumbers::U64(number_buffer(array)),
-        other => return fail(format!("a dictionary whose places are of the type {other}")),
+        _ => return None,
     })
 }

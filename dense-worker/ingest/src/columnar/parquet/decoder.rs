@@ -9,8 +9,7 @@ use ::parquet::basic::{Encoding, Type as PhysicalType};
 use ::parquet::column::page::{Page, PageMetadata, PageReader};
 use ::parquet::column::reader::ColumnReaderImpl;
 use ::parquet::data_type::{
-    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArray, FixedLenByteArrayType, FloatType,
-    Int32Type, Int64Type, Int96, Int96Type,
+    BoolType, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type, Int96Type,
 };
 use ::parquet::errors::Result as ParquetResult;
 use ::parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, Type};
@@ -104,14 +103,27 @@ impl PageDecoder {
 
     /// Gives decoded values to `out`; with `rows` each is a row.
     pub(super) fn give<O: ColumnOutput>(&self, values: Range<usize>, rows: bool, out: &mut O) {
-        each!(self, typed => {
-            for value in &typed.values[values] {
-                out.value(value.value());
-                if rows {
-                    out.end_row();
-                }
+        self.each_value(values, |value| {
+            out.value(value);
+            if rows {
+                out.end_row();
             }
         });
+    }
+
+    #[inline]
+    fn each_value(&self, values: Range<usize>, mut take: impl FnMut(ColumnValue<'_>)) {
+        use ColumnValue::{Bytes, Float, Int};
+        match self {
+            Self::Bool(typed) => typed.values[values].iter().for_each(|value| take(Int(i64::from(*value)))),
+            Self::Int32(typed) => typed.values[values].iter().for_each(|value| take(Int(i64::from(*value)))),
+            Self::Int64(typed) => typed.values[values].iter().for_each(|value| take(Int(*value))),
+            Self::Int96(typed) => typed.values[values].iter().for_each(|value| take(Int(value.to_nanos()))),
+            Self::Float(typed) => typed.values[values].iter().for_each(|value| take(Float(f64::from(*value)))),
+            Self::Double(typed) => typed.values[values].iter().for_each(|value| take(Float(*value))),
+            Self::Bytes(typed) => typed.values[values].iter().for_each(|value| take(Bytes(value.data()))),
+            Self::Fixed(typed) => typed.values[values].iter().for_each(|value| take(Bytes(value.data()))),
+        }
     }
 
     /// Gives the entries of a dictionary to `out`, and says how many there are.
@@ -146,7 +158,7 @@ impl PageDecoder {
             if values == 0 {
                 return fail(format!("a dictionary that has {left} entries less than its header says"));
             }
-            each!(&decoder, typed => typed.values[..values].iter().for_each(|value| out.remember(value.value())));
+            decoder.each_value(0..values, |value| out.remember(value));
             left -= values;
         }
         Ok(num_values as usize)
@@ -244,57 +256,5 @@ impl PageReader for GivenPages {
     /// The code that gives the pages finds the rows in their levels.
     fn at_record_boundary(&mut self) -> ParquetResult<bool> {
         Ok(false)
-    }
-}
-
-trait AsColumnValue {
-    fn value(&self) -> ColumnValue<'_>;
-}
-
-impl AsColumnValue for bool {
-    fn value(&self) -> ColumnValue<'_> {
-        ColumnValue::Int(i64::from(*self))
-    }
-}
-
-impl AsColumnValue for i32 {
-    fn value(&self) -> ColumnValue<'_> {
-        ColumnValue::Int(i64::from(*self))
-    }
-}
-
-impl AsColumnValue for i64 {
-    fn value(&self) -> ColumnValue<'_> {
-        ColumnValue::Int(*self)
-    }
-}
-
-impl AsColumnValue for Int96 {
-    fn value(&self) -> ColumnValue<'_> {
-        ColumnValue::Int(self.to_nanos())
-    }
-}
-
-impl AsColumnValue for f32 {
-    fn value(&self) -> ColumnValue<'_> {
-        ColumnValue::Float(f64::from(*self))
-    }
-}
-
-impl AsColumnValue for f64 {
-    fn value(&self) -> ColumnValue<'_> {
-        ColumnValue::Float(*self)
-    }
-}
-
-impl AsColumnValue for ByteArray {
-    fn value(&self) -> ColumnValue<'_> {
-        ColumnValue::Bytes(self.data())
-    }
-}
-
-impl AsColumnValue for FixedLenByteArray {
-    fn value(&self) -> ColumnValue<'_> {
-        ColumnValue::Bytes(self.data())
     }
 }

@@ -31,7 +31,7 @@ const END: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct ParquetFooter {
     metadata: ParquetMetaData,
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
     pub(crate) bytes: u64,
     source: RandomAccess,
 }
@@ -65,10 +65,6 @@ impl ParquetFooter {
         });
         let (metadata, names) = metadata.map_err(damaged)?;
         Ok(Self { metadata, names, bytes, source })
-    }
-
-    pub(crate) fn column_names(&self) -> &[String] {
-        &self.names
     }
 
     pub(crate) fn row_groups(

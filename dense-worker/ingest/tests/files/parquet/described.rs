@@ -117,12 +117,8 @@ fn a_cell_that_is_no_number_or_date_is_a_malformed_row_in_every_format() {
     let bad = |format: &str, feature: &str| {
         let features =
             FEATURES.replacen(r#""city","#, &format!(r#"{{ column = "city", name = "bad", {feature} }},"#), 1);
-        read(
-            &twins.job_of(&features.replace("vocabulary = {", "vocabulary = { ids = \"\", "), format, ""),
-            DataPart::Train,
-        )
-        .unwrap_err()
-        .to_string()
+        let features = features.replace("vocabulary = {", "vocabulary = { ids = \"\", ");
+        read(&twins.job_of(&features, format, ""), DataPart::Train).unwrap_err().to_string()
     };
     for format in ["delimited", "parquet", "jsonl"] {
         let error = bad(format, "buckets = [1]");

@@ -27,12 +27,15 @@ hidden = [8]
 
 const FORMATS: [&str; 3] = ["delimited", "parquet", "jsonl"];
 
+/// Of the vector.
+const MOMENTS: FeatureStatistic = FeatureStatistic::Standardise(1);
+
 /// The job of a format, and its rows. Their moments are `measured`, or of their own.
 fn batch(twins: &Twins, format: &str, pooling: &str, measured: Option<MeasuredValue>) -> (zagros_job::Features, Batch) {
     let text = FEATURES.replace("POOLING", pooling);
     let mut job = twins.job_of(&text, format, "threads = 2");
     if let Some(measured) = measured {
-        assert!(job.features.set_measured(FeatureStatistic::Standardise(1), measured));
+        assert!(job.features.set_measured(MOMENTS, measured));
     }
     fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
     let rows = samples(&read(&job, DataPart::Train).unwrap());
@@ -46,7 +49,7 @@ fn weighted_bags_and_vectors_are_the_same_in_every_format() {
         write_json(&twins, 1_000);
         let first = batch(&twins, FORMATS[0], pooling, None);
         for format in FORMATS {
-            let (_, rows) = batch(&twins, format, pooling, first.0.measured_value(FeatureStatistic::Standardise(1)));
+            let (_, rows) = batch(&twins, format, pooling, first.0.measured_value(MOMENTS));
             assert_eq!(rows, first.1, "{format}");
         }
         check(&first, pooling);
@@ -55,11 +58,7 @@ fn weighted_bags_and_vectors_are_the_same_in_every_format() {
 
 /// What the values are, computed by hand from the rows.
 fn check((features, batch): &(zagros_job::Features, Batch), pooling: &str) {
-    let Some(MeasuredValue::MomentsEach { mean, deviation }) =
-        features.measured_value(FeatureStatistic::Standardise(1))
-    else {
-        panic!()
-    };
+    let Some(MeasuredValue::MomentsEach { mean, deviation }) = features.measured_value(MOMENTS) else { panic!() };
     let rows: Vec<Row> = (0..1_000).map(Row::new).collect();
     let row = |sample: usize| {
         let offsets = batch.categorical[1].offsets.as_ref().unwrap();
@@ -99,11 +98,7 @@ fn each_number_of_a_vector_is_standardised_by_its_own_moments() {
     write_json(&twins, 200);
     for format in FORMATS {
         let (features, _) = batch(&twins, format, "sum", None);
-        let Some(MeasuredValue::MomentsEach { mean, deviation }) =
-            features.measured_value(FeatureStatistic::Standardise(1))
-        else {
-            panic!("no moments of each number")
-        };
+        let Some(MeasuredValue::MomentsEach { mean, deviation }) = features.measured_value(MOMENTS) else { panic!() };
         for number in 0..3 {
             let values = (0..200).filter_map(|n| Row::new(n).vector.and_then(|vector| vector[number]));
             let values: Vec<f64> = values.collect();
@@ -132,10 +127,8 @@ fn lists_of_other_lengths_are_malformed_rows_in_every_format() {
         let expected = "expected 1 weights in column \"vector\", one for each value of column \"tags\", found 3";
         assert!(error.contains(expected), "{format}: {error}");
         let error = bad(format, "weights = \"weights\", pooling = \"sum\"", "weights = \"tags\"");
-        assert!(
-            error.contains("expected a number in column \"tags\" for each value of column \"tags\", found \"t7\""),
-            "{format}: {error}"
-        );
+        let expected = "expected a number in column \"tags\" for each value of column \"tags\", found \"t7\"";
+        assert!(error.contains(expected), "{format}: {error}");
     }
     // A column of single values.
     let error = bad("parquet", "weights = \"weights\"", "weights = \"age\"");

@@ -5,8 +5,9 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::builder::{Float32Builder, Float64Builder, ListBuilder, StringBuilder};
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::builder::{ListBuilder, StringBuilder};
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{ArrayRef, Float64Array, Int64Array, ListArray, RecordBatch, StringArray};
 use arrow_ipc::writer::FileWriter;
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, FloatType, Int64Type};
 use parquet::file::properties::WriterProperties;
@@ -128,21 +129,15 @@ fn write_arrow(folder: &Path, rows: &[Row]) {
     let texts = |text: &dyn Fn(&Row) -> Option<String>| -> ArrayRef {
         Arc::new(rows.iter().map(text).collect::<StringArray>())
     };
-    let (mut vector, mut tags, mut weights) = (
-        ListBuilder::new(Float32Builder::new()),
-        ListBuilder::new(StringBuilder::new()),
-        ListBuilder::new(Float64Builder::new()),
-    );
+    let mut tags = ListBuilder::new(StringBuilder::new());
     for row in rows {
-        row.vector.iter().flatten().for_each(|item| vector.values().append_option(*item));
         row.tags.iter().flatten().for_each(|item| tags.values().append_option(*item));
-        row.weights.iter().flatten().for_each(|item| weights.values().append_option(*item));
-        vector.append(row.vector.is_some());
         tags.append(row.tags.is_some());
-        weights.append(row.weights.is_some());
     }
+    let vector = ListArray::from_iter_primitive::<Float32Type, _, _>(rows.iter().map(|row| row.vector.clone()));
+    let weights = ListArray::from_iter_primitive::<Float64Type, _, _>(rows.iter().map(|row| row.weights.clone()));
     let i: ArrayRef = Arc::new(rows.iter().map(|row| row.i).collect::<Int64Array>());
-    let lists: [ArrayRef; 3] = [Arc::new(vector.finish()), Arc::new(tags.finish()), Arc::new(weights.finish())];
+    let lists: [ArrayRef; 3] = [Arc::new(vector), Arc::new(tags.finish()), Arc::new(weights)];
     let [vector, tags, weights] = lists;
     let [y, w, n] = [numbers(&|row| row.y), numbers(&|row| row.w), numbers(&|row| row.n)];
     let text = texts(&|row| row.text.map(str::to_owned));

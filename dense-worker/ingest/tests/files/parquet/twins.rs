@@ -80,19 +80,12 @@ impl Row {
     }
 
     pub(crate) fn object(&self) -> String {
-        let or_null = |text: Option<String>| text.unwrap_or_else(|| "null".to_owned());
-        let quoted = |text: &Option<String>| or_null(text.as_ref().map(|text| format!("{text:?}")));
-        let tags =
-            self.tags.as_ref().map(|tags| format!("[{}]", tags.iter().map(quoted).collect::<Vec<_>>().join(",")));
-        let list = |numbers: &List<f64>| or_null(numbers.as_ref().map(|list| serde_json::json!(list).to_string()));
-        let (weights, vector) = (list(&self.weights), list(&self.vector));
-        let (age, city, tags) = (or_null(self.age.map(|age| age.to_string())), quoted(&self.city), or_null(tags));
-        let Self { click, user, day, .. } = self;
-        let day = date(*day);
-        format!(
-            "{{\"click\":{click},\"age\":{age},\"city\":{city},\"tags\":{tags},\"user\":{user},\"day\":\"{day}\",\
-             \"weights\":{weights},\"vector\":{vector}}}\n"
-        )
+        let Self { click, age, city, tags, user, day, weights, vector, .. } = self;
+        let object = serde_json::json!({
+            "click": click, "age": age, "city": city, "tags": tags, "user": user, "day": date(*day), "weights": weights,
+            "vector": vector,
+        });
+        format!("{object}\n")
     }
 }
 
@@ -149,18 +142,15 @@ pub(crate) fn write_list<'a, K: DataType, T: 'a>(
     write_levels::<K>(group, &values, Some(&definition), Some(&repetition));
 }
 
-/// Of days between 2024-10-04 and 2025-01-01, counted one by one.
+/// Of days between 2024-10-04 and 2025-01-01.
 fn date(day: i32) -> String {
-    let months = [("2024-10", 31), ("2024-11", 30), ("2024-12", 31), ("2025-01", 31)];
     // 20,000 days after 1970-01-01 is 2024-10-04.
-    let mut of_month = day - 20_000 + 4;
-    for (month, days) in months {
-        if of_month <= days {
-            return format!("{month}-{of_month:02}");
-        }
-        of_month -= days;
+    match day - 20_000 + 4 {
+        day @ ..=31 => format!("2024-10-{day:02}"),
+        day @ 32..=61 => format!("2024-11-{:02}", day - 31),
+        day @ 62..=92 => format!("2024-12-{:02}", day - 61),
+        day => format!("2025-01-{:02}", day - 92),
     }
-    unreachable!("days end in January")
 }
 
 fn write_group(group: &mut Group<'_>, rows: &[Row]) {
