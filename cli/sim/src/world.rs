@@ -139,7 +139,7 @@ impl SimWorld {
 
     pub(crate) fn run(&mut self) -> Result<(), SimError> {
         self.deliver_replies()?;
-        while !self.is_over() {
+        while self.workers.iter().any(|worker| !worker.has_ended) {
             let Some(happening) = self.queue.pop() else {
                 return Err(self.stuck("no event is left"));
             };
@@ -150,10 +150,6 @@ impl SimWorld {
         let now = self.queue.now();
         self.progress.end = now;
         if self.coordination.is_epoch_complete(now) { Ok(()) } else { Err(self.stuck("splits are left")) }
-    }
-
-    fn is_over(&self) -> bool {
-        self.workers.iter().all(|worker| worker.has_ended)
     }
 
     /// Reports replies until no worker has one.

@@ -162,26 +162,22 @@ impl SimWorld {
             self.gathering.turns = turns.chunks(if turns.len() == 2 { 2 } else { 1 }).map(<[usize]>::to_vec).collect();
             return self.take_turn();
         }
-        for index in turns {
-            if let Some((batch, permit)) = self.workers[index].batch.take() {
-                self.workers[index].kept = Some(permit.clone());
-                self.start_push(index, batch, permit);
-            }
-        }
+        turns.into_iter().for_each(|index| self.push_batch(index));
         members.iter().for_each(|index| self.reply(*index, Event::Stepped { ahead: agreement }));
+    }
+
+    /// The push of the batch that a worker has stepped on.
+    fn push_batch(&mut self, index: usize) {
+        if let Some((batch, permit)) = self.workers[index].batch.take() {
+            self.workers[index].kept = Some(permit.clone());
+            self.start_push(index, batch, permit);
+        }
     }
 
     /// In mode `sync` more than two ranks push one after another.
     fn take_turn(&mut self) {
         match self.gathering.turns.front().cloned() {
-            Some(turn) => {
-                for index in turn {
-                    if let Some((batch, permit)) = self.workers[index].batch.take() {
-                        self.workers[index].kept = Some(permit.clone());
-                        self.start_push(index, batch, permit);
-                    }
-                }
-            }
+            Some(turn) => turn.into_iter().for_each(|index| self.push_batch(index)),
             None => self
                 .gathering
                 .members
