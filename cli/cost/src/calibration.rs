@@ -70,7 +70,7 @@ pub struct ThreadSpeedup {
 }
 
 /// ns of CPU for a distinct row of one dim, with Adagrad.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowCost {
     /// Values of the row.
@@ -110,7 +110,7 @@ pub struct StepCosts {
     pub step: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WireCosts {
     /// Bytes each second through one connection of plain sockets.
