@@ -12,9 +12,11 @@ use tokio::process::{Child, Command};
 use zagros_dense_worker::{RunFolder, RunLock};
 use zagros_job::threads::{Machine, core_count};
 use zagros_job::{Job, Overrides};
+use zagros_plumbing::lifecycle::StopSignals;
 use zagros_plumbing::{Deadline, exit_codes};
-use zagros_shell::{Exit, Failure, is_key_given, last_error};
+use zagros_shell::{Exit, Failure, is_key_given, last_error, note};
 
+use crate::report::interrupt_exit;
 use crate::resume::failed;
 
 /// What a process prints, in its folder.
@@ -135,6 +137,30 @@ pub(crate) fn newest_run(folder: &Path) -> Option<RunFolder> {
     let folders = std::fs::read_dir(folder).ok()?.filter_map(Result::ok).map(|entry| entry.path());
     let newest = folders.filter(|path| path.join("job.toml").is_file()).max()?;
     RunFolder::open(newest).ok()
+}
+
+/// Why a command that trains a job many times trains no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TrainingEnd {
+    Over,
+    OutOfTime,
+    /// A signal asked for it.
+    Stopped,
+}
+
+impl TrainingEnd {
+    /// Says what is left to do, after all else that the command prints.
+    pub(crate) fn note_exit(self, signals: &StopSignals) -> Exit {
+        match self {
+            Self::Over => {}
+            Self::OutOfTime => note!("the time of --budget is over; the same command goes on"),
+            Self::Stopped => {
+                note!("stopped; the same command goes on");
+                return interrupt_exit(signals);
+            }
+        }
+        Exit::Success
+    }
 }
 
 /// What the end of a process means for the command that started it.

@@ -18,7 +18,7 @@ mod tpe;
 
 pub use halving::{RungUnit, Rungs};
 pub use record::{Metric, SweepRecord, TrialMeasures};
-pub use search::{NextAction, Sampler, Sweep, SweepPlan, Trial, TrialState, TrialTask};
+pub use search::{NextAction, Sampler, Sweep, SweepPlan, Trial, TrialTask};
 pub use space::{Domain, Parameter, Space, ValueScale, Values};
 
 /// What can be wrong with a space.

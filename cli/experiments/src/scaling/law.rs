@@ -166,11 +166,7 @@ impl Law {
     fn both(&self) -> Option<((f64, f64), (f64, f64))> {
         let find_term =
             |axis| self.term(axis).map(|term| (term.coefficient, term.exponent)).filter(|term| term.0 > 0.0);
-        if self.form == LawForm::SizeAndSamples {
-            Some((find_term(LawAxis::Size)?, find_term(LawAxis::Samples)?))
-        } else {
-            None
-        }
+        Some((find_term(LawAxis::Size)?, find_term(LawAxis::Samples)?))
     }
 }
 

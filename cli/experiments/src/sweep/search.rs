@@ -54,13 +54,6 @@ impl SweepPlan {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub enum TrialState {
-    Open,
-    /// It cannot, for this reason.
-    Failed(String),
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RungScore {
     /// On the validation part.
@@ -75,7 +68,8 @@ pub struct Trial {
     /// Its values, in the order of the space.
     pub values: Values,
     pub scores: Vec<RungScore>,
-    pub state: TrialState,
+    /// Why it goes no further, if it has failed.
+    pub failure: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +115,7 @@ impl Sweep {
                 let keys = self.plan.space.parameters().iter().map(|parameter| values.get(&parameter.key).cloned());
                 let values: Option<Values> = keys.collect();
                 let values = values.ok_or("a trial lacks a key of the space")?;
-                self.trials.push(Trial { values, scores: Vec::new(), state: TrialState::Open });
+                self.trials.push(Trial { values, scores: Vec::new(), failure: None });
             }
             SweepRecord::Scored { trial, rung, measures, steps, seconds } => {
                 let trial = self.trials.get_mut(*trial).ok_or("a trial is scored that was not chosen")?;
@@ -132,7 +126,7 @@ impl Sweep {
             }
             SweepRecord::Failed { trial, reason } => {
                 let trial = self.trials.get_mut(*trial).ok_or("a trial failed that was not chosen")?;
-                trial.state = TrialState::Failed(reason.clone());
+                trial.failure = Some(reason.clone());
             }
         }
         Ok(())
@@ -164,9 +158,9 @@ impl Sweep {
     #[must_use]
     pub fn ranked_trials(&self) -> Vec<usize> {
         let mut trials: Vec<usize> = (0..self.trials.len()).collect();
-        let rungs = |trial: usize| match self.trials[trial].state {
-            TrialState::Open => self.trials[trial].scores.len(),
-            TrialState::Failed(_) => 0,
+        let rungs = |trial: usize| match self.trials[trial].failure {
+            None => self.trials[trial].scores.len(),
+            Some(_) => 0,
         };
         trials.sort_by(|one, other| {
             let by_rung = rungs(*other).cmp(&rungs(*one));
@@ -183,7 +177,7 @@ impl Sweep {
         let best = *self.ranked_trials().first()?;
         let trial = &self.trials[best];
         let merit = trial.scores.last().and_then(|score| self.plan.metric.merit(&score.measures));
-        (trial.state == TrialState::Open && merit.is_some()).then_some(best)
+        (trial.failure.is_none() && merit.is_some()).then_some(best)
     }
 
     fn choose(&self) -> SweepRecord {
@@ -193,7 +187,7 @@ impl Sweep {
             Sampler::Random => random_point(space, &mut trial_rng(*seed, number)),
             Sampler::Tpe => {
                 let merit = |trial: &Trial| {
-                    let score = trial.scores.last().filter(|_| trial.state == TrialState::Open)?;
+                    let score = trial.scores.last().filter(|_| trial.failure.is_none())?;
                     self.plan.metric.merit(&score.measures)
                 };
                 let tried: Vec<_> = self.trials.iter().map(|trial| (&trial.values, merit(trial))).collect();
@@ -206,7 +200,7 @@ impl Sweep {
 
     fn is_open(&self, trial: usize, rung: usize) -> bool {
         let trial = &self.trials[trial];
-        trial.state == TrialState::Open && trial.scores.len() <= rung
+        trial.failure.is_none() && trial.scores.len() <= rung
     }
 
     /// How good a trial was at a rung, also if it failed later: who went on then does not change.
