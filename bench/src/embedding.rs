@@ -10,7 +10,7 @@ use zagros_calibrate::embedding::limits::{self, ByteExchange, SocketLimit};
 use zagros_calibrate::workload::{self, BATCH};
 use zagros_ingest::Batch;
 use zagros_protocol::datapath::Encoding;
-use zagros_shell::{Exit, Failure, out};
+use zagros_shell::{Exit, Failure, out, print_figures};
 
 use crate::args::EmbeddingArgs;
 use crate::program;
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
         bench.measure_wire(wire, &mut cases).await?;
     }
     let figures = EmbeddingFigures { shape: bench.shape(), cases };
-    program::print_figures(&figures, bench.args.json, EmbeddingFigures::print_text)
+    print_figures(&figures, bench.args.json, EmbeddingFigures::print_text)
 }
 
 struct EmbeddingBench {

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
 use zagros_plumbing::Deadline;
 use zagros_shell::{Exit, Failure, OrFailure};
@@ -23,12 +23,14 @@ pub(super) struct LiveRun {
     folder: PathBuf,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct MoveStatus {
     pub(super) moves_committed: u64,
     pub(super) moves_abandoned: u64,
     pub(super) rows_moved: u64,
     pub(super) bytes_moved: u64,
+    /// The longest time for which a server was frozen.
+    #[serde(rename(serialize = "longest_freeze"))]
     pub(super) longest_freeze_seconds: f64,
 }
 
