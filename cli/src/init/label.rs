@@ -142,14 +142,11 @@ fn is_zero_one(column: &Column) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use zagros_ingest::ValueForm;
-
     use super::*;
-    use crate::init::column::ColumnHints;
+    use crate::init::column::tests::KNOWN;
 
     fn columns(of: &[(&str, &[&str])]) -> Vec<Column> {
-        let known = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
-        of.iter().map(|(name, values)| Column::infer(name, values, known)).collect()
+        of.iter().map(|(name, values)| Column::infer(name, values, KNOWN)).collect()
     }
 
     fn positive(label: &LabelColumn) -> (&str, usize, bool) {

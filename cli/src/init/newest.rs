@@ -7,7 +7,8 @@
 //!
 //! Rows of one time are never divided, so the shares differ where many rows have the same time.
 
-use crate::init::table::TableColumn;
+use zagros_ingest::SampledColumn;
+
 use crate::init::{Column, ColumnKind, TimeForm};
 
 /// The share of the rows from which on they are test rows, and validation rows.
@@ -64,7 +65,7 @@ pub(crate) enum PartBound {
 
 impl NewestParts {
     /// The parts by the likeliest column of times, if there is one with which rows can be divided.
-    pub(crate) fn find(columns: &[Column], texts: &[TableColumn], label: usize) -> Option<Self> {
+    pub(crate) fn find(columns: &[Column], texts: &[SampledColumn], label: usize) -> Option<Self> {
         let mut candidates: Vec<usize> = (0..columns.len())
             .filter(|at| {
                 *at != label && matches!(columns[*at].kind, ColumnKind::Time(_)) && !is_other_time(&columns[*at].name)
@@ -77,7 +78,7 @@ impl NewestParts {
         Some(Self { others, ..found })
     }
 
-    fn from_column(at: usize, column: &Column, texts: &TableColumn) -> Option<Self> {
+    fn from_column(at: usize, column: &Column, texts: &SampledColumn) -> Option<Self> {
         let ColumnKind::Time(form) = column.kind else { return None };
         let is_present = |text: &&str| !text.is_empty() && !column.missing.contains(text);
         let mut times: Vec<&str> = texts.texts.iter().map(String::as_str).filter(is_present).collect();
@@ -140,21 +141,12 @@ fn is_other_time(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use zagros_ingest::ValueForm;
-
     use super::*;
-    use crate::init::column::ColumnHints;
+    use crate::init::column::tests::inferred;
 
     fn newest_parts(columns: &[(&str, Vec<String>)]) -> Option<NewestParts> {
-        let known = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
-        let texts: Vec<TableColumn> = columns
-            .iter()
-            .map(|(name, texts)| TableColumn { name: (*name).into(), form: ValueForm::Text, texts: texts.clone() })
-            .collect();
-        let column = |column: &TableColumn| {
-            Column::infer(&column.name, &column.texts.iter().map(String::as_str).collect::<Vec<_>>(), known)
-        };
-        NewestParts::find(&texts.iter().map(column).collect::<Vec<_>>(), &texts, usize::MAX)
+        let (texts, columns) = inferred(columns);
+        NewestParts::find(&columns, &texts, usize::MAX)
     }
 
     /// Seconds in an order that is not theirs.
