@@ -54,7 +54,8 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     let mut analysis = FamilyAnalysis::fit(&setup, &plan, points);
     if end == TrainingEnd::Over {
         analysis.keep_forecast(&setup)?;
-        if args.verify && analysis.is_forecast() {
+        let is_made = analysis.forecast.as_ref().is_some_and(|kept| kept.forecast.decision == ForecastDecision::Made);
+        if args.verify && is_made {
             end = verify(&setup, &mut analysis, &shutdown, deadline).await?;
         }
     }
@@ -98,10 +99,4 @@ async fn verify(
         analysis.verification = Some(verification);
     }
     Ok(end)
-}
-
-impl FamilyAnalysis {
-    fn is_forecast(&self) -> bool {
-        self.forecast.as_ref().is_some_and(|kept| kept.forecast.decision == ForecastDecision::Made)
-    }
 }

@@ -10,7 +10,7 @@ use zagros_zip::number_from;
 
 use super::health::{DayHealth, TableHealth, percent};
 use super::history::{DayHistory, DayRecord};
-use crate::page::section;
+use crate::page::{section, table};
 
 type NamedDay<'a> = (&'a String, &'a DayRecord);
 
@@ -128,8 +128,7 @@ fn tables(tables: &[TableHealth]) -> String {
         let created = HumanCount(table.created).to_string();
         ("", vec![table.table.clone(), share(table.new_ids), created, share(table.admitted)])
     };
-    let rows: Vec<_> = tables.iter().map(row).collect();
-    if rows.is_empty() { String::new() } else { render_table(&["table", "new ids", "rows created", "admitted"], &rows) }
+    table(&["table", "new ids", "rows created", "admitted"], &tables.iter().map(row).collect::<Vec<_>>())
 }
 
 /// A line for each feature, a column for each of the last days.
