@@ -157,15 +157,11 @@ fn chart(
 ) -> Chart {
     let points = |mode: &str| {
         let of_mode = figures.cases.iter().zip_eq(&figures.means).filter(|(case, _)| case.mode == mode);
-        of_mode.filter_map(|(case, means)| point(case, of(means))).collect()
+        of_mode.filter_map(|(case, means)| Some((case.staleness as f64, of(means)?))).collect()
     };
     let series = [("hybrid", 0), ("sync", 1), ("async", 2)];
     let series = series.map(|(name, colour)| ChartSeries { name, colour, dots: true, points: points(name) });
     Chart { title, subtitle, across: "staleness τ", series: series.into(), ..Chart::default() }
-}
-
-fn point(case: &ModeCase, value: Option<f64>) -> Option<(f64, f64)> {
-    Some((case.staleness as f64, value?))
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ mod features;
 
 use std::path::Path;
 
+use zagros_ingest::ColumnFormat;
+
 use features::{write_categorical, write_dropped, write_history, write_label, write_numeric, write_weight};
 
 use crate::init::{ColumnKind, DataLayout, LabelForm, NewestParts, PartBound, Sketch, TextDialect};
@@ -70,9 +72,9 @@ fn write_data(text: &mut String, sketch: &Sketch, data: &Path) {
     let format = match sketch.layout {
         DataLayout::Criteo => "criteo",
         DataLayout::Delimited(_) => "delimited",
-        DataLayout::Parquet => "parquet",
-        DataLayout::Arrow => "arrow",
-        DataLayout::Jsonl => "jsonl",
+        DataLayout::Columns(ColumnFormat::Parquet) => "parquet",
+        DataLayout::Columns(ColumnFormat::Arrow) => "arrow",
+        DataLayout::Columns(ColumnFormat::Jsonl) => "jsonl",
     };
     text.push_str(&format!("\n[data]\nformat = {format:?}\ntrain = {}\n", quoted(&data.to_string_lossy())));
     match &sketch.newest {

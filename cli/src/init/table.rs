@@ -15,9 +15,7 @@ use crate::init::dialect::{DividedLines, TextDialect, first_fields};
 pub(crate) enum DataLayout {
     Delimited(TextDialect),
     Criteo,
-    Parquet,
-    Arrow,
-    Jsonl,
+    Columns(ColumnFormat),
 }
 
 #[derive(Debug)]
@@ -34,13 +32,8 @@ impl SampleTable {
         match sample.rows {
             SampledRows::Lines(lines) => Self::of_lines(&lines),
             SampledRows::Columns { format, columns, unusable } => {
-                let layout = match format {
-                    ColumnFormat::Parquet => DataLayout::Parquet,
-                    ColumnFormat::Arrow => DataLayout::Arrow,
-                    ColumnFormat::Jsonl => DataLayout::Jsonl,
-                };
                 let rows = columns.first().map_or(0, |column| column.texts.len());
-                Ok(Self { layout, columns, rows, unusable })
+                Ok(Self { layout: DataLayout::Columns(format), columns, rows, unusable })
             }
         }
     }

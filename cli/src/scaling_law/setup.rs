@@ -128,11 +128,10 @@ pub(super) fn size_set(size: ModelSize) -> String {
 
 /// The default sizes that the features allow; the job's own error if it has none of them.
 fn default_sizes(load: &impl Fn(ModelSize) -> Result<(Job, FamilySize), Failure>) -> Result<Vec<FamilySize>, Failure> {
-    let loaded: Vec<_> = SIZES.into_iter().map(|size| load(size).map(|(_, size)| size)).collect();
-    let (mut sizes, mut failure): (Vec<FamilySize>, Option<Failure>) = (Vec::new(), None);
-    for (size, loaded) in zagros_zip::ZipEq::zip_eq(SIZES.into_iter(), loaded) {
-        match loaded {
-            Ok(size) => sizes.push(size),
+    let (mut sizes, mut failure) = (Vec::new(), None);
+    for size in SIZES {
+        match load(size) {
+            Ok((_, size)) => sizes.push(size),
             Err(error) => {
                 note!("the size {size} cannot be had with this job, and is skipped");
                 failure = failure.or(Some(error));

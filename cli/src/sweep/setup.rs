@@ -75,7 +75,8 @@ impl SweepSetup {
         if let Some(rungs) = &self.plan.rungs {
             sets.push(format!("checkpoint.keep={}", self.job.checkpoint.keep.max(1)));
             if rungs.unit == RungUnit::Steps {
-                sets.push(format!("train.evaluate_every={}", rungs.first_level()));
+                // The others are multiples of it.
+                sets.push(format!("train.evaluate_every={}", rungs.levels[0]));
             }
         }
         let threads = thread_sets(&self.file, &sets, self.jobs);

@@ -111,36 +111,7 @@ impl Law {
     pub fn term(&self, axis: LawAxis) -> Option<&PowerTerm> {
         self.terms.iter().find(|term| term.axis == axis)
     }
-}
 
-impl std::fmt::Display for Law {
-    /// `L(N, D) = 0.4512 + 0.31/N^0.42 + 1.2/D^0.28`
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let head = self.form.formula().split(" = ").next().unwrap_or("L");
-        write!(f, "{head} = {:.4}", self.floor)?;
-        for term in &self.terms {
-            let name = match term.axis {
-                LawAxis::Size => "N",
-                LawAxis::Samples => "D",
-                LawAxis::Compute => "C",
-            };
-            write!(f, " + {:.4}/{name}^{:.3}", term.coefficient, term.exponent)?;
-        }
-        Ok(())
-    }
-}
-
-/// The best size and number of samples for a compute budget (Hoffmann et al. 2022, equation 4).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ComputeOptimum {
-    pub compute: f64,
-    pub parameters: f64,
-    pub samples: f64,
-    /// Log loss by the law, nats.
-    pub loss: f64,
-}
-
-impl Law {
     /// Size and samples with the least loss among all with 6·N·D = `compute`. `None` unless the law is one of size and samples, and both
     /// bring something.
     #[must_use]
@@ -168,6 +139,33 @@ impl Law {
             |axis| self.term(axis).map(|term| (term.coefficient, term.exponent)).filter(|term| term.0 > 0.0);
         Some((find_term(LawAxis::Size)?, find_term(LawAxis::Samples)?))
     }
+}
+
+impl std::fmt::Display for Law {
+    /// `L(N, D) = 0.4512 + 0.31/N^0.42 + 1.2/D^0.28`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let head = self.form.formula().split(" = ").next().unwrap_or("L");
+        write!(f, "{head} = {:.4}", self.floor)?;
+        for term in &self.terms {
+            let name = match term.axis {
+                LawAxis::Size => "N",
+                LawAxis::Samples => "D",
+                LawAxis::Compute => "C",
+            };
+            write!(f, " + {:.4}/{name}^{:.3}", term.coefficient, term.exponent)?;
+        }
+        Ok(())
+    }
+}
+
+/// The best size and number of samples for a compute budget (Hoffmann et al. 2022, equation 4).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComputeOptimum {
+    pub compute: f64,
+    pub parameters: f64,
+    pub samples: f64,
+    /// Log loss by the law, nats.
+    pub loss: f64,
 }
 
 #[cfg(test)]
