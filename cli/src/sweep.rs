@@ -47,7 +47,7 @@ pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
     let mut search = SweepSearch { setup: &setup, journal, sweep, running, processes, killed };
     let end = search.run(&shutdown, Instant::now() + args.budget.unwrap_or(FOREVER)).await;
     // What is known so far is written, however the search ended.
-    let written = report::write_page(&setup, &search.sweep).and_then(|()| report::write(&setup, &search.sweep));
+    let written = report::write(&setup, &search.sweep);
     let end = end?;
     written?;
     report::print(&setup, &search.sweep);

@@ -34,6 +34,12 @@ pub(crate) fn default_folder(job: &Job, command: &str) -> PathBuf {
     job.output.folder.join(format!("{}-{command}", name.trim_start_matches(['.', '-'])))
 }
 
+/// How many processes such a command runs side by side: as many as were asked for, or one for every two cores.
+pub(crate) fn process_count(asked: Option<u64>) -> usize {
+    let planned = (core_count() / 2).max(1);
+    asked.map_or(planned, |asked| usize::try_from(asked).unwrap_or(usize::MAX))
+}
+
 /// Makes the folder of such a command, and locks it; `None` while another process works in it.
 pub(crate) fn lock_folder(folder: &Path) -> Result<Option<RunLock>, Failure> {
     std::fs::create_dir_all(folder).map_err(|error| {

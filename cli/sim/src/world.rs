@@ -25,7 +25,7 @@ use crate::coordination::{SimCoordinator, SimMembership};
 use crate::error::SimError;
 use crate::queue::EventQueue;
 use crate::scenario::Scenario;
-use crate::worker::{SimWorker, WorkerId, WorkerPlan, one_epoch};
+use crate::worker::{SimWorker, WorkerId, one_epoch};
 use group::GroupGathering;
 use requests::ServerRequest;
 
@@ -224,16 +224,9 @@ impl SimWorld {
 
     fn start_worker(&mut self, id: WorkerId) -> Result<SimWorker, SimError> {
         let config = one_epoch(self.policy, id.life > 0);
-        let settings = &self.scenario.settings;
-        let plan = WorkerPlan {
-            config,
-            staleness: self.scenario.work.staleness as usize,
-            seed: settings.seed,
-            straggler_share: settings.straggler_share,
-            straggler_factor: settings.straggler_factor,
-        };
         let joined = self.coordination.join(self.queue.now(), MemberSlot::worker(id.index as u32), false);
-        Ok(SimWorker::new(id, self.admitted(joined)?, plan))
+        let Scenario { work, settings, .. } = &self.scenario;
+        Ok(SimWorker::new(id, self.admitted(joined)?, config, work.staleness as usize, settings))
     }
 
     /// An answer of the coordinator, which refuses nothing here.

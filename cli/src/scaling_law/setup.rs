@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use zagros_experiments::scaling::FamilyRequest;
 use zagros_ingest::find_files;
-use zagros_job::threads::core_count;
 use zagros_job::{Job, ModelSize, RateSchedule, TestPart, ValidationPart};
 use zagros_shell::{Exit, Failure, OrFailure, load_job, note};
 
 use crate::args::ScalingLawArgs;
 use crate::steps::EpochPlan;
-use crate::train_process::default_folder;
+use crate::train_process::{default_folder, process_count};
 
 /// Sizes of a family without `--sizes`, a factor of four apart.
 const SIZES: [ModelSize; 5] =
@@ -66,8 +65,7 @@ impl FamilySetup {
             return Err(Failure::usage(what, "give larger shares (--data), or a smaller train.batch_size"));
         }
         let run_for_each_share = follows_length(&job)?;
-        let planned = (core_count() / 2).max(1);
-        let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX));
+        let jobs = process_count(args.jobs);
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "scaling"));
         let seeds = args.seeds;
         Ok(Self { job, file, sets, sizes, next, seeds, shares, unit, rows, run_for_each_share, jobs, folder })

@@ -149,6 +149,7 @@ pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
 }
 
 pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
+    write_file(&setup.folder.join(PAGE), page(setup, sweep))?;
     let json = serde_json::to_vec_pretty(&summary(setup, sweep));
     write_file(&setup.folder.join(JSON), json.unwrap_or_default())?;
     let Some(best) = sweep.best_trial() else { return Ok(()) };
@@ -200,10 +201,6 @@ fn trial_summary(setup: &SweepSetup, sweep: &Sweep, number: usize) -> Value {
         "seconds": score.map(|score| score.seconds),
         "failed": trial.failure,
     })
-}
-
-pub(super) fn write_page(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
-    write_file(&setup.folder.join(PAGE), page(setup, sweep))
 }
 
 fn page(setup: &SweepSetup, sweep: &Sweep) -> String {

@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 
 use zagros_experiments::sweep::{Metric, RungUnit, Rungs, Sampler, Space, SpaceError, SweepPlan, Values};
-use zagros_job::threads::core_count;
 use zagros_job::{Job, ValidationPart};
 use zagros_shell::{Exit, Failure, load_job};
 use zagros_zip::ZipEq;
 
 use crate::args::SweepArgs;
-use crate::train_process::{default_folder, folder_set, thread_sets};
+use crate::train_process::{default_folder, folder_set, process_count, thread_sets};
 
 /// Keys that cannot be searched, and why.
 const FIXED: [(&str, &str); 7] = [
@@ -49,8 +48,7 @@ impl SweepSetup {
         let asked = usize::try_from(args.trials).unwrap_or(usize::MAX);
         let trials = SweepPlan::count_trials(&space, sampler, asked).map_err(refused)?;
         let rungs = args.halving.then(|| rungs(&job, trials)).transpose()?;
-        let planned = (core_count() / 2).max(1);
-        let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)).min(trials);
+        let jobs = process_count(args.jobs).min(trials);
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "sweep"));
         let plan = SweepPlan { space, sampler, seed: args.seed, trials, metric, rungs };
         let setup = Self { job, file, sets, plan, texts, jobs, folder, save_models: args.save_models };
