@@ -227,18 +227,14 @@ mod tests {
 
     #[test]
     fn a_process_fails_by_its_values_or_by_what_all_meet() {
-        let kind = |code: i32| EndKind::from_status(ExitStatus::from_raw(code << 8));
+        let raw_kind = |raw: i32| EndKind::from_status(ExitStatus::from_raw(raw));
+        let kind = |code: i32| raw_kind(code << 8);
         assert_eq!([0, 143, 130].map(kind), [EndKind::Well, EndKind::Interrupted, EndKind::Interrupted]);
         assert_eq!([5, 2, 137].map(kind), [EndKind::Failed; 3]);
         assert_eq!([1, 3, 4, 6].map(kind), [EndKind::Hopeless; 4]);
-        assert_eq!(
-            [137 << 8, 9, 139 << 8, 5 << 8].map(|raw| is_killed(ExitStatus::from_raw(raw))),
-            [true, true, false, false]
-        );
-        assert_eq!(
-            [9, 15].map(|signal| EndKind::from_status(ExitStatus::from_raw(signal))),
-            [EndKind::Failed, EndKind::Interrupted]
-        );
+        let killed = [137 << 8, 9, 139 << 8, 5 << 8].map(|raw| is_killed(ExitStatus::from_raw(raw)));
+        assert_eq!(killed, [true, true, false, false]);
+        assert_eq!([9, 15].map(raw_kind), [EndKind::Failed, EndKind::Interrupted]);
     }
 
     #[test]

@@ -201,12 +201,9 @@ mod tests {
         assert_eq!(ratio_and_gap(0), (1.0, 0.0));
         let near =
             |(one, other): (f64, f64), (speed, gap): (f64, f64)| (one - speed).abs() + (other - gap).abs() < 1e-9;
-        assert!(
-            near(ratio_and_gap(1), (1.5, 0.0005))
-                && near(ratio_and_gap(2), (3.0, 0.0))
-                && near(ratio_and_gap(3), (4.0, -0.01)),
-            "{figures:?}"
-        );
+        for (index, expected) in [(1, (1.5, 0.0005)), (2, (3.0, 0.0)), (3, (4.0, -0.01))] {
+            assert!(near(ratio_and_gap(index), expected), "{index} {figures:?}");
+        }
         let goals = figures.goal_sentences();
         assert!(goals[0].starts_with("sync has 0.33 × the samples/s of hybrid at τ = 4"), "{goals:?}");
         assert!(goals[1].contains("+0.0005 at τ = 1"), "{goals:?}");

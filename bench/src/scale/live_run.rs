@@ -209,9 +209,7 @@ mod tests {
     fn a_rate_is_of_the_steps_around_the_span() {
         let times = times(&[1.0, 2.0, 3.0, 7.0, 8.0, 9.0]);
         assert_eq!((times.samples_per_second(1.0..2.0), times.samples_per_second(4.0..6.0)), (100.0, 25.0));
-        assert_eq!(
-            (StepTimes::default().samples_per_second(0.0..1.0), StepTimes::default().longest_gap(0.0..1.0)),
-            (0.0, 0.0)
-        );
+        let none = StepTimes::default();
+        assert_eq!((none.samples_per_second(0.0..1.0), none.longest_gap(0.0..1.0)), (0.0, 0.0));
     }
 }

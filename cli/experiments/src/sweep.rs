@@ -14,7 +14,7 @@ mod halving;
 mod record;
 mod search;
 mod space;
-mod tpe;
+pub(crate) mod tpe;
 
 pub use halving::{RungUnit, Rungs};
 pub use record::{Metric, SweepRecord, TrialMeasures};

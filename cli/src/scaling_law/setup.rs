@@ -231,23 +231,19 @@ fn follows_length(job: &Job) -> Result<bool, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::args::{Arguments, Command};
+    use crate::args::Command;
+    use crate::args::tests::command_on;
 
     const JOB: &str = "name = 'ads'\n[data]\nformat = 'delimited'\ntrain = 'rows.csv'\nvalidation_share = 0.1\n\
          [features]\nlabel = 'y'\ncategorical = ['a', 'b']\n[embedding]\ndim = 4\n[model]\nkind = 'ffnn'\n[train]\nbatch_size = 10\n";
 
     fn setup(text: &str, arguments: &str) -> Result<FamilySetup, String> {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("job.toml");
-        std::fs::write(&file, text).unwrap();
         let rows: String = (0..1000).map(|row| format!("{},{},{}\n", row % 2, row % 7, row % 11)).collect();
         std::fs::write(folder.path().join("rows.csv"), format!("y,a,b\n{rows}")).unwrap();
-        let words = ["zagros", "scaling-law", file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
-        let parsed = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
-        let Command::ScalingLaw(args) = parsed.command else { panic!("another command") };
+        let command = command_on(folder.path(), text, "scaling-law", arguments)?;
+        let Command::ScalingLaw(args) = command else { panic!("another command") };
         FamilySetup::load(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
     }
 

@@ -151,20 +151,16 @@ fn refused(error: SpaceError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::args::{Arguments, Command};
+    use crate::args::Command;
+    use crate::args::tests::command_on;
 
     const JOB: &str = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\nvalidation_share = 0.1\n";
 
     fn setup(text: &str, arguments: &str) -> Result<SweepSetup, String> {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("job.toml");
-        std::fs::write(&file, text).unwrap();
-        let words = ["zagros", "sweep", file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
-        let parsed = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
-        let Command::Sweep(args) = parsed.command else { panic!("another command") };
+        let command = command_on(folder.path(), text, "sweep", arguments)?;
+        let Command::Sweep(args) = command else { panic!("another command") };
         SweepSetup::load(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
     }
 
