@@ -192,6 +192,35 @@ impl WireCase {
             limits,
         }
     }
+
+    fn print(&self) {
+        let CpuMs { client, server } = &self.batch_cpu_ms;
+        let who = if self.path == "embedded" { "embedded".to_owned() } else { format!("{} client(s)", self.clients) };
+        let times = self.limits.as_ref().map_or(String::new(), |l| format!("{:.2}", l.times_embedded_and_sockets));
+        out!(
+            "  {:<4} {who:<12} {client:>5.2}  {server:>6.2}  {:>6.2}  {times:>8}  {:>6.2}  {:>4.2}  {:>5.2} / {:<5.2}  {:>5.2} / {:<5.2}  {:>8.2}  {:>8.2}",
+            self.wire,
+            self.batch_cpu_ms.both(),
+            self.lookup_cpu_ms.both(),
+            self.push_cpu_ms.both(),
+            self.lookup_ms.p50,
+            self.lookup_ms.p99,
+            self.push_ms.p50,
+            self.push_ms.p99,
+            self.rows_looked_up_per_second / 1e6,
+            self.rows_updated_per_second / 1e6,
+        );
+    }
+
+    fn print_limits(&self) {
+        let Some(limits) = &self.limits else { return };
+        out!(
+            "  {}: the same bytes cost {:.2} ms through sockets (both ends), {:.2} ms copied once",
+            self.wire,
+            limits.sockets_ms,
+            limits.copy_ms
+        );
+    }
 }
 
 impl CpuMs {
@@ -239,37 +268,6 @@ impl EmbeddingFigures {
         out!("  every case held the rows of the embedded servers; one client's were equal bit for bit");
         out!(
             "  PERSIA's embedding path on this workload: 85 ms of CPU a batch at dim 16, 210 ms at dim 64 (another machine)"
-        );
-    }
-}
-
-impl WireCase {
-    fn print(&self) {
-        let CpuMs { client, server } = &self.batch_cpu_ms;
-        let who = if self.path == "embedded" { "embedded".to_owned() } else { format!("{} client(s)", self.clients) };
-        let times = self.limits.as_ref().map_or(String::new(), |l| format!("{:.2}", l.times_embedded_and_sockets));
-        out!(
-            "  {:<4} {who:<12} {client:>5.2}  {server:>6.2}  {:>6.2}  {times:>8}  {:>6.2}  {:>4.2}  {:>5.2} / {:<5.2}  {:>5.2} / {:<5.2}  {:>8.2}  {:>8.2}",
-            self.wire,
-            self.batch_cpu_ms.both(),
-            self.lookup_cpu_ms.both(),
-            self.push_cpu_ms.both(),
-            self.lookup_ms.p50,
-            self.lookup_ms.p99,
-            self.push_ms.p50,
-            self.push_ms.p99,
-            self.rows_looked_up_per_second / 1e6,
-            self.rows_updated_per_second / 1e6,
-        );
-    }
-
-    fn print_limits(&self) {
-        let Some(limits) = &self.limits else { return };
-        out!(
-            "  {}: the same bytes cost {:.2} ms through sockets (both ends), {:.2} ms copied once",
-            self.wire,
-            limits.sockets_ms,
-            limits.copy_ms
         );
     }
 }

@@ -106,8 +106,7 @@ fn of_target(features: &[FeatureImportance]) -> Vec<String> {
         ("MSE rises by", |of| of.mse_rise),
         ("deviance rises by", |of| of.deviance_rise),
     ];
-    let is_defined =
-        |of: fn(&FeatureImportance) -> Option<RepeatSpread>| features.iter().any(|feature| of(feature).is_some());
+    let is_defined = |of: MeasureOf| features.iter().any(|feature| of(feature).is_some());
     let measures: Vec<_> = measures.into_iter().filter(|(_, of)| is_defined(*of)).collect();
     let head = measures.iter().flat_map(|(name, _)| [(*name).to_owned(), "±".to_owned()]).collect::<Vec<_>>();
     let head = line("feature", &head).dimmed().to_string();

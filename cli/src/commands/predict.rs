@@ -31,7 +31,7 @@ const BUFFER: usize = 64 << 10;
 
 /// With several models their scores are averaged.
 pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
-    let models = ScoringModel::all(&args)?;
+    let mut models = ScoringModel::all(&args)?;
     let scores = score_columns(&models[0].job, &args.score_column);
     let identity = models.iter().map(|model| identity(&args, model)).collect::<Result<Vec<_>, _>>()?.join("; ");
     let output = ScoreOutput::open(&args, scores, &identity).map_err(refused)?;
@@ -43,10 +43,9 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let signals = watch_signals(&shutdown)?;
     let started = Instant::now();
     let places = averaged::score_files(&args.output, models.len(), &identity);
-    let mut models = models;
-    let (first, rest) = (models.remove(0), models);
+    let first = models.remove(0);
     let mut others = Vec::new();
-    for (model, place) in rest.into_iter().zip_eq(&places) {
+    for (model, place) in models.into_iter().zip_eq(&places) {
         let (form, name) = (model.form(&args), model.name.clone());
         if args.fresh || !place.exists() {
             note!("scoring with {name}");
