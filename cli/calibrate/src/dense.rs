@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use zagros_cost::{Calibration, DenseRates, DenseWork, ProductRate, ThreadSpeedup};
-use zagros_dense_worker::model::{DenseModel, LabelledSamples, ModelError};
+use zagros_dense_worker::model::{DenseModel, LabelledSamples};
 use zagros_job::{Job, MlpActivation};
 use zagros_plumbing::process::cpu_time;
-use zagros_shell::{Exit, Failure};
+use zagros_shell::{Exit, Failure, OrFailure};
 
 use crate::workload;
 
@@ -98,8 +98,7 @@ fn line(job: &Job) -> Result<StepLine, Failure> {
 
 /// The median CPU time of a step, seconds.
 fn step_time(job: &Job, batch: usize) -> Result<f64, Failure> {
-    let refused = |error: ModelError| Failure::from_error(Exit::Internal, error);
-    let mut model = DenseModel::new(job).map_err(refused)?;
+    let mut model = DenseModel::new(job).or_internal()?;
     let (numeric, width) = (job.features.numeric_values(), model.input_shape().width());
     let values = |count: usize| -> Vec<f32> { (0..count).map(|at| (at % 17) as f32 / 17.0 - 0.5).collect() };
     let (numeric, embeddings) = (values(numeric * batch), values(width * batch));
@@ -107,7 +106,7 @@ fn step_time(job: &Job, batch: usize) -> Result<f64, Failure> {
     let mut step = || {
         let samples = LabelledSamples { numeric: &numeric, embeddings: &embeddings, labels: &labels, weights: &[] };
         let start = cpu_time();
-        model.step_on(samples).map_err(refused)?;
+        model.step_on(samples).or_internal()?;
         Ok::<_, Failure>((cpu_time() - start).as_secs_f64())
     };
     step()?;

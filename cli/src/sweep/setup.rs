@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use zagros_experiments::sweep::{Metric, RungUnit, Rungs, Sampler, Space, SpaceError, SweepPlan, Values};
+use zagros_experiments::sweep::{Metric, RungUnit, Rungs, Sampler, Space, SweepPlan, Values};
 use zagros_job::{Job, ValidationPart};
-use zagros_shell::{Exit, Failure, load_job};
+use zagros_shell::{Exit, Failure, OrFailure, load_job};
 use zagros_zip::ZipEq;
 
 use crate::args::SweepArgs;
@@ -44,9 +44,9 @@ impl SweepSetup {
             (_, [_, ..]) => (Sampler::Random, args.random.clone()),
             _ => (Sampler::Tpe, args.tpe.clone()),
         };
-        let space = Space::parse(texts.iter().map(String::as_str)).map_err(refused)?;
+        let space = Space::parse(texts.iter().map(String::as_str)).or_exit(Exit::Usage)?;
         let asked = usize::try_from(args.trials).unwrap_or(usize::MAX);
-        let trials = SweepPlan::count_trials(&space, sampler, asked).map_err(refused)?;
+        let trials = SweepPlan::count_trials(&space, sampler, asked).or_exit(Exit::Usage)?;
         let rungs = args.halving.then(|| rungs(&job, trials)).transpose()?;
         let jobs = process_count(args.jobs).min(trials);
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "sweep"));
@@ -143,10 +143,6 @@ pub(super) fn unit_name(unit: RungUnit) -> &'static str {
         RungUnit::Steps => "steps",
         RungUnit::Epochs => "epochs",
     }
-}
-
-fn refused(error: SpaceError) -> Failure {
-    Failure::from_error(Exit::Usage, error)
 }
 
 #[cfg(test)]
