@@ -9,7 +9,7 @@ use zagros_dense_worker::{EvaluateCommand, ImportanceOptions, ImportanceReport, 
 use zagros_eval::importance::{FeatureImportance, RepeatSpread};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::launch::EmbeddedCluster;
-use zagros_shell::{Exit, Failure, OrFailure, out, print_answer, watch_signals};
+use zagros_shell::{Exit, Failure, out, print_figures, watch_signals};
 
 use crate::args::EvalArgs;
 use crate::saved::{SavedModel, check_trust};
@@ -40,14 +40,11 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     };
     let found = evaluate.run().await;
     terminal.finish();
-    print(&found.map_err(|error| report::scoring_failure(error, &signals, &[]))?, args.json)?;
-    Ok(Exit::Success)
+    let found = found.map_err(|error| report::scoring_failure(error, &signals, &[]))?;
+    print_figures(&found, args.json, print)
 }
 
-fn print(found: &PartMeasures, json: bool) -> Result<(), Failure> {
-    if json {
-        return print_answer(&serde_json::to_string(found).or_internal()?);
-    }
+fn print(found: &PartMeasures) {
     let PartMeasures { evaluation, targets, slices, .. } = found;
     let measure = measures::format_measure;
     out!("samples              {}", indicatif::HumanCount(evaluation.samples));
@@ -57,7 +54,7 @@ fn print(found: &PartMeasures, json: bool) -> Result<(), Failure> {
         print_calibrated(found);
         measures::print_targets(targets);
         found.importance.iter().for_each(print_importance);
-        return Ok(());
+        return;
     }
     out!("AUC                  {}", measure(evaluation.auc));
     if let Some(gauc) = report::grouped_auc(evaluation) {
@@ -71,7 +68,6 @@ fn print(found: &PartMeasures, json: bool) -> Result<(), Failure> {
     print_calibrated(found);
     measures::print_slices(slices);
     found.importance.iter().for_each(print_importance);
-    Ok(())
 }
 
 fn print_calibrated(found: &PartMeasures) {

@@ -22,20 +22,8 @@ const MIN_TRAIN: f64 = 0.5;
 const MIN_PRESENT: f64 = 0.9;
 
 /// Names of columns that say when a row was, the likelier first.
-const NAMES: [&str; 12] = [
-    "timestamp",
-    "event_time",
-    "event_timestamp",
-    "ts",
-    "time",
-    "datetime",
-    "event_date",
-    "request_time",
-    "click_time",
-    "hour",
-    "date",
-    "day",
-];
+const NAMES: &str =
+    "timestamp event_time event_timestamp ts time datetime event_date request_time click_time hour date day";
 
 /// Parts of names of times that are not those of a row.
 const OTHER_TIMES: [&str; 14] = [
@@ -106,7 +94,7 @@ impl NewestParts {
             test_from: bound(test),
             validation_share: share(validation, test),
             test_share: share(test, rows),
-            is_guess: rank(&column.name) >= NAMES.len(),
+            is_guess: rank(&column.name).0 == UNKNOWN,
             others: Vec::new(),
         })
     }
@@ -124,14 +112,17 @@ fn border(times: &[&str], share: f64, rows: usize) -> Option<usize> {
     }
 }
 
+/// The place of a name that is not among those that are known.
+const UNKNOWN: usize = usize::MAX;
+
 /// The place of a name among those that are known; those that sound like one come next.
-fn rank(name: &str) -> usize {
+fn rank(name: &str) -> (usize, bool) {
     let name = name.to_ascii_lowercase();
     let last = name.rsplit('.').next().unwrap_or_default();
     let sounds = ["time", "date", "hour"].iter().any(|word| last.contains(word))
         || last.ends_with("_at")
         || last.ends_with("_ts");
-    NAMES.iter().position(|known| *known == last).unwrap_or(NAMES.len() + usize::from(!sounds))
+    (NAMES.split(' ').position(|known| known == last).unwrap_or(UNKNOWN), !sounds)
 }
 
 fn is_other_time(name: &str) -> bool {
