@@ -279,10 +279,9 @@ mod tests {
     #[test]
     fn quantiles_are_of_the_nearest_rank() {
         let times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
-        let LatencyQuantiles { p50, p99 } = LatencyQuantiles::new(&times);
-        assert_eq!((p50, p99), (100.0, 198.0));
-        let LatencyQuantiles { p50, p99 } = LatencyQuantiles::new(&times[..1]);
-        assert_eq!((p50, p99), (200.0, 200.0));
-        assert_eq!(LatencyQuantiles::new(&[]).p50, 0.0);
+        for (times, expected) in [(&times[..], (100.0, 198.0)), (&times[..1], (200.0, 200.0)), (&[], (0.0, 0.0))] {
+            let LatencyQuantiles { p50, p99 } = LatencyQuantiles::new(times);
+            assert_eq!((p50, p99), expected, "{times:?}");
+        }
     }
 }

@@ -344,10 +344,8 @@ mod tests {
             threads: vec![ThreadSpeedup { threads: 4.0, speedup: 3.0 }],
             ..Calibration::default().dense
         };
-        assert_eq!(
-            [1.0, 16.0, 32.0, 64.0, 4096.0].map(|side| dense.product_gflops(side, side)),
-            [10.0, 10.0, 20.0, 30.0, 30.0]
-        );
+        let rates = [1.0, 16.0, 32.0, 64.0, 4096.0].map(|side| dense.product_gflops(side, side));
+        assert_eq!(rates, [10.0, 10.0, 20.0, 30.0, 30.0]);
         assert_eq!(dense.product_gflops(8.0, 128.0), 20.0);
         assert_eq!([1.0, 4.0, 8.0].map(|threads| dense.thread_speedup(threads)), [1.0, 3.0, 6.0]);
         let row = |dim, lookup| RowCost { dim, lookup, ..Calibration::default().rows[0] };

@@ -171,10 +171,8 @@ mod tests {
         let seen = |row: usize| format!("m{}|m{}|m{}", row % 40, row * 3 % 40, row * 11 % 40);
         let genres = |row: usize| format!("g{}|g{}", row % 5, row % 3);
         let click = |row: usize| (row % 2).to_string();
-        assert_eq!(
-            find_histories(&[("click", &click), ("item", &item), ("seen", &seen), ("genres", &genres)]),
-            [(2, 1)]
-        );
+        let found = find_histories(&[("click", &click), ("item", &item), ("seen", &seen), ("genres", &genres)]);
+        assert_eq!(found, [(2, 1)]);
         assert_eq!(find_histories(&[("click", &click), ("item", &item), ("genres", &genres)]), []);
     }
 }

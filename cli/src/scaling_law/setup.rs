@@ -257,10 +257,8 @@ mod tests {
         assert_eq!((family.shares.clone(), family.jobs, family.run_for_each_share), (vec![0.25, 0.5, 1.0], 3, false));
         // About 900 rows are trained on, a quarter of which are 22 steps of 10.
         assert!((20..=24).contains(&family.unit), "{}", family.unit);
-        assert_eq!(
-            (family.step_count(0.25), family.step_count(1.0), family.sample_count(8)),
-            (family.unit, 4 * family.unit, 80.0)
-        );
+        let steps = [0.25, 1.0].map(|share| family.step_count(share));
+        assert_eq!((steps, family.sample_count(8)), ([family.unit, 4 * family.unit], 80.0));
         assert!(family.folder.ends_with("runs/ads-scaling"), "{}", family.folder.display());
         let defaults = setup(JOB, "").unwrap();
         assert_eq!((defaults.sizes.len(), defaults.seeds, defaults.shares.len()), (5, 3, 4));
