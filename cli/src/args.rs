@@ -340,7 +340,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// The command of this name on a job of this text, which is written to a folder.
-    pub(crate) fn command_on(folder: &Path, text: &str, name: &str, arguments: &str) -> Result<Command, String> {
+    pub(crate) fn parse_command(folder: &Path, text: &str, name: &str, arguments: &str) -> Result<Command, String> {
         let file = folder.join("job.toml");
         std::fs::write(&file, text).unwrap();
         let words = ["zagros", name, file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());

@@ -221,8 +221,8 @@ pub(crate) mod tests {
 
     pub(crate) const KNOWN: ColumnHints = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
 
-    /// Columns of these texts, and what is inferred of them.
-    pub(crate) fn inferred(columns: &[(&str, Vec<String>)]) -> (Vec<SampledColumn>, Vec<Column>) {
+    /// Columns of these texts, and what they are found to be.
+    pub(crate) fn infer_columns(columns: &[(&str, Vec<String>)]) -> (Vec<SampledColumn>, Vec<Column>) {
         let (form, mut sampled, mut found) = (ValueForm::Text, Vec::new(), Vec::new());
         for (name, texts) in columns {
             found.push(Column::infer(name, &texts.iter().map(String::as_str).collect::<Vec<_>>(), KNOWN));

@@ -133,10 +133,10 @@ fn is_other_time(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::init::column::tests::inferred;
+    use crate::init::column::tests::infer_columns;
 
     fn newest_parts(columns: &[(&str, Vec<String>)]) -> Option<NewestParts> {
-        let (texts, columns) = inferred(columns);
+        let (texts, columns) = infer_columns(columns);
         NewestParts::find(&columns, &texts, usize::MAX)
     }
 

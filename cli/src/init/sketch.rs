@@ -156,12 +156,12 @@ fn shared(column: &SampledColumn, parts: &HashSet<&str>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::init::column::tests::inferred;
+    use crate::init::column::tests::infer_columns;
 
     fn find_histories(columns: &[(&str, &dyn Fn(usize) -> String)]) -> Vec<(usize, usize)> {
         let columns: Vec<(&str, Vec<String>)> =
             columns.iter().map(|(name, text)| (*name, (0..200).map(text).collect())).collect();
-        let (texts, columns) = inferred(&columns);
+        let (texts, columns) = infer_columns(&columns);
         related_histories(&columns, &texts, 0)
     }
 

@@ -233,7 +233,7 @@ fn follows_length(job: &Job) -> Result<bool, Failure> {
 mod tests {
     use super::*;
     use crate::args::Command;
-    use crate::args::tests::command_on;
+    use crate::args::tests::parse_command;
 
     const JOB: &str = "name = 'ads'\n[data]\nformat = 'delimited'\ntrain = 'rows.csv'\nvalidation_share = 0.1\n\
          [features]\nlabel = 'y'\ncategorical = ['a', 'b']\n[embedding]\ndim = 4\n[model]\nkind = 'ffnn'\n[train]\nbatch_size = 10\n";
@@ -242,7 +242,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let rows: String = (0..1000).map(|row| format!("{},{},{}\n", row % 2, row % 7, row % 11)).collect();
         std::fs::write(folder.path().join("rows.csv"), format!("y,a,b\n{rows}")).unwrap();
-        let command = command_on(folder.path(), text, "scaling-law", arguments)?;
+        let command = parse_command(folder.path(), text, "scaling-law", arguments)?;
         let Command::ScalingLaw(args) = command else { panic!("another command") };
         FamilySetup::load(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
     }

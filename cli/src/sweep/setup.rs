@@ -149,13 +149,13 @@ pub(super) fn unit_name(unit: RungUnit) -> &'static str {
 mod tests {
     use super::*;
     use crate::args::Command;
-    use crate::args::tests::command_on;
+    use crate::args::tests::parse_command;
 
     const JOB: &str = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\nvalidation_share = 0.1\n";
 
     fn setup(text: &str, arguments: &str) -> Result<SweepSetup, String> {
         let folder = tempfile::tempdir().unwrap();
-        let command = command_on(folder.path(), text, "sweep", arguments)?;
+        let command = parse_command(folder.path(), text, "sweep", arguments)?;
         let Command::Sweep(args) = command else { panic!("another command") };
         SweepSetup::load(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
     }
