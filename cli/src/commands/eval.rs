@@ -130,13 +130,8 @@ mod tests {
     use super::*;
 
     fn feature(name: &str) -> FeatureImportance {
-        FeatureImportance {
-            feature: name.to_owned(),
-            auc_loss: None,
-            logloss_rise: None,
-            mse_rise: None,
-            deviance_rise: None,
-        }
+        let feature = name.to_owned();
+        FeatureImportance { feature, auc_loss: None, logloss_rise: None, mse_rise: None, deviance_rise: None }
     }
 
     #[test]

@@ -234,22 +234,18 @@ mod tests {
         SweepRecord::Scored { trial: task.trial, rung: task.rung, measures, steps: 1, seconds: 1.0 }
     }
 
-    /// Trains one trial after the other by `outcome`; returns the tasks in order.
-    fn run(
-        sweep: &mut Sweep,
-        records: &mut Vec<SweepRecord>,
-        mut outcome: impl FnMut(&Sweep, TrialTask) -> SweepRecord,
-    ) -> Vec<TrialTask> {
-        let mut tasks = Vec::new();
+    /// Trains one trial after the other by `outcome`; returns the tasks and the records in order.
+    fn run(sweep: &mut Sweep, outcome: impl Fn(TrialTask) -> SweepRecord) -> (Vec<TrialTask>, Vec<SweepRecord>) {
+        let (mut tasks, mut records) = (Vec::new(), Vec::new());
         loop {
             let record = match sweep.next_action(&BTreeSet::new()) {
                 NextAction::Note(record) => record,
                 NextAction::Train(task) => {
                     tasks.push(task);
-                    outcome(sweep, task)
+                    outcome(task)
                 }
                 NextAction::Wait => panic!("nothing runs"),
-                NextAction::Done => return tasks,
+                NextAction::Done => return (tasks, records),
             };
             sweep.apply_record(&record).unwrap();
             records.push(record);
@@ -260,7 +256,7 @@ mod tests {
     fn a_grid_trains_each_combination_once_and_ranks_them() {
         let mut sweep = Sweep::new(plan(&["a=1,2", "b=3,4"], Sampler::Grid, 0, None));
         let aucs = [0.6, 0.8, 0.8, 0.7];
-        let tasks = run(&mut sweep, &mut Vec::new(), |_, task| match task.trial {
+        let (tasks, _) = run(&mut sweep, |task| match task.trial {
             3 => SweepRecord::Failed { trial: 3, reason: "diverged".to_owned() },
             trial => scored(task, aucs[trial]),
         });
@@ -272,7 +268,7 @@ mod tests {
     #[test]
     fn the_best_of_each_rung_go_on_and_a_failed_one_does_not() {
         let mut sweep = Sweep::new(plan(&["a=1..100"], Sampler::Random, 9, Some(900)));
-        let tasks = run(&mut sweep, &mut Vec::new(), |_, task| match (task.trial, task.rung) {
+        let (tasks, _) = run(&mut sweep, |task| match (task.trial, task.rung) {
             (8, 1) => SweepRecord::Failed { trial: 8, reason: "diverged".to_owned() },
             (trial, _) => scored(task, trial as f64 / 10.0),
         });
@@ -307,8 +303,8 @@ mod tests {
     #[test]
     fn a_sweep_whose_trials_all_fail_ends() {
         let mut sweep = Sweep::new(plan(&["a=1,2,3,4"], Sampler::Grid, 0, Some(9)));
-        let failed = |_: &Sweep, task: TrialTask| SweepRecord::Failed { trial: task.trial, reason: "x".to_owned() };
-        assert_eq!(run(&mut sweep, &mut Vec::new(), failed).len(), 4);
+        let failed = |task: TrialTask| SweepRecord::Failed { trial: task.trial, reason: "x".to_owned() };
+        assert_eq!(run(&mut sweep, failed).0.len(), 4);
         assert_eq!((sweep.best_trial(), sweep.ranked_trials()), (None, vec![0, 1, 2, 3]));
     }
 
@@ -322,17 +318,17 @@ mod tests {
         ) {
             let sampler = if tpe { Sampler::Tpe } else { Sampler::Random };
             let plan = plan(&["a=1..50", "b=x,y"], sampler, trials, halving.then_some(100));
-            let outcome = |_: &Sweep, task: TrialTask| match aucs[task.trial] {
+            let outcome = |task: TrialTask| match aucs[task.trial] {
                 0 => SweepRecord::Failed { trial: task.trial, reason: "diverged".to_owned() },
                 auc => scored(task, f64::from(auc) / 10.0),
             };
-            let (mut whole, mut records) = (Sweep::new(plan.clone()), Vec::new());
-            let tasks = run(&mut whole, &mut records, outcome);
+            let mut whole = Sweep::new(plan.clone());
+            let (tasks, records) = run(&mut whole, outcome);
             let mut resumed = Sweep::new(plan);
             for record in &records[..killed.min(records.len())] {
                 resumed.apply_record(record).unwrap();
             }
-            run(&mut resumed, &mut Vec::new(), outcome);
+            run(&mut resumed, outcome);
             prop_assert_eq!(&resumed, &whole);
             prop_assert_eq!(whole.trials().len(), trials);
             // No trial is trained to a rung twice, and none is promoted that was worse than one that stayed.
