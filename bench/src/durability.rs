@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_shell::{Exit, Failure, OrFailure, err, out};
+use zagros_shell::{Exit, Failure, OrFailure, err, out, print_figures};
 use zagros_zip::ZipEq;
 
 use crate::args::DurabilityArgs;
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: DurabilityArgs) -> Result<Exit, Failure> {
         figures.rounds.push(runs);
     }
     figures.costs = costs(&figures.rounds);
-    program::print_figures(&figures, args.json, print)
+    print_figures(&figures, args.json, print)
 }
 
 async fn train(folder: &Path, args: &DurabilityArgs, durability: &str) -> Result<DurabilityRun, Failure> {

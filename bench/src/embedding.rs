@@ -10,7 +10,7 @@ use zagros_calibrate::embedding::limits::{self, ByteExchange, SocketLimit};
 use zagros_calibrate::workload::{self, BATCH};
 use zagros_ingest::Batch;
 use zagros_protocol::datapath::Encoding;
-use zagros_shell::{Exit, Failure, out};
+use zagros_shell::{Exit, Failure, out, print_figures};
 
 use crate::args::EmbeddingArgs;
 use crate::program;
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
         bench.measure_wire(wire, &mut cases).await?;
     }
     let figures = EmbeddingFigures { shape: bench.shape(), cases };
-    program::print_figures(&figures, bench.args.json, EmbeddingFigures::print_text)
+    print_figures(&figures, bench.args.json, EmbeddingFigures::print_text)
 }
 
 struct EmbeddingBench {
@@ -192,6 +192,35 @@ impl WireCase {
             limits,
         }
     }
+
+    fn print(&self) {
+        let CpuMs { client, server } = &self.batch_cpu_ms;
+        let who = if self.path == "embedded" { "embedded".to_owned() } else { format!("{} client(s)", self.clients) };
+        let times = self.limits.as_ref().map_or(String::new(), |l| format!("{:.2}", l.times_embedded_and_sockets));
+        out!(
+            "  {:<4} {who:<12} {client:>5.2}  {server:>6.2}  {:>6.2}  {times:>8}  {:>6.2}  {:>4.2}  {:>5.2} / {:<5.2}  {:>5.2} / {:<5.2}  {:>8.2}  {:>8.2}",
+            self.wire,
+            self.batch_cpu_ms.both(),
+            self.lookup_cpu_ms.both(),
+            self.push_cpu_ms.both(),
+            self.lookup_ms.p50,
+            self.lookup_ms.p99,
+            self.push_ms.p50,
+            self.push_ms.p99,
+            self.rows_looked_up_per_second / 1e6,
+            self.rows_updated_per_second / 1e6,
+        );
+    }
+
+    fn print_limits(&self) {
+        let Some(limits) = &self.limits else { return };
+        out!(
+            "  {}: the same bytes cost {:.2} ms through sockets (both ends), {:.2} ms copied once",
+            self.wire,
+            limits.sockets_ms,
+            limits.copy_ms
+        );
+    }
 }
 
 impl CpuMs {
@@ -243,37 +272,6 @@ impl EmbeddingFigures {
     }
 }
 
-impl WireCase {
-    fn print(&self) {
-        let CpuMs { client, server } = &self.batch_cpu_ms;
-        let who = if self.path == "embedded" { "embedded".to_owned() } else { format!("{} client(s)", self.clients) };
-        let times = self.limits.as_ref().map_or(String::new(), |l| format!("{:.2}", l.times_embedded_and_sockets));
-        out!(
-            "  {:<4} {who:<12} {client:>5.2}  {server:>6.2}  {:>6.2}  {times:>8}  {:>6.2}  {:>4.2}  {:>5.2} / {:<5.2}  {:>5.2} / {:<5.2}  {:>8.2}  {:>8.2}",
-            self.wire,
-            self.batch_cpu_ms.both(),
-            self.lookup_cpu_ms.both(),
-            self.push_cpu_ms.both(),
-            self.lookup_ms.p50,
-            self.lookup_ms.p99,
-            self.push_ms.p50,
-            self.push_ms.p99,
-            self.rows_looked_up_per_second / 1e6,
-            self.rows_updated_per_second / 1e6,
-        );
-    }
-
-    fn print_limits(&self) {
-        let Some(limits) = &self.limits else { return };
-        out!(
-            "  {}: the same bytes cost {:.2} ms through sockets (both ends), {:.2} ms copied once",
-            self.wire,
-            limits.sockets_ms,
-            limits.copy_ms
-        );
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,10 +279,9 @@ mod tests {
     #[test]
     fn quantiles_are_of_the_nearest_rank() {
         let times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
-        let LatencyQuantiles { p50, p99 } = LatencyQuantiles::new(&times);
-        assert_eq!((p50, p99), (100.0, 198.0));
-        let LatencyQuantiles { p50, p99 } = LatencyQuantiles::new(&times[..1]);
-        assert_eq!((p50, p99), (200.0, 200.0));
-        assert_eq!(LatencyQuantiles::new(&[]).p50, 0.0);
+        for (times, expected) in [(&times[..], (100.0, 198.0)), (&times[..1], (200.0, 200.0)), (&[], (0.0, 0.0))] {
+            let LatencyQuantiles { p50, p99 } = LatencyQuantiles::new(times);
+            assert_eq!((p50, p99), expected, "{times:?}");
+        }
     }
 }

@@ -16,8 +16,7 @@ use self::figures::{ModeCase, ModeFigures};
 use self::proxy::NetworkLine;
 use self::workload::{ModeSetting, SERVERS, WORKERS};
 use crate::args::ModesArgs;
-use crate::program;
-use zagros_shell::{Exit, Failure, OrFailure, err, write_file};
+use zagros_shell::{Exit, Failure, OrFailure, err, print_figures, write_file};
 use zagros_zip::ZipEq;
 
 /// Staleness of mode async if hybrid's is not given: the default of both modes.
@@ -45,5 +44,5 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     if let Some(path) = &args.page {
         write_file(path, figures::render_page(&figures))?;
     }
-    program::print_figures(&figures, args.json, ModeFigures::print_text)
+    print_figures(&figures, args.json, ModeFigures::print_text)
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::process::Command;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_shell::{Exit, Failure, OrFailure, err, out};
+use zagros_shell::{Exit, Failure, OrFailure, err, out, print_figures};
 
 use crate::args::PlanArgs;
 use crate::program::{self, UpRun};
@@ -100,7 +100,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
             }
         }
     }
-    program::print_figures(&all, args.json, PlanCases::print)
+    print_figures(&all, args.json, PlanCases::print)
 }
 
 async fn forecast(args: &PlanArgs, job: &Path, workers: u64) -> Result<ForecastAnswer, Failure> {

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use serde::Serialize;
 use tokio::process::Command;
 use zagros_dense_worker::RunSummary;
 use zagros_plumbing::process::cpu_time_of_children;
-use zagros_shell::{Exit, Failure, OrFailure, print_answer};
+use zagros_shell::{Exit, Failure, OrFailure};
 
 /// The `zagros` in the folder of this program.
 pub(crate) fn zagros_program() -> Result<PathBuf, Failure> {
@@ -22,16 +21,6 @@ fn find_zagros(this: &Path) -> Result<PathBuf, Failure> {
     }
     let what = format!("{} does not exist: this benchmark starts its processes from it", zagros.display());
     Err(Failure::usage(what, "build it with `make build`, or copy `zagros` beside this program"))
-}
-
-/// Prints the figures of a benchmark: as one JSON object, or for people by `print`.
-pub(crate) fn print_figures<T: Serialize>(figures: &T, json: bool, print: impl FnOnce(&T)) -> Result<Exit, Failure> {
-    if json {
-        print_answer(&serde_json::to_string(figures).or_internal()?)?;
-    } else {
-        print(figures);
-    }
-    Ok(Exit::Success)
 }
 
 /// A job on generated rows, with 16 values a row. The other texts are lines of these sections.

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tempfile::TempDir;
-use zagros_shell::{Exit, Failure, OrFailure, err, out};
+use zagros_shell::{Exit, Failure, OrFailure, err, out, print_figures};
 
-use self::live_run::{LAST_RECORDED, LiveRun, StepTimes};
+use self::live_run::{LAST_RECORDED, LiveRun, MoveStatus, StepTimes};
 use crate::args::ScaleArgs;
-use crate::program;
 use zagros_calibrate::workload;
 
 /// Members at the start: embedding servers and dense workers.
@@ -40,12 +39,8 @@ struct ScaleFigures {
     /// The longest time between two steps before the first change, seconds.
     longest_undisturbed: f64,
     steps: u64,
-    moves_committed: u64,
-    moves_abandoned: u64,
-    rows_moved: u64,
-    bytes_moved: u64,
-    /// The longest time for which a server was frozen, seconds.
-    longest_freeze: f64,
+    #[serde(flatten)]
+    moves: MoveStatus,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,10 +77,9 @@ pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
         run.ask_scale(asked).await?;
         let ended = live_run::unix_seconds();
         run.wait_for_step(window).await?;
-        let status = run.move_status().await?;
-        figures.note_status(&status);
+        figures.moves = run.move_status().await?;
         err!("{asked}: {:.1} s", ended - began);
-        spans.push((asked, began..ended, status.longest_freeze_seconds));
+        spans.push((asked, began..ended, figures.moves.longest_freeze_seconds));
     }
     let times = StepTimes::read(&run.metrics_file())?;
     run.stop_run().await?;
@@ -102,7 +96,7 @@ pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
             longest_freeze_so_far: freeze,
         });
     }
-    program::print_figures(&figures, args.json, print)
+    print_figures(&figures, args.json, print)
 }
 
 /// The job on the rows of `train.csv`, with more epochs than the benchmark waits for.
@@ -114,16 +108,6 @@ fn job(size: ScaleSize) -> String {
     let text = text.replace("format = \"criteo\"", "format = \"delimited\"").replace("\"memory\"", "\"train.csv\"");
     let batch = format!("batch_size = {}", size.batch);
     text.replace(&format!("batch_size = {}", workload::BATCH), &batch) + &workload::features_section()
-}
-
-impl ScaleFigures {
-    fn note_status(&mut self, status: &live_run::MoveStatus) {
-        self.moves_committed = status.moves_committed;
-        self.moves_abandoned = status.moves_abandoned;
-        self.rows_moved = status.rows_moved;
-        self.bytes_moved = status.bytes_moved;
-        self.longest_freeze = status.longest_freeze_seconds;
-    }
 }
 
 fn print(figures: &ScaleFigures) {
@@ -149,10 +133,10 @@ fn print(figures: &ScaleFigures) {
     }
     out!(
         "\n{} moves, {} given up; {} rows, {:.1} MiB; longest time between two steps before the first change: {:.0} ms",
-        figures.moves_committed,
-        figures.moves_abandoned,
-        figures.rows_moved,
-        figures.bytes_moved as f64 / f64::from(1 << 20),
+        figures.moves.moves_committed,
+        figures.moves.moves_abandoned,
+        figures.moves.rows_moved,
+        figures.moves.bytes_moved as f64 / f64::from(1 << 20),
         1e3 * figures.longest_undisturbed
     );
     explain(figures);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 use zagros_dense_worker::RunSummary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_shell::{Exit, Failure, OrFailure, err, out};
+use zagros_shell::{Exit, Failure, OrFailure, err, out, print_figures};
 
 use crate::args::ScalingArgs;
 use crate::program::{self, UpRun};
@@ -79,7 +79,7 @@ pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
         err!("{workers} worker(s): {:.0} samples/s", run.samples_per_second);
         figures.runs.push(run);
     }
-    program::print_figures(&figures, args.json, print)
+    print_figures(&figures, args.json, print)
 }
 
 /// A job with one parser thread and one network thread per worker.

@@ -6,10 +6,9 @@ use serde::{Serialize, Serializer};
 use zagros_dense_worker::{Worker, WorkerInput};
 use zagros_ingest::Batch;
 use zagros_job::Job;
-use zagros_shell::{Exit, Failure, OrFailure, out};
+use zagros_shell::{Exit, Failure, OrFailure, out, print_figures};
 
 use crate::args::{DenseModel, TrainArgs, value_name};
-use crate::program;
 use zagros_calibrate::meter::{MeterWindow, StepMeter};
 use zagros_calibrate::workload;
 use zagros_shell::launch::EmbeddedCluster;
@@ -47,7 +46,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let batches = workload::load_batches(args.data.as_deref(), (warm_up + counted) as usize)?;
     let window = train(&args, job(&args, warm_up + counted)?, batches, warm_up).await?;
     let figures = figures(&args, &window);
-    program::print_figures(&figures, args.json, print)
+    print_figures(&figures, args.json, print)
 }
 
 /// The job that every compared system trains, with Adam 0.001 for the dense network.

@@ -332,14 +332,19 @@ fn at_least_one() -> RangedU64ValueParser<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::path::Path;
+
     use clap::CommandFactory;
 
     use super::*;
 
-    #[test]
-    fn the_command_line_is_well_formed() {
-        Arguments::command().debug_assert();
+    /// The command of this name on a job of this text, which is written to a folder.
+    pub(crate) fn parse_command(folder: &Path, text: &str, name: &str, arguments: &str) -> Result<Command, String> {
+        let file = folder.join("job.toml");
+        std::fs::write(&file, text).unwrap();
+        let words = ["zagros", name, file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
+        Ok(Arguments::try_parse_from(words).map_err(|error| error.to_string())?.command)
     }
 
     #[test]
@@ -351,8 +356,9 @@ mod tests {
     }
 
     #[test]
-    fn every_argument_is_explained() {
+    fn the_command_line_is_well_formed_and_every_argument_is_explained() {
         let mut commands = vec![Arguments::command()];
+        commands[0].clone().debug_assert();
         while let Some(command) = commands.pop() {
             for argument in command.get_arguments() {
                 assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());

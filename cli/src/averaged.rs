@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::predictions::PredictionError;
+use crate::predictions::{PredictionError, part_name};
 use zagros_dense_worker::ScoredRows;
 use zagros_eval::TargetForm;
 use zagros_ingest::InputRows;
@@ -31,14 +31,14 @@ pub(crate) struct ModelScoresWriter {
 
 impl ModelScoresWriter {
     pub(crate) fn start(path: &Path, form: ScoreForm) -> Result<Self, PredictionError> {
-        let unfinished = unfinished(path);
+        let unfinished = part_name(path);
         let file = File::create(&unfinished).map_err(|error| failed(&unfinished, error))?;
         Ok(Self { form, to: BufWriter::with_capacity(BUFFER, file), path: path.to_owned() })
     }
 
     /// Gives the file its name: it has all rows.
     pub(crate) fn finish(mut self) -> Result<(), PredictionError> {
-        let unfinished = unfinished(&self.path);
+        let unfinished = part_name(&self.path);
         let done = self.to.flush().and_then(|()| self.to.get_ref().sync_data());
         done.and_then(|()| std::fs::rename(&unfinished, &self.path)).map_err(|error| failed(&self.path, error))
     }
@@ -65,7 +65,7 @@ impl ScoredRows for ModelScoresWriter {
 
     fn take(&mut self, rows: &InputRows, logits: &[f32]) -> Result<(), PredictionError> {
         let scores = self.form.scores(logits);
-        self.write(rows, &scores).map_err(|error| failed(&unfinished(&self.path), error))
+        self.write(rows, &scores).map_err(|error| failed(&part_name(&self.path), error))
     }
 }
 
@@ -133,12 +133,6 @@ pub(crate) fn score_files(output: &Path, models: usize, identity: &str) -> Vec<P
         }
         false => numbers.map(|number| output.with_file_name(place(number))).collect(),
     }
-}
-
-fn unfinished(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    PathBuf::from(name)
 }
 
 fn failed(path: &Path, source: io::Error) -> PredictionError {

@@ -34,7 +34,7 @@ use crate::backend::backend;
 use crate::resume::{ResumeChoice, RunStart};
 use crate::saved::{SavedModel, check_trust};
 use crate::terminal::Terminal;
-use crate::{report, steps};
+use crate::{measures, report, steps};
 
 pub(crate) use range::DateRange;
 
@@ -225,8 +225,8 @@ impl DailyTraining {
 
 fn print(name: &str, record: &DayRecord) {
     let scored = record.before.map_or_else(String::new, |before| {
-        let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
-        format!("scored before: AUC {}, logloss {}; ", measure(before.auc), measure(before.logloss))
+        let [auc, logloss] = [before.auc, before.logloss].map(measures::format_measure);
+        format!("scored before: AUC {auc}, logloss {logloss}; ")
     });
     let (samples, rows) = (HumanCount(record.samples), HumanCount(record.rows));
     note!("{name}: {scored}trained on {samples} samples, {rows} rows");

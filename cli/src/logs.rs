@@ -200,10 +200,8 @@ mod tests {
         let names: Vec<&str> = found.iter().map(|source| source.name.as_str()).collect();
         assert_eq!(names, ["coordinator", "dense worker 0", "dense worker 11"]);
         let count = |role, index| found.iter().filter(|source| source.is_of(role, index)).count();
-        assert_eq!(
-            (count(None, None), count(Some("dense worker"), None), count(Some("dense worker"), Some(11))),
-            (3, 2, 1)
-        );
+        let worker = Some("dense worker");
+        assert_eq!((count(None, None), count(worker, None), count(worker, Some(11))), (3, 2, 1));
         assert_eq!((count(None, Some(0)), count(Some("coordinator"), None), count(Some("worker"), None)), (1, 1, 0));
     }
 

@@ -186,9 +186,9 @@ pub(crate) fn sketch_bytes(job: &Job) -> u64 {
 mod tests {
     use super::*;
 
-    const GIB: u64 = 1 << 30;
+    pub(super) const GIB: u64 = 1 << 30;
 
-    fn job(sets: &[&str]) -> Job {
+    pub(super) fn job(sets: &[&str]) -> Job {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[cluster]\ncold_folder = 'cold'\n";
         Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap()
     }
@@ -203,7 +203,8 @@ mod tests {
         assert_eq!((three.dense, three.batches), (3 * one.dense, 3 * one.batches));
     }
 
-    const LARGE: &str = "model={kind='ffnn', hidden=[4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096]}";
+    /// Eight layers of 4,096: 119 million weights.
+    pub(super) const LARGE: &str = "model={kind='ffnn', hidden=[4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096]}";
 
     #[test]
     fn streamed_weights_count_as_two_layers_here_and_a_row_of_state_at_the_servers() {

@@ -11,7 +11,7 @@ use zagros_job::threads::Machine;
 use zagros_job::{Job, JobErrors, LADDER, Overrides, nearest_name};
 use zagros_model::DenseModel;
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{Exit, Failure};
+use zagros_shell::{Exit, Failure, OrFailure};
 
 use crate::args::ModelsArgs;
 use crate::backend::backend;
@@ -211,8 +211,7 @@ fn measure(machine: &Machine) -> Result<f64, Failure> {
     let threads = format!("train.threads={}", machine.plan_threads().torch);
     let job = Job::parse(JOB, Path::new("measure.toml"), &Overrides::sets([threads]));
     let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
-    let failed = |error| Failure::from_error(Exit::Internal, error);
-    let mut model = DenseModel::new(&job, backend()).map_err(failed)?;
+    let mut model = DenseModel::new(&job, backend()).or_internal()?;
     let batch = job.train.batch_size;
     let (numeric, embeddings) =
         (vec![0.5; batch * model.input_shape().numeric], vec![0.25; batch * model.input_shape().width()]);
@@ -220,7 +219,7 @@ fn measure(machine: &Machine) -> Result<f64, Failure> {
     let mut best = f64::INFINITY;
     for step in 0..=STEPS {
         let started = Instant::now();
-        model.step(&numeric, &embeddings, &labels).map_err(failed)?;
+        model.step(&numeric, &embeddings, &labels).or_internal()?;
         let seconds = started.elapsed().as_secs_f64();
         best = if step == 0 { best } else { best.min(seconds) };
     }

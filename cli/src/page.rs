@@ -45,6 +45,11 @@ pub(crate) fn section(title: &str, content: String) -> String {
     if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
 }
 
+/// A table; nothing if it has no rows.
+pub(crate) fn table(head: &[&str], rows: &[(&'static str, Vec<String>)]) -> String {
+    if rows.is_empty() { String::new() } else { render_table(head, rows) }
+}
+
 fn heading(record: &RunRecord) -> String {
     let lead = match &record.summary {
         Some(summary) => {
@@ -144,29 +149,23 @@ fn staleness(record: &RunRecord) -> Chart {
 }
 
 fn evaluations(record: &RunRecord) -> String {
-    if record.evaluations.is_empty() {
-        return String::new();
-    }
     let row = |scored: &ScoredPart| {
         let is_model = scored.part == "validation" && record.chosen == Some(scored.step);
         let named = [scored.part.clone(), HumanCount(scored.step).to_string()];
         (if is_model { "best" } else { "" }, named.into_iter().chain(measures(&scored.evaluation)).collect())
     };
     let rows: Vec<_> = record.evaluations.iter().map(row).collect();
-    render_table(&["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
+    table(&["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
 }
 
 /// Measures of each of several targets.
 fn targets(record: &RunRecord) -> String {
-    let targets = record.summary.as_ref().map_or(&[][..], |summary| &summary.targets);
-    if targets.is_empty() {
-        return String::new();
-    }
+    let targets = record.summary.iter().flat_map(|summary| &summary.targets);
     let row = |of: &TargetMeasures| {
         let samples = HumanCount(of.evaluation.samples).to_string();
         ("", vec![of.target.clone(), measures::in_words(&of.evaluation), samples])
     };
-    render_table(&["label", "measures", "samples"], &targets.iter().map(row).collect::<Vec<_>>())
+    table(&["label", "measures", "samples"], &targets.map(row).collect::<Vec<_>>())
 }
 
 fn epochs(record: &RunRecord) -> String {

@@ -308,12 +308,8 @@ mod tests {
             let header = u64::from_le_bytes(saved[..8].try_into().unwrap());
             // Dice keeps two running averages of each unit.
             let averages = if network.contains("dice") { 2 * 2 * (80 + 40) } else { 0 };
-            assert_eq!(
-                job.dense_parameters(),
-                Some((saved.len() as u64 - 8 - header) / 4 - averages),
-                "{}",
-                model(&job)
-            );
+            let weights = (saved.len() as u64 - 8 - header) / 4 - averages;
+            assert_eq!(job.dense_parameters(), Some(weights), "{}", model(&job));
         }
     }
 }

@@ -25,7 +25,7 @@ mod tests;
 use std::io;
 use std::path::PathBuf;
 
-pub(crate) use file::PredictionFile;
+pub(crate) use file::{PredictionFile, part_name};
 pub(crate) use format::{PredictionColumns, PredictionFormat};
 pub(crate) use stream::{PredictionCounts, PredictionStream};
 

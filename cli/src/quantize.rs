@@ -26,7 +26,7 @@ use zagros_table::WeightType;
 
 use crate::args::QuantizeArgs;
 use crate::resume::failed;
-use crate::saved::{self, SavedModel, not_written, refused, saved_file, snapshot_failure};
+use crate::saved::{self, SavedModel, not_written, refused, saved_file, snapshot_failure, table_help};
 
 /// Nothing is left to decide.
 pub(crate) struct QuantizePlan {
@@ -151,11 +151,7 @@ fn chosen(from: &Folder, saved: &[TableHeader], asked: &[String]) -> Result<BTre
     let known: Vec<&str> = saved.iter().map(|table| &*table.name).filter(|name| !is_dense_table(name)).collect();
     if let Some(unknown) = asked.iter().find(|name| !known.contains(&&***name)) {
         let what = format!("{from} has no table `{unknown}` of features");
-        let help = match zagros_job::nearest_name(unknown, &known) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("its tables are {}", known.join(", ")),
-        };
-        return Err(Failure::usage(what, help));
+        return Err(Failure::usage(what, table_help(unknown, &known, "its")));
     }
     let is_asked = |name: &&str| asked.is_empty() || asked.iter().any(|asked| asked == name);
     Ok(known.into_iter().filter(is_asked).map(str::to_owned).collect())

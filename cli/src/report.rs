@@ -247,7 +247,7 @@ impl RunReport<'_> {
             commands.push((format!("{zagros} eval {run}{trust}"), "score the test part again, from the saved model"));
             commands.push((format!("{zagros} predict {run}{trust} ROWS -o scores.csv"), "score rows of your own"));
         }
-        let curves = format!("tensorboard --logdir {}", parent(folder).display());
+        let curves = format!("tensorboard --logdir {}", folder.parent().unwrap_or(folder).display());
         commands.push((curves, "curves of this and earlier runs"));
         if self.planted.is_some() {
             commands.extend(planted_commands(Path::new(""), &zagros));
@@ -284,14 +284,9 @@ pub(crate) fn calibrated_text(after: &Evaluation) -> String {
     if !measures::of_others(after).is_empty() {
         return measures::in_words(after);
     }
-    let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
-    let Evaluation { logloss, calibration, ece, auc, .. } = after;
-    let [logloss, calibration, ece, auc] = [logloss, calibration, ece, auc].map(|value| measure(*value));
+    let Evaluation { logloss, calibration, ece, auc, .. } = *after;
+    let [logloss, calibration, ece, auc] = [logloss, calibration, ece, auc].map(measures::format_measure);
     format!("logloss {logloss}, calibration {calibration}, calibration error {ece}, AUC {auc}")
-}
-
-fn parent(folder: &Path) -> &Path {
-    folder.parent().unwrap_or(folder)
 }
 
 fn row(name: &str, text: &str) {

@@ -22,11 +22,11 @@ use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrFailure, note, watch_signals};
 
 use self::analysis::{FamilyAnalysis, FamilyPlan, ForecastVerification};
-use self::member::{FamilyMember, MemberPoint, TrainingEnd};
+use self::member::{FamilyMember, MemberPoint};
 use self::setup::FamilySetup;
 use crate::args::ScalingLawArgs;
 use crate::report::interrupt_exit;
-use crate::train_process::{FOREVER, lock_folder};
+use crate::train_process::{FOREVER, TrainingEnd, lock_folder};
 
 /// Part of the budget that a plan may use: a short run is not exact.
 const PLANNED: f64 = 0.85;
@@ -54,24 +54,15 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     let mut analysis = FamilyAnalysis::fit(&setup, &plan, points);
     if end == TrainingEnd::Over {
         analysis.keep_forecast(&setup)?;
-        if args.verify && analysis.is_forecast() {
+        let is_made = analysis.forecast.as_ref().is_some_and(|kept| kept.forecast.decision == ForecastDecision::Made);
+        if args.verify && is_made {
             end = verify(&setup, &mut analysis, &shutdown, deadline).await?;
         }
     }
     report::write_summary(&setup, &plan, &analysis)?;
     page::write_page(&setup, &plan, &analysis)?;
     report::print(&setup, &analysis);
-    match end {
-        TrainingEnd::Over => Ok(Exit::Success),
-        TrainingEnd::OutOfTime => {
-            note!("the time of --budget is over; the same command goes on");
-            Ok(Exit::Success)
-        }
-        TrainingEnd::Stopped => {
-            note!("stopped; the same command goes on");
-            Ok(interrupt_exit(&signals))
-        }
-    }
+    Ok(end.note_exit(&signals))
 }
 
 /// The plan of an earlier command, or a new one.
@@ -108,10 +99,4 @@ async fn verify(
         analysis.verification = Some(verification);
     }
     Ok(end)
-}
-
-impl FamilyAnalysis {
-    fn is_forecast(&self) -> bool {
-        self.forecast.as_ref().is_some_and(|kept| kept.forecast.decision == ForecastDecision::Made)
-    }
 }

@@ -4,9 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::init::{InitError, describe_format, rows_format};
+use crate::init::{describe_format, rows_format};
 use zagros_job::{ColumnarFormat, DecimalMark, DelimitedFormat, Format, Job, PredictRows};
-use zagros_shell::{Exit, Failure, note, parse_job};
+use zagros_shell::{Exit, Failure, OrFailure, note, parse_job};
 
 use crate::saved::SavedModel;
 
@@ -51,7 +51,7 @@ pub(crate) fn job_for(
 
 /// The job with the format of the files, and a line that says which if it is another one.
 fn in_found_format(job: Job, files: &[PathBuf]) -> Result<Job, Failure> {
-    let Some(mut found) = rows_format(&job, files).map_err(refused)? else { return Ok(job) };
+    let Some(mut found) = rows_format(&job, files).or_exit(Exit::Data)? else { return Ok(job) };
     let first = files.first().map(|file| file.display().to_string()).unwrap_or_default();
     let [of_rows, own] = [&found, &job].map(|job| describe_format(&job.data.format));
     note!("{first} is read as {of_rows}; the model was trained on {own}");
@@ -104,10 +104,6 @@ fn key(set: &str) -> &str {
 
 fn value(set: &str) -> &str {
     set.split_once('=').map_or("", |(_, value)| value).trim().trim_matches(['"', '\''])
-}
-
-fn refused(error: InitError) -> Failure {
-    Failure::from_error(Exit::Data, error)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use zagros_shell::{Exit, Failure, load_job_for, read_named_file};
 use zagros_sim::{ClusterFile, FailureReport, Scenario, SimError, SimReport, SimSettings};
 
 use crate::args::SimulateArgs;
-use crate::planning;
+use crate::planning::{self, count};
 
 /// The run that is to be simulated, and its name.
 pub(crate) fn scenario(args: &SimulateArgs) -> Result<(String, Scenario), Failure> {
@@ -169,10 +169,7 @@ impl WhatIfTable {
 }
 
 fn describe(run: &SimReport) -> String {
-    let servers = match run.servers {
-        0 => "all roles in one process".to_owned(),
-        servers => format!("{servers} embedding server(s)"),
-    };
+    let servers = planning::servers_in_words(run.servers as f64);
     let mut text = format!(
         "\n  {} samples/s with {} dense worker(s) and {servers}, mode {}, staleness {}, batch {}\n  bottleneck: {}\n",
         count(run.samples_per_second),
@@ -235,10 +232,6 @@ fn describe_failures(report: &FailureReport) -> String {
         report.lost_share_hourly * 100.0
     );
     text
-}
-
-fn count(value: f64) -> String {
-    HumanCount(value.max(0.0) as u64).to_string()
 }
 
 /// Short for large values: `1e14`.

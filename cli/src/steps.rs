@@ -144,10 +144,8 @@ mod tests {
         let few = plan(110_000, 4096, 1);
         assert_eq!(few.in_words(), "110,000 rows (counted), 27 steps an epoch, 81 in all");
         let warning = few.warning().unwrap();
-        assert!(
-            warning.contains("only 27 steps") && warning.contains("train.batch_size = 256 (430 steps"),
-            "{warning}"
-        );
+        let parts = ["only 27 steps", "train.batch_size = 256 (430 steps"];
+        assert!(parts.iter().all(|part| warning.contains(part)), "{warning}");
         assert_eq!(plan(110_000, 256, 1).warning(), None);
         assert!(plan(110_000, 4096, 2).warning().unwrap().contains("train.batch_size = 128 (430 steps"));
         // Nothing helps so few rows, and a small batch is small enough.

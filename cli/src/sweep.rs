@@ -26,11 +26,10 @@ use zagros_shell::{Exit, Failure, OrFailure, note, watch_signals};
 
 use self::journal::SweepJournal;
 use self::setup::SweepSetup;
-use self::trial::{KilledTrials, NextStart, TrialEnd, TrialProcess};
+use self::trial::{KilledTrials, NextStart, TrialEnd};
 use crate::args::SweepArgs;
-use crate::report::interrupt_exit;
 use crate::train_process::{
-    self, EndKind, FOREVER, ask_to_end, hopeless_failure, is_killed, lock_folder, wait_for_earlier,
+    self, EndKind, FOREVER, TrainingEnd, ask_to_end, hopeless_failure, is_killed, lock_folder, wait_for_earlier,
 };
 
 /// After an error, what was measured stays.
@@ -48,27 +47,11 @@ pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
     let mut search = SweepSearch { setup: &setup, journal, sweep, running, processes, killed };
     let end = search.run(&shutdown, Instant::now() + args.budget.unwrap_or(FOREVER)).await;
     // What is known so far is written, however the search ended.
-    let written = report::write_page(&setup, &search.sweep).and_then(|()| report::write(&setup, &search.sweep));
+    let written = report::write(&setup, &search.sweep);
     let end = end?;
     written?;
     report::print(&setup, &search.sweep);
-    match end {
-        SearchEnd::Over => {}
-        SearchEnd::OutOfTime => note!("the time of --budget is over; the same command goes on"),
-        SearchEnd::Stopped => {
-            note!("stopped; the same command goes on");
-            return Ok(interrupt_exit(&signals));
-        }
-    }
-    Ok(Exit::Success)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SearchEnd {
-    Over,
-    OutOfTime,
-    /// A signal asked for it.
-    Stopped,
+    Ok(end.note_exit(&signals))
 }
 
 struct SweepSearch<'a> {
@@ -82,19 +65,19 @@ struct SweepSearch<'a> {
 
 impl SweepSearch<'_> {
     /// Starts processes and takes their ends into account, until there is nothing left to do. On every way out, no process is left.
-    async fn run(&mut self, shutdown: &Shutdown, deadline: Instant) -> Result<SearchEnd, Failure> {
+    async fn run(&mut self, shutdown: &Shutdown, deadline: Instant) -> Result<TrainingEnd, Failure> {
         let mut end = None;
         let mut failure = None;
         loop {
             if end.is_none() && failure.is_none() {
                 match self.start_trials().await {
-                    Ok(()) if self.processes.is_empty() => end = Some(SearchEnd::Over),
+                    Ok(()) if self.processes.is_empty() => end = Some(TrainingEnd::Over),
                     Ok(()) => {}
                     Err(error) => failure = self.stop(error),
                 }
             }
             if self.processes.is_empty() {
-                return failure.map_or_else(|| Ok(end.unwrap_or(SearchEnd::Over)), Err);
+                return failure.map_or_else(|| Ok(end.unwrap_or(TrainingEnd::Over)), Err);
             }
             let goes_on = end.is_none() && failure.is_none();
             tokio::select! {
@@ -110,11 +93,11 @@ impl SweepSearch<'_> {
                     }
                 }
                 () = shutdown.requested(), if goes_on => {
-                    end = Some(SearchEnd::Stopped);
+                    end = Some(TrainingEnd::Stopped);
                     self.ask_all();
                 }
                 () = tokio::time::sleep_until(deadline), if goes_on => {
-                    end = Some(SearchEnd::OutOfTime);
+                    end = Some(TrainingEnd::OutOfTime);
                     self.ask_all();
                 }
             }
@@ -149,9 +132,12 @@ impl SweepSearch<'_> {
             return self.note(&record);
         }
         let values = &self.sweep.trials()[task.trial].values;
-        let process = TrialProcess::start(self.setup, values, task).or_internal()?;
+        let process = trial::start(self.setup, values, task).or_internal()?;
         self.running.insert(task.trial, process.pid());
-        self.processes.spawn(process.wait_end());
+        self.processes.spawn(async move {
+            let (status, length) = process.wait_end().await;
+            TrialEnd { task, status, length }
+        });
         Ok(())
     }
 

@@ -210,9 +210,8 @@ fn describe_rare(RareCategories { feature, categories, listed, share }: &RareCat
 }
 
 fn describe_evaluation(step: u64, part: HeldOutPart, evaluation: &Evaluation) -> String {
-    let measure = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"));
-    let (auc, logloss) = (measure(evaluation.auc), measure(evaluation.logloss));
-    let gauc = evaluation.groups.map_or_else(String::new, |_| format!(", GAUC {}", measure(evaluation.gauc)));
+    let [auc, logloss, gauc] = [evaluation.auc, evaluation.logloss, evaluation.gauc].map(measures::format_measure);
+    let gauc = evaluation.groups.map_or_else(String::new, |_| format!(", GAUC {gauc}"));
     let samples = HumanCount(evaluation.samples);
     if !measures::of_others(evaluation).is_empty() {
         return format!("{} after step {step}: {} ({samples} samples)", part.name(), measures::in_words(evaluation));

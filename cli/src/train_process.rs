@@ -12,9 +12,11 @@ use tokio::process::{Child, Command};
 use zagros_dense_worker::{RunFolder, RunLock};
 use zagros_job::threads::{Machine, core_count};
 use zagros_job::{Job, Overrides};
+use zagros_plumbing::lifecycle::StopSignals;
 use zagros_plumbing::{Deadline, exit_codes};
-use zagros_shell::{Exit, Failure, is_key_given, last_error};
+use zagros_shell::{Exit, Failure, is_key_given, last_error, note};
 
+use crate::report::interrupt_exit;
 use crate::resume::failed;
 
 /// What a process prints, in its folder.
@@ -30,6 +32,12 @@ pub(crate) fn default_folder(job: &Job, command: &str) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
     let name: String = job.name.chars().map(plain).collect();
     job.output.folder.join(format!("{}-{command}", name.trim_start_matches(['.', '-'])))
+}
+
+/// How many processes such a command runs side by side: as many as were asked for, or one for every two cores.
+pub(crate) fn process_count(asked: Option<u64>) -> usize {
+    let planned = (core_count() / 2).max(1);
+    asked.map_or(planned, |asked| usize::try_from(asked).unwrap_or(usize::MAX))
 }
 
 /// Makes the folder of such a command, and locks it; `None` while another process works in it.
@@ -137,6 +145,30 @@ pub(crate) fn newest_run(folder: &Path) -> Option<RunFolder> {
     RunFolder::open(newest).ok()
 }
 
+/// Why a command that trains a job many times trains no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TrainingEnd {
+    Over,
+    OutOfTime,
+    /// A signal asked for it.
+    Stopped,
+}
+
+impl TrainingEnd {
+    /// Says what is left to do, after all else that the command prints.
+    pub(crate) fn note_exit(self, signals: &StopSignals) -> Exit {
+        match self {
+            Self::Over => {}
+            Self::OutOfTime => note!("the time of --budget is over; the same command goes on"),
+            Self::Stopped => {
+                note!("stopped; the same command goes on");
+                return interrupt_exit(signals);
+            }
+        }
+        Exit::Success
+    }
+}
+
 /// What the end of a process means for the command that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndKind {
@@ -195,18 +227,14 @@ mod tests {
 
     #[test]
     fn a_process_fails_by_its_values_or_by_what_all_meet() {
-        let kind = |code: i32| EndKind::from_status(ExitStatus::from_raw(code << 8));
+        let raw_kind = |raw: i32| EndKind::from_status(ExitStatus::from_raw(raw));
+        let kind = |code: i32| raw_kind(code << 8);
         assert_eq!([0, 143, 130].map(kind), [EndKind::Well, EndKind::Interrupted, EndKind::Interrupted]);
         assert_eq!([5, 2, 137].map(kind), [EndKind::Failed; 3]);
         assert_eq!([1, 3, 4, 6].map(kind), [EndKind::Hopeless; 4]);
-        assert_eq!(
-            [137 << 8, 9, 139 << 8, 5 << 8].map(|raw| is_killed(ExitStatus::from_raw(raw))),
-            [true, true, false, false]
-        );
-        assert_eq!(
-            [9, 15].map(|signal| EndKind::from_status(ExitStatus::from_raw(signal))),
-            [EndKind::Failed, EndKind::Interrupted]
-        );
+        let killed = [137 << 8, 9, 139 << 8, 5 << 8].map(|raw| is_killed(ExitStatus::from_raw(raw)));
+        assert_eq!(killed, [true, true, false, false]);
+        assert_eq!([9, 15].map(raw_kind), [EndKind::Failed, EndKind::Interrupted]);
     }
 
     #[test]

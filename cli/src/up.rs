@@ -314,10 +314,8 @@ mod tests {
     #[test]
     fn a_run_that_lost_a_process_says_how_to_resume() {
         let advice = way_on(40, &"runs/ads/checkpoints/resume-40", false);
-        assert_eq!(
-            advice,
-            "the same command goes on after step 40, from the newest checkpoint (runs/ads/checkpoints/resume-40)"
-        );
+        let place = "from the newest checkpoint (runs/ads/checkpoints/resume-40)";
+        assert_eq!(advice, format!("the same command goes on after step 40, {place}"));
         assert!(way_on(40, &"there", true).starts_with("the same command without --fresh goes on"));
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
-use zagros_dense_worker::{RunFolder, SilentObserver, Worker};
+use zagros_dense_worker::{RunFolder, Worker};
 use zagros_embedding_client::Shard;
 use zagros_embedding_server::{EmbeddingService, LocalShard};
 use zagros_job::{Job, Overrides};
@@ -85,23 +85,12 @@ async fn train(folder: &Path) -> [(&'static str, String); 4] {
     describe_process(&of_process, env!("CARGO_PKG_VERSION"));
     let control = LocalCoordinator::new(&job, &of_coordinator);
     let (shard, member) = server(&job, Arc::clone(&control), &of_server).await;
-    let worker = Worker {
-        folder: Some(RunFolder::create(&job).unwrap()),
-        job,
-        control,
-        connect: Arc::new(move |_| {
-            let _alive = &member;
-            Ok::<_, Refusal>(Arc::clone(&shard))
-        }),
-        index: 0,
-        supersede: false,
-        waits: zagros_coordinator_client::Waits::default(),
-        rendezvous: None,
-        registry: of_worker.clone(),
-        observer: Arc::new(SilentObserver),
-        resume: None,
-        shutdown: Shutdown::new(),
-    };
+    let folder = Some(RunFolder::create(&job).unwrap());
+    let connect = Arc::new(move |_: &_| {
+        let _alive = &member;
+        Ok::<_, Refusal>(Arc::clone(&shard))
+    });
+    let worker = Worker { folder, ..Worker::without_peers(job, control, connect, of_worker.clone()) };
     // The server's metrics are read from its tables, which must still exist.
     let connect = Arc::clone(&worker.connect);
     tokio::time::timeout(LATE, worker.run()).await.expect("the run ends").unwrap();

@@ -157,15 +157,11 @@ fn chart(
 ) -> Chart {
     let points = |mode: &str| {
         let of_mode = figures.cases.iter().zip_eq(&figures.means).filter(|(case, _)| case.mode == mode);
-        of_mode.filter_map(|(case, means)| point(case, of(means))).collect()
+        of_mode.filter_map(|(case, means)| Some((case.staleness as f64, of(means)?))).collect()
     };
     let series = [("hybrid", 0), ("sync", 1), ("async", 2)];
     let series = series.map(|(name, colour)| ChartSeries { name, colour, dots: true, points: points(name) });
     Chart { title, subtitle, across: "staleness τ", series: series.into(), ..Chart::default() }
-}
-
-fn point(case: &ModeCase, value: Option<f64>) -> Option<(f64, f64)> {
-    Some((case.staleness as f64, value?))
 }
 
 #[cfg(test)]
@@ -205,12 +201,9 @@ mod tests {
         assert_eq!(ratio_and_gap(0), (1.0, 0.0));
         let near =
             |(one, other): (f64, f64), (speed, gap): (f64, f64)| (one - speed).abs() + (other - gap).abs() < 1e-9;
-        assert!(
-            near(ratio_and_gap(1), (1.5, 0.0005))
-                && near(ratio_and_gap(2), (3.0, 0.0))
-                && near(ratio_and_gap(3), (4.0, -0.01)),
-            "{figures:?}"
-        );
+        for (index, expected) in [(1, (1.5, 0.0005)), (2, (3.0, 0.0)), (3, (4.0, -0.01))] {
+            assert!(near(ratio_and_gap(index), expected), "{index} {figures:?}");
+        }
         let goals = figures.goal_sentences();
         assert!(goals[0].starts_with("sync has 0.33 × the samples/s of hybrid at τ = 4"), "{goals:?}");
         assert!(goals[1].contains("+0.0005 at τ = 1"), "{goals:?}");

@@ -89,10 +89,8 @@ mod tests {
             "[data]\nformat = 'criteo'\ntrain = 'a'\ntest = 'b'\n[train]\nbatch_size = 512\nevaluate_every = 5\n";
         let job = Job::parse(text, Path::new("/jobs/a.toml"), &Overrides::none()).unwrap();
         let settings = ModeSetting::all_settings(&[1, 4], 4);
-        assert_eq!(
-            settings.iter().map(|setting| setting.name()).collect::<Vec<_>>(),
-            ["sync", "hybrid", "hybrid", "async"]
-        );
+        let names: Vec<_> = settings.iter().map(|setting| setting.name()).collect();
+        assert_eq!(names, ["sync", "hybrid", "hybrid", "async"]);
         for setting in settings {
             let applied = setting.apply_to(&job, 7);
             let again = Job::parse(&applied.to_toml(), Path::new("/elsewhere/a.toml"), &Overrides::none()).unwrap();

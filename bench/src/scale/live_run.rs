@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
 use zagros_plumbing::Deadline;
 use zagros_shell::{Exit, Failure, OrFailure};
@@ -23,12 +23,14 @@ pub(super) struct LiveRun {
     folder: PathBuf,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct MoveStatus {
     pub(super) moves_committed: u64,
     pub(super) moves_abandoned: u64,
     pub(super) rows_moved: u64,
     pub(super) bytes_moved: u64,
+    /// The longest time for which a server was frozen.
+    #[serde(rename(serialize = "longest_freeze"))]
     pub(super) longest_freeze_seconds: f64,
 }
 
@@ -207,9 +209,7 @@ mod tests {
     fn a_rate_is_of_the_steps_around_the_span() {
         let times = times(&[1.0, 2.0, 3.0, 7.0, 8.0, 9.0]);
         assert_eq!((times.samples_per_second(1.0..2.0), times.samples_per_second(4.0..6.0)), (100.0, 25.0));
-        assert_eq!(
-            (StepTimes::default().samples_per_second(0.0..1.0), StepTimes::default().longest_gap(0.0..1.0)),
-            (0.0, 0.0)
-        );
+        let none = StepTimes::default();
+        assert_eq!((none.samples_per_second(0.0..1.0), none.longest_gap(0.0..1.0)), (0.0, 0.0));
     }
 }

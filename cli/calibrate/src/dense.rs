@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use zagros_cost::{DenseRates, DenseWork, ProductRate, ThreadSpeedup};
-use zagros_job::Job;
-use zagros_model::{Backend, DenseModel, LabelledSamples, ModelError};
+use zagros_cost::{Calibration, DenseRates, DenseWork, ProductRate, ThreadSpeedup};
+use zagros_job::{Job, MlpActivation};
+use zagros_model::{Backend, DenseModel, LabelledSamples};
 use zagros_plumbing::process::cpu_time;
-use zagros_shell::{Exit, Failure};
+use zagros_shell::{Exit, Failure, OrFailure};
 
 use crate::workload;
 
@@ -33,27 +33,15 @@ pub(crate) fn rates(backend: Backend, cores: usize) -> Result<DenseRates, Failur
         // The widest network has so many weights that nothing else of a step counts.
         weight_ns = line.of_step / work.parameters * 1e9;
     }
-    let mut rates = DenseRates {
-        products,
-        value_ns: 0.0,
-        weight_ns,
-        pair_ns: 0.0,
-        in_training: 1.0,
-        autograd: 1.0,
-        bf16: 1.0,
-        threads: Vec::new(),
-    };
-    rates.value_ns =
-        rest(backend, &rates, "kind = \"dcnv2\"\ncross_layers = 3\nhidden = [64]", |work| work.loop_values)?;
+    // What is not of the products is measured below.
+    let mut rates = DenseRates { products, weight_ns, in_training: 1.0, ..Calibration::default().dense };
+    rates.value_ns = rest(backend, &rates, "kind = \"dcnv2\"\ncross_layers = 3\nhidden = [64]", |work| work.loop_values)?;
     rates.pair_ns = rest(backend, &rates, "kind = \"dlrm\"\nbottom = [64]\ntop = [64]", |work| work.pair_values)?;
     let [_, _, (dim, width), _] = SQUARES;
     let batch = BATCHES[1];
     let plain = step_time(backend, &network(dim, &square(width), "", 1)?, batch)?;
-    let by_autograd = network(dim, &square(width), "", 1)?;
-    let by_autograd = Job {
-        mlp: zagros_job::MlpSettings { activation: zagros_job::MlpActivation::LeakyRelu, ..by_autograd.mlp },
-        ..by_autograd
-    };
+    let mut by_autograd = network(dim, &square(width), "", 1)?;
+    by_autograd.mlp.activation = MlpActivation::LeakyRelu;
     if backend.autograd.is_some() {
         rates.autograd = step_time(backend, &by_autograd, batch)? / plain;
     }
@@ -112,17 +100,15 @@ fn line(backend: Backend, job: &Job) -> Result<StepLine, Failure> {
 
 /// The median CPU time of a step, seconds.
 fn step_time(backend: Backend, job: &Job, batch: usize) -> Result<f64, Failure> {
-    let refused = |error: ModelError| Failure::from_error(Exit::Internal, error);
-    let mut model = DenseModel::new(job, backend).map_err(refused)?;
+    let mut model = DenseModel::new(job, backend).or_internal()?;
     let (numeric, width) = (job.features.numeric_values(), model.input_shape().width());
     let values = |count: usize| -> Vec<f32> { (0..count).map(|at| (at % 17) as f32 / 17.0 - 0.5).collect() };
     let (numeric, embeddings) = (values(numeric * batch), values(width * batch));
-    let labels: Vec<f32> =
-        (0..batch).map(|sample| (sample % 4 == 0).into()).map(|click: u8| f32::from(click)).collect();
+    let labels: Vec<f32> = (0..batch).map(|sample| f32::from(sample % 4 == 0)).collect();
     let mut step = || {
         let samples = LabelledSamples { numeric: &numeric, embeddings: &embeddings, labels: &labels, weights: &[] };
         let start = cpu_time();
-        model.step_on(samples).map_err(refused)?;
+        model.step_on(samples).or_internal()?;
         Ok::<_, Failure>((cpu_time() - start).as_secs_f64())
     };
     step()?;

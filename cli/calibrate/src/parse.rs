@@ -47,11 +47,10 @@ fn rate(format: &str, file: &Path) -> Result<f64, Failure> {
     let text = format!("[data]\nformat = \"{format}\"\ntrain = {file:?}\nthreads = 1\n{columns}");
     let job = Job::parse(&text, "the benchmark's job".as_ref(), &Overrides::none());
     let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
-    let failed = |error| Failure::from_error(Exit::Internal, error);
-    let found = find_files(&job, &job.data.train).map_err(failed)?;
-    let mut stream = BatchStream::open_files(&job, DataPart::Train, &found).map_err(failed)?;
+    let found = find_files(&job, &job.data.train).or_internal()?;
+    let mut stream = BatchStream::open_files(&job, DataPart::Train, &found).or_internal()?;
     for batch in &mut stream {
-        std::hint::black_box(batch.map_err(failed)?);
+        std::hint::black_box(batch.or_internal()?);
     }
     let stats = stream.stats();
     Ok(stats.bytes as f64 / stats.cpu_seconds.max(1e-9))

@@ -46,18 +46,8 @@ struct EndCosts {
 impl RowMeasurement {
     /// Of the sockets, by the widest rows; of the round trip, by the fastest.
     pub(crate) fn wire(measured: &[Self]) -> WireCosts {
-        let last = measured.last().map(|last| last.wire);
-        let trip = measured.iter().map(|row| row.wire.round_trip_us).fold(f64::INFINITY, f64::min);
-        last.map_or(
-            WireCosts {
-                bytes_per_second: 0.0,
-                cpu_ns_per_byte: 0.0,
-                round_trip_us: 0.0,
-                client_step: 0.0,
-                server_step: 0.0,
-            },
-            |wire| WireCosts { round_trip_us: trip, ..wire },
-        )
+        let round_trip_us = measured.iter().map(|row| row.wire.round_trip_us).fold(f64::INFINITY, f64::min);
+        measured.last().map(|last| WireCosts { round_trip_us, ..last.wire }).unwrap_or_default()
     }
 }
 
@@ -149,17 +139,7 @@ fn dedup(batches: &[Batch], dim: usize) -> f64 {
 fn small_batches(count: usize) -> Result<Vec<Batch>, Failure> {
     let mut batches = workload::load_batches(None, 1)?;
     let whole = batches.remove(0);
-    let small = |index: usize| {
-        let mut batch = whole.clone();
-        let from = index * SMALL;
-        batch.size = SMALL;
-        batch.labels = batch.labels[from..from + SMALL].to_vec();
-        let numbers = batch.numeric.len() / whole.size;
-        batch.numeric = batch.numeric[from * numbers..(from + SMALL) * numbers].to_vec();
-        batch.categorical.iter_mut().for_each(|feature| feature.ids = feature.ids[from..from + SMALL].to_vec());
-        batch
-    };
-    Ok((0..count.min(whole.size / SMALL)).map(small).collect())
+    Ok((0..count.min(whole.size / SMALL)).map(|index| workload::part(&whole, index, SMALL)).collect())
 }
 
 fn median(times: &[Duration]) -> Duration {

@@ -98,18 +98,7 @@ async fn run(backend: Backend, job: Job, batches: Vec<Batch>) -> Result<MeterWin
 }
 
 fn parts(whole: &Batch) -> Vec<Batch> {
-    let size = whole.size / PARTS;
-    let numbers = whole.numeric.len() / whole.size.max(1);
-    let part = |index: usize| {
-        let from = index * size;
-        let mut part = whole.clone();
-        part.size = size;
-        part.labels = whole.labels[from..from + size].to_vec();
-        part.numeric = whole.numeric[from * numbers..(from + size) * numbers].to_vec();
-        part.categorical.iter_mut().for_each(|feature| feature.ids = feature.ids[from..from + size].to_vec());
-        part
-    };
-    (0..PARTS).map(part).collect()
+    (0..PARTS).map(|index| workload::part(whole, index, whole.size / PARTS)).collect()
 }
 
 /// Distinct ids of all features a sample, over batches.

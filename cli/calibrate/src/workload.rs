@@ -29,6 +29,18 @@ pub fn load_batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, F
     })
 }
 
+/// The part with this index of a batch that is cut into parts of `size` samples.
+pub(crate) fn part(whole: &Batch, index: usize, size: usize) -> Batch {
+    let (from, until) = (index * size, (index + 1) * size);
+    let numbers = whole.numeric.len() / whole.size.max(1);
+    let mut part = whole.clone();
+    part.size = size;
+    part.labels = whole.labels[from..until].to_vec();
+    part.numeric = whole.numeric[from * numbers..until * numbers].to_vec();
+    part.categorical.iter_mut().for_each(|feature| feature.ids = feature.ids[from..until].to_vec());
+    part
+}
+
 /// Writes the first `samples` samples as CSV: `label`, numbers `n0` to `n12`, ids `c0` to `c25`, with a header.
 pub fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
     let samples = usize::try_from(samples).or_internal()?;

@@ -70,7 +70,7 @@ pub struct ThreadSpeedup {
 }
 
 /// ns of CPU for a distinct row of one dim, with Adagrad.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowCost {
     /// Values of the row.
@@ -110,7 +110,7 @@ pub struct StepCosts {
     pub step: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WireCosts {
     /// Bytes each second through one connection of plain sockets.
@@ -344,10 +344,8 @@ mod tests {
             threads: vec![ThreadSpeedup { threads: 4.0, speedup: 3.0 }],
             ..Calibration::default().dense
         };
-        assert_eq!(
-            [1.0, 16.0, 32.0, 64.0, 4096.0].map(|side| dense.product_gflops(side, side)),
-            [10.0, 10.0, 20.0, 30.0, 30.0]
-        );
+        let rates = [1.0, 16.0, 32.0, 64.0, 4096.0].map(|side| dense.product_gflops(side, side));
+        assert_eq!(rates, [10.0, 10.0, 20.0, 30.0, 30.0]);
         assert_eq!(dense.product_gflops(8.0, 128.0), 20.0);
         assert_eq!([1.0, 4.0, 8.0].map(|threads| dense.thread_speedup(threads)), [1.0, 3.0, 6.0]);
         let row = |dim, lookup| RowCost { dim, lookup, ..Calibration::default().rows[0] };

@@ -2,7 +2,7 @@
 
 use zagros_job::{Format, Mode, Precision};
 
-use crate::calibration::Calibration;
+use crate::calibration::{Calibration, RowCost};
 use crate::layers::MatrixProduct;
 use crate::machines::{MachineGroup, Machines};
 use crate::rows_on_disk::RowsOnDisk;
@@ -116,7 +116,7 @@ pub(crate) struct RolePlace<'a> {
 impl StageTimes {
     pub(crate) fn new(work: &SampleWork, place: RolePlace<'_>) -> Self {
         let RolePlace { calibration, worker, server, workers, servers, .. } = place;
-        let rows = RowTimes::new(work, calibration);
+        let rows = row_times(work, calibration);
         let (ids, step) = (&calibration.ids, &calibration.step);
         let core = NS / worker.core_speed;
         let server_core = NS / server.core_speed;
@@ -247,31 +247,19 @@ fn parse_rate(format: &Format, calibration: &Calibration) -> f64 {
     }
 }
 
-/// ns a sample for the rows of all tables.
-struct RowTimes {
-    lookup: f64,
-    push: f64,
-    client_lookup: f64,
-    client_push: f64,
-    server_lookup: f64,
-    server_push: f64,
-}
-
-impl RowTimes {
-    fn new(work: &SampleWork, calibration: &Calibration) -> Self {
-        let mut all =
-            Self { lookup: 0.0, push: 0.0, client_lookup: 0.0, client_push: 0.0, server_lookup: 0.0, server_push: 0.0 };
-        for table in &work.tables {
-            let (row, pushed) = (calibration.row_cost(table.dim), calibration.row_cost(table.push_dim));
-            all.lookup += table.distinct * row.lookup;
-            all.push += table.distinct * pushed.push;
-            all.client_lookup += table.distinct * row.client_lookup;
-            all.client_push += table.distinct * row.client_push;
-            all.server_lookup += table.distinct * row.server_lookup;
-            all.server_push += table.distinct * pushed.server_push;
-        }
-        all
+/// ns a sample for the rows of all tables, whatever their dims.
+fn row_times(work: &SampleWork, calibration: &Calibration) -> RowCost {
+    let mut all = RowCost::default();
+    for table in &work.tables {
+        let (row, pushed) = (calibration.row_cost(table.dim), calibration.row_cost(table.push_dim));
+        all.lookup += table.distinct * row.lookup;
+        all.push += table.distinct * pushed.push;
+        all.client_lookup += table.distinct * row.client_lookup;
+        all.client_push += table.distinct * row.client_push;
+        all.server_lookup += table.distinct * row.server_lookup;
+        all.server_push += table.distinct * pushed.server_push;
     }
+    all
 }
 
 /// Rows from disk and to it, seconds a sample.

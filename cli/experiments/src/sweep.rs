@@ -14,11 +14,11 @@ mod halving;
 mod record;
 mod search;
 mod space;
-mod tpe;
+pub(crate) mod tpe;
 
 pub use halving::{RungUnit, Rungs};
 pub use record::{Metric, SweepRecord, TrialMeasures};
-pub use search::{NextAction, Sampler, Sweep, SweepPlan, Trial, TrialState, TrialTask};
+pub use search::{NextAction, Sampler, Sweep, SweepPlan, Trial, TrialTask};
 pub use space::{Domain, Parameter, Space, ValueScale, Values};
 
 /// What can be wrong with a space.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use clap::Parser;
 use miette::{MietteHandlerOpts, Report, ReportHandler};
+use serde::Serialize;
 use zagros_plumbing::{disk, exit_codes};
 
 use crate::err;
@@ -189,6 +190,26 @@ impl<T, E: Error> OrFailure<T> for Result<T, E> {
 /// like success. A reader that closed the pipe wants no more.
 pub fn print_answer(text: &str) -> Result<(), Failure> {
     answer_to(anstream::stdout(), text)
+}
+
+/// Prints figures: as one JSON object in a line, or for people by `print`.
+pub fn print_figures<T: Serialize>(figures: &T, json: bool, print: impl FnOnce(&T)) -> Result<Exit, Failure> {
+    if json {
+        print_answer(&serde_json::to_string(figures).or_internal()?)?;
+    } else {
+        print(figures);
+    }
+    Ok(Exit::Success)
+}
+
+/// As [`print_figures`], with JSON that people read too.
+pub fn print_report<T: Serialize>(report: &T, json: bool, print: impl FnOnce(&T)) -> Result<Exit, Failure> {
+    if json {
+        print_answer(&serde_json::to_string_pretty(report).or_internal()?)?;
+    } else {
+        print(report);
+    }
+    Ok(Exit::Success)
 }
 
 fn answer_to(mut stream: impl Write, text: &str) -> Result<(), Failure> {

@@ -26,7 +26,7 @@ mod start;
 pub use args::{ConfigArgs, Logging};
 pub use commands::ServerCommand;
 pub use credentials::{SECRET, SECRET_FILE, from_environment, secret_file, write_secret};
-pub use exit::{Exit, Failure, OrFailure, parse_arguments, print_answer, run_to_exit};
+pub use exit::{Exit, Failure, OrFailure, parse_arguments, print_answer, print_figures, print_report, run_to_exit};
 pub use folders::{check_folders, read_named_file, write_file};
 pub use live::{FoundCoordinator, live_coordinator};
 pub use local_run::{STATE_FILE, last_error};

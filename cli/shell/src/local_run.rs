@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use futures::future::join_all;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_coordinator_core::doctor::{
-    CoordinatorSign, Observation, ObservedMember, ObservedProcess, OwnWaits, Party, ProcessEnd, ProcessState,
+    CoordinatorSign, Observation, ObservedProcess, OwnWaits, Party, ProcessEnd, ProcessState,
 };
 use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_plumbing::ask::{ask_path, ask_with};
@@ -137,13 +137,9 @@ fn adopt(observation: &mut Observation, processes: &[ObservedProcess], said: Vec
             Some(OwnWaits { waits, requests }) => {
                 (member.waits, member.requests, member.silent) = (waits, requests, Duration::ZERO);
             }
-            None => silence(member, age),
+            None => member.silent += age,
         }
     }
-}
-
-fn silence(member: &mut ObservedMember, age: Duration) {
-    member.silent += age;
 }
 
 /// `embedding-server-1` as a party.

@@ -43,7 +43,8 @@ impl Role {
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
         let job = Arc::new(load_job(config.job_file(), &config.sets)?);
         check_counted(&job)?;
-        let (credentials, page_token) = (credentials::from_environment()?, read_page_token()?);
+        let (credentials, page_token) =
+            (credentials::from_environment()?, find_page_token(|name| std::env::var_os(name))?);
         raise_file_limit();
         let shutdown = Shutdown::new();
         let signals = watch_signals(&shutdown)?;
@@ -158,12 +159,6 @@ fn check_counted(job: &Job) -> Result<(), Failure> {
 const TOKEN: &str = "ZAGROS_PAGE_TOKEN";
 const TOKEN_FILE: &str = "ZAGROS_PAGE_TOKEN_FILE";
 
-/// The token of the live page, from the environment, because every user of a machine sees its command lines: the value of
-/// `ZAGROS_PAGE_TOKEN`, or the content of the file that `ZAGROS_PAGE_TOKEN_FILE` names. An empty value counts as none.
-fn read_page_token() -> Result<Option<PageToken>, Failure> {
-    find_page_token(|name| std::env::var_os(name))
-}
-
 /// Who may read the HTTP port of a role at this address. On an address that other machines reach, a reader needs the
 /// token: the given one, or the one that is derived from the run's secret.
 fn page_access(address: SocketAddr, token: Option<PageToken>, credentials: &Credentials) -> PageAccess {
@@ -175,6 +170,8 @@ fn page_access(address: SocketAddr, token: Option<PageToken>, credentials: &Cred
     }
 }
 
+/// The token of the live page, from the environment, because every user of a machine sees its command lines: the value of
+/// `ZAGROS_PAGE_TOKEN`, or the content of the file that `ZAGROS_PAGE_TOKEN_FILE` names. An empty value counts as none.
 fn find_page_token(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<PageToken>, Failure> {
     let given = |name| variable(name).filter(|value| !value.is_empty());
     let (name, text) = match (given(TOKEN), given(TOKEN_FILE)) {

@@ -27,7 +27,7 @@ pub use failures::{FailureCost, FailureReport, simulate_failures};
 pub use report::{BusyResource, SimReport, StepReport};
 pub use scenario::{ClusterFile, Scenario, SimSettings};
 pub use what_if::WhatIf;
-pub use workload::{Workload, WorkloadMode, WorkloadWeights};
+pub use workload::{Workload, WorkloadWeights};
 pub use world::{LostProcess, ProcessLoss};
 
 use world::SimWorld;

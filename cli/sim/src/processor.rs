@@ -10,8 +10,10 @@
 //! virtual  0 ─────── 1 ───────────── 2
 //! ```
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+
+use crate::queue::TimedEntry;
 
 /// How much later than its end a task may be found to have ended, seconds of virtual time: rounding.
 const SLACK: f64 = 1e-12;
@@ -24,7 +26,7 @@ pub(crate) struct SharedCores<T> {
     threads: f64,
     virtual_time: f64,
     updated: f64,
-    tasks: BinaryHeap<Reverse<CoreTask<T>>>,
+    tasks: BinaryHeap<Reverse<TimedEntry<CoreTask<T>>>>,
     started: u64,
     revision: u64,
     busy: f64,
@@ -32,8 +34,6 @@ pub(crate) struct SharedCores<T> {
 
 #[derive(Debug)]
 struct CoreTask<T> {
-    end: f64,
-    number: u64,
     threads: f64,
     what: T,
 }
@@ -56,17 +56,17 @@ impl<T> SharedCores<T> {
     /// Starts a task that takes `seconds` where its `threads` have a core each.
     pub(crate) fn start(&mut self, now: f64, seconds: f64, threads: f64, what: T) {
         self.advance(now);
-        let task = CoreTask { end: self.virtual_time + seconds, number: self.started, threads, what };
+        let (at, number) = (self.virtual_time + seconds, self.started);
         self.started += 1;
         self.threads += threads;
-        self.tasks.push(Reverse(task));
+        self.tasks.push(Reverse(TimedEntry { at, number, what: CoreTask { threads, what } }));
         self.revision += 1;
     }
 
     /// When the next task ends if none starts before, and the revision of which that is true.
     pub(crate) fn next_end(&self) -> Option<(f64, u64)> {
         let Reverse(task) = self.tasks.peek()?;
-        Some((self.updated + (task.end - self.virtual_time).max(0.0) / self.speed(), self.revision))
+        Some((self.updated + (task.at - self.virtual_time).max(0.0) / self.speed(), self.revision))
     }
 
     /// Whether nothing has changed since that revision.
@@ -79,8 +79,8 @@ impl<T> SharedCores<T> {
         self.advance(now);
         let mut ended = Vec::new();
         let slack = SLACK.max((self.virtual_time + now) * f64::EPSILON * 4.0);
-        while self.tasks.peek().is_some_and(|Reverse(task)| task.end <= self.virtual_time + slack) {
-            let Some(Reverse(task)) = self.tasks.pop() else { break };
+        while self.tasks.peek().is_some_and(|Reverse(task)| task.at <= self.virtual_time + slack) {
+            let Some(Reverse(TimedEntry { what: task, .. })) = self.tasks.pop() else { break };
             self.threads -= task.threads;
             ended.push(task.what);
         }
@@ -111,26 +111,6 @@ impl<T> SharedCores<T> {
         self.busy += passed * self.threads;
         self.virtual_time += passed;
         self.updated = self.updated.max(now);
-    }
-}
-
-impl<T> PartialEq for CoreTask<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl<T> Eq for CoreTask<T> {}
-
-impl<T> PartialOrd for CoreTask<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for CoreTask<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.end.total_cmp(&other.end).then(self.number.cmp(&other.number))
     }
 }
 

@@ -5,16 +5,17 @@ use std::collections::BinaryHeap;
 
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
-    heap: BinaryHeap<Reverse<QueuedEvent<E>>>,
+    heap: BinaryHeap<Reverse<TimedEntry<E>>>,
     pushed: u64,
     now: f64,
 }
 
+/// What is ordered by its time, and of equal times by its number.
 #[derive(Debug)]
-struct QueuedEvent<E> {
-    at: f64,
-    number: u64,
-    event: E,
+pub(crate) struct TimedEntry<E> {
+    pub(crate) at: f64,
+    pub(crate) number: u64,
+    pub(crate) what: E,
 }
 
 impl<E> EventQueue<E> {
@@ -29,7 +30,7 @@ impl<E> EventQueue<E> {
 
     /// Adds an event at `at`, or now if that is over.
     pub(crate) fn push(&mut self, at: f64, event: E) {
-        let entry = QueuedEvent { at: at.max(self.now), number: self.pushed, event };
+        let entry = TimedEntry { at: at.max(self.now), number: self.pushed, what: event };
         self.pushed += 1;
         self.heap.push(Reverse(entry));
     }
@@ -38,25 +39,25 @@ impl<E> EventQueue<E> {
     pub(crate) fn pop(&mut self) -> Option<E> {
         let Reverse(entry) = self.heap.pop()?;
         self.now = entry.at;
-        Some(entry.event)
+        Some(entry.what)
     }
 }
 
-impl<E> PartialEq for QueuedEvent<E> {
+impl<E> PartialEq for TimedEntry<E> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl<E> Eq for QueuedEvent<E> {}
+impl<E> Eq for TimedEntry<E> {}
 
-impl<E> PartialOrd for QueuedEvent<E> {
+impl<E> PartialOrd for TimedEntry<E> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E> Ord for QueuedEvent<E> {
+impl<E> Ord for TimedEntry<E> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.at.total_cmp(&other.at).then(self.number.cmp(&other.number))
     }

@@ -9,6 +9,7 @@ use zagros_embedding_client::{StalenessWindow, WindowPermit};
 use zagros_worker_core::{Action, LoopConfig, RankProgress, TrainingLoop, TrainingPolicy};
 
 use crate::coordination::SimMembership;
+use crate::scenario::SimSettings;
 
 /// Tells the workers of one seed apart: 2^64 divided by the golden ratio, which spreads neighbouring numbers.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -117,23 +118,20 @@ pub(crate) struct SimWorker {
     pub(crate) spent: TimeSpent,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WorkerPlan {
-    pub(crate) config: LoopConfig,
-    pub(crate) staleness: usize,
-    pub(crate) seed: u64,
-    pub(crate) straggler_share: f64,
-    pub(crate) straggler_factor: f64,
-}
-
 impl SimWorker {
-    pub(crate) fn new(id: WorkerId, membership: SimMembership, plan: WorkerPlan) -> Self {
+    pub(crate) fn new(
+        id: WorkerId,
+        membership: SimMembership,
+        config: LoopConfig,
+        staleness: usize,
+        settings: &SimSettings,
+    ) -> Self {
         let life = u64::from(id.life) << 32;
-        let mut chance = Pcg64::seed_from_u64(plan.seed ^ (id.index as u64 + 1 + life).wrapping_mul(SPREAD));
-        let is_slow = chance.random::<f64>() < plan.straggler_share;
+        let mut chance = Pcg64::seed_from_u64(settings.seed ^ (id.index as u64 + 1 + life).wrapping_mul(SPREAD));
+        let is_slow = chance.random::<f64>() < settings.straggler_share;
         Self {
             id,
-            training: TrainingLoop::new(plan.config),
+            training: TrainingLoop::new(config),
             action: Action::LeaveGroup,
             since: 0.0,
             is_alive: true,
@@ -142,9 +140,9 @@ impl SimWorker {
             generation: 0,
             formed: None,
             progress: RankProgress::default(),
-            slowness: if is_slow { plan.straggler_factor } else { 1.0 },
+            slowness: if is_slow { settings.straggler_factor } else { 1.0 },
             chance,
-            window: StalenessWindow::new(plan.staleness),
+            window: StalenessWindow::new(staleness),
             splits: VecDeque::new(),
             held: BTreeMap::new(),
             batches_read: 0,
@@ -232,8 +230,8 @@ mod tests {
 
     fn worker(share: f64) -> SimWorker {
         let config = one_epoch(TrainingPolicy::OneWorker { in_turns: false }, false);
-        let plan = WorkerPlan { config, staleness: 1, seed: 3, straggler_share: share, straggler_factor: 4.0 };
-        SimWorker::new(WorkerId { index: 0, life: 0 }, SimMembership::default(), plan)
+        let settings = SimSettings { seed: 3, straggler_share: share, straggler_factor: 4.0, ..SimSettings::default() };
+        SimWorker::new(WorkerId { index: 0, life: 0 }, SimMembership::default(), config, 1, &settings)
     }
 
     #[test]

@@ -42,8 +42,8 @@ pub struct Workload {
     #[serde(default = "batch")]
     pub batch_size: u64,
     /// `hybrid`, `sync` or `async`. Default: `hybrid`.
-    #[serde(default)]
-    pub mode: WorkloadMode,
+    #[serde(default = "mode")]
+    pub mode: Mode,
     /// Batches that may be unacknowledged at a lookup. Default: 4.
     #[serde(default = "staleness")]
     pub staleness: u64,
@@ -69,19 +69,6 @@ pub enum WorkloadWeights {
     Streamed,
 }
 
-/// `train.mode`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WorkloadMode {
-    /// Rows lag behind.
-    #[default]
-    Hybrid,
-    /// Strictly sequential, in turns.
-    Sync,
-    /// Workers share no step.
-    Async,
-}
-
 fn dim() -> f64 {
     16.0
 }
@@ -100,6 +87,10 @@ fn numeric() -> f64 {
 
 fn batch() -> u64 {
     4096
+}
+
+fn mode() -> Mode {
+    Mode::Hybrid
 }
 
 fn staleness() -> u64 {
@@ -136,7 +127,7 @@ impl Workload {
         if self.distinct.is_some_and(|distinct| distinct > self.ids) {
             return bad("distinct", self.distinct.unwrap_or(0.0), "is more than the ids of a sample");
         }
-        if self.weights == WorkloadWeights::Streamed && self.mode == WorkloadMode::Async {
+        if self.weights == WorkloadWeights::Streamed && self.mode == Mode::Async {
             let what = SimError::Value {
                 table: "workload",
                 key: "weights",
@@ -153,22 +144,17 @@ impl Workload {
 
     pub(crate) fn sample_work(&self) -> SampleWork {
         let dense = self.dense();
-        let mode = match self.mode {
-            WorkloadMode::Hybrid => Mode::Hybrid,
-            WorkloadMode::Sync => Mode::Sync,
-            WorkloadMode::Async => Mode::Async,
-        };
         let distinct = self.distinct.unwrap_or(self.ids * DISTINCT_SHARE);
         let batch = self.batch_size as f64;
-        let weights = if mode == Mode::Async { dense.parameters * 4.0 / batch } else { 0.0 };
+        let weights = if self.mode == Mode::Async { dense.parameters * 4.0 / batch } else { 0.0 };
         let traffic = WeightTraffic::new(&dense, self.wire_bytes, self.weights == WorkloadWeights::Streamed);
         let [up, down] = if traffic.is_streamed { [traffic.pushed, traffic.pulled] } else { [batch * weights; 2] };
         let values = distinct * self.dim * self.wire_bytes;
         let push_dim = self.dim * (1.0 + self.optimizer_values) / 2.0;
         SampleWork {
             batch,
-            staleness: if mode == Mode::Sync { 0.0 } else { self.staleness as f64 },
-            mode,
+            staleness: if self.mode == Mode::Sync { 0.0 } else { self.staleness as f64 },
+            mode: self.mode,
             precision: Precision::F32,
             format: Format::Criteo,
             bytes: self.sample_bytes.unwrap_or((1.0 + self.numeric + self.ids) * CELL_BYTES),

@@ -25,7 +25,7 @@ use crate::coordination::{SimCoordinator, SimMembership};
 use crate::error::SimError;
 use crate::queue::EventQueue;
 use crate::scenario::Scenario;
-use crate::worker::{SimWorker, WorkerId, WorkerPlan, one_epoch};
+use crate::worker::{SimWorker, WorkerId, one_epoch};
 use group::GroupGathering;
 use requests::ServerRequest;
 
@@ -139,7 +139,7 @@ impl SimWorld {
 
     pub(crate) fn run(&mut self) -> Result<(), SimError> {
         self.deliver_replies()?;
-        while !self.is_over() {
+        while self.workers.iter().any(|worker| !worker.has_ended) {
             let Some(happening) = self.queue.pop() else {
                 return Err(self.stuck("no event is left"));
             };
@@ -150,10 +150,6 @@ impl SimWorld {
         let now = self.queue.now();
         self.progress.end = now;
         if self.coordination.is_epoch_complete(now) { Ok(()) } else { Err(self.stuck("splits are left")) }
-    }
-
-    fn is_over(&self) -> bool {
-        self.workers.iter().all(|worker| worker.has_ended)
     }
 
     /// Reports replies until no worker has one.
@@ -228,16 +224,9 @@ impl SimWorld {
 
     fn start_worker(&mut self, id: WorkerId) -> Result<SimWorker, SimError> {
         let config = one_epoch(self.policy, id.life > 0);
-        let settings = &self.scenario.settings;
-        let plan = WorkerPlan {
-            config,
-            staleness: self.scenario.work.staleness as usize,
-            seed: settings.seed,
-            straggler_share: settings.straggler_share,
-            straggler_factor: settings.straggler_factor,
-        };
         let joined = self.coordination.join(self.queue.now(), MemberSlot::worker(id.index as u32), false);
-        Ok(SimWorker::new(id, self.admitted(joined)?, plan))
+        let Scenario { work, settings, .. } = &self.scenario;
+        Ok(SimWorker::new(id, self.admitted(joined)?, config, work.staleness as usize, settings))
     }
 
     /// An answer of the coordinator, which refuses nothing here.

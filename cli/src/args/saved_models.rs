@@ -157,7 +157,7 @@ pub(crate) struct PredictArgs {
     pub(crate) output: PathBuf,
     /// Format of the scores. Default: by the ending of FILE; CSV on standard output.
     #[arg(long, value_name = "FORMAT")]
-    pub(crate) format: Option<OutputFormat>,
+    pub(crate) format: Option<PredictionFormat>,
     /// Columns of the data to write before the score, such as the id of the row. They need not be features.
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
     pub(crate) keys: Vec<String>,
@@ -197,27 +197,6 @@ pub(crate) struct PredictArgs {
     /// How long to wait for an object store that the model is in.
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
-}
-
-/// A format, as the user names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OutputFormat {
-    /// Comma-separated, with a header.
-    Csv,
-    /// One JSON object a line.
-    Jsonl,
-    /// Apache Parquet.
-    Parquet,
-}
-
-impl From<OutputFormat> for PredictionFormat {
-    fn from(format: OutputFormat) -> Self {
-        match format {
-            OutputFormat::Csv => Self::Csv,
-            OutputFormat::Jsonl => Self::Jsonl,
-            OutputFormat::Parquet => Self::Parquet,
-        }
-    }
 }
 
 /// What is averaged over several models.

@@ -9,7 +9,7 @@ use zagros_dense_worker::{EvaluateCommand, ImportanceOptions, ImportanceReport, 
 use zagros_eval::importance::{FeatureImportance, RepeatSpread};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::launch::EmbeddedCluster;
-use zagros_shell::{Exit, Failure, OrFailure, out, print_answer, watch_signals};
+use zagros_shell::{Exit, Failure, out, print_figures, watch_signals};
 
 use crate::args::EvalArgs;
 use crate::backend::backend;
@@ -42,14 +42,11 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     };
     let found = evaluate.run().await;
     terminal.finish();
-    print(&found.map_err(|error| report::scoring_failure(error, &signals, &[]))?, args.json)?;
-    Ok(Exit::Success)
+    let found = found.map_err(|error| report::scoring_failure(error, &signals, &[]))?;
+    print_figures(&found, args.json, print)
 }
 
-fn print(found: &PartMeasures, json: bool) -> Result<(), Failure> {
-    if json {
-        return print_answer(&serde_json::to_string(found).or_internal()?);
-    }
+fn print(found: &PartMeasures) {
     let PartMeasures { evaluation, targets, slices, .. } = found;
     let measure = measures::format_measure;
     out!("samples              {}", indicatif::HumanCount(evaluation.samples));
@@ -59,7 +56,7 @@ fn print(found: &PartMeasures, json: bool) -> Result<(), Failure> {
         print_calibrated(found);
         measures::print_targets(targets);
         found.importance.iter().for_each(print_importance);
-        return Ok(());
+        return;
     }
     out!("AUC                  {}", measure(evaluation.auc));
     if let Some(gauc) = report::grouped_auc(evaluation) {
@@ -73,7 +70,6 @@ fn print(found: &PartMeasures, json: bool) -> Result<(), Failure> {
     print_calibrated(found);
     measures::print_slices(slices);
     found.importance.iter().for_each(print_importance);
-    Ok(())
 }
 
 fn print_calibrated(found: &PartMeasures) {
@@ -108,8 +104,7 @@ fn of_target(features: &[FeatureImportance]) -> Vec<String> {
         ("MSE rises by", |of| of.mse_rise),
         ("deviance rises by", |of| of.deviance_rise),
     ];
-    let is_defined =
-        |of: fn(&FeatureImportance) -> Option<RepeatSpread>| features.iter().any(|feature| of(feature).is_some());
+    let is_defined = |of: MeasureOf| features.iter().any(|feature| of(feature).is_some());
     let measures: Vec<_> = measures.into_iter().filter(|(_, of)| is_defined(*of)).collect();
     let head = measures.iter().flat_map(|(name, _)| [(*name).to_owned(), "±".to_owned()]).collect::<Vec<_>>();
     let head = line("feature", &head).dimmed().to_string();
@@ -137,13 +132,8 @@ mod tests {
     use super::*;
 
     fn feature(name: &str) -> FeatureImportance {
-        FeatureImportance {
-            feature: name.to_owned(),
-            auc_loss: None,
-            logloss_rise: None,
-            mse_rise: None,
-            deviance_rise: None,
-        }
+        let feature = name.to_owned();
+        FeatureImportance { feature, auc_loss: None, logloss_rise: None, mse_rise: None, deviance_rise: None }
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
 
 /// A bar for reading the files. Drawn on a terminal only.
 fn progress(model: &InspectedModel) -> ProgressBar {
-    let bar = ProgressBar::new(model.total_bytes());
+    let bar = ProgressBar::new(model.bytes);
     let style = ProgressStyle::with_template("{wide_bar:.cyan/dim} {bytes} of {total_bytes}");
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"))
 }

@@ -131,8 +131,7 @@ mod tests {
         let line = LogLine::parse("2026-11-22T02:09:29.000000Z WARN slow").unwrap();
         let takes = |level, since| LineFilter { level, since }.takes(&line);
         assert!(takes(LogLevel::Warn, None) && !takes(LogLevel::Error, None));
-        assert!(
-            takes(LogLevel::Info, Some(line.time)) && !takes(LogLevel::Info, Some(line.time + Duration::from_secs(1)))
-        );
+        let later = line.time + Duration::from_secs(1);
+        assert!(takes(LogLevel::Info, Some(line.time)) && !takes(LogLevel::Info, Some(later)));
     }
 }

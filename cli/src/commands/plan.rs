@@ -4,7 +4,7 @@
 use zagros_cost::DataShape;
 use zagros_job::threads::{Machine, core_count};
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{Exit, Failure, OrFailure, load_job_for, out, print_answer, write_file};
+use zagros_shell::{Exit, Failure, OrFailure, load_job_for, out, print_figures, print_report, write_file};
 use zagros_sim::WhatIf;
 
 use crate::args::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
@@ -38,12 +38,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let data = DataShape { rows: args.rows, ..planning::measure_shape(&job, args.samples) };
     let forecast = planning::forecast(&job, &data, &calibration, &machines)?;
     let figures = PlanFigures::new((&job, &data), (&calibration, &machines), &forecast);
-    if args.json {
-        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
-    } else {
-        figures.print(&job);
-    }
-    Ok(Exit::Success)
+    print_figures(&figures, args.json, |figures| figures.print(&job))
 }
 
 /// Measures this machine, and writes the figures where `zagros plan` finds them.
@@ -85,21 +80,11 @@ pub(crate) fn simulate(args: &SimulateArgs) -> Result<Exit, Failure> {
     if args.failures {
         figures.failures = Some(zagros_sim::simulate_failures(&scenario).map_err(simulation::refused)?);
     }
-    if args.json {
-        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
-    } else {
-        out!("{}", figures.in_words().trim_end());
-    }
-    Ok(Exit::Success)
+    print_figures(&figures, args.json, |figures| out!("{}", figures.in_words().trim_end()))
 }
 
 pub(crate) fn list_models(args: &ModelsArgs) -> Result<Exit, Failure> {
     let speed = TrainingSpeed::choose(args.flops, &Machine::this())?;
     let table = ModelTable::new(args, &speed, MemoryLimit::of_this_process())?;
-    if args.json {
-        print_answer(&serde_json::to_string_pretty(&table).or_internal()?)?;
-    } else {
-        out!("{}", print::text(&table).trim_end());
-    }
-    Ok(Exit::Success)
+    print_report(&table, args.json, |table| out!("{}", print::text(table).trim_end()))
 }

@@ -32,7 +32,7 @@ const BUFFER: usize = 64 << 10;
 
 /// With several models their scores are averaged.
 pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
-    let models = ScoringModel::all(&args)?;
+    let mut models = ScoringModel::all(&args)?;
     let scores = score_columns(&models[0].job, &args.score_column);
     let identity = models.iter().map(|model| identity(&args, model)).collect::<Result<Vec<_>, _>>()?.join("; ");
     let output = ScoreOutput::open(&args, scores, &identity).map_err(refused)?;
@@ -44,10 +44,9 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let signals = watch_signals(&shutdown)?;
     let started = Instant::now();
     let places = averaged::score_files(&args.output, models.len(), &identity);
-    let mut models = models;
-    let (first, rest) = (models.remove(0), models);
+    let first = models.remove(0);
     let mut others = Vec::new();
-    for (model, place) in rest.into_iter().zip_eq(&places) {
+    for (model, place) in models.into_iter().zip_eq(&places) {
         let (form, name) = (model.form(&args), model.name.clone());
         if args.fresh || !place.exists() {
             note!("scoring with {name}");
@@ -240,12 +239,12 @@ impl ScoreOutput {
     fn open(args: &PredictArgs, scores: Vec<String>, identity: &str) -> Result<Self, PredictionError> {
         let path: &Path = &args.output;
         let columns = PredictionColumns::new(args.keys.clone(), scores)?;
-        let format = args.format.map(PredictionFormat::from);
         if path == Path::new("-") {
             let stdout = BufWriter::with_capacity(BUFFER, std::io::stdout());
-            return PredictionStream::start(stdout, columns, format.unwrap_or(PredictionFormat::Csv)).map(Self::Stream);
+            return PredictionStream::start(stdout, columns, args.format.unwrap_or(PredictionFormat::Csv))
+                .map(Self::Stream);
         }
-        let format = format.map_or_else(|| PredictionFormat::from_path(path), Ok)?;
+        let format = args.format.map_or_else(|| PredictionFormat::from_path(path), Ok)?;
         if path.exists() && !args.force {
             return Err(PredictionError::Exists { path: path.to_owned() });
         }
@@ -336,14 +335,10 @@ fn print(args: &PredictArgs, before: PredictionCounts, all: PredictionCounts, to
         });
         return print_answer(&report.to_string());
     }
-    let malformed = match all.malformed {
-        0 => String::new(),
-        rows => format!(", {} of them malformed and without a score", HumanCount(rows)),
-    };
-    let not_finite = match all.not_finite {
-        0 => String::new(),
-        rows => format!(", {} with a score that is no finite number", HumanCount(rows)),
-    };
+    let counted =
+        |rows: u64, what: &str| if rows == 0 { String::new() } else { format!(", {} {what}", HumanCount(rows)) };
+    let malformed = counted(all.malformed, "of them malformed and without a score");
+    let not_finite = counted(all.not_finite, "with a score that is no finite number");
     err!(
         "{}: {} rows{malformed}{not_finite}; {:.1} s, {} rows/s",
         if is_stream { "standard output".to_owned() } else { args.output.display().to_string() },

@@ -13,26 +13,14 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
     let bar = ProgressBar::new(plan.row_bytes());
     let written = apply(&plan, &|bytes| bar.inc(bytes));
     bar.finish_and_clear();
-    print(&plan, &CopySizes::new(&plan, &written?), args)?;
+    print(&plan, &written?, args)?;
     Ok(Exit::Success)
 }
 
-struct CopySizes {
-    rows: [u64; 2],
-    model: [u64; 2],
-}
-
-impl CopySizes {
-    fn new(plan: &QuantizePlan, copy: &Manifest) -> Self {
-        let all: u64 = copy.files.iter().map(|file| file.bytes).sum();
-        let is_rows = |name: &String| copy.row_files.contains(name);
-        let rows = copy.files.iter().filter(|file| is_rows(&file.name)).map(|file| file.bytes).sum();
-        let original: u64 = plan.manifest.files.iter().map(|file| file.bytes).sum();
-        Self { rows: [plan.row_bytes(), rows], model: [original, all] }
-    }
-}
-
-fn print(plan: &QuantizePlan, CopySizes { rows, model }: &CopySizes, args: &QuantizeArgs) -> Result<(), Failure> {
+fn print(plan: &QuantizePlan, copy: &Manifest, args: &QuantizeArgs) -> Result<(), Failure> {
+    let of_rows = copy.files.iter().filter(|file| copy.row_files.contains(&file.name));
+    let rows = [plan.row_bytes(), of_rows.map(|file| file.bytes).sum()];
+    let model = [&plan.manifest, copy].map(|saved| saved.files.iter().map(|file| file.bytes).sum::<u64>());
     if args.json {
         let report = json!({
             "model": plan.from.to_string(),

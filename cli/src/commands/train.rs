@@ -23,8 +23,7 @@ use crate::steps;
 use crate::terminal::Terminal;
 use zagros_shell::launch::EmbeddedCluster;
 
-pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
-    let mut args = args;
+pub(crate) async fn run(mut args: TrainArgs) -> Result<Exit, Failure> {
     if let Some(job) = init::job_for(&args.job.job)? {
         note!("the job is {}; edit it to change what is learned", job.display());
         args.job.job = job;
@@ -65,11 +64,10 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let start = RunStart::find(&job, choice)?;
     steps::announce_steps(&job);
     steps::count_epochs(&mut job, start.point.as_ref())?;
+    let worker = worker(job, &start, shutdown.clone()).await?;
     if let Some(point) = pause {
-        let worker = worker(job, &start, shutdown.clone()).await?;
         return train_until(point, worker, shutdown, &signals).await;
     }
-    let worker = worker(job, &start, shutdown).await?;
     let outcome = report::run_worker(worker, Terminal::new(false), &signals).await?;
     Ok(report::exit_status(outcome, &signals))
 }

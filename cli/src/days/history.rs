@@ -197,14 +197,14 @@ pub(super) fn done_count(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use zagros_ingest::profile::DataProfile;
     use zagros_job::Overrides;
     use zagros_zip::ZipEq;
 
     use super::*;
 
-    fn job(folder: &Path) -> Job {
+    pub(in crate::days) fn job(folder: &Path) -> Job {
         let text = format!("name = 'ads'\n[data]\nformat = 'criteo'\ntrain = 'a'\n[output]\nfolder = {folder:?}\n");
         Job::parse(&text, "job.toml".as_ref(), &Overrides::none()).unwrap()
     }

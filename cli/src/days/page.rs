@@ -10,7 +10,7 @@ use zagros_zip::number_from;
 
 use super::health::{DayHealth, TableHealth, percent};
 use super::history::{DayHistory, DayRecord};
-use crate::page::section;
+use crate::page::{section, table};
 
 type NamedDay<'a> = (&'a String, &'a DayRecord);
 
@@ -128,8 +128,7 @@ fn tables(tables: &[TableHealth]) -> String {
         let created = HumanCount(table.created).to_string();
         ("", vec![table.table.clone(), share(table.new_ids), created, share(table.admitted)])
     };
-    let rows: Vec<_> = tables.iter().map(row).collect();
-    if rows.is_empty() { String::new() } else { render_table(&["table", "new ids", "rows created", "admitted"], &rows) }
+    table(&["table", "new ids", "rows created", "admitted"], &tables.iter().map(row).collect::<Vec<_>>())
 }
 
 /// A line for each feature, a column for each of the last days.
@@ -158,9 +157,9 @@ fn shown(value: Option<f64>, digits: usize) -> String {
 #[cfg(test)]
 mod tests {
     use zagros_ingest::profile::{ColumnBins, DataProfile, ValueDistribution};
-    use zagros_job::{Job, Overrides};
 
     use super::*;
+    use crate::days::history::tests::job;
 
     fn record(drift: Option<f64>, auc: Option<f64>) -> DayRecord {
         let distribution = ValueDistribution { bins: ColumnBins::Below(vec![]), shares: vec![0.25, 0.75] };
@@ -177,10 +176,7 @@ mod tests {
     #[test]
     fn days_have_their_measures_and_the_state_of_their_data() {
         let folder = tempfile::tempdir().unwrap();
-        let text =
-            format!("name = 'ads'\n[data]\nformat = 'criteo'\ntrain = 'a'\n[output]\nfolder = {:?}\n", folder.path());
-        let job = Job::parse(&text, "job.toml".as_ref(), &Overrides::none()).unwrap();
-        let mut history = DayHistory::load(&job).unwrap();
+        let mut history = DayHistory::load(&job(folder.path())).unwrap();
         history.record_day("2026-11-01", record(None, None)).unwrap();
         history.record_day("2026-11-02", record(Some(0.5), Some(0.625))).unwrap();
         history.record_day("2026-11-03", record(Some(0.0), Some(0.75))).unwrap();

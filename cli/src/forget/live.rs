@@ -18,7 +18,6 @@ use std::time::Duration;
 use zagros_coordinator_client::GrpcControlPlane;
 use zagros_dense_worker::{forget_rows, note_forgotten};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, GrpcShard};
-use zagros_job::{Job, Overrides};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::ServerEntry;
 use zagros_protocol::datapath::Encoding;
@@ -26,7 +25,7 @@ use zagros_shell::{Exit, Failure, FoundCoordinator, OrFailure};
 use zagros_store::Folder;
 
 use super::apply::note_live;
-use super::places::is_state;
+use super::places::{is_state, job};
 use super::{ForgetPlace, ForgetPlan, WantedIds};
 use crate::resume::failed;
 use crate::saved::table_help;
@@ -91,8 +90,7 @@ async fn written_saves(run: &Path, timeout: Duration) -> Result<ForgetPlace, Fai
 
 /// A table that is in the list and not in the job would end each later load.
 fn check_table(run: &Path, table: &str) -> Result<(), Failure> {
-    let job = Job::load(&run.join("job.toml"), &Overrides::none());
-    let job = job.map_err(|errors| Failure::new(Exit::Usage, errors))?;
+    let job = job(run)?;
     let names: Vec<&str> = job.tables.iter().map(|table| table.name.as_str()).collect();
     if names.contains(&table) {
         return Ok(());
@@ -126,10 +124,8 @@ mod tests {
             std::fs::write(late, "{}").unwrap();
         });
         let place = written_saves(run.path(), SOON).await.unwrap();
-        assert_eq!(
-            (place.saves.len(), place.others.iter().filter(|other| other.name() == Some("resume-2")).count()),
-            (2, 0)
-        );
+        let late = place.others.iter().filter(|other| other.name() == Some("resume-2")).count();
+        assert_eq!((place.saves.len(), late), (2, 0));
         written.await.unwrap();
         // One that was left stays what it is.
         std::fs::remove_file(states[1].join("manifest.json")).unwrap();

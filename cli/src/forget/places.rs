@@ -124,7 +124,7 @@ pub(super) fn is_state(name: &str) -> bool {
     STATES.iter().any(|start| name.starts_with(start))
 }
 
-fn job(run: &Path) -> Result<Job, Failure> {
+pub(super) fn job(run: &Path) -> Result<Job, Failure> {
     Job::load(&run.join("job.toml"), &Overrides::none()).map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 

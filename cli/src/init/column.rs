@@ -214,10 +214,22 @@ fn is_multi_valued(present: &[&str], inner: char) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use zagros_ingest::SampledColumn;
+
     use super::*;
 
-    const KNOWN: ColumnHints = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
+    pub(crate) const KNOWN: ColumnHints = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
+
+    /// Columns of these texts, and what they are found to be.
+    pub(crate) fn infer_columns(columns: &[(&str, Vec<String>)]) -> (Vec<SampledColumn>, Vec<Column>) {
+        let (form, mut sampled, mut found) = (ValueForm::Text, Vec::new(), Vec::new());
+        for (name, texts) in columns {
+            found.push(Column::infer(name, &texts.iter().map(String::as_str).collect::<Vec<_>>(), KNOWN));
+            sampled.push(SampledColumn { name: (*name).into(), form, texts: texts.clone() });
+        }
+        (sampled, found)
+    }
 
     fn kind_of(name: &str, values: &[&str]) -> ColumnKind {
         Column::infer(name, values, KNOWN).kind

@@ -13,7 +13,7 @@ const COMMENT: char = '#';
 /// Share of rows that may have another number of fields.
 const MAX_RAGGED: f64 = 0.05;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TextDialect {
     pub separator: char,
     pub fields: usize,
@@ -30,16 +30,7 @@ pub(crate) struct TextDialect {
 impl TextDialect {
     /// The dialect of Criteo's lines, where another column than theirs is the label.
     pub(crate) fn of_criteo() -> Self {
-        Self {
-            separator: '\t',
-            fields: 40,
-            trim: false,
-            header: false,
-            has_comments: false,
-            quoted_breaks: false,
-            decimal_comma: false,
-            ragged: 0,
-        }
+        Self { separator: '\t', fields: 40, ..Self::default() }
     }
 }
 

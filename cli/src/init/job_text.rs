@@ -2,8 +2,9 @@
 
 mod features;
 
-use std::fmt::{self, Write};
 use std::path::Path;
+
+use zagros_ingest::ColumnFormat;
 
 use features::{write_categorical, write_dropped, write_history, write_label, write_numeric, write_weight};
 
@@ -23,23 +24,19 @@ const MANY_CATEGORIES: usize = 8;
 #[must_use]
 pub(crate) fn job_text(sketch: &Sketch, data: &Path) -> String {
     let mut text = String::new();
-    write_all(&mut text, sketch, data).expect("a String takes any text");
+    write_head(&mut text, sketch);
+    write_data(&mut text, sketch, data);
+    write_label(&mut text, sketch);
+    write_weight(&mut text, sketch);
+    write_numeric(&mut text, sketch);
+    write_history(&mut text, sketch);
+    write_categorical(&mut text, sketch);
+    write_dropped(&mut text, sketch);
+    write_model(&mut text, sketch);
     text
 }
 
-fn write_all(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
-    write_head(text, sketch)?;
-    write_data(text, sketch, data)?;
-    write_label(text, sketch)?;
-    write_weight(text, sketch)?;
-    write_numeric(text, sketch)?;
-    write_history(text, sketch)?;
-    write_categorical(text, sketch)?;
-    write_dropped(text, sketch)?;
-    write_model(text, sketch)
-}
-
-fn write_model(text: &mut String, sketch: &Sketch) -> fmt::Result {
+fn write_model(text: &mut String, sketch: &Sketch) {
     let metric = match sketch.label.kind {
         LabelForm::Click { .. } => "auc",
         LabelForm::Classes { .. } => "logloss",
@@ -52,13 +49,12 @@ fn write_model(text: &mut String, sketch: &Sketch) -> fmt::Result {
     text.push_str("kind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/models.md\n");
     text.push_str("hidden = [256, 128]\ndropout = 0.3\n");
     text.push_str("\n[train]\nbatch_size = 1024\nepochs = 20                    # at most\n");
-    writeln!(
-        text,
-        "early_stop = {{ metric = \"{metric}\", patience = 3 }}  # evaluations without a better one; the best state is saved"
-    )
+    text.push_str(&format!(
+        "early_stop = {{ metric = \"{metric}\", patience = 3 }}  # evaluations without a better one; the best state is saved\n"
+    ));
 }
 
-fn write_head(text: &mut String, sketch: &Sketch) -> fmt::Result {
+fn write_head(text: &mut String, sketch: &Sketch) {
     let part = match (sketch.is_whole, sketch.is_spread) {
         (true, _) => "all",
         (false, true) => "a sample of",
@@ -66,116 +62,109 @@ fn write_head(text: &mut String, sketch: &Sketch) -> fmt::Result {
     };
     let files = if sketch.files > 1 { format!(" of {} files", sketch.files) } else { String::new() };
     let rows = sketch.rows;
-    writeln!(
-        text,
-        "# Written by `zagros init` from {part} {rows} rows{files}. Lines with UNSURE are guesses: check them."
-    )?;
+    text.push_str(&format!(
+        "# Written by `zagros init` from {part} {rows} rows{files}. Lines with UNSURE are guesses: check them.\n"
+    ));
     text.push_str("# docs/job-file.md describes every key.\n");
-    Ok(())
 }
 
-fn write_data(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
+fn write_data(text: &mut String, sketch: &Sketch, data: &Path) {
     let format = match sketch.layout {
         DataLayout::Criteo => "criteo",
         DataLayout::Delimited(_) => "delimited",
-        DataLayout::Parquet => "parquet",
-        DataLayout::Arrow => "arrow",
-        DataLayout::Jsonl => "jsonl",
+        DataLayout::Columns(ColumnFormat::Parquet) => "parquet",
+        DataLayout::Columns(ColumnFormat::Arrow) => "arrow",
+        DataLayout::Columns(ColumnFormat::Jsonl) => "jsonl",
     };
-    writeln!(text, "\n[data]\nformat = {format:?}\ntrain = {}", quoted(&data.to_string_lossy()))?;
+    text.push_str(&format!("\n[data]\nformat = {format:?}\ntrain = {}\n", quoted(&data.to_string_lossy())));
     match &sketch.newest {
-        Some(newest) => write_newest(text, sketch, newest)?,
-        None => write_shares(text, sketch)?,
+        Some(newest) => write_newest(text, sketch, newest),
+        None => write_shares(text, sketch),
     }
     text.push_str("shuffle_rows = 100_000         # files are often sorted; a batch should not be\n");
     if let DataLayout::Delimited(dialect) = &sketch.layout {
-        write_dialect(text, sketch, dialect)?;
+        write_dialect(text, sketch, dialect);
     }
     let mut missing: Vec<&str> = sketch.columns.iter().flat_map(|column| column.missing.iter().copied()).collect();
     missing.sort_unstable();
     missing.dedup();
     if !missing.is_empty() && sketch.layout != DataLayout::Criteo {
         let marks: Vec<String> = missing.into_iter().map(quoted).collect();
-        writeln!(text, "missing = [{}]", marks.join(", "))?;
+        text.push_str(&format!("missing = [{}]\n", marks.join(", ")));
     }
-    Ok(())
 }
 
 /// Parts by time: scores of the newest rows are what scores of rows to come will be.
-fn write_newest(text: &mut String, sketch: &Sketch, newest: &NewestParts) -> fmt::Result {
+fn write_newest(text: &mut String, sketch: &Sketch, newest: &NewestParts) {
     let name = &sketch.columns[newest.column].name;
     if newest.is_guess {
-        writeln!(
-            text,
-            "# UNSURE: {} is taken as the time of a row. If it is not, hold out random rows instead:",
+        text.push_str(&format!(
+            "# UNSURE: {} is taken as the time of a row. If it is not, hold out random rows instead:\n",
             comment(name)
-        )?;
+        ));
         text.push_str("# test_fraction = 0.1 and validation_share = 0.1 in place of the next three keys.\n");
     }
     if !newest.others.is_empty() {
         let others = comment(&newest.others.join(", "));
-        writeln!(text, "# UNSURE: these columns are times as well: {others}.")?;
+        text.push_str(&format!("# UNSURE: these columns are times as well: {others}.\n"));
     }
     let bound = |bound: &PartBound| match bound {
         PartBound::Number(number) => number.to_string(),
         PartBound::Text(text) => quoted(text),
     };
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    writeln!(
-        text,
-        "time_column = {}  # the newest rows are held out, because rows to come are newer still",
+    text.push_str(&format!(
+        "time_column = {}  # the newest rows are held out, because rows to come are newer still\n",
         quoted(name)
-    )?;
+    ));
     let (validation, test) = (percent(newest.validation_share), percent(newest.test_share));
-    writeln!(
-        text,
-        "validation_from = {}  # about {validation} of the rows; decide when to stop",
+    text.push_str(&format!(
+        "validation_from = {}  # about {validation} of the rows; decide when to stop\n",
         bound(&newest.validation_from)
-    )?;
-    writeln!(text, "test_from = {}  # about {test} of the rows; scored once, in the end", bound(&newest.test_from))
+    ));
+    text.push_str(&format!(
+        "test_from = {}  # about {test} of the rows; scored once, in the end\n",
+        bound(&newest.test_from)
+    ));
 }
 
 /// Random parts, and why they are not by time.
-fn write_shares(text: &mut String, sketch: &Sketch) -> fmt::Result {
+fn write_shares(text: &mut String, sketch: &Sketch) {
     text.push_str("test_fraction = 0.1            # rows that a hash chooses; or `test = \"FILE\"`\n");
     text.push_str("validation_share = 0.1         # decides when to stop\n");
     for column in sketch.feature_columns().filter(|column| matches!(column.kind, ColumnKind::Time(_))) {
         let name = comment(&column.name);
         if sketch.is_spread {
-            writeln!(
-                text,
-                "# UNSURE: {name} is a time, but does not divide the rows into old and new ones; both parts are random."
-            )?;
+            text.push_str(&format!(
+                "# UNSURE: {name} is a time, but does not divide the rows into old and new ones; both parts are random.\n"
+            ));
         } else {
-            writeln!(
-                text,
-                "# UNSURE: {name} is a time, and both parts are random: only the start of a compressed file was looked at, which does"
-            )?;
+            text.push_str(&format!(
+                "# UNSURE: {name} is a time, and both parts are random: only the start of a compressed file was looked at, which does\n"
+            ));
             text.push_str("# not say what is new. To score the newest rows, set `time_column`, `validation_from` and `test_from` instead.\n");
         }
     }
-    Ok(())
 }
 
-fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &TextDialect) -> fmt::Result {
+fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &TextDialect) {
     if dialect.has_comments {
         text.push_str("comment = \"#\"\n");
     }
     if dialect.ragged > 0 {
-        writeln!(
-            text,
-            "# UNSURE: {} rows of the sample do not have {} fields and stop the run, unless this is raised:\nmax_bad_rows = 0",
+        text.push_str(&format!(
+            "# UNSURE: {} rows of the sample do not have {} fields and stop the run, unless this is raised:\nmax_bad_rows = 0\n",
             dialect.ragged, dialect.fields
-        )?;
+        ));
     }
-    writeln!(text, "delimiter = {}", quoted(&dialect.separator.to_string()))?;
-    writeln!(text, "header = {}", dialect.header)?;
+    text.push_str(&format!("delimiter = {}\n", quoted(&dialect.separator.to_string())));
+    text.push_str(&format!("header = {}\n", dialect.header));
     if !dialect.header {
         let names: Vec<String> = sketch.columns.iter().map(|column| quoted(&column.name)).collect();
         text.push_str(
             "# UNSURE: the first line looks like values, so the columns have numbers. Rename them here and below.\n",
         );
-        writeln!(text, "columns = [{}]", names.join(", "))?;
+        text.push_str(&format!("columns = [{}]\n", names.join(", ")));
     }
     if dialect.quoted_breaks {
         text.push_str("quoted_breaks = true           # quoted fields hold line breaks\n");
@@ -186,7 +175,6 @@ fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &TextDialect) -> f
     if dialect.trim {
         text.push_str("trim = true                    # blanks surround the fields\n");
     }
-    Ok(())
 }
 
 fn quoted(text: &str) -> String {

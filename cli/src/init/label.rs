@@ -6,22 +6,8 @@ use crate::init::{Column, ColumnKind, InitError};
 const MOST_NUMBER_CLASSES: usize = 10;
 
 /// Names that labels have, the likelier first.
-const NAMES: [&str; 14] = [
-    "label",
-    "click",
-    "clicked",
-    "is_click",
-    "target",
-    "y",
-    "conversion",
-    "converted",
-    "is_conversion",
-    "purchase",
-    "purchased",
-    "income",
-    "install",
-    "outcome",
-];
+const NAMES: &str = "label click clicked is_click target y conversion converted is_conversion purchase purchased income \
+    install outcome";
 
 /// Pairs of texts of which the first means a positive sample.
 const POSITIVE: [&str; 8] = ["1", "true", "yes", "y", "t", "click", "clicked", "positive"];
@@ -128,12 +114,12 @@ impl LabelForm {
 /// Sorts candidates: by a known name, then 0 and 1, then the last column, then the first.
 fn likelihood(columns: &[Column], at: usize) -> (usize, bool, bool, bool, usize) {
     let name = columns[at].name.to_ascii_lowercase();
-    let known = NAMES.iter().position(|known| *known == name).unwrap_or(NAMES.len());
+    let known = NAMES.split(' ').position(|known| known == name).unwrap_or(usize::MAX);
     (known, !is_zero_one(&columns[at]), at + 1 != columns.len(), at != 0, at)
 }
 
 fn is_known(column: &Column) -> bool {
-    NAMES.contains(&column.name.to_ascii_lowercase().as_str())
+    NAMES.split(' ').any(|known| column.name.eq_ignore_ascii_case(known))
 }
 
 fn is_zero_one(column: &Column) -> bool {
@@ -142,14 +128,11 @@ fn is_zero_one(column: &Column) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use zagros_ingest::ValueForm;
-
     use super::*;
-    use crate::init::column::ColumnHints;
+    use crate::init::column::tests::KNOWN;
 
     fn columns(of: &[(&str, &[&str])]) -> Vec<Column> {
-        let known = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
-        of.iter().map(|(name, values)| Column::infer(name, values, known)).collect()
+        of.iter().map(|(name, values)| Column::infer(name, values, KNOWN)).collect()
     }
 
     fn positive(label: &LabelColumn) -> (&str, usize, bool) {

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use zagros_ingest::SampledColumn;
 use zagros_zip::ZipEq;
 
 use crate::init::column::is_missing;
-use crate::init::table::TableColumn;
 use crate::init::{Column, ColumnKind, LabelColumn, LabelForm};
 
 /// Rows below which agreement may be chance.
@@ -37,7 +37,7 @@ impl LabelLeak {
     }
 }
 
-pub(crate) fn find_leaks(columns: &[Column], texts: &[TableColumn], label: &LabelColumn) -> Vec<LabelLeak> {
+pub(crate) fn find_leaks(columns: &[Column], texts: &[SampledColumn], label: &LabelColumn) -> Vec<LabelLeak> {
     let of_label: Vec<&str> = texts[label.column].texts.iter().map(String::as_str).collect();
     if of_label.len() < MIN_ROWS {
         return Vec::new();

@@ -7,7 +7,8 @@
 //!
 //! Rows of one time are never divided, so the shares differ where many rows have the same time.
 
-use crate::init::table::TableColumn;
+use zagros_ingest::SampledColumn;
+
 use crate::init::{Column, ColumnKind, TimeForm};
 
 /// The share of the rows from which on they are test rows, and validation rows.
@@ -21,20 +22,8 @@ const MIN_TRAIN: f64 = 0.5;
 const MIN_PRESENT: f64 = 0.9;
 
 /// Names of columns that say when a row was, the likelier first.
-const NAMES: [&str; 12] = [
-    "timestamp",
-    "event_time",
-    "event_timestamp",
-    "ts",
-    "time",
-    "datetime",
-    "event_date",
-    "request_time",
-    "click_time",
-    "hour",
-    "date",
-    "day",
-];
+const NAMES: &str =
+    "timestamp event_time event_timestamp ts time datetime event_date request_time click_time hour date day";
 
 /// Parts of names of times that are not those of a row.
 const OTHER_TIMES: [&str; 14] = [
@@ -64,7 +53,7 @@ pub(crate) enum PartBound {
 
 impl NewestParts {
     /// The parts by the likeliest column of times, if there is one with which rows can be divided.
-    pub(crate) fn find(columns: &[Column], texts: &[TableColumn], label: usize) -> Option<Self> {
+    pub(crate) fn find(columns: &[Column], texts: &[SampledColumn], label: usize) -> Option<Self> {
         let mut candidates: Vec<usize> = (0..columns.len())
             .filter(|at| {
                 *at != label && matches!(columns[*at].kind, ColumnKind::Time(_)) && !is_other_time(&columns[*at].name)
@@ -77,7 +66,7 @@ impl NewestParts {
         Some(Self { others, ..found })
     }
 
-    fn from_column(at: usize, column: &Column, texts: &TableColumn) -> Option<Self> {
+    fn from_column(at: usize, column: &Column, texts: &SampledColumn) -> Option<Self> {
         let ColumnKind::Time(form) = column.kind else { return None };
         let is_present = |text: &&str| !text.is_empty() && !column.missing.contains(text);
         let mut times: Vec<&str> = texts.texts.iter().map(String::as_str).filter(is_present).collect();
@@ -105,7 +94,7 @@ impl NewestParts {
             test_from: bound(test),
             validation_share: share(validation, test),
             test_share: share(test, rows),
-            is_guess: rank(&column.name) >= NAMES.len(),
+            is_guess: rank(&column.name).0 == UNKNOWN,
             others: Vec::new(),
         })
     }
@@ -123,14 +112,17 @@ fn border(times: &[&str], share: f64, rows: usize) -> Option<usize> {
     }
 }
 
+/// The place of a name that is not among those that are known.
+const UNKNOWN: usize = usize::MAX;
+
 /// The place of a name among those that are known; those that sound like one come next.
-fn rank(name: &str) -> usize {
+fn rank(name: &str) -> (usize, bool) {
     let name = name.to_ascii_lowercase();
     let last = name.rsplit('.').next().unwrap_or_default();
     let sounds = ["time", "date", "hour"].iter().any(|word| last.contains(word))
         || last.ends_with("_at")
         || last.ends_with("_ts");
-    NAMES.iter().position(|known| *known == last).unwrap_or(NAMES.len() + usize::from(!sounds))
+    (NAMES.split(' ').position(|known| known == last).unwrap_or(UNKNOWN), !sounds)
 }
 
 fn is_other_time(name: &str) -> bool {
@@ -140,21 +132,12 @@ fn is_other_time(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use zagros_ingest::ValueForm;
-
     use super::*;
-    use crate::init::column::ColumnHints;
+    use crate::init::column::tests::infer_columns;
 
     fn newest_parts(columns: &[(&str, Vec<String>)]) -> Option<NewestParts> {
-        let known = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
-        let texts: Vec<TableColumn> = columns
-            .iter()
-            .map(|(name, texts)| TableColumn { name: (*name).into(), form: ValueForm::Text, texts: texts.clone() })
-            .collect();
-        let column = |column: &TableColumn| {
-            Column::infer(&column.name, &column.texts.iter().map(String::as_str).collect::<Vec<_>>(), known)
-        };
-        NewestParts::find(&texts.iter().map(column).collect::<Vec<_>>(), &texts, usize::MAX)
+        let (texts, columns) = infer_columns(columns);
+        NewestParts::find(&columns, &texts, usize::MAX)
     }
 
     /// Seconds in an order that is not theirs.

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use zagros_ingest::{LIST_SEPARATOR, RowSample};
+use zagros_ingest::{LIST_SEPARATOR, RowSample, SampledColumn};
 
 use crate::init::column::{ColumnHints, is_missing};
 use crate::init::leaks::{LabelLeak, find_leaks};
-use crate::init::table::{SampleTable, TableColumn, with_points};
+use crate::init::table::{SampleTable, with_points};
 use crate::init::{Column, ColumnKind, DataLayout, InitError, LabelColumn, NewestParts, TextDialect};
 
 const MIN_ROWS: usize = 10;
@@ -49,7 +49,7 @@ pub(crate) fn infer_sketch(sample: RowSample, label: Option<&str>) -> Result<Ske
         dialect.decimal_comma = dialect.separator != ',' && with_points(&mut texts, is_missing);
     }
     let separator = if let DataLayout::Delimited(dialect) = &layout { Some(dialect.separator) } else { None };
-    let column = |column: &TableColumn| {
+    let column = |column: &SampledColumn| {
         let values: Vec<&str> = column.texts.iter().map(String::as_str).collect();
         Column::infer(&column.name, &values, ColumnHints { form: column.form, separator, is_whole })
     };
@@ -74,8 +74,7 @@ pub(crate) fn infer_sketch(sample: RowSample, label: Option<&str>) -> Result<Ske
         is_whole,
         is_spread,
     };
-    let has_others = sketch.categorical_columns().next().is_some();
-    sketch.keeps_leaks = !has_others;
+    sketch.keeps_leaks = sketch.categorical_columns().next().is_none();
     if sketch.categorical_columns().next().is_none() {
         return Err(InitError::NoFeature { label: sketch.columns[sketch.label.column].name.clone() });
     }
@@ -130,7 +129,7 @@ const MIN_VALUES: usize = 20;
 
 /// Places of columns of several values, and of the column of one value whose values they hold: the items that a user saw
 /// before, and the item of the row.
-fn related_histories(columns: &[Column], texts: &[TableColumn], label: usize) -> Vec<(usize, usize)> {
+fn related_histories(columns: &[Column], texts: &[SampledColumn], label: usize) -> Vec<(usize, usize)> {
     let inner = |column: &Column| match column.kind {
         ColumnKind::MultiValued(inner) => Some(inner),
         ColumnKind::List => Some(LIST_SEPARATOR),
@@ -149,31 +148,21 @@ fn related_histories(columns: &[Column], texts: &[TableColumn], label: usize) ->
     found
 }
 
-fn shared(column: &TableColumn, parts: &HashSet<&str>) -> f64 {
+fn shared(column: &SampledColumn, parts: &HashSet<&str>) -> f64 {
     let values: HashSet<&str> = column.texts.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
     values.iter().filter(|value| parts.contains(*value)).count() as f64 / values.len().max(1) as f64
 }
 
 #[cfg(test)]
 mod tests {
-    use zagros_ingest::ValueForm;
-
     use super::*;
+    use crate::init::column::tests::infer_columns;
 
     fn find_histories(columns: &[(&str, &dyn Fn(usize) -> String)]) -> Vec<(usize, usize)> {
-        let known = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
-        let texts: Vec<TableColumn> = columns
-            .iter()
-            .map(|(name, text)| TableColumn {
-                name: (*name).into(),
-                form: ValueForm::Text,
-                texts: (0..200).map(text).collect(),
-            })
-            .collect();
-        let column = |column: &TableColumn| {
-            Column::infer(&column.name, &column.texts.iter().map(String::as_str).collect::<Vec<_>>(), known)
-        };
-        related_histories(&texts.iter().map(column).collect::<Vec<_>>(), &texts, 0)
+        let columns: Vec<(&str, Vec<String>)> =
+            columns.iter().map(|(name, text)| (*name, (0..200).map(text).collect())).collect();
+        let (texts, columns) = infer_columns(&columns);
+        related_histories(&columns, &texts, 0)
     }
 
     #[test]
@@ -182,10 +171,8 @@ mod tests {
         let seen = |row: usize| format!("m{}|m{}|m{}", row % 40, row * 3 % 40, row * 11 % 40);
         let genres = |row: usize| format!("g{}|g{}", row % 5, row % 3);
         let click = |row: usize| (row % 2).to_string();
-        assert_eq!(
-            find_histories(&[("click", &click), ("item", &item), ("seen", &seen), ("genres", &genres)]),
-            [(2, 1)]
-        );
+        let found = find_histories(&[("click", &click), ("item", &item), ("seen", &seen), ("genres", &genres)]);
+        assert_eq!(found, [(2, 1)]);
         assert_eq!(find_histories(&[("click", &click), ("item", &item), ("genres", &genres)]), []);
     }
 }

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use zagros_ingest::{
-    ColumnFormat, FileStart, RowSample, SampleLimits, SampledRows, ValueForm, criteo_columns, file_starts, sample_rows,
+    ColumnFormat, FileStart, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, criteo_columns,
+    file_starts, sample_rows,
 };
 use zagros_zip::ZipEq;
 
@@ -14,25 +15,16 @@ use crate::init::dialect::{DividedLines, TextDialect, first_fields};
 pub(crate) enum DataLayout {
     Delimited(TextDialect),
     Criteo,
-    Parquet,
-    Arrow,
-    Jsonl,
+    Columns(ColumnFormat),
 }
 
 #[derive(Debug)]
 pub(crate) struct SampleTable {
     pub(crate) layout: DataLayout,
-    pub(crate) columns: Vec<TableColumn>,
+    pub(crate) columns: Vec<SampledColumn>,
     pub(crate) rows: usize,
     /// Columns that the trainer cannot read, and why.
     pub(crate) unusable: Vec<(String, String)>,
-}
-
-#[derive(Debug)]
-pub(crate) struct TableColumn {
-    pub(crate) name: String,
-    pub(crate) form: ValueForm,
-    pub(crate) texts: Vec<String>,
 }
 
 impl SampleTable {
@@ -40,18 +32,8 @@ impl SampleTable {
         match sample.rows {
             SampledRows::Lines(lines) => Self::of_lines(&lines),
             SampledRows::Columns { format, columns, unusable } => {
-                let layout = match format {
-                    ColumnFormat::Parquet => DataLayout::Parquet,
-                    ColumnFormat::Arrow => DataLayout::Arrow,
-                    ColumnFormat::Jsonl => DataLayout::Jsonl,
-                };
                 let rows = columns.first().map_or(0, |column| column.texts.len());
-                let columns = columns.into_iter().map(|column| TableColumn {
-                    name: column.name,
-                    form: column.form,
-                    texts: column.texts,
-                });
-                Ok(Self { layout, columns: columns.collect(), rows, unusable })
+                Ok(Self { layout: DataLayout::Columns(format), columns, rows, unusable })
             }
         }
     }
@@ -60,8 +42,8 @@ impl SampleTable {
         let DividedLines { dialect, names, rows } = DividedLines::from_lines(lines)?;
         let is_criteo = is_criteo(&dialect, &rows);
         let names = if is_criteo { criteo_columns() } else { names };
-        let mut columns: Vec<TableColumn> =
-            names.into_iter().map(|name| TableColumn { name, form: ValueForm::Text, texts: Vec::new() }).collect();
+        let mut columns: Vec<SampledColumn> =
+            names.into_iter().map(|name| SampledColumn { name, form: ValueForm::Text, texts: Vec::new() }).collect();
         let count = rows.len();
         for row in rows {
             for (column, text) in columns.iter_mut().zip_eq(row) {
@@ -119,7 +101,7 @@ fn same_columns(starts: &[FileStart]) -> Result<(), InitError> {
 
 /// Writes the numbers of columns whose numbers have a decimal comma, `3,14`, as files with semicolons or tabs between their
 /// fields often have them, with a point, and says whether there are such columns.
-pub(crate) fn with_points(columns: &mut [TableColumn], is_missing: impl Fn(&str) -> bool) -> bool {
+pub(crate) fn with_points(columns: &mut [SampledColumn], is_missing: impl Fn(&str) -> bool) -> bool {
     let mut has_any = false;
     for column in columns {
         let mut present = column.texts.iter().filter(|text| !is_missing(text)).peekable();
@@ -173,9 +155,9 @@ mod tests {
         assert_eq!(read_sample(folder.path()).unwrap().files, 2);
     }
 
-    fn column(texts: &[&str]) -> TableColumn {
+    fn column(texts: &[&str]) -> SampledColumn {
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
-        TableColumn { name: "x".into(), form: ValueForm::Text, texts }
+        SampledColumn { name: "x".into(), form: ValueForm::Text, texts }
     }
 
     #[test]

@@ -32,9 +32,7 @@ impl TimeForm {
         }
         all(|value| value.parse::<f64>().is_ok_and(|time| (3e11..4e12).contains(&time))).then_some(Self::EpochMillis)
     }
-}
 
-impl TimeForm {
     /// The parts of dates that can be features and differ between the values.
     pub(crate) fn date_parts(self, values: &[&str]) -> Vec<&'static str> {
         let moments: Option<Vec<DayHour>> = values.iter().map(|value| self.moment(value)).collect();

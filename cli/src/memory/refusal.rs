@@ -125,20 +125,14 @@ impl MemoryNeed {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use zagros_job::threads::Machine;
-    use zagros_job::{Job, Overrides};
     use zagros_plumbing::memory::MemoryBound;
 
     use super::*;
-
-    const GIB: u64 = 1 << 30;
+    use crate::memory::tests::{GIB, LARGE, job};
 
     fn need(sets: &[&str]) -> MemoryNeed {
-        let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[cluster]\ncold_folder = 'cold'\n";
-        let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
-        MemoryNeed::new(&job, &Machine { cores: 4, workers: 1, servers: 0 })
+        MemoryNeed::new(&job(sets), &Machine { cores: 4, workers: 1, servers: 0 })
     }
 
     fn limit(bytes: u64) -> Option<MemoryLimit> {
@@ -164,9 +158,6 @@ mod tests {
         let named = network.at_least() - 23 * GIB;
         assert!(message.contains(&format!("{} too little", HumanBytes(named))), "{message}");
     }
-
-    /// Eight layers of 4,096: 119 million weights.
-    const LARGE: &str = "model={kind='ffnn', hidden=[4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096]}";
 
     #[test]
     fn a_refusal_names_streamed_weights_where_they_fit() {

@@ -146,7 +146,7 @@ impl PlanFigures {
             "  {} samples/s with {} dense worker(s) and {}",
             count(self.samples_per_second),
             self.workers,
-            self.servers_in_words()
+            servers_in_words(self.servers)
         );
         out!("  bottleneck: {}", self.bottleneck.bold());
         out!("  next: {}", self.advice);
@@ -169,14 +169,6 @@ impl PlanFigures {
         out!("\n  speed of a core: {}", self.calibration);
         if !self.is_data_measured {
             out!("  the data could not be looked at: ids a sample and distinct rows are assumed");
-        }
-    }
-
-    fn servers_in_words(&self) -> String {
-        if self.servers == 0.0 {
-            "all roles in one process".to_owned()
-        } else {
-            format!("{} embedding server(s)", self.servers)
         }
     }
 
@@ -361,7 +353,11 @@ pub(crate) fn print_calibration(calibration: &Calibration) {
     );
 }
 
-fn count(value: f64) -> String {
+pub(crate) fn servers_in_words(servers: f64) -> String {
+    if servers == 0.0 { "all roles in one process".to_owned() } else { format!("{servers} embedding server(s)") }
+}
+
+pub(crate) fn count(value: f64) -> String {
     HumanCount(value.max(0.0) as u64).to_string()
 }
 

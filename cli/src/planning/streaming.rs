@@ -108,11 +108,8 @@ mod tests {
         let (small, large) = (balance(16), balance(8192));
         assert_eq!(small.bytes, large.bytes);
         assert!(small.waiting > 0.0 && large.waiting == 0.0, "{small:?} {large:?}");
-        assert!(
-            large.in_words().contains("arrive while the worker computes, as a batch of 8,192"),
-            "{}",
-            large.in_words()
-        );
+        let words = large.in_words();
+        assert!(words.contains("arrive while the worker computes, as a batch of 8,192"), "{words}");
         assert!(small.in_words().contains("waits for weights") && small.in_words().contains("raise train.batch_size"));
     }
 }

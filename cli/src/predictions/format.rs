@@ -9,13 +9,13 @@ use zagros_ingest::InputRow;
 
 use crate::predictions::PredictionError;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum PredictionFormat {
     /// Comma-separated, with a header.
     Csv,
     /// One JSON object a line.
     Jsonl,
-    /// Apache Parquet with Snappy-compressed pages.
+    /// Apache Parquet.
     Parquet,
 }
 

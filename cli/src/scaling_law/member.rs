@@ -17,8 +17,8 @@ use zagros_shell::{Exit, Failure, OrFailure, note};
 use super::setup::{FamilySetup, FamilySize, size_set};
 use crate::page::RunRecord;
 use crate::train_process::{
-    EndKind, TrainProcess, ask_to_end, failure_reason, folder_set, hopeless_failure, newest_run, thread_sets,
-    wait_for_earlier,
+    EndKind, TrainProcess, TrainingEnd, ask_to_end, failure_reason, folder_set, hopeless_failure, newest_run,
+    thread_sets, wait_for_earlier,
 };
 
 /// Evaluations without an improvement that no run reaches: a family trains all runs to their end.
@@ -118,14 +118,6 @@ fn process_sets(setup: &FamilySetup, size: zagros_job::ModelSize, folder: &Path,
     let threads = thread_sets(&setup.file, &sets, setup.jobs);
     sets.extend(threads);
     sets
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TrainingEnd {
-    Over,
-    OutOfTime,
-    /// A signal asked for it.
-    Stopped,
 }
 
 type ProcessEnd = (usize, std::io::Result<ExitStatus>, Duration);

@@ -11,7 +11,7 @@ use super::charts::charts;
 use super::member::MemberPoint;
 use super::report::{PAGE, SIZE_HEAD, forecast_text, size_rows, verification_text};
 use super::setup::FamilySetup;
-use crate::page::section;
+use crate::page::{section, table};
 
 pub(super) fn write_page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> Result<(), Failure> {
     write_file(&setup.folder.join(PAGE), page(setup, plan, analysis))
@@ -63,27 +63,16 @@ fn law(analysis: &FamilyAnalysis) -> String {
 }
 
 fn optima(optima: &[ComputeOptimum]) -> String {
-    if optima.is_empty() {
-        return String::new();
-    }
     let row = |best: &ComputeOptimum| {
         let count = |value: f64| HumanCount(value as u64).to_string();
-        (
-            "",
-            vec![
-                format!("{:.2e}", best.compute),
-                count(best.parameters),
-                count(best.samples),
-                format!("{:.5}", best.loss),
-            ],
-        )
+        let (compute, loss) = (format!("{:.2e}", best.compute), format!("{:.5}", best.loss));
+        ("", vec![compute, count(best.parameters), count(best.samples), loss])
     };
-    render_table(&["FLOP", "parameters", "samples", "log loss"], &optima.iter().map(row).collect::<Vec<_>>())
+    table(&["FLOP", "parameters", "samples", "log loss"], &optima.iter().map(row).collect::<Vec<_>>())
 }
 
 fn sizes(analysis: &FamilyAnalysis) -> String {
-    let rows: Vec<_> = size_rows(analysis).into_iter().map(|row| ("", row)).collect();
-    if rows.is_empty() { String::new() } else { render_table(&SIZE_HEAD, &rows) }
+    table(&SIZE_HEAD, &size_rows(analysis).into_iter().map(|row| ("", row)).collect::<Vec<_>>())
 }
 
 fn candidates(analysis: &FamilyAnalysis) -> String {
@@ -100,9 +89,6 @@ fn candidates(analysis: &FamilyAnalysis) -> String {
 }
 
 fn runs(points: &[MemberPoint]) -> String {
-    if points.is_empty() {
-        return String::new();
-    }
     let row = |point: &MemberPoint| {
         let count = |value: f64| HumanCount(value as u64).to_string();
         let cells = vec![
@@ -118,7 +104,7 @@ fn runs(points: &[MemberPoint]) -> String {
         ("", cells)
     };
     let head = ["size", "seed", "parameters", "samples", "FLOP", "log loss", "AUC", "seconds of the run"];
-    render_table(&head, &points.iter().map(row).collect::<Vec<_>>())
+    table(&head, &points.iter().map(row).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

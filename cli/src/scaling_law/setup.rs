@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use zagros_experiments::scaling::FamilyRequest;
 use zagros_ingest::find_files;
-use zagros_job::threads::core_count;
 use zagros_job::{Job, ModelSize, RateSchedule, TestPart, ValidationPart};
 use zagros_shell::{Exit, Failure, OrFailure, load_job, note};
 
 use crate::args::ScalingLawArgs;
 use crate::steps::EpochPlan;
-use crate::train_process::default_folder;
+use crate::train_process::{default_folder, process_count};
 
 /// Sizes of a family without `--sizes`, a factor of four apart.
 const SIZES: [ModelSize; 5] =
@@ -66,8 +65,7 @@ impl FamilySetup {
             return Err(Failure::usage(what, "give larger shares (--data), or a smaller train.batch_size"));
         }
         let run_for_each_share = follows_length(&job)?;
-        let planned = (core_count() / 2).max(1);
-        let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX));
+        let jobs = process_count(args.jobs);
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "scaling"));
         let seeds = args.seeds;
         Ok(Self { job, file, sets, sizes, next, seeds, shares, unit, rows, run_for_each_share, jobs, folder })
@@ -128,11 +126,10 @@ pub(super) fn size_set(size: ModelSize) -> String {
 
 /// The default sizes that the features allow; the job's own error if it has none of them.
 fn default_sizes(load: &impl Fn(ModelSize) -> Result<(Job, FamilySize), Failure>) -> Result<Vec<FamilySize>, Failure> {
-    let loaded: Vec<_> = SIZES.into_iter().map(|size| load(size).map(|(_, size)| size)).collect();
-    let (mut sizes, mut failure): (Vec<FamilySize>, Option<Failure>) = (Vec::new(), None);
-    for (size, loaded) in zagros_zip::ZipEq::zip_eq(SIZES.into_iter(), loaded) {
-        match loaded {
-            Ok(size) => sizes.push(size),
+    let (mut sizes, mut failure) = (Vec::new(), None);
+    for size in SIZES {
+        match load(size) {
+            Ok((_, size)) => sizes.push(size),
             Err(error) => {
                 note!("the size {size} cannot be had with this job, and is skipped");
                 failure = failure.or(Some(error));
@@ -234,23 +231,19 @@ fn follows_length(job: &Job) -> Result<bool, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::args::{Arguments, Command};
+    use crate::args::Command;
+    use crate::args::tests::parse_command;
 
     const JOB: &str = "name = 'ads'\n[data]\nformat = 'delimited'\ntrain = 'rows.csv'\nvalidation_share = 0.1\n\
          [features]\nlabel = 'y'\ncategorical = ['a', 'b']\n[embedding]\ndim = 4\n[model]\nkind = 'ffnn'\n[train]\nbatch_size = 10\n";
 
     fn setup(text: &str, arguments: &str) -> Result<FamilySetup, String> {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("job.toml");
-        std::fs::write(&file, text).unwrap();
         let rows: String = (0..1000).map(|row| format!("{},{},{}\n", row % 2, row % 7, row % 11)).collect();
         std::fs::write(folder.path().join("rows.csv"), format!("y,a,b\n{rows}")).unwrap();
-        let words = ["zagros", "scaling-law", file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
-        let parsed = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
-        let Command::ScalingLaw(args) = parsed.command else { panic!("another command") };
+        let command = parse_command(folder.path(), text, "scaling-law", arguments)?;
+        let Command::ScalingLaw(args) = command else { panic!("another command") };
         FamilySetup::load(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
     }
 
@@ -264,10 +257,8 @@ mod tests {
         assert_eq!((family.shares.clone(), family.jobs, family.run_for_each_share), (vec![0.25, 0.5, 1.0], 3, false));
         // About 900 rows are trained on, a quarter of which are 22 steps of 10.
         assert!((20..=24).contains(&family.unit), "{}", family.unit);
-        assert_eq!(
-            (family.step_count(0.25), family.step_count(1.0), family.sample_count(8)),
-            (family.unit, 4 * family.unit, 80.0)
-        );
+        let steps = [0.25, 1.0].map(|share| family.step_count(share));
+        assert_eq!((steps, family.sample_count(8)), ([family.unit, 4 * family.unit], 80.0));
         assert!(family.folder.ends_with("runs/ads-scaling"), "{}", family.folder.display());
         let defaults = setup(JOB, "").unwrap();
         assert_eq!((defaults.sizes.len(), defaults.seeds, defaults.shares.len()), (5, 3, 4));

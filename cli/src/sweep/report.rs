@@ -3,7 +3,7 @@
 use indicatif::{HumanCount, HumanDuration};
 use owo_colors::OwoColorize;
 use serde_json::{Value, json};
-use zagros_experiments::sweep::{Metric, Sampler, Sweep, SweepRecord, Trial, TrialMeasures, TrialState};
+use zagros_experiments::sweep::{Metric, Sampler, Sweep, SweepRecord, Trial, TrialMeasures};
 use zagros_plumbing::chart::html::{escape_html, render_document, render_facts, render_table};
 use zagros_plumbing::chart::{Chart, ChartSeries};
 use zagros_shell::{Failure, load_job, note, out, write_file};
@@ -104,11 +104,11 @@ fn row(setup: &SweepSetup, sweep: &Sweep, number: usize) -> Vec<String> {
 /// What is to be said of a trial that is not trained to its end.
 fn remark(setup: &SweepSetup, trial: &Trial) -> String {
     let rungs = setup.plan.rungs.as_ref().map_or(1, |rungs| rungs.levels.len());
-    match (&trial.state, trial.scores.len()) {
-        (TrialState::Failed(reason), _) => format!("failed: {}", reason.chars().take(LONGEST).collect::<String>()),
-        (TrialState::Open, scored) if scored == rungs => String::new(),
-        (TrialState::Open, 0) => "not scored".to_owned(),
-        (TrialState::Open, scored) => format!("rung {scored} of {rungs}"),
+    match (&trial.failure, trial.scores.len()) {
+        (Some(reason), _) => format!("failed: {}", reason.chars().take(LONGEST).collect::<String>()),
+        (None, scored) if scored == rungs => String::new(),
+        (None, 0) => "not scored".to_owned(),
+        (None, scored) => format!("rung {scored} of {rungs}"),
     }
 }
 
@@ -149,6 +149,7 @@ pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
 }
 
 pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
+    write_file(&setup.folder.join(PAGE), page(setup, sweep))?;
     let json = serde_json::to_vec_pretty(&summary(setup, sweep));
     write_file(&setup.folder.join(JSON), json.unwrap_or_default())?;
     let Some(best) = sweep.best_trial() else { return Ok(()) };
@@ -187,10 +188,6 @@ fn trial_summary(setup: &SweepSetup, sweep: &Sweep, number: usize) -> Value {
     let pairs = setup.plan.space.parameters().iter().zip_eq(&trial.values);
     let values: serde_json::Map<String, Value> =
         pairs.map(|(parameter, value)| (parameter.key.clone(), Value::from(value.as_str()))).collect();
-    let failed = match &trial.state {
-        TrialState::Open => None,
-        TrialState::Failed(reason) => Some(reason.clone()),
-    };
     let score = trial.scores.last();
     let TrialMeasures { auc, logloss, gauc } = score.map(|score| score.measures).unwrap_or_default();
     json!({
@@ -202,12 +199,8 @@ fn trial_summary(setup: &SweepSetup, sweep: &Sweep, number: usize) -> Value {
         "gauc": gauc,
         "steps": score.map(|score| score.steps),
         "seconds": score.map(|score| score.seconds),
-        "failed": failed,
+        "failed": trial.failure,
     })
-}
-
-pub(super) fn write_page(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
-    write_file(&setup.folder.join(PAGE), page(setup, sweep))
 }
 
 fn page(setup: &SweepSetup, sweep: &Sweep) -> String {
@@ -225,11 +218,7 @@ fn page(setup: &SweepSetup, sweep: &Sweep) -> String {
 }
 
 fn lead(setup: &SweepSetup, sweep: &Sweep) -> String {
-    let failed = sweep
-        .trials()
-        .iter()
-        .filter(|trial| matches!(trial.state, zagros_experiments::sweep::TrialState::Failed(_)))
-        .count();
+    let failed = sweep.trials().iter().filter(|trial| trial.failure.is_some()).count();
     let failed = if failed == 0 { String::new() } else { format!(", {failed} of them failed") };
     let plan = &setup.plan;
     format!("{} of {} trials{failed}; searched: {}", sweep.trials().len(), plan.trials, setup.texts.join(", "))

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use zagros_experiments::sweep::{Metric, RungUnit, Rungs, Sampler, Space, SpaceError, SweepPlan, Values};
-use zagros_job::threads::core_count;
+use zagros_experiments::sweep::{Metric, RungUnit, Rungs, Sampler, Space, SweepPlan, Values};
 use zagros_job::{Job, ValidationPart};
-use zagros_shell::{Exit, Failure, load_job};
+use zagros_shell::{Exit, Failure, OrFailure, load_job};
 use zagros_zip::ZipEq;
 
 use crate::args::SweepArgs;
-use crate::train_process::{default_folder, folder_set, thread_sets};
+use crate::train_process::{default_folder, folder_set, process_count, thread_sets};
 
 /// Keys that cannot be searched, and why.
 const FIXED: [(&str, &str); 7] = [
@@ -45,12 +44,11 @@ impl SweepSetup {
             (_, [_, ..]) => (Sampler::Random, args.random.clone()),
             _ => (Sampler::Tpe, args.tpe.clone()),
         };
-        let space = Space::parse(texts.iter().map(String::as_str)).map_err(refused)?;
+        let space = Space::parse(texts.iter().map(String::as_str)).or_exit(Exit::Usage)?;
         let asked = usize::try_from(args.trials).unwrap_or(usize::MAX);
-        let trials = SweepPlan::count_trials(&space, sampler, asked).map_err(refused)?;
+        let trials = SweepPlan::count_trials(&space, sampler, asked).or_exit(Exit::Usage)?;
         let rungs = args.halving.then(|| rungs(&job, trials)).transpose()?;
-        let planned = (core_count() / 2).max(1);
-        let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)).min(trials);
+        let jobs = process_count(args.jobs).min(trials);
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "sweep"));
         let plan = SweepPlan { space, sampler, seed: args.seed, trials, metric, rungs };
         let setup = Self { job, file, sets, plan, texts, jobs, folder, save_models: args.save_models };
@@ -75,7 +73,8 @@ impl SweepSetup {
         if let Some(rungs) = &self.plan.rungs {
             sets.push(format!("checkpoint.keep={}", self.job.checkpoint.keep.max(1)));
             if rungs.unit == RungUnit::Steps {
-                sets.push(format!("train.evaluate_every={}", rungs.first_level()));
+                // The others are multiples of it.
+                sets.push(format!("train.evaluate_every={}", rungs.levels[0]));
             }
         }
         let threads = thread_sets(&self.file, &sets, self.jobs);
@@ -146,26 +145,18 @@ pub(super) fn unit_name(unit: RungUnit) -> &'static str {
     }
 }
 
-fn refused(error: SpaceError) -> Failure {
-    Failure::from_error(Exit::Usage, error)
-}
-
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::args::{Arguments, Command};
+    use crate::args::Command;
+    use crate::args::tests::parse_command;
 
     const JOB: &str = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\nvalidation_share = 0.1\n";
 
     fn setup(text: &str, arguments: &str) -> Result<SweepSetup, String> {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("job.toml");
-        std::fs::write(&file, text).unwrap();
-        let words = ["zagros", "sweep", file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
-        let parsed = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
-        let Command::Sweep(args) = parsed.command else { panic!("another command") };
+        let command = parse_command(folder.path(), text, "sweep", arguments)?;
+        let Command::Sweep(args) = command else { panic!("another command") };
         SweepSetup::load(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
     }
 

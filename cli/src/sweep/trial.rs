@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use rustix::process::Pid;
 use zagros_dense_worker::{Evaluation, RunFolder};
 use zagros_experiments::sweep::{RungUnit, Rungs, TrialMeasures, TrialTask, Values};
 
@@ -16,11 +15,6 @@ use crate::page::RunRecord;
 use crate::train_process::{TrainProcess, newest_run};
 
 const HELD_OUT: &str = "validation";
-
-pub(super) struct TrialProcess {
-    pub(super) task: TrialTask,
-    process: TrainProcess,
-}
 
 pub(super) struct TrialEnd {
     pub(super) task: TrialTask,
@@ -38,31 +32,18 @@ pub(super) fn folder(sweep: &Path, trial: usize) -> PathBuf {
     sweep.join(format!("trial-{trial:03}"))
 }
 
-impl TrialProcess {
-    /// Resumes what an earlier process of the trial has left.
-    pub(super) fn start(setup: &SweepSetup, values: &Values, task: TrialTask) -> io::Result<Self> {
-        let folder = std::path::absolute(folder(&setup.folder, task.trial))?;
-        let mut options = Vec::new();
-        if let Some(rungs) = setup.plan.rungs.as_ref().filter(|rungs| task.rung + 1 < rungs.levels.len()) {
-            let option = match rungs.unit {
-                RungUnit::Steps => "--pause-after-steps",
-                RungUnit::Epochs => "--pause-after-epochs",
-            };
-            options = vec![option.to_owned(), rungs.levels[task.rung].to_string()];
-        }
-        let sets = setup.sets_of_process(values, &folder);
-        Ok(Self { task, process: TrainProcess::start(&setup.file, &folder, &sets, &options)? })
+/// Starts its process, which resumes what an earlier one has left.
+pub(super) fn start(setup: &SweepSetup, values: &Values, task: TrialTask) -> io::Result<TrainProcess> {
+    let folder = std::path::absolute(folder(&setup.folder, task.trial))?;
+    let mut options = Vec::new();
+    if let Some(rungs) = setup.plan.rungs.as_ref().filter(|rungs| task.rung + 1 < rungs.levels.len()) {
+        let option = match rungs.unit {
+            RungUnit::Steps => "--pause-after-steps",
+            RungUnit::Epochs => "--pause-after-epochs",
+        };
+        options = vec![option.to_owned(), rungs.levels[task.rung].to_string()];
     }
-
-    /// Its process id, while it runs.
-    pub(super) fn pid(&self) -> Option<Pid> {
-        self.process.pid()
-    }
-
-    pub(super) async fn wait_end(self) -> TrialEnd {
-        let (status, length) = self.process.wait_end().await;
-        TrialEnd { task: self.task, status, length }
-    }
+    TrainProcess::start(&setup.file, &folder, &setup.sets_of_process(values, &folder), &options)
 }
 
 /// The measures of a trial at a rung, if its run has come there. A run that ended before, by early stopping, has those of its end.

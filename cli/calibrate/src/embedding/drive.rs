@@ -131,7 +131,7 @@ impl BenchClients {
     pub async fn read_last(&self) -> Result<Vec<BatchRows>, Failure> {
         let Some(first) = self.0.first() else { return Ok(Vec::new()) };
         let reads = first.kept.iter().map(|(unique, _)| first.client.lookup(unique, Access::Read));
-        try_join_all(reads).await.map_err(refused)
+        try_join_all(reads).await.or_exit(Exit::Cluster)
     }
 
     pub async fn count_rows(&self) -> Result<u64, Failure> {
@@ -263,13 +263,9 @@ pub fn feature_ids(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
 
 async fn timed<T>(call: impl Future<Output = Result<T, ClientError>>, spent: &mut Vec<Duration>) -> Result<T, Failure> {
     let started = Instant::now();
-    let answer = call.await.map_err(refused)?;
+    let answer = call.await.or_exit(Exit::Cluster)?;
     spent.push(started.elapsed());
     Ok(answer)
-}
-
-fn refused(error: ClientError) -> Failure {
-    Failure::from_error(Exit::Cluster, error)
 }
 
 #[cfg(test)]

@@ -39,15 +39,8 @@ impl LawChoice {
             let error = from_smaller.and_then(|law| truth.as_ref().map(|truth| forecast(&law, truth)));
             Ok(LawCandidate { law, error })
         };
-        let fitted: Vec<_> = LawForm::ALL.into_iter().map(candidate).collect();
-        let mut candidates = Vec::new();
-        let mut first_error = None;
-        for one in fitted {
-            match one {
-                Ok(candidate) => candidates.push(candidate),
-                Err(error) => first_error = first_error.or(Some(error)),
-            }
-        }
+        let (fitted, refused): (Vec<_>, Vec<_>) = LawForm::ALL.into_iter().map(candidate).partition(Result::is_ok);
+        let candidates: Vec<LawCandidate> = fitted.into_iter().flatten().collect();
         let least = candidates.iter().filter_map(|one| one.error).map(f64::abs).fold(f64::INFINITY, f64::min);
         let seeds = truth.as_ref().map_or(1, |truth| truth.losses.len());
         let chance = measured.seed_deviation().unwrap_or(0.0) / (seeds as f64).sqrt();
@@ -55,7 +48,7 @@ impl LawChoice {
         // Where the sizes are too few to compare, the first form is as good as any.
         let compared = measured.sizes().len() > 3 || candidates.first().is_none_or(|first| first.error.is_some());
         let chosen = if compared { candidates.iter().position(is_good).unwrap_or(0) } else { 0 };
-        match first_error {
+        match refused.into_iter().find_map(Result::err) {
             Some(error) if candidates.is_empty() => Err(error),
             _ => Ok(Self { candidates, chosen }),
         }

@@ -111,6 +111,34 @@ impl Law {
     pub fn term(&self, axis: LawAxis) -> Option<&PowerTerm> {
         self.terms.iter().find(|term| term.axis == axis)
     }
+
+    /// Size and samples with the least loss among all with 6·N·D = `compute`. `None` unless the law is one of size and samples, and both
+    /// bring something.
+    #[must_use]
+    pub fn optimum(&self, compute: f64) -> Option<ComputeOptimum> {
+        let (size, samples) = self.both()?;
+        let sum = size.1 + samples.1;
+        // The derivative of A/N^α + B/D^β along N·D = const is zero.
+        let balance = (size.1 * size.0 / (samples.1 * samples.0)).powf(1.0 / sum);
+        let parameters = balance * (compute / 6.0).powf(samples.1 / sum);
+        let samples = compute / 6.0 / parameters;
+        Some(ComputeOptimum { compute, parameters, samples, loss: self.loss(parameters, samples) })
+    }
+
+    /// The samples after which N parameters have a loss. `None` if they never have.
+    #[must_use]
+    pub fn samples_for(&self, loss: f64, parameters: f64) -> Option<f64> {
+        let (size, (coefficient, exponent)) = self.both()?;
+        let rest = loss - self.floor - size.0 * parameters.powf(-size.1);
+        (rest > 0.0).then(|| (coefficient / rest).powf(1.0 / exponent))
+    }
+
+    /// Coefficients and exponents of size and samples, of a law of both.
+    fn both(&self) -> Option<((f64, f64), (f64, f64))> {
+        let find_term =
+            |axis| self.term(axis).map(|term| (term.coefficient, term.exponent)).filter(|term| term.0 > 0.0);
+        Some((find_term(LawAxis::Size)?, find_term(LawAxis::Samples)?))
+    }
 }
 
 impl std::fmt::Display for Law {
@@ -138,40 +166,6 @@ pub struct ComputeOptimum {
     pub samples: f64,
     /// Log loss by the law, nats.
     pub loss: f64,
-}
-
-impl Law {
-    /// Size and samples with the least loss among all with 6·N·D = `compute`. `None` unless the law is one of size and samples, and both
-    /// bring something.
-    #[must_use]
-    pub fn optimum(&self, compute: f64) -> Option<ComputeOptimum> {
-        let (size, samples) = self.both()?;
-        let sum = size.1 + samples.1;
-        // The derivative of A/N^α + B/D^β along N·D = const is zero.
-        let balance = (size.1 * size.0 / (samples.1 * samples.0)).powf(1.0 / sum);
-        let parameters = balance * (compute / 6.0).powf(samples.1 / sum);
-        let samples = compute / 6.0 / parameters;
-        Some(ComputeOptimum { compute, parameters, samples, loss: self.loss(parameters, samples) })
-    }
-
-    /// The samples after which N parameters have a loss. `None` if they never have.
-    #[must_use]
-    pub fn samples_for(&self, loss: f64, parameters: f64) -> Option<f64> {
-        let (size, (coefficient, exponent)) = self.both()?;
-        let rest = loss - self.floor - size.0 * parameters.powf(-size.1);
-        (rest > 0.0).then(|| (coefficient / rest).powf(1.0 / exponent))
-    }
-
-    /// Coefficients and exponents of size and samples, of a law of both.
-    fn both(&self) -> Option<((f64, f64), (f64, f64))> {
-        let find_term =
-            |axis| self.term(axis).map(|term| (term.coefficient, term.exponent)).filter(|term| term.0 > 0.0);
-        if self.form == LawForm::SizeAndSamples {
-            Some((find_term(LawAxis::Size)?, find_term(LawAxis::Samples)?))
-        } else {
-            None
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,12 @@
 //! Measurements of a planted law, for tests.
 
-use rand::{Rng, SeedableRng};
+use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
 use crate::scaling::law::{Law, LawForm};
 use crate::scaling::measurement::{Measurement, Measurements};
 
-pub(crate) fn normal(chance: &mut Pcg64) -> f64 {
-    let (one, other): (f64, f64) = (chance.random(), chance.random());
-    (-2.0 * (1.0 - one).ln()).sqrt() * (std::f64::consts::TAU * other).cos()
-}
+pub(crate) use crate::sweep::tpe::normal;
 
 /// Sizes and numbers of samples of most families.
 pub(crate) const SIZES: [f64; 4] = [1e5, 4e5, 1.6e6, 6.4e6];

@@ -50,12 +50,6 @@ impl Rungs {
         let levels = (0..rungs).map(|rung| first * ETA.pow(rung)).chain([length]).collect();
         Some(Self { unit, levels })
     }
-
-    /// The others are multiples of it.
-    #[must_use]
-    pub fn first_level(&self) -> u64 {
-        self.levels[0]
-    }
 }
 
 pub(crate) fn promoted_count(trials: usize) -> usize {

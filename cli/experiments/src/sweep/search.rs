@@ -54,13 +54,6 @@ impl SweepPlan {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub enum TrialState {
-    Open,
-    /// It cannot, for this reason.
-    Failed(String),
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RungScore {
     /// On the validation part.
@@ -75,7 +68,8 @@ pub struct Trial {
     /// Its values, in the order of the space.
     pub values: Values,
     pub scores: Vec<RungScore>,
-    pub state: TrialState,
+    /// Why it goes no further, if it has failed.
+    pub failure: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +115,7 @@ impl Sweep {
                 let keys = self.plan.space.parameters().iter().map(|parameter| values.get(&parameter.key).cloned());
                 let values: Option<Values> = keys.collect();
                 let values = values.ok_or("a trial lacks a key of the space")?;
-                self.trials.push(Trial { values, scores: Vec::new(), state: TrialState::Open });
+                self.trials.push(Trial { values, scores: Vec::new(), failure: None });
             }
             SweepRecord::Scored { trial, rung, measures, steps, seconds } => {
                 let trial = self.trials.get_mut(*trial).ok_or("a trial is scored that was not chosen")?;
@@ -132,7 +126,7 @@ impl Sweep {
             }
             SweepRecord::Failed { trial, reason } => {
                 let trial = self.trials.get_mut(*trial).ok_or("a trial failed that was not chosen")?;
-                trial.state = TrialState::Failed(reason.clone());
+                trial.failure = Some(reason.clone());
             }
         }
         Ok(())
@@ -164,9 +158,9 @@ impl Sweep {
     #[must_use]
     pub fn ranked_trials(&self) -> Vec<usize> {
         let mut trials: Vec<usize> = (0..self.trials.len()).collect();
-        let rungs = |trial: usize| match self.trials[trial].state {
-            TrialState::Open => self.trials[trial].scores.len(),
-            TrialState::Failed(_) => 0,
+        let rungs = |trial: usize| match self.trials[trial].failure {
+            None => self.trials[trial].scores.len(),
+            Some(_) => 0,
         };
         trials.sort_by(|one, other| {
             let by_rung = rungs(*other).cmp(&rungs(*one));
@@ -183,7 +177,7 @@ impl Sweep {
         let best = *self.ranked_trials().first()?;
         let trial = &self.trials[best];
         let merit = trial.scores.last().and_then(|score| self.plan.metric.merit(&score.measures));
-        (trial.state == TrialState::Open && merit.is_some()).then_some(best)
+        (trial.failure.is_none() && merit.is_some()).then_some(best)
     }
 
     fn choose(&self) -> SweepRecord {
@@ -193,7 +187,7 @@ impl Sweep {
             Sampler::Random => random_point(space, &mut trial_rng(*seed, number)),
             Sampler::Tpe => {
                 let merit = |trial: &Trial| {
-                    let score = trial.scores.last().filter(|_| trial.state == TrialState::Open)?;
+                    let score = trial.scores.last().filter(|_| trial.failure.is_none())?;
                     self.plan.metric.merit(&score.measures)
                 };
                 let tried: Vec<_> = self.trials.iter().map(|trial| (&trial.values, merit(trial))).collect();
@@ -206,7 +200,7 @@ impl Sweep {
 
     fn is_open(&self, trial: usize, rung: usize) -> bool {
         let trial = &self.trials[trial];
-        trial.state == TrialState::Open && trial.scores.len() <= rung
+        trial.failure.is_none() && trial.scores.len() <= rung
     }
 
     /// How good a trial was at a rung, also if it failed later: who went on then does not change.
@@ -240,22 +234,18 @@ mod tests {
         SweepRecord::Scored { trial: task.trial, rung: task.rung, measures, steps: 1, seconds: 1.0 }
     }
 
-    /// Trains one trial after the other by `outcome`; returns the tasks in order.
-    fn run(
-        sweep: &mut Sweep,
-        records: &mut Vec<SweepRecord>,
-        mut outcome: impl FnMut(&Sweep, TrialTask) -> SweepRecord,
-    ) -> Vec<TrialTask> {
-        let mut tasks = Vec::new();
+    /// Trains one trial after the other by `outcome`; returns the tasks and the records in order.
+    fn run(sweep: &mut Sweep, outcome: impl Fn(TrialTask) -> SweepRecord) -> (Vec<TrialTask>, Vec<SweepRecord>) {
+        let (mut tasks, mut records) = (Vec::new(), Vec::new());
         loop {
             let record = match sweep.next_action(&BTreeSet::new()) {
                 NextAction::Note(record) => record,
                 NextAction::Train(task) => {
                     tasks.push(task);
-                    outcome(sweep, task)
+                    outcome(task)
                 }
                 NextAction::Wait => panic!("nothing runs"),
-                NextAction::Done => return tasks,
+                NextAction::Done => return (tasks, records),
             };
             sweep.apply_record(&record).unwrap();
             records.push(record);
@@ -266,7 +256,7 @@ mod tests {
     fn a_grid_trains_each_combination_once_and_ranks_them() {
         let mut sweep = Sweep::new(plan(&["a=1,2", "b=3,4"], Sampler::Grid, 0, None));
         let aucs = [0.6, 0.8, 0.8, 0.7];
-        let tasks = run(&mut sweep, &mut Vec::new(), |_, task| match task.trial {
+        let (tasks, _) = run(&mut sweep, |task| match task.trial {
             3 => SweepRecord::Failed { trial: 3, reason: "diverged".to_owned() },
             trial => scored(task, aucs[trial]),
         });
@@ -278,7 +268,7 @@ mod tests {
     #[test]
     fn the_best_of_each_rung_go_on_and_a_failed_one_does_not() {
         let mut sweep = Sweep::new(plan(&["a=1..100"], Sampler::Random, 9, Some(900)));
-        let tasks = run(&mut sweep, &mut Vec::new(), |_, task| match (task.trial, task.rung) {
+        let (tasks, _) = run(&mut sweep, |task| match (task.trial, task.rung) {
             (8, 1) => SweepRecord::Failed { trial: 8, reason: "diverged".to_owned() },
             (trial, _) => scored(task, trial as f64 / 10.0),
         });
@@ -313,8 +303,8 @@ mod tests {
     #[test]
     fn a_sweep_whose_trials_all_fail_ends() {
         let mut sweep = Sweep::new(plan(&["a=1,2,3,4"], Sampler::Grid, 0, Some(9)));
-        let failed = |_: &Sweep, task: TrialTask| SweepRecord::Failed { trial: task.trial, reason: "x".to_owned() };
-        assert_eq!(run(&mut sweep, &mut Vec::new(), failed).len(), 4);
+        let failed = |task: TrialTask| SweepRecord::Failed { trial: task.trial, reason: "x".to_owned() };
+        assert_eq!(run(&mut sweep, failed).0.len(), 4);
         assert_eq!((sweep.best_trial(), sweep.ranked_trials()), (None, vec![0, 1, 2, 3]));
     }
 
@@ -328,17 +318,17 @@ mod tests {
         ) {
             let sampler = if tpe { Sampler::Tpe } else { Sampler::Random };
             let plan = plan(&["a=1..50", "b=x,y"], sampler, trials, halving.then_some(100));
-            let outcome = |_: &Sweep, task: TrialTask| match aucs[task.trial] {
+            let outcome = |task: TrialTask| match aucs[task.trial] {
                 0 => SweepRecord::Failed { trial: task.trial, reason: "diverged".to_owned() },
                 auc => scored(task, f64::from(auc) / 10.0),
             };
-            let (mut whole, mut records) = (Sweep::new(plan.clone()), Vec::new());
-            let tasks = run(&mut whole, &mut records, outcome);
+            let mut whole = Sweep::new(plan.clone());
+            let (tasks, records) = run(&mut whole, outcome);
             let mut resumed = Sweep::new(plan);
             for record in &records[..killed.min(records.len())] {
                 resumed.apply_record(record).unwrap();
             }
-            run(&mut resumed, &mut Vec::new(), outcome);
+            run(&mut resumed, outcome);
             prop_assert_eq!(&resumed, &whole);
             prop_assert_eq!(whole.trials().len(), trials);
             // No trial is trained to a rung twice, and none is promoted that was worse than one that stayed.

@@ -149,7 +149,7 @@ impl ChoiceDensity {
 }
 
 /// A number of the normal distribution (Box & Muller 1958).
-fn normal(chance: &mut impl Rng) -> f64 {
+pub(crate) fn normal(chance: &mut impl Rng) -> f64 {
     let (radius, angle): (f64, f64) = (1.0 - chance.random::<f64>(), chance.random());
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }

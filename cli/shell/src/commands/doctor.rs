@@ -8,7 +8,7 @@ use zagros_coordinator_core::doctor::{CoordinatorSign, Diagnosis, Finding, Obser
 use zagros_protocol::control::StatusRequest;
 
 use crate::args::DoctorArgs;
-use crate::exit::{Exit, Failure, OrFailure, print_answer};
+use crate::exit::{Exit, Failure, OrFailure, print_report};
 use crate::live::{self, FoundCoordinator};
 use crate::local_run::LocalRun;
 use crate::out;
@@ -27,11 +27,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
         },
     };
     let diagnosis = diagnose_run(&observation);
-    if args.json {
-        print_answer(&serde_json::to_string_pretty(&diagnosis).or_internal()?)?;
-    } else {
-        print(&observation, &diagnosis);
-    }
+    print_report(&diagnosis, args.json, |diagnosis| print(&observation, diagnosis))?;
     Ok(if diagnosis.healthy { Exit::Success } else { Exit::Unhealthy })
 }
 

@@ -10,7 +10,7 @@ use zagros_protocol::control::StatusRequest;
 
 use crate::args::StatusArgs;
 use crate::dashboard::{self, WatchedRun};
-use crate::exit::{Exit, Failure, OrFailure, print_answer};
+use crate::exit::{Exit, Failure, OrFailure, print_report};
 use crate::{live, out};
 
 pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
@@ -26,13 +26,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
                     address of its coordinator (--coordinator HOST:PORT)";
         Failure::with_help(Exit::Cluster, refusal, help)
     })?;
-    let report = StatusReport::from(status);
-    if args.json {
-        print_answer(&serde_json::to_string_pretty(&report).or_internal()?)?;
-    } else {
-        print(&report);
-    }
-    Ok(Exit::Success)
+    print_report(&StatusReport::from(status), args.json, print)
 }
 
 /// Shows the status until the run ends or the user quits. Then prints the last status.

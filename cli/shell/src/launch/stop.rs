@@ -81,11 +81,11 @@ impl Supervisor {
         for phase in StopPhase::ORDER {
             let grace = if phase == StopPhase::Workers { grace.workers } else { grace.others };
             self.ask(phase);
-            let (waited, grace) = match self.wait_for(phase, grace).await {
+            let (waited, grace) = match self.wait_for(phase, grace, true).await {
                 PhaseEnd::Without(index) => {
                     self.report_missing(index);
                     let shortened = grace.min(GRACE);
-                    (self.wait_for_remaining(phase, shortened).await, shortened)
+                    (self.wait_for(phase, shortened, false).await, shortened)
                 }
                 waited => (waited, grace),
             };
@@ -111,28 +111,15 @@ impl Supervisor {
             .for_each(|child| child.ask_to_end());
     }
 
-    /// Waits until the phase has ended, or until waiting is useless.
-    async fn wait_for(&mut self, phase: StopPhase, grace: Duration) -> PhaseEnd {
+    /// Waits until the phase has ended, or until waiting is useless, as it is without a process that the phase still `needs`.
+    async fn wait_for(&mut self, phase: StopPhase, grace: Duration, needs: bool) -> PhaseEnd {
         let deadline = Deadline::from_now(grace);
         while self.runs(phase) {
-            if let Some(missing) = self.missing(phase) {
+            if let Some(missing) = self.missing(phase).filter(|_| needs) {
                 return PhaseEnd::Without(missing);
             }
             tokio::select! {
-                index = next_to_end(&mut self.children) => self.report_end(index, phase),
-                () = self.hurry.requested() => return PhaseEnd::Hurried,
-                () = tokio::time::sleep(deadline.time_left()) => return PhaseEnd::Late,
-            }
-        }
-        PhaseEnd::Ended
-    }
-
-    /// As [`Self::wait_for`], although a process is missing.
-    async fn wait_for_remaining(&mut self, phase: StopPhase, grace: Duration) -> PhaseEnd {
-        let deadline = Deadline::from_now(grace);
-        while self.runs(phase) {
-            tokio::select! {
-                _ = next_to_end(&mut self.children) => {}
+                index = next_to_end(&mut self.children) => if needs { self.report_end(index, phase) },
                 () = self.hurry.requested() => return PhaseEnd::Hurried,
                 () = tokio::time::sleep(deadline.time_left()) => return PhaseEnd::Late,
             }

@@ -19,7 +19,7 @@ use crate::launch::wanted::{self, WantedRoles};
 /// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Supervisor {
     pub(crate) children: Vec<ChildProcess>,
     pub(crate) timeout: Duration,
@@ -49,18 +49,7 @@ pub enum WatchEnd {
 impl Supervisor {
     /// A supervisor without children. `timeout` bounds a requested end.
     pub fn new(timeout: Duration) -> Self {
-        Self {
-            children: Vec::new(),
-            timeout,
-            console: RunConsole::default(),
-            hurry: Shutdown::new(),
-            due: Vec::new(),
-            in_place: BTreeMap::new(),
-            limit: InPlaceLimit::default(),
-            worker_losses: WorkerLosses::default(),
-            wanted: None,
-            workers_wanted: None,
-        }
+        Self { timeout, ..Self::default() }
     }
 
     /// Starts children again in place as `limit` says.

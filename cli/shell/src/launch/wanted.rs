@@ -51,12 +51,9 @@ mod tests {
 
     #[test]
     fn processes_are_started_for_a_run_that_trains_and_was_scaled() {
-        let worker = |index, state: &str| MemberStatus {
-            role: Role::DenseWorker.into(),
-            index,
-            state: state.to_owned(),
-            ..MemberStatus::default()
-        };
+        let role = Role::DenseWorker.into();
+        let worker =
+            |index, state: &str| MemberStatus { role, index, state: state.to_owned(), ..MemberStatus::default() };
         let status = |state: &str, workers_wanted| StatusResponse {
             state: state.to_owned(),
             members: vec![worker(0, "alive"), worker(1, "given up"), worker(2, "lost")],

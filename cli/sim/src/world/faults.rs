@@ -100,7 +100,8 @@ impl SimWorld {
         // Samples of splits that are not complete are trained on again.
         self.progress.trained_again += acknowledged + self.samples_being_pushed(id);
         self.progress.losses += 1;
-        self.give_call_up();
+        // A call that was about to end does not: the step in progress is no one's (invariant RK-3).
+        self.gathering.era += 1;
     }
 
     pub(super) fn come_back(&mut self, number: usize) -> Result<(), SimError> {

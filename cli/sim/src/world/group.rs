@@ -22,7 +22,7 @@ pub(super) struct GroupGathering {
     /// How many of them are in the call.
     here: usize,
     /// Counts groups and calls, so that the end of a call that was given up is distinguished.
-    era: u64,
+    pub(super) era: u64,
     /// Ranks that push at a time and are not acknowledged, in mode `sync`.
     turns: VecDeque<Vec<usize>>,
     /// The newest group that is known to have lost a worker.
@@ -79,11 +79,6 @@ impl SimWorld {
         let generation = self.workers[index].generation;
         self.workers[index].attempts += 1;
         self.reply(index, Event::Lost(GroupFailure { generation, about_others: true, stop_requested: false }));
-    }
-
-    /// A call that was about to end does not: the step in progress is no one's (invariant RK-3).
-    pub(super) fn give_call_up(&mut self) {
-        self.gathering.era += 1;
     }
 
     /// The workers have heard that a worker of this group is lost: a worker that waits for it in a call waits no longer.
@@ -162,26 +157,22 @@ impl SimWorld {
             self.gathering.turns = turns.chunks(if turns.len() == 2 { 2 } else { 1 }).map(<[usize]>::to_vec).collect();
             return self.take_turn();
         }
-        for index in turns {
-            if let Some((batch, permit)) = self.workers[index].batch.take() {
-                self.workers[index].kept = Some(permit.clone());
-                self.start_push(index, batch, permit);
-            }
-        }
+        turns.into_iter().for_each(|index| self.push_batch(index));
         members.iter().for_each(|index| self.reply(*index, Event::Stepped { ahead: agreement }));
+    }
+
+    /// The push of the batch that a worker has stepped on.
+    fn push_batch(&mut self, index: usize) {
+        if let Some((batch, permit)) = self.workers[index].batch.take() {
+            self.workers[index].kept = Some(permit.clone());
+            self.start_push(index, batch, permit);
+        }
     }
 
     /// In mode `sync` more than two ranks push one after another.
     fn take_turn(&mut self) {
         match self.gathering.turns.front().cloned() {
-            Some(turn) => {
-                for index in turn {
-                    if let Some((batch, permit)) = self.workers[index].batch.take() {
-                        self.workers[index].kept = Some(permit.clone());
-                        self.start_push(index, batch, permit);
-                    }
-                }
-            }
+            Some(turn) => turn.into_iter().for_each(|index| self.push_batch(index)),
             None => self
                 .gathering
                 .members

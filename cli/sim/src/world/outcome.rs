@@ -79,7 +79,7 @@ impl SimWorld {
 /// The part of a run that its speed is measured in: between this share of its samples and that.
 const MEASURED: (f64, f64) = (0.1, 0.85);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RunCounts {
     samples: u64,
     /// Samples that steps were made on, some of them twice.
@@ -100,19 +100,7 @@ pub(crate) struct RunCounts {
 
 impl RunCounts {
     pub(crate) fn new(samples: u64) -> Self {
-        Self {
-            samples,
-            trained: 0,
-            trained_again: 0,
-            steps: 0,
-            events: 0,
-            losses: 0,
-            staleness: Vec::new(),
-            last_step: 0.0,
-            end: 0.0,
-            begin: None,
-            until: None,
-        }
+        Self { samples, ..Self::default() }
     }
 
     pub(crate) fn sample_count(&self) -> u64 {

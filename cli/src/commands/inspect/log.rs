@@ -6,7 +6,7 @@ use std::path::Path;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_rows::log::{LogError, LogSummary};
-use zagros_shell::{Exit, Failure, out, print_answer};
+use zagros_shell::{Exit, Failure, out, print_report};
 
 /// Reads the whole log and checks it. A server may write to it meanwhile.
 pub(super) fn show(folder: &Path, json: bool) -> Result<Exit, Failure> {
@@ -15,12 +15,7 @@ pub(super) fn show(folder: &Path, json: bool) -> Result<Exit, Failure> {
         let help = "name the folder of one server, such as runs/log-server-0";
         return Err(Failure::with_help(Exit::Data, format!("{} holds no log", folder.display()), help));
     }
-    if json {
-        print_answer(&format!("{:#}", as_json(&summary)))?;
-    } else {
-        out!("{}", describe(&summary).trim_end());
-    }
-    Ok(Exit::Success)
+    print_report(&as_json(&summary), json, |_| out!("{}", describe(&summary).trim_end()))
 }
 
 fn failed(folder: &Path, error: LogError) -> Failure {

@@ -19,8 +19,9 @@ pub(super) struct InspectedModel {
     /// `None` if a single file was named.
     pub(super) manifest: Option<Manifest>,
     pub(super) files: Vec<SavedFile>,
-    folder: Folder,
-    bytes: u64,
+    pub(super) folder: Folder,
+    /// Of the files of rows.
+    pub(super) bytes: u64,
 }
 
 impl InspectedModel {
@@ -61,14 +62,10 @@ impl InspectedModel {
     pub(super) fn check(&self) -> Result<(), Failure> {
         let Some(manifest) = &self.manifest else { return Ok(()) };
         let bar = progress(self);
-        let checked = self.check_files(manifest, &|bytes| bar.inc(bytes));
-        bar.finish_and_clear();
-        checked
-    }
-
-    fn check_files(&self, manifest: &Manifest, passed: &dyn Fn(u64)) -> Result<(), Failure> {
         let mut files = manifest.files.iter();
-        files.try_for_each(|file| manifest.check_file(&self.folder, &file.name, passed)).map_err(failed)
+        let checked = files.try_for_each(|file| manifest.check_file(&self.folder, &file.name, &|bytes| bar.inc(bytes)));
+        bar.finish_and_clear();
+        checked.map_err(failed)
     }
 
     /// The files of rows, each with the deltas that follow it.
@@ -82,22 +79,13 @@ impl InspectedModel {
         let is_named = |file: &&FileRecord| FileName::parse(&file.name).is_some_and(|file| file.name == name);
         self.manifest.iter().flat_map(|manifest| &manifest.files).find(is_named)
     }
-
-    pub(super) fn folder(&self) -> &Folder {
-        &self.folder
-    }
-
-    pub(super) fn total_bytes(&self) -> u64 {
-        self.bytes
-    }
 }
 
 /// A file, read in place: parts that are skipped are not downloaded.
 fn file_of(folder: &Folder, file: &str) -> SavedFile {
     // The manifest was checked: its names lead to this folder or to one beside it.
     let (folder, file) = folder.locate_file(file).unwrap_or_else(|| (folder.clone(), file));
-    let (path, file) = (format!("{folder}/{file}"), file.to_owned());
-    SavedFile::new(path, move || folder.open_file(&file))
+    saved::saved_file(&folder, file)
 }
 
 /// Folder and name, if one file of rows is named.

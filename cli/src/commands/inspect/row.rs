@@ -5,7 +5,7 @@ use serde::Serialize;
 use zagros_rows::snapshot::{
     FoundRow, NormBin, SnapshotHeader, TableHeader, decode_part, may_hold_bucket, row_bucket, slot_parts,
 };
-use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
+use zagros_shell::{Exit, Failure, out, print_report};
 
 use super::file_name;
 use super::model::InspectedModel;
@@ -43,8 +43,8 @@ pub(super) fn show(model: &InspectedModel, table: &str, id: u64, json: bool) -> 
             continue;
         }
         if let Some((found, file)) = chain.find_row(table, id).map_err(snapshot_failure)? {
-            print(&RowReport::new(&saved, id, file_name(file.path()), bucket, &found), &saved, json)?;
-            return Ok(Exit::Success);
+            let report = RowReport::new(&saved, id, file_name(file.path()), bucket, &found);
+            return print_report(&report, json, |report| print(report, &saved));
         }
         would_be.push(place(&header, file_name(file.path()), bucket));
     }
@@ -84,10 +84,7 @@ fn as_object<S: serde::Serializer>(parts: &[(&'static str, Vec<f32>)], to: S) ->
     to.collect_map(parts.iter().map(|(name, values)| (name, values)))
 }
 
-fn print(report: &RowReport, table: &TableHeader, json: bool) -> Result<(), Failure> {
-    if json {
-        return print_answer(&serde_json::to_string_pretty(report).or_internal()?);
-    }
+fn print(report: &RowReport, table: &TableHeader) {
     let RowReport { id, file, block, bucket, element, norm, parts, mark, .. } = report;
     let bucket = bucket.map_or_else(String::new, |bucket| format!(", bucket {bucket}"));
     out!("{} id {id}  {}", report.table.bold(), format!("{file}, block {block}{bucket}").dimmed());
@@ -103,7 +100,6 @@ fn print(report: &RowReport, table: &TableHeader, json: bool) -> Result<(), Fail
             out!("{title:<16}{values}");
         }
     }
-    Ok(())
 }
 
 /// Eighths of a character cell, upwards.

@@ -157,7 +157,7 @@ fn print_model(model: &InspectedModel, reports: &[TableReport]) {
         HumanCount(rows),
         reports.len(),
         model.files.len(),
-        HumanBytes(model.total_bytes())
+        HumanBytes(model.bytes)
     );
 }
 

@@ -5,7 +5,7 @@ use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_dense_worker::{FileRecord, Manifest};
 use zagros_rows::snapshot::{BlockContent, BlockKind, SavedFile, SnapshotError, VerifiedFile};
-use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
+use zagros_shell::{Exit, Failure, out, print_report};
 use zagros_store::hex_digits;
 
 use super::model::InspectedModel;
@@ -29,11 +29,7 @@ pub(super) fn verify(model: &InspectedModel, json: bool) -> Result<Exit, Failure
     let problem = missing_rows(model, &files)?;
     let others = model.manifest.iter().flat_map(|manifest| verify_others(model, manifest));
     files.extend(others);
-    if json {
-        print_answer(&serde_json::to_string_pretty(&files).or_internal()?)?;
-    } else {
-        files.iter().for_each(print);
-    }
+    print_report(&files, json, |files| files.iter().for_each(print))?;
     conclude(&files, problem, json)
 }
 
@@ -49,7 +45,7 @@ fn verify_rows(model: &InspectedModel, saved: &SavedFile, bar: &ProgressBar) -> 
 fn verify_others(model: &InspectedModel, manifest: &Manifest) -> Vec<FileReport> {
     let others = manifest.files.iter().filter(|file| !manifest.row_files.contains(&file.name));
     let verify = |file: &FileRecord| {
-        let checked = manifest.check_file(model.folder(), &file.name, &|_| ());
+        let checked = manifest.check_file(&model.folder, &file.name, &|_| ());
         let (problem, bytes) = (checked.err().map(|error| error.to_string()), file.bytes);
         FileReport { file: file.name.clone(), blocks: 0, rows: 0, bytes, problem }
     };

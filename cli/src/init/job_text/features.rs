@@ -1,7 +1,5 @@
 //! `[features]` of a sketch.
 
-use std::fmt::{self, Write};
-
 use super::{comment, quoted};
 use crate::init::ids::is_either;
 use crate::init::{Column, ColumnKind, LabelForm, Sketch, TimeForm};
@@ -18,19 +16,18 @@ fn dim(rows: usize) -> usize {
     rule.clamp(4, 64).next_power_of_two().min(64)
 }
 
-pub(super) fn write_label(text: &mut String, sketch: &Sketch) -> fmt::Result {
+pub(super) fn write_label(text: &mut String, sketch: &Sketch) {
     let (label, column) = (&sketch.label, &sketch.columns[sketch.label.column]);
     text.push_str("\n[features]\n");
     if let LabelForm::Click { positive_rows, .. } = label.kind {
         let share = positive_rows as f64 / sketch.rows as f64;
-        writeln!(text, "# {:.1} % of the sample's rows are positive.", 100.0 * share)?;
+        text.push_str(&format!("# {:.1} % of the sample's rows are positive.\n", 100.0 * share));
     }
     if !label.other_candidates.is_empty() {
         let others = comment(&label.other_candidates.join(", "));
-        writeln!(
-            text,
-            "# UNSURE: these columns could be the label as well: {others}. `--label COLUMN` chooses; what is known only"
-        )?;
+        text.push_str(&format!(
+            "# UNSURE: these columns could be the label as well: {others}. `--label COLUMN` chooses; what is known only\n"
+        ));
         text.push_str("# after the label, as they may be, is no feature.\n");
     }
     let name = quoted(&column.name);
@@ -39,10 +36,12 @@ pub(super) fn write_label(text: &mut String, sketch: &Sketch) -> fmt::Result {
             if *is_value_guessed {
                 let are_numbers = positive.parse::<f64>().is_ok() && negative.parse::<f64>().is_ok();
                 let which = if are_numbers { "larger number" } else { "rarer text" };
-                writeln!(text, "# UNSURE: the {which} is taken as positive.")?;
+                text.push_str(&format!("# UNSURE: the {which} is taken as positive.\n"));
             }
             let (positive, negative) = (quoted(positive), quoted(negative));
-            writeln!(text, "label = {{ column = {name}, positive = [{positive}], negative = [{negative}] }}")
+            text.push_str(&format!(
+                "label = {{ column = {name}, positive = [{positive}], negative = [{negative}] }}\n"
+            ));
         }
         LabelForm::Classes { classes, are_numbers } => {
             if *are_numbers {
@@ -55,7 +54,10 @@ pub(super) fn write_label(text: &mut String, sketch: &Sketch) -> fmt::Result {
                 );
             }
             let classes: Vec<String> = classes.iter().map(|class| quoted(class)).collect();
-            writeln!(text, "label = {{ column = {name}, kind = \"classes\", classes = [{}] }}", classes.join(", "))
+            text.push_str(&format!(
+                "label = {{ column = {name}, kind = \"classes\", classes = [{}] }}\n",
+                classes.join(", ")
+            ));
         }
         LabelForm::Regression { are_counts } => {
             if *are_counts {
@@ -63,41 +65,37 @@ pub(super) fn write_label(text: &mut String, sketch: &Sketch) -> fmt::Result {
                     "# UNSURE: whole numbers with a long tail. If they are counts, try loss = \"poisson\".\n",
                 );
             }
-            writeln!(text, "label = {{ column = {name}, kind = \"regression\", loss = \"mse\" }}")
+            text.push_str(&format!("label = {{ column = {name}, kind = \"regression\", loss = \"mse\" }}\n"));
         }
     }
 }
 
 /// Columns by whose name a sample may count more than another one.
-pub(super) fn write_weight(text: &mut String, sketch: &Sketch) -> fmt::Result {
+pub(super) fn write_weight(text: &mut String, sketch: &Sketch) {
     let is_weight = |column: &&Column| {
         let name = column.name.to_ascii_lowercase();
         matches!(column.kind, ColumnKind::Number { .. }) && WEIGHTS.contains(&name.as_str())
     };
     for column in sketch.feature_columns().filter(is_weight) {
         let (shown, name) = (comment(&column.name), quoted(&column.name));
-        writeln!(
-            text,
-            "# UNSURE: if {shown} says how much a row counts, it is no feature: remove it below, and set\n# weight = {}",
+        text.push_str(&format!(
+            "# UNSURE: if {shown} says how much a row counts, it is no feature: remove it below, and set\n# weight = {}\n",
             comment(&name)
-        )?;
+        ));
     }
-    Ok(())
 }
 
 /// What a row's earlier values would be to a network that looks at them one by one.
-pub(super) fn write_history(text: &mut String, sketch: &Sketch) -> fmt::Result {
+pub(super) fn write_history(text: &mut String, sketch: &Sketch) {
     for (history, of) in &sketch.histories {
         let [history, of] = [history, of].map(|at| comment(&sketch.columns[*at].name));
-        writeln!(
-            text,
-            "# UNSURE: {history} holds values of {of}. If they are earlier ones, in order, `sequence` and `kind = \"din\"` may learn more of them:\n# docs/models.md."
-        )?;
+        text.push_str(&format!(
+            "# UNSURE: {history} holds values of {of}. If they are earlier ones, in order, `sequence` and `kind = \"din\"` may learn more of them:\n# docs/models.md.\n"
+        ));
     }
-    Ok(())
 }
 
-pub(super) fn write_numeric(text: &mut String, sketch: &Sketch) -> fmt::Result {
+pub(super) fn write_numeric(text: &mut String, sketch: &Sketch) {
     text.push_str(
         "# `standardise` measures mean and deviation before training; `log` tames long tails.\nnumeric = [\n",
     );
@@ -109,29 +107,28 @@ pub(super) fn write_numeric(text: &mut String, sketch: &Sketch) -> fmt::Result {
             ColumnKind::Time(TimeForm::EpochSeconds | TimeForm::EpochMillis) if sketch.newest.is_none() => "",
             _ => continue,
         };
-        writeln!(text, "    {{ column = {}, {log}standardise = true }},", quoted(&column.name))?;
+        text.push_str(&format!("    {{ column = {}, {log}standardise = true }},\n", quoted(&column.name)));
     }
     text.push_str("]\n");
     write_either(text, sketch)
 }
 
 /// Integers that may be ids, though their names do not say so: they are in both lists.
-fn write_either(text: &mut String, sketch: &Sketch) -> fmt::Result {
+fn write_either(text: &mut String, sketch: &Sketch) {
     let is_either = |column: &&Column| {
         matches!(column.kind, ColumnKind::Number { is_category: true, .. }) && is_either(column.distinct)
     };
     let names: Vec<String> = sketch.feature_columns().filter(is_either).map(|column| comment(&column.name)).collect();
     if names.is_empty() {
-        return Ok(());
+        return;
     }
     let names = names.join(", ");
-    writeln!(
-        text,
-        "# UNSURE: amounts or ids? In both lists, here and below: {names}. If they are ids, remove them here."
-    )
+    text.push_str(&format!(
+        "# UNSURE: amounts or ids? In both lists, here and below: {names}. If they are ids, remove them here.\n"
+    ));
 }
 
-pub(super) fn write_categorical(text: &mut String, sketch: &Sketch) -> fmt::Result {
+pub(super) fn write_categorical(text: &mut String, sketch: &Sketch) {
     text.push_str("# dim: 1.6 n^0.56 for n values, as a power of two from 4 to 64.\ncategorical = [\n");
     for column in sketch.categorical_columns() {
         let separator = match column.kind {
@@ -143,37 +140,35 @@ pub(super) fn write_categorical(text: &mut String, sketch: &Sketch) -> fmt::Resu
         };
         let name = quoted(&column.name);
         let rows = column.table_rows();
-        writeln!(
-            text,
-            "    {{ column = {name}, dim = {}{separator}{rows} }},  # {}",
+        text.push_str(&format!(
+            "    {{ column = {name}, dim = {}{separator}{rows} }},  # {}\n",
             dim(column.estimated),
             count(column)
-        )?;
+        ));
     }
     for (column, part) in
         sketch.feature_columns().flat_map(|column| column.date_parts.iter().map(move |part| (column, *part)))
     {
         let (name, feature) = (quoted(&column.name), quoted(&format!("{}_{part}", column.name)));
-        writeln!(text, "    {{ column = {name}, name = {feature}, date = \"{part}\", dim = 4 }},")?;
+        text.push_str(&format!("    {{ column = {name}, name = {feature}, date = \"{part}\", dim = 4 }},\n"));
     }
     text.push_str("]\n");
     write_tails(text, sketch)
 }
 
 /// Columns most of whose values are rare: rows of values that came once are hardly learned.
-fn write_tails(text: &mut String, sketch: &Sketch) -> fmt::Result {
+fn write_tails(text: &mut String, sketch: &Sketch) {
     let has_tail = |column: &&Column| column.distinct >= MIN_TAIL && column.single * 2 > column.distinct;
     let names: Vec<String> =
         sketch.categorical_columns().filter(has_tail).map(|column| comment(&column.name)).collect();
     if names.is_empty() {
-        return Ok(());
+        return;
     }
-    writeln!(
-        text,
+    text.push_str(&format!(
         "# UNSURE: most values of these columns came once: {}. One row for all of them takes less memory, and may\n\
-         # learn more or less: vocabulary = {{ min_count = 2 }}. Compare the two.",
+         # learn more or less: vocabulary = {{ min_count = 2 }}. Compare the two.\n",
         names.join(", ")
-    )
+    ));
 }
 
 fn count(column: &Column) -> String {
@@ -184,11 +179,13 @@ fn count(column: &Column) -> String {
     }
 }
 
-pub(super) fn write_dropped(text: &mut String, sketch: &Sketch) -> fmt::Result {
+pub(super) fn write_dropped(text: &mut String, sketch: &Sketch) {
     for (column, leak) in sketch.leaking_columns() {
         let (name, quoted) = (comment(&column.name), comment(&quoted(&column.name)));
         let rows = leak.row_share();
-        writeln!(text, "# UNSURE: {name} alone tells the label in {rows}, as a column does that is written after it.")?;
+        text.push_str(&format!(
+            "# UNSURE: {name} alone tells the label in {rows}, as a column does that is written after it.\n"
+        ));
         match sketch.keeps_leaks {
             true => {
                 text.push_str(
@@ -196,7 +193,9 @@ pub(super) fn write_dropped(text: &mut String, sketch: &Sketch) -> fmt::Result {
                 );
             }
             false => {
-                writeln!(text, "# If it is known when a row is scored, it is a feature: {{ column = {quoted} }}.")?
+                text.push_str(&format!(
+                    "# If it is known when a row is scored, it is a feature: {{ column = {quoted} }}.\n"
+                ));
             }
         }
     }
@@ -209,12 +208,15 @@ pub(super) fn write_dropped(text: &mut String, sketch: &Sketch) -> fmt::Result {
             ColumnKind::Time(_) => "it is a time, and rows to come have later ones; its parts are features",
             _ => continue,
         };
-        writeln!(text, "# Not a feature: {}, because {why}.", comment(&column.name))?;
+        text.push_str(&format!("# Not a feature: {}, because {why}.\n", comment(&column.name)));
     }
     for (name, why) in &sketch.unusable {
-        writeln!(text, "# Not a feature: {}, because the trainer cannot read it: {}.", comment(name), comment(why))?;
+        text.push_str(&format!(
+            "# Not a feature: {}, because the trainer cannot read it: {}.\n",
+            comment(name),
+            comment(why)
+        ));
     }
-    Ok(())
 }
 
 #[cfg(test)]
