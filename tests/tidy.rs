@@ -6,6 +6,7 @@ mod counts;
 mod denials;
 mod dependencies;
 mod layers;
+mod messages;
 mod monitoring;
 mod names;
 mod promises;

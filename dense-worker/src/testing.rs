@@ -12,7 +12,6 @@ pub(crate) use zagros_fakes::jobs::{
 };
 use zagros_fakes::{FakeControlPlane, FakeShard};
 use zagros_ingest::{Batch, CategoryIds, IngestError, StreamStats};
-use zagros_job::Job;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{
@@ -79,13 +78,6 @@ impl BatchSource for ScriptedBatches {
     fn stats(&self) -> StreamStats {
         StreamStats { rows: self.rows, ..StreamStats::default() }
     }
-}
-
-/// All weights of a network, which are here.
-pub(crate) fn weights(model: &DenseModel) -> Vec<f32> {
-    let mut weights = vec![0.0; model.weight_count()];
-    model.copy_weights(&mut weights).unwrap();
-    weights
 }
 
 /// The fake embedding server of all tests, as a shard of a worker.

@@ -35,7 +35,8 @@ pub(crate) fn rates(backend: Backend, cores: usize) -> Result<DenseRates, Failur
     }
     // What is not of the products is measured below.
     let mut rates = DenseRates { products, weight_ns, in_training: 1.0, ..Calibration::default().dense };
-    rates.value_ns = rest(backend, &rates, "kind = \"dcnv2\"\ncross_layers = 3\nhidden = [64]", |work| work.loop_values)?;
+    rates.value_ns =
+        rest(backend, &rates, "kind = \"dcnv2\"\ncross_layers = 3\nhidden = [64]", |work| work.loop_values)?;
     rates.pair_ns = rest(backend, &rates, "kind = \"dlrm\"\nbottom = [64]\ntop = [64]", |work| work.pair_values)?;
     let [_, _, (dim, width), _] = SQUARES;
     let batch = BATCHES[1];
@@ -127,7 +128,8 @@ mod tests {
     #[test]
     fn a_larger_step_takes_longer_and_its_rates_are_positive() {
         let job = network(2, &square(64), "", 1).unwrap();
-        let (small, large) = (step_time(backend, &job, 64).unwrap(), step_time(backend, &job, 2048).unwrap());
+        let time = |batch| step_time(Backend::default(), &job, batch).unwrap();
+        let (small, large) = (time(64), time(2048));
         assert!(large > small && small > 0.0, "{small} {large}");
         let line = line(Backend::default(), &job).unwrap();
         assert!(line.of_sample > 0.0 && line.of_step >= 0.0);

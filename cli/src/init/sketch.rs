@@ -74,7 +74,8 @@ pub(crate) fn infer_sketch(sample: RowSample, label: Option<&str>) -> Result<Ske
         is_whole,
         is_spread,
     };
-    sketch.keeps_leaks = sketch.categorical_columns().next().is_none();
+    let has_no_category = sketch.categorical_columns().next().is_none();
+    sketch.keeps_leaks = has_no_category;
     if sketch.categorical_columns().next().is_none() {
         return Err(InitError::NoFeature { label: sketch.columns[sketch.label.column].name.clone() });
     }

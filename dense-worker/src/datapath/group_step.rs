@@ -19,10 +19,10 @@ use zagros_zip::number_from;
 
 use super::dense::{DenseStage, StepResult};
 use super::prepared::{PreparedBatch, inconsistent_batch};
-use super::process_group::{AgreedTurns, ProcessGroup, RankShare, RankTurn, TURN, TurnAhead, seed_of_rank};
+use super::process_group::{AgreedTurns, ProcessGroup, RankShare, RankTurn, TURN, TurnAhead};
 use crate::error::WorkerError;
 use crate::metrics::PipelineStage;
-use zagros_model::{ModelError, StepOutput};
+use zagros_model::{ModelError, StepOutput, seed_of_rank};
 
 impl DenseStage {
     /// Sends this rank's turn, and returns the turns of all ranks.

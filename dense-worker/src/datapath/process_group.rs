@@ -11,7 +11,7 @@ use zagros_zip::number_from;
 
 use super::buckets::{BUCKET, GradientBuckets};
 use crate::error::WorkerError;
-use zagros_model::{DenseModel, ModelError, StepOutput, seed_of_rank};
+use zagros_model::{DenseModel, ModelError, StepOutput};
 
 /// Words of a [`RankTurn`]. The first says that the rank has sent a turn.
 pub(super) const TURN: usize = 7;

@@ -94,9 +94,8 @@ fn criteo_categories() -> Vec<CategoricalFile> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::fixture::{CRITEO, DELIMITED, assert_problems, assert_problems_with, assert_reloads, job};
-    use crate::settings::{PoolAt, Pooling, Values};
+    use crate::settings::{NumericEmbedding, PoolAt, Pooling, Values};
 
     fn text(features: &str) -> String {
         format!("[features]\nlabel = 'y'\n{features}\n")

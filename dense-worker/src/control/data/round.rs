@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 
 use zagros_ingest::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, StreamStats};
 use zagros_job::{Job, Mode};
+use zagros_model::seed_of_rank;
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{PositionRequest, PositionResponse};
@@ -29,7 +30,6 @@ use crate::datapath::look_ahead::look_ahead;
 use crate::datapath::next_lookup;
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
 use crate::datapath::prepared::BatchPreparer;
-use crate::datapath::process_group::seed_of_rank;
 use crate::datapath::read::{BatchSource, OpenSource, ReaderThread};
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;

@@ -71,6 +71,7 @@ impl WorkerSetting {
         let shard: Arc<dyn Shard> = self.shard.clone();
         Worker {
             job,
+            backend: zagros_torch::backend(),
             control: self.control.clone(),
             connect: Arc::new(move |_| Ok(Arc::clone(&shard))),
             index: 0,

@@ -140,7 +140,7 @@ fn weights_that_are_not_in_use_are_not_there() {
     // Before the first use they have their shapes alone.
     window.learn_order(|| {
         window.start(TraversalPurpose::Training, (0, 1.0), 1);
-        used().forward(0, || Ok(assert!(!used().is_away(0)))).unwrap();
+        assert!(!used().forward(0, || Ok(used().is_away(0))).unwrap());
     });
     assert!(used().is_away(0));
     assert!(network.weights.values().is_empty());

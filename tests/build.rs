@@ -1,5 +1,6 @@
-//! Generates messages and services of the proto files into the build's folder. protox is a protobuf compiler in Rust: no
-//! `protoc` on the machine. No program stands on this crate, so a build of the programs does not compile protox.
+//! Generates messages and services of the proto files into the build's folder, for the test that the committed code is the same. protox is
+//! a protobuf compiler in Rust: no `protoc` on the machine. No program stands on this crate, so a build of the programs does not compile
+//! protox.
 
 use std::env;
 use std::error::Error;
@@ -31,14 +32,14 @@ const KEPT: [&str; 19] = [
 const KEEPS: &str = "#[derive(serde::Serialize, serde::Deserialize)]";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed=../proto");
+    println!("cargo::rerun-if-changed=../protocol/proto");
     let protos = [
-        "../proto/zagros/datapath/v1/embedding.proto",
-        "../proto/zagros/control/v1/coordinator.proto",
-        "../proto/zagros/control/v1/storage.proto",
-        "../proto/zagros/control/v1/migration.proto",
+        "../protocol/proto/zagros/datapath/v1/embedding.proto",
+        "../protocol/proto/zagros/control/v1/coordinator.proto",
+        "../protocol/proto/zagros/control/v1/storage.proto",
+        "../protocol/proto/zagros/control/v1/migration.proto",
     ];
-    let descriptors = protox::compile(protos, ["../proto"])?;
+    let descriptors = protox::compile(protos, ["../protocol/proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let folder = |name: &str| -> Result<PathBuf, std::io::Error> {
         fs::create_dir_all(out.join(name))?;
