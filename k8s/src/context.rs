@@ -1,9 +1,8 @@
 //! The parts of the operator that a reconciliation uses, and its metrics.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::Recorder;
@@ -20,13 +19,11 @@ use crate::names::RunAttempt;
 use crate::probe::CoordinatorScale;
 
 /// Asks the coordinator of an attempt for its progress, with the token of the run if it has one.
-pub type CoordinatorQuery = Arc<
-    dyn Fn(RunAttempt, Option<PageToken>) -> Pin<Box<dyn Future<Output = Option<RunProgress>> + Send>> + Send + Sync,
->;
+pub type CoordinatorQuery =
+    Arc<dyn Fn(RunAttempt, Option<PageToken>) -> BoxFuture<'static, Option<RunProgress>> + Send + Sync>;
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-#[derive(Clone)]
 pub struct OperatorContext {
     pub client: Client,
     pub recorder: Recorder,
@@ -37,7 +34,7 @@ pub struct OperatorContext {
     /// Whether HybridJobs may have folders of nodes and privileged containers.
     pub allows_host_access: bool,
     pub caches: ObjectCaches,
-    pub memory: Arc<OperatorMemory>,
+    pub memory: OperatorMemory,
 }
 
 pub(crate) struct JobReconciliation<'a> {

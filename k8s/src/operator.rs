@@ -24,6 +24,7 @@ use crate::context::{Clock, CoordinatorQuery, OperatorContext, OperatorMetrics};
 use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::leader::LeaseHandle;
+use crate::memory::OperatorMemory;
 use crate::names::{MANAGER, RunAttempt};
 use crate::probe::{self, CoordinatorScale};
 use crate::reconcile::{error_policy, reconcile};
@@ -85,7 +86,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
         clock: config.clock,
         allows_host_access: config.allows_host_access,
         caches: ObjectCaches::default(),
-        memory: Arc::default(),
+        memory: OperatorMemory::default(),
     });
     let mut lease = config.lease;
     let ended = async {
@@ -167,7 +168,7 @@ async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorC
     let (known, writer) = reflector::store();
     let jobs = edited_jobs(scoped_api(&client, namespace), writer);
     let (changed, changes) = mpsc::unbounded_channel();
-    let (caches, memory) = (context.caches.clone(), Arc::clone(&context.memory));
+    let kept = Arc::clone(&context);
     let others = futures::stream::unfold(changes, async |mut changes| Some((changes.recv().await?, changes)));
     let (ends, store) = (stop.clone(), known.clone());
     let queue = futures::stream::select(jobs, others.map(|key| reference(&key)))
@@ -179,11 +180,11 @@ async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorC
         if let Err(error) = result {
             debug!(%error, "a reconciliation failed");
         }
-        memory.forget_unknown(store.len(), |key| store.get(&reference(key)).is_some());
+        kept.memory.forget_unknown(store.len(), |key| store.get(&reference(key)).is_some());
     });
     tokio::select! {
         () = reconciled => {}
-        () = caches.fill(&client, namespace, changed) => {}
+        () = kept.caches.fill(&client, namespace, changed) => {}
         () = asked_to_end_before_it_began(&stop, &known) => debug!("asked to end before the jobs were listed"),
     }
 }

@@ -1,10 +1,9 @@
 //! Asks a coordinator: at its `/status` for the progress of its run, and by gRPC for other numbers of servers and workers.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde::Deserialize;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_plumbing::admin::PageToken;
@@ -21,11 +20,8 @@ const SCALE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the coordinator of an attempt for these numbers, with the proof that this is allowed. A number that is 0 stays.
 /// The same call again changes nothing.
-pub type CoordinatorScale = Arc<
-    dyn Fn(RunAttempt, Credentials, ScaleRequest) -> Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>
-        + Send
-        + Sync,
->;
+pub type CoordinatorScale =
+    Arc<dyn Fn(RunAttempt, Credentials, ScaleRequest) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync>;
 
 /// Asks coordinators by the names of their Services.
 #[must_use]
