@@ -58,6 +58,17 @@ impl BuildPlan<'_> {
     }
 }
 
+/// Of an object that belongs to a HybridJob, and to none of its attempts.
+pub(crate) fn owned_metadata(owner: &HybridJob, name: String) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: owner.namespace(),
+        labels: Some(job_labels(&owner.name_any())),
+        owner_references: owner.controller_owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
 /// All objects of an attempt up to a stage, in the order in which they are applied.
 #[must_use]
 pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
@@ -67,7 +78,7 @@ pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
     if let Some(gang) = &plan.job.spec.scheduling.gang {
         objects.push(plan.dynamic(shared::pod_group(plan, gang)));
     }
-    objects.push(plan.manifest(workloads::coordinator(plan)));
+    objects.push(plan.manifest(workloads::stateful_set(plan, PodRole::Coordinator)));
     objects.push(plan.manifest(workloads::servers(plan)));
     if stage == BuildStage::Everything {
         objects.push(plan.manifest(workloads::workers(plan)));
@@ -77,17 +88,7 @@ pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
 
 impl BuildPlan<'_> {
     fn metadata(&self, name: String) -> ObjectMeta {
-        ObjectMeta { labels: Some(self.attempt.object_labels()), ..self.job_metadata(name) }
-    }
-
-    fn job_metadata(&self, name: String) -> ObjectMeta {
-        ObjectMeta {
-            name: Some(name),
-            namespace: Some(self.attempt.namespace.clone()),
-            labels: Some(job_labels(&self.attempt.job)),
-            owner_references: self.owner.controller_owner_ref(&()).map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        }
+        ObjectMeta { labels: Some(self.attempt.object_labels()), ..owned_metadata(self.owner, name) }
     }
 
     fn manifest<K: Resource<DynamicType = ()> + Serialize>(&self, object: K) -> ObjectManifest {

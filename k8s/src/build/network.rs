@@ -122,11 +122,7 @@ pub(super) fn disruption_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> P
     budget(plan, metadata, roles)
 }
 
-pub(super) fn worker_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
-    budget(plan, metadata, &[PodRole::Worker])
-}
-
-fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[PodRole]) -> PodDisruptionBudget {
+pub(super) fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[PodRole]) -> PodDisruptionBudget {
     let pods: i32 = roles.iter().map(|role| plan.job.replicas(*role)).sum();
     let evicted = i32::from(roles.iter().all(|role| may_move(plan, *role)));
     PodDisruptionBudget {

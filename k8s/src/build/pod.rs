@@ -130,7 +130,7 @@ fn container(plan: &BuildPlan<'_>, role: PodRole) -> Container {
     Container {
         name: role.short_name().to_owned(),
         image: Some(settings.image.as_ref().unwrap_or(&spec.image).clone()),
-        image_pull_policy: spec.image_pull_policy.map(|policy| policy.as_str().to_owned()),
+        image_pull_policy: spec.image_pull_policy.map(|policy| format!("{policy:?}")),
         // Without a command: the image's entrypoint starts the program below an init process. The kernel gives a
         // process of number 1 no signal that it does not handle yet.
         args: Some(arguments(plan, role)),
@@ -156,7 +156,7 @@ fn sidecars(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Container> {
     let sidecar = |one: &SidecarSpec| Container {
         name: one.name.clone(),
         image: Some(one.image.clone()),
-        image_pull_policy: one.image_pull_policy.map(|policy| policy.as_str().to_owned()),
+        image_pull_policy: one.image_pull_policy.map(|policy| format!("{policy:?}")),
         command: Some(one.command.clone()).filter(|words| !words.is_empty()),
         args: Some(one.args.clone()).filter(|words| !words.is_empty()),
         env: Some(one.env.clone()).filter(|variables| !variables.is_empty()),

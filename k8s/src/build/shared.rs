@@ -7,7 +7,7 @@ use kube::api::{ApiResource, ObjectMeta};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use super::{BuildPlan, ObjectManifest, network};
+use super::{BuildPlan, ObjectManifest, network, owned_metadata};
 use crate::crd::{GangScheduler, GangSpec};
 use crate::names::{ATTEMPT_LABEL, JOB_LABEL, PodRole, ROLE_LABEL, SECRET_TOKEN, secret_name};
 
@@ -59,12 +59,12 @@ impl SharedObject {
     }
 
     pub(super) fn manifest(self, plan: &BuildPlan<'_>) -> ObjectManifest {
-        let metadata = plan.job_metadata(self.object_name(&plan.attempt.job));
+        let metadata = owned_metadata(plan.owner, self.object_name(&plan.attempt.job));
         match self {
             Self::NetworkPolicy => plan.manifest(network::policy(plan, metadata)),
             Self::WorkerPolicy => plan.manifest(network::worker_policy(plan, metadata)),
             Self::Budget => plan.manifest(network::disruption_budget(plan, metadata)),
-            Self::WorkerBudget => plan.manifest(network::worker_budget(plan, metadata)),
+            Self::WorkerBudget => plan.manifest(network::budget(plan, metadata, &[PodRole::Worker])),
             Self::PodMonitor => plan.dynamic(pod_monitor(plan, metadata)),
         }
     }
