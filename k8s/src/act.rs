@@ -71,11 +71,9 @@ pub(crate) async fn carry_out_decision(
         (OperatorWork::Clear, _) => remove(look, job, observed, RemovalScope::All).await?,
         (OperatorWork::Tidy(policy), _) => {
             let removal = observed.tidying_step(number, policy, look.now());
-            let scope = if is_of_others(observed, number, look) {
-                RemovalScope::Others(number)
-            } else {
-                RemovalScope::Only(number)
-            };
+            let others = RemovalScope::Others(number);
+            let is_of_others = observed.removal_step(others, look.now()) != RemovalStep::Done;
+            let scope = if is_of_others { others } else { RemovalScope::Only(number) };
             let is_tidy = removal == RemovalStep::Done && policy != CleanPodPolicy::None;
             take_step(look, job, removal, scope).await?;
             // The model is saved. After a failure the claims stay as long as the HybridJob.
@@ -92,10 +90,6 @@ pub(crate) async fn carry_out_decision(
     }
     settle(look, job, next).await?;
     Ok(Some(pause(look, job, work, again)))
-}
-
-fn is_of_others(observed: &ObservedObjects, number: i32, look: &JobReconciliation<'_>) -> bool {
-    observed.removal_step(RemovalScope::Others(number), look.now()) != RemovalStep::Done
 }
 
 /// When to look again. A run that makes pods is looked at when its coordinator is to be asked.

@@ -15,7 +15,7 @@ use crate::cache::JobKey;
 use crate::cluster::JobClient;
 use crate::conditions::{READY, StatusConditions, VALID};
 use crate::context::{JobReconciliation, OperatorContext, recorded_status};
-use crate::crd::{HybridJob, HybridJobSpec, RowsRecovery, RunPhase, RunProgress};
+use crate::crd::{HybridJob, RowsRecovery, RunPhase, RunProgress, SpecProblem, problem};
 use crate::decide::{DecisionFacts, EventNote, decide};
 use crate::error::{Error, ErrorRemedy};
 use crate::host_access::refuse_host_access;
@@ -27,7 +27,7 @@ use crate::removal_order::RemovalScope;
 use crate::reporting::{USER_INTERVAL, publish_event, record_status, report_error, report_unreadable};
 use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
-use crate::validate::{JobText, SpecProblem, ValidJob, validate_job};
+use crate::validate::{JobText, ValidJob, validate_job};
 
 /// The most steps of one look. After a recorded status the next step follows at once.
 const MOST_STEPS: usize = 4;
@@ -120,7 +120,7 @@ async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Optio
         job: &attempt.job,
         namespace: &attempt.namespace,
         spec: &job.spec,
-        present: &present(job, &servers, &workers),
+        present: &job.spec.clone().with_numbers(servers.staying_count(), workers.pod_count()),
         servers: &servers,
         workers: &workers,
         generation: job.meta().generation,
@@ -182,18 +182,9 @@ fn scales(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&RunProgress
     let (servers, workers) = (job.spec.embedding_servers.replicas, job.spec.dense_workers.replicas);
     let recorded = recorded_status(job).progress;
     let known = report.or(recorded.as_ref()).and_then(|progress| progress.scaling.clone());
-    let started = |number, of: fn(&ValidJob) -> i32| valid.map_or(number, of);
-    let (started_servers, started_workers) =
-        (started(servers, ValidJob::started_servers), started(workers, ValidJob::started_workers));
-    let scale = ServerScale { wanted: servers, started: started_servers, known: known.clone() };
-    (scale, WorkerScale { wanted: workers, started: started_workers, known })
-}
-
-fn present(job: &HybridJob, servers: &ServerScale, workers: &WorkerScale) -> HybridJobSpec {
-    let mut present = job.spec.clone();
-    present.embedding_servers.replicas = servers.staying_count();
-    present.dense_workers.replicas = workers.pod_count();
-    present
+    let started = valid.map_or((servers, workers), ValidJob::started_numbers);
+    let scale = ServerScale { wanted: servers, started: started.0, known: known.clone() };
+    (scale, WorkerScale { wanted: workers, started: started.1, known })
 }
 
 fn attempt(job: &HybridJob) -> Result<RunAttempt, Error> {
@@ -221,10 +212,8 @@ fn missing_config(job: &HybridJob) -> SpecProblem {
     let place = job.spec.job.config_map.as_ref();
     let (name, key) = place.map_or(("", ""), |place| (place.name.as_str(), place.key.as_str()));
     let namespace = job.namespace().unwrap_or_default();
-    SpecProblem {
-        field: "spec.job.configMap".to_owned(),
-        message: format!("no ConfigMap {name} with key {key} in namespace {namespace}: make it, or correct the name"),
-    }
+    let message = format!("no ConfigMap {name} with key {key} in namespace {namespace}: make it, or correct the name");
+    problem("spec.job.configMap", message)
 }
 
 /// The spec cannot be carried out. The status says why, and the operator waits. A running run goes on.
