@@ -43,10 +43,11 @@ pub(crate) fn attempt(number: i32) -> RunAttempt {
     RunAttempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number }
 }
 
-/// A pod that is not ready, has not ended, and has no fault.
+/// A pod of attempt 1 that is not ready, has not ended, and has no fault.
 pub(crate) fn pod(name: &str, role: PodRole) -> PodState {
     PodState {
         name: name.to_owned(),
+        attempt: Some(1),
         role,
         is_ready: false,
         exit: None,

@@ -39,7 +39,8 @@ pub struct ObservedObjects {
     pub pods: Vec<PodState>,
     /// Objects of all attempts that make pods, or by which pods are found.
     pub owned: Vec<OwnedObject>,
-    pub remaining: Vec<RemainingPod>,
+    /// Pods of all attempts that have not ended.
+    pub remaining: Vec<PodState>,
     /// The last report of a coordinator whose run has ended well.
     pub end_report: Option<RunProgress>,
 }
@@ -69,16 +70,6 @@ impl OwnedKind {
     pub fn is_member(self) -> bool {
         matches!(self, Self::Coordinator | Self::Servers)
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemainingPod {
-    pub name: String,
-    /// Its attempt, where its label is a number.
-    pub attempt: Option<i32>,
-    pub role: PodRole,
-    /// When the kubelet kills it, if its deletion was requested.
-    pub until: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,6 +103,8 @@ pub enum JobEnd {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodState {
     pub name: String,
+    /// Its attempt, where its label is a number.
+    pub attempt: Option<i32>,
     pub role: PodRole,
     pub is_ready: bool,
     /// The last end of its container with another code than 0.
@@ -151,7 +144,9 @@ impl ObservedObjects {
     #[must_use]
     pub fn new(attempt: i32, objects: &JobObjects) -> Self {
         let mut of_attempt = objects.pods.iter().filter(|pod| attempt_of(pod.as_ref()) == Some(attempt));
-        let pods: Vec<PodState> = of_attempt.clone().filter_map(|pod| PodState::from_pod(pod)).collect();
+        let all: Vec<PodState> = objects.pods.iter().filter_map(|pod| PodState::from_pod(pod)).collect();
+        let remaining = all.iter().filter(|pod| !pod.has_ended).cloned().collect();
+        let pods: Vec<PodState> = all.into_iter().filter(|pod| pod.attempt == Some(attempt)).collect();
         // Counts the pods themselves, because the counts of their controllers may be older.
         let ready = |role: PodRole| count(&pods, role);
         let is_of_workers = |job: &&Arc<Job>| attempt_of(job.as_ref()) == Some(attempt) && makes_workers(job);
@@ -165,7 +160,7 @@ impl ObservedObjects {
             servers: has_set(PodRole::Server).then(|| ready(PodRole::Server)),
             server_facts: server_facts(attempt, objects, &pods),
             owned: owned(objects),
-            remaining: objects.pods.iter().filter_map(|pod| RemainingPod::from_pod(pod)).collect(),
+            remaining,
             end_report: of_attempt.find_map(end_report),
             pods,
         }
@@ -256,25 +251,22 @@ fn coordinator(pods: &[PodState]) -> JobState {
 }
 
 fn owned(objects: &JobObjects) -> Vec<OwnedObject> {
-    fn one<K: Resource>(object: &K, kind: OwnedKind, is_active: bool) -> OwnedObject {
+    fn one<K: Resource>(object: &K, kind: OwnedKind, is_active: bool) -> Option<OwnedObject> {
+        // Objects that all attempts share have no attempt label.
+        object.labels().get(ATTEMPT_LABEL)?;
         let is_deleting = object.meta().deletion_timestamp.is_some();
-        OwnedObject { kind, name: object.name_any(), attempt: attempt_of(object), is_active, is_deleting }
+        Some(OwnedObject { kind, name: object.name_any(), attempt: attempt_of(object), is_active, is_deleting })
     }
-    // Objects that all attempts share have no attempt label.
-    fn is_of_an_attempt<K: Resource>(object: &K) -> bool {
-        object.labels().contains_key(ATTEMPT_LABEL)
-    }
-    let jobs = objects.jobs.iter().filter(|job| is_of_an_attempt(job.as_ref())).map(|job| {
+    let jobs = objects.jobs.iter().filter_map(|job| {
         let state = JobState::from_job(job);
         one(job.as_ref(), OwnedKind::Workers, state.end.is_none() && !state.is_suspended)
     });
-    let sets = objects.sets.iter().filter(|set| is_of_an_attempt(set.as_ref()));
-    let services = objects.services.iter().filter(|service| is_of_an_attempt(service.as_ref()));
-    let sets = sets.map(|set| {
+    let sets = objects.sets.iter().filter_map(|set| {
         let is_coordinator = role_of_set(set) == PodRole::Coordinator;
         one(set.as_ref(), if is_coordinator { OwnedKind::Coordinator } else { OwnedKind::Servers }, true)
     });
-    jobs.chain(sets).chain(services.map(|service| one(service.as_ref(), OwnedKind::Service, true))).collect()
+    let services = objects.services.iter().filter_map(|service| one(service.as_ref(), OwnedKind::Service, true));
+    jobs.chain(sets).chain(services).collect()
 }
 
 impl JobState {
@@ -315,19 +307,6 @@ fn failure(failed: &JobCondition) -> JobEnd {
     let parts = [failed.reason.as_deref(), failed.message.as_deref()];
     let message = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
     JobEnd::Failed { at: transition_time(failed), reason: failed.reason.clone().unwrap_or_default(), message }
-}
-
-impl RemainingPod {
-    fn from_pod(pod: &Pod) -> Option<Self> {
-        let role = PodRole::from_short_name(pod.labels().get(ROLE_LABEL)?)?;
-        let until = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-        (!has_ended(pod)).then(|| Self { name: pod.name_any(), attempt: attempt_of(pod), role, until })
-    }
-}
-
-fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 impl PodState {
@@ -387,6 +366,7 @@ impl PodState {
         let is_deleting = is_lost || pod.metadata.deletion_timestamp.is_some();
         Some(Self {
             name: pod.name_any(),
+            attempt: attempt_of(pod),
             role,
             // A pod whose container cannot be made, or that is being deleted, is not ready, whatever its conditions say.
             is_ready: is_ready && trouble.is_none() && !is_deleting,
@@ -397,7 +377,7 @@ impl PodState {
             creating: container.filter(|container| is_creating(container)).and(placed),
             departure: is_deleting.then_some(node),
             until: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-            has_ended: has_ended(pod),
+            has_ended: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
         })
     }
 }

@@ -64,31 +64,12 @@ struct ProbedReport {
     evaluations: Vec<ProbedEvaluation>,
     #[serde(default)]
     checkpoints: Vec<ProbedCheckpoint>,
-    scale: Option<ProbedScale>,
+    scale: Option<ServerScaling>,
 }
 
 #[derive(Deserialize)]
 struct ProbedCheckpoint {
     step: i64,
-}
-
-#[derive(Deserialize)]
-struct ProbedScale {
-    servers: i32,
-    servers_wanted: i32,
-    buckets_left: i32,
-    #[serde(default)]
-    workers: i32,
-    #[serde(default)]
-    workers_wanted: i32,
-    text: String,
-}
-
-impl From<ProbedScale> for ServerScaling {
-    fn from(scale: ProbedScale) -> Self {
-        let ProbedScale { servers, servers_wanted, buckets_left, workers, workers_wanted, text } = scale;
-        Self { servers, wanted: servers_wanted, buckets_left, workers, workers_wanted, text }
-    }
 }
 
 #[derive(Deserialize)]
@@ -134,7 +115,7 @@ pub(crate) fn parse_status(body: &[u8]) -> Result<RunProgress, serde_json::Error
         loss: digits(foremost.and_then(|worker| worker.loss)),
         auc: digits(last.and_then(|evaluation| evaluation.auc)),
         logloss: digits(last.and_then(|evaluation| evaluation.logloss)),
-        scaling: report.scale.map(ServerScaling::from),
+        scaling: report.scale,
         state: report.state,
         reason: report.reason,
     })

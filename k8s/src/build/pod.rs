@@ -227,16 +227,10 @@ fn environment(plan: &BuildPlan<'_>, role: PodRole) -> Vec<EnvVar> {
         PodRole::Server => Some(field(SERVER_INDEX)),
         PodRole::Worker => Some(field(WORKER_INDEX)),
     };
-    let secret = plan.job.asks_for_proof().then(|| EnvVar {
-        name: "ZAGROS_RUN_SECRET_FILE".to_owned(),
-        value: Some(SECRET_FILE.to_owned()),
-        value_from: None,
-    });
-    let report = (role == PodRole::Coordinator).then(|| EnvVar {
-        name: "ZAGROS_END_REPORT".to_owned(),
-        value: Some(TERMINATION_MESSAGE.to_owned()),
-        value_from: None,
-    });
+    let constant =
+        |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None };
+    let secret = plan.job.asks_for_proof().then(|| constant("ZAGROS_RUN_SECRET_FILE", SECRET_FILE));
+    let report = (role == PodRole::Coordinator).then(|| constant("ZAGROS_END_REPORT", TERMINATION_MESSAGE));
     index.into_iter().chain(secret).chain(report).chain(plan.job.pod_settings(role).env.iter().cloned()).collect()
 }
 

@@ -57,7 +57,8 @@ fn tighten(spec: &mut Value) {
         extend(pod, "/annotations", json!({ "maxProperties": 64 }));
         for field in ["nodeSelector", "labels", "annotations"] {
             let message = format!(
-                "a key of {field} is a name of letters, digits, -, _ and ., after a prefix such as example.com/ or without"
+                "a key of {field} is a name of letters, digits, -, _ and ., after a prefix such as example.com/ or \
+                 without"
             );
             rule(pod, field, &format!("self.all(key, key.matches(r'{}'))", pattern::LABEL_KEY), &message);
         }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::crd::{ExitCodes, HybridJobSpec, RunProgress};
 use crate::fixture::{hybrid_job, owned, pod};
-use crate::observe::{JobEnd, JobState, OwnedKind, PodExit, PodState, RemainingPod};
+use crate::observe::{JobEnd, JobState, OwnedKind, PodExit, PodState};
 use crate::scale::{ServerScale, WorkerScale};
 
 mod workers;
@@ -205,8 +205,7 @@ fn a_wrong_job_file_is_not_tried_again() {
 fn a_suspended_job_is_looked_at_again_while_a_pod_is_there() {
     let mut case = DecisionCase::running();
     case.spec.run_policy.suspend = true;
-    let (name, role) = ("ctr-1-worker-0".to_owned(), PodRole::Worker);
-    case.observed.remaining = vec![RemainingPod { name, role, attempt: Some(1), until: None }];
+    case.observed.remaining = vec![pod("ctr-1-worker-0", PodRole::Worker)];
     let waiting = case.step();
     assert_eq!((waiting.work, waiting.again), (OperatorWork::Clear, Some(GLANCE)));
     case.observed.remaining.clear();
