@@ -22,26 +22,19 @@ use crate::observe::ObservedObjects;
 use crate::removal::{is_held, take_step};
 use crate::removal_order::{RemovalScope, RemovalStep};
 use crate::reporting::{publish_event, record_status, refusal_message};
-use crate::rollout::ServerFacts;
 use crate::scale::answer::ask_for_numbers;
 use crate::validate::ValidJob;
 
 /// The hash of a request that applies no manifest.
 const ABSENT: u64 = 0;
 
-pub(crate) struct DecisionInput<'a> {
-    pub(crate) attempt: &'a RunAttempt,
-    pub(crate) valid: Option<&'a ValidJob>,
-    pub(crate) observed: &'a ObservedObjects,
-    /// How many servers the coordinator counts as alive, if it was asked just now.
-    pub(crate) alive: Option<i32>,
-}
-
 /// The status first: an attempt is known before its objects exist. `None` when the next step is due at once.
 pub(crate) async fn carry_out_decision(
     look: &JobReconciliation<'_>,
     job: &mut HybridJob,
-    looked: &DecisionInput<'_>,
+    attempt: &RunAttempt,
+    valid: Option<&ValidJob>,
+    observed: &ObservedObjects,
     decision: JobDecision,
 ) -> Result<Option<Action>, Error> {
     let JobDecision { status: next, work, again, news, asks_for, given_up } = decision;
@@ -50,19 +43,18 @@ pub(crate) async fn carry_out_decision(
     }
     *job = record_status(look, job, next.clone()).await?;
     if let Some(news) = news {
-        publish_event(look, job, looked.attempt.number, &news).await;
+        publish_event(look, job, attempt.number, &news).await;
     }
-    let (mut next, observed, number) = (next, looked.observed, looked.attempt.number);
-    match (work, looked.valid) {
+    let (mut next, number) = (next, attempt.number);
+    match (work, valid) {
         (OperatorWork::Record, _) => return Ok(None),
         (OperatorWork::Run(stage), Some(valid)) => {
-            let servers = ServerFacts { alive: looked.alive, ..observed.server_facts.clone() };
             let owner = job.clone();
-            let plan = BuildPlan { owner: &owner, job: valid, attempt: looked.attempt, servers: &servers };
+            let plan = BuildPlan { owner: &owner, job: valid, attempt, servers: &observed.server_facts };
             run(look, job, &plan, stage, observed).await?;
             give_up(look, job, number, &given_up).await?;
             if let Some(wanted) = asks_for {
-                next = ask_for_numbers(look, job, looked.attempt, wanted, next).await?;
+                next = ask_for_numbers(look, job, attempt, wanted, next).await?;
             }
         }
         (OperatorWork::Drain | OperatorWork::Run(_), _) => {

@@ -56,6 +56,27 @@ impl BuildPlan<'_> {
         let policy = &self.job.spec.run_policy;
         self.job.workers_rejoin() && policy.backoff_limit > 0 && !policy.exit_codes.retryable.is_empty()
     }
+
+    fn metadata(&self, name: String) -> ObjectMeta {
+        ObjectMeta { labels: Some(self.attempt.object_labels()), ..owned_metadata(self.owner, name) }
+    }
+
+    fn manifest<K: Resource<DynamicType = ()> + Serialize>(&self, object: K) -> ObjectManifest {
+        let resource = ApiResource::erase::<K>(&());
+        let metadata = object.meta().clone();
+        let mut data = serde_json::to_value(object).unwrap_or_default();
+        if let Some(fields) = data.as_object_mut() {
+            for key in ["apiVersion", "kind", "metadata", "status"] {
+                fields.remove(key);
+            }
+        }
+        self.dynamic((resource, metadata, data))
+    }
+
+    fn dynamic(&self, (resource, metadata, data): (ApiResource, ObjectMeta, serde_json::Value)) -> ObjectManifest {
+        let object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
+        ObjectManifest { resource, object }
+    }
 }
 
 /// Of an object that belongs to a HybridJob, and to none of its attempts.
@@ -84,29 +105,6 @@ pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
         objects.push(plan.manifest(workloads::workers(plan)));
     }
     objects
-}
-
-impl BuildPlan<'_> {
-    fn metadata(&self, name: String) -> ObjectMeta {
-        ObjectMeta { labels: Some(self.attempt.object_labels()), ..owned_metadata(self.owner, name) }
-    }
-
-    fn manifest<K: Resource<DynamicType = ()> + Serialize>(&self, object: K) -> ObjectManifest {
-        let resource = ApiResource::erase::<K>(&());
-        let metadata = object.meta().clone();
-        let mut data = serde_json::to_value(object).unwrap_or_default();
-        if let Some(fields) = data.as_object_mut() {
-            for key in ["apiVersion", "kind", "metadata", "status"] {
-                fields.remove(key);
-            }
-        }
-        self.dynamic((resource, metadata, data))
-    }
-
-    fn dynamic(&self, (resource, metadata, data): (ApiResource, ObjectMeta, serde_json::Value)) -> ObjectManifest {
-        let object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
-        ObjectManifest { resource, object }
-    }
 }
 
 /// The job file of the attempt. It never changes, so a restarted pod reads the same file.

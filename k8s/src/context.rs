@@ -77,17 +77,12 @@ impl OperatorMetrics {
     pub fn new(registry: &Registry) -> Self {
         let reconciles = Opts::new("zagros_operator_reconciles_total", "Reconciliations, by how they ended.");
         let seconds = HistogramOpts::new("zagros_operator_reconcile_seconds", "Time of a reconciliation, in seconds.");
+        let counter = |name: &str, help: &str| register(registry, IntCounter::new(name, help));
         Self {
             reconciles: register(registry, IntCounterVec::new(reconciles, &["outcome"])),
             seconds: register(registry, Histogram::with_opts(seconds.buckets(latency_buckets()))),
-            checks: register(
-                registry,
-                IntCounter::new("zagros_operator_spec_checks_total", "Checks of specs, one for each edit and attempt."),
-            ),
-            failed_attempts: register(
-                registry,
-                IntCounter::new("zagros_operator_failed_attempts_total", "Attempts of jobs that failed."),
-            ),
+            checks: counter("zagros_operator_spec_checks_total", "Checks of specs, one for each edit and attempt."),
+            failed_attempts: counter("zagros_operator_failed_attempts_total", "Attempts of jobs that failed."),
             leads: register(registry, IntGauge::new("zagros_operator_leads", "1 while this operator leads, else 0.")),
         }
     }

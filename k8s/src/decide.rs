@@ -185,7 +185,7 @@ fn note_spec(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, hash: &Spe
 }
 
 fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, phase: RunPhase, message: String) {
-    let attempt = RunAttempt { job: facts.job.to_owned(), namespace: facts.namespace.to_owned(), number };
+    let attempt = RunAttempt { number, ..facts.attempt.clone() };
     note_spec(status, facts, facts.next);
     status.attempt = number;
     status.phase = Some(phase);

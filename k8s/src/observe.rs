@@ -151,14 +151,14 @@ impl ObservedObjects {
         let ready = |role: PodRole| count(&pods, role);
         let is_of_workers = |job: &&Arc<Job>| attempt_of(job.as_ref()) == Some(attempt) && makes_workers(job);
         let workers = objects.jobs.iter().find(is_of_workers);
-        let has_set = |role: PodRole| {
-            objects.sets.iter().any(|set| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == role)
-        };
+        let mut sets = objects.sets.iter().filter(|set| attempt_of(set.as_ref()) == Some(attempt));
+        let servers = sets.clone().find(|set| role_of_set(set) == PodRole::Server);
+        let has_coordinator = sets.any(|set| role_of_set(set) == PodRole::Coordinator);
         Self {
-            coordinator: has_set(PodRole::Coordinator).then(|| coordinator(&pods)),
+            coordinator: has_coordinator.then(|| coordinator(&pods)),
             workers: workers.map(|job| JobState { ready: ready(PodRole::Worker), ..JobState::from_job(job) }),
-            servers: has_set(PodRole::Server).then(|| ready(PodRole::Server)),
-            server_facts: server_facts(attempt, objects, &pods),
+            servers: servers.map(|_| ready(PodRole::Server)),
+            server_facts: server_facts(servers.map(|set| ServerSet::from_set(set)), &pods),
             owned: owned(objects),
             remaining,
             end_report: of_attempt.find_map(end_report),
@@ -230,10 +230,7 @@ fn role_of_set(set: &StatefulSet) -> PodRole {
     if set.name_any().ends_with(COORDINATOR_SUFFIX) { PodRole::Coordinator } else { PodRole::Server }
 }
 
-fn server_facts(attempt: i32, objects: &JobObjects, pods: &[PodState]) -> ServerFacts {
-    let is_one =
-        |set: &&Arc<StatefulSet>| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == PodRole::Server;
-    let set = objects.sets.iter().find(is_one).map(|set| ServerSet::from_set(set));
+fn server_facts(set: Option<ServerSet>, pods: &[PodState]) -> ServerFacts {
     let servers = pods.iter().filter(|pod| pod.role == PodRole::Server);
     let pods = servers.filter_map(|pod| {
         Some(ServerPod { index: pod.index()?, revision: pod.revision.clone(), is_ready: pod.is_ready })

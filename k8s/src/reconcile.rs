@@ -9,7 +9,7 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use tracing::warn;
 
-use crate::act::{DecisionInput, carry_out_decision};
+use crate::act::carry_out_decision;
 use crate::build::JOB_KEY;
 use crate::cache::JobKey;
 use crate::cluster::JobClient;
@@ -99,7 +99,7 @@ async fn look_at(look: &JobReconciliation<'_>) -> Result<Action, Error> {
 /// Takes one step; `None` when the next is due at once.
 async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Option<Action>, Error> {
     let attempt = attempt(job)?;
-    let observed = ObservedObjects::new(attempt.number, &look.context.caches.objects_of_job(&look.key));
+    let mut observed = ObservedObjects::new(attempt.number, &look.context.caches.objects_of_job(&look.key));
     if observed.has_leaving_workers() && look.cluster.is_namespace_deleted().await? {
         return vacate_namespace(look, job, &observed).await.map(Some);
     }
@@ -117,8 +117,7 @@ async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Optio
     let (servers, workers) = scales(job, valid.as_ref(), report.as_ref());
     let valid = valid.map(|valid| valid.with_numbers(servers.pod_count(), workers.pod_count()));
     let decision = decide(&DecisionFacts {
-        job: &attempt.job,
-        namespace: &attempt.namespace,
+        attempt: &attempt,
         spec: &job.spec,
         present: &job.spec.clone().with_numbers(servers.staying_count(), workers.pod_count()),
         servers: &servers,
@@ -133,9 +132,8 @@ async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Optio
         progress: report.clone(),
         now: look.now(),
     });
-    let alive = report.map(|report| report.servers);
-    let looked = DecisionInput { attempt: &attempt, valid: valid.as_ref(), observed: &observed, alive };
-    let action = carry_out_decision(look, job, &looked, decision).await?;
+    observed.server_facts.alive = report.map(|report| report.servers);
+    let action = carry_out_decision(look, job, &attempt, valid.as_ref(), &observed, decision).await?;
     if action.is_some() {
         release_finalizer(look, job, &observed).await?;
     }

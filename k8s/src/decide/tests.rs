@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::crd::{ExitCodes, HybridJobSpec, RunProgress};
-use crate::fixture::{hybrid_job, owned, pod};
+use crate::fixture::{attempt, hybrid_job, owned, pod};
 use crate::observe::{JobEnd, JobState, OwnedKind, PodExit, PodState};
 use crate::scale::{ServerScale, WorkerScale};
 
@@ -58,19 +58,11 @@ impl DecisionCase {
         SpecHash { template: self.template.clone(), fixed: self.fixed.clone() }
     }
 
-    fn present(&self) -> HybridJobSpec {
-        let mut present = self.spec.clone();
-        present.embedding_servers.replicas = self.servers.staying_count();
-        present.dense_workers.replicas = self.workers.pod_count();
-        present
-    }
-
     fn step(&mut self) -> JobDecision {
         let decision = decide(&DecisionFacts {
-            job: "ctr",
-            namespace: "ads",
+            attempt: &attempt(self.status.attempt),
             spec: &self.spec,
-            present: &self.present(),
+            present: &self.spec.clone().with_numbers(self.servers.staying_count(), self.workers.pod_count()),
             servers: &self.servers,
             workers: &self.workers,
             generation: Some(4),
