@@ -6,10 +6,11 @@ mod shared;
 mod volumes;
 mod workloads;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::crd::HybridJob;
 use crate::names::{PodRole, RunAttempt, job_labels};
@@ -28,6 +29,11 @@ pub struct ObjectManifest {
 }
 
 impl ObjectManifest {
+    fn new(resource: ApiResource, metadata: ObjectMeta, data: Value) -> Self {
+        let object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
+        Self { resource, object }
+    }
+
     /// `Service ctr-1-server`.
     #[must_use]
     pub fn title(&self) -> String {
@@ -70,12 +76,12 @@ impl BuildPlan<'_> {
                 fields.remove(key);
             }
         }
-        self.dynamic((resource, metadata, data))
+        ObjectManifest::new(resource, metadata, data)
     }
 
-    fn dynamic(&self, (resource, metadata, data): (ApiResource, ObjectMeta, serde_json::Value)) -> ObjectManifest {
-        let object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
-        ObjectManifest { resource, object }
+    fn service(&self, role: PodRole) -> ObjectManifest {
+        let (metadata, spec) = (self.metadata(self.attempt.service_name(role)), network::service(self, role));
+        ObjectManifest::new(ApiResource::erase::<Service>(&()), metadata, json!({ "spec": spec }))
     }
 }
 
@@ -94,10 +100,10 @@ pub(crate) fn owned_metadata(owner: &HybridJob, name: String) -> ObjectMeta {
 #[must_use]
 pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
     let mut objects = vec![plan.manifest(config(plan))];
-    objects.extend(PodRole::ALL.map(|role| plan.manifest(network::service(plan, role))));
+    objects.extend(PodRole::ALL.map(|role| plan.service(role)));
     objects.extend(SharedObject::ALL.into_iter().filter(|one| one.is_wanted(plan)).map(|one| one.manifest(plan)));
     if let Some(gang) = &plan.job.spec.scheduling.gang {
-        objects.push(plan.dynamic(shared::pod_group(plan, gang)));
+        objects.push(shared::pod_group(plan, gang));
     }
     objects.push(plan.manifest(workloads::stateful_set(plan, PodRole::Coordinator)));
     objects.push(plan.manifest(workloads::servers(plan)));

@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{ApiResource, ObjectMeta};
+use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
@@ -34,7 +34,10 @@ impl SharedObject {
         match self {
             Self::NetworkPolicy | Self::WorkerPolicy => ApiResource::erase::<NetworkPolicy>(&()),
             Self::Budget | Self::WorkerBudget => ApiResource::erase::<PodDisruptionBudget>(&()),
-            Self::PodMonitor => monitor_resource(),
+            Self::PodMonitor => {
+                let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
+                ApiResource::from_gvk_with_plural(&kind, "podmonitors")
+            }
         }
     }
 
@@ -60,13 +63,14 @@ impl SharedObject {
 
     pub(super) fn manifest(self, plan: &BuildPlan<'_>) -> ObjectManifest {
         let metadata = owned_metadata(plan.owner, self.object_name(&plan.attempt.job));
-        match self {
-            Self::NetworkPolicy => plan.manifest(network::policy(plan, metadata)),
-            Self::WorkerPolicy => plan.manifest(network::worker_policy(plan, metadata)),
-            Self::Budget => plan.manifest(network::disruption_budget(plan, metadata)),
-            Self::WorkerBudget => plan.manifest(network::budget(plan, metadata, &[PodRole::Worker])),
-            Self::PodMonitor => plan.dynamic(pod_monitor(plan, metadata)),
-        }
+        let spec = match self {
+            Self::NetworkPolicy => network::policy(plan),
+            Self::WorkerPolicy => network::worker_policy(plan),
+            Self::Budget => network::disruption_budget(plan),
+            Self::WorkerBudget => network::budget(plan, &[PodRole::Worker]),
+            Self::PodMonitor => pod_monitor(plan),
+        };
+        ObjectManifest::new(self.api_resource(), metadata, json!({ "spec": spec }))
     }
 }
 
@@ -80,7 +84,7 @@ pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
 }
 
 /// A group that is scheduled whole or not at all.
-pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> (ApiResource, ObjectMeta, Value) {
+pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> ObjectManifest {
     let mut spec = json!({ "minMember": plan.job.pod_count() });
     match gang.scheduler {
         GangScheduler::Volcano => {
@@ -96,24 +100,19 @@ pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> (ApiResource, 
             }
         }
     }
-    (group_resource(gang.scheduler), plan.metadata(plan.attempt.pod_group_name()), json!({ "spec": spec }))
+    let metadata = plan.metadata(plan.attempt.pod_group_name());
+    ObjectManifest::new(group_resource(gang.scheduler), metadata, json!({ "spec": spec }))
 }
 
-fn monitor_resource() -> ApiResource {
-    let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
-    ApiResource::from_gvk_with_plural(&kind, "podmonitors")
-}
-
-fn pod_monitor(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> (ApiResource, ObjectMeta, Value) {
+fn pod_monitor(plan: &BuildPlan<'_>) -> Value {
     let mut endpoint = json!({ "port": "http", "path": "/metrics" });
     if plan.job.asks_for_proof() {
         let token = json!({ "name": secret_name(plan.owner), "key": SECRET_TOKEN });
         endpoint["authorization"] = json!({ "type": "Bearer", "credentials": token });
     }
-    let spec = json!({
+    json!({
         "selector": { "matchLabels": { JOB_LABEL: plan.attempt.job } },
         "podMetricsEndpoints": [endpoint],
         "podTargetLabels": [JOB_LABEL, ROLE_LABEL, ATTEMPT_LABEL],
-    });
-    (monitor_resource(), metadata, json!({ "spec": spec }))
+    })
 }

@@ -3,7 +3,6 @@
 mod access;
 mod volumes;
 
-use serde_json::{Value, json};
 use zagros_zip::ZipEq;
 
 use super::*;

@@ -1,7 +1,5 @@
 //! Who reaches which pod, who has which part of the run's secret, and which pods may be evicted, by value.
 
-use serde_json::{Value, json};
-
 use super::{all, spec_of, *};
 
 /// Workers are open to workers alone, because the library of their sums has no proof.

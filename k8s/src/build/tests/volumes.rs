@@ -1,7 +1,5 @@
 //! Volumes, mounts, and disks of coordinator and servers, by value.
 
-use serde_json::{Value, json};
-
 use super::{POD_OWNERS, all, spec_of, *};
 
 /// As the quickstart has it: data and output on one claim. The kubelet mounts a claim once for a pod.
