@@ -16,7 +16,7 @@ use crate::context::{JobReconciliation, recorded_status};
 use crate::crd::{CleanPodPolicy, HybridJob, HybridJobStatus, RunPhase};
 use crate::decide::{EventNote, JobDecision, OperatorWork};
 use crate::error::Error;
-use crate::memory::KnownRequest;
+use crate::memory::RememberedRequest;
 use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
 use crate::removal::{is_held, take_step};
@@ -169,9 +169,9 @@ async fn once(
 ) -> Result<(), Error> {
     let now = look.now();
     match look.with_memory(job, |memory| memory.known_request(title, hash, now)) {
-        KnownRequest::Refused(error) => return Err(error),
-        KnownRequest::Applied { generation } if is_there(generation) => return Ok(()),
-        KnownRequest::Applied { .. } | KnownRequest::Nothing => {}
+        Some(RememberedRequest::Refused { error, .. }) => return Err(error),
+        Some(RememberedRequest::Applied { generation, .. }) if is_there(generation) => return Ok(()),
+        Some(RememberedRequest::Applied { .. }) | None => {}
     }
     let done = request.await;
     look.with_memory(job, |memory| match &done {

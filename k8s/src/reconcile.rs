@@ -116,6 +116,7 @@ async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Optio
     let report = observed.end_report.clone().or(report);
     let (servers, workers) = scales(job, valid.as_ref(), report.as_ref());
     let valid = valid.map(|valid| valid.with_numbers(servers.pod_count(), workers.pod_count()));
+    let is_durable = valid.as_ref().is_some_and(ValidJob::is_durable);
     let decision = decide(&DecisionFacts {
         attempt: &attempt,
         spec: &job.spec,
@@ -126,7 +127,7 @@ async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Optio
         status: &recorded_status(job),
         next: &SpecHash::new(&job.spec),
         running: &SpecHash::during_attempt(&job.spec, servers.started, workers.started),
-        recovery: valid.as_ref().map_or(RowsRecovery::Checkpoint, ValidJob::recovery),
+        recovery: if is_durable { RowsRecovery::Log } else { RowsRecovery::Checkpoint },
         observed: &observed,
         rejoins: valid.as_ref().is_some_and(ValidJob::workers_rejoin),
         progress: report.clone(),

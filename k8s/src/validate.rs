@@ -78,11 +78,6 @@ impl ValidJob {
     pub fn is_durable(&self) -> bool {
         self.job.cluster.durability.has_log()
     }
-
-    #[must_use]
-    pub fn pod_count(&self) -> i32 {
-        PodRole::ALL.into_iter().map(|role| self.replicas(role)).sum()
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,17 +88,9 @@ pub enum JobText {
     OfAttempt(String),
 }
 
-impl JobText {
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::OfSpec(text) | Self::OfAttempt(text) => text,
-        }
-    }
-}
-
 /// Fails with all problems at once.
 pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> Result<ValidJob, Vec<SpecProblem>> {
+    let (JobText::OfSpec(source) | JobText::OfAttempt(source)) = text;
     let mut problems = check_spec(object);
     let (rendered, missing) = render(object, text, attempt);
     match parse(&rendered, &Overrides::none()).and_then(|job| missing.map_or(Ok(job), Err)) {
@@ -117,7 +104,7 @@ pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) ->
         }
         Err(message) => {
             // Positions in the message are those of the user's file, if that can be parsed at all.
-            let message = check_text(object, text.as_str(), attempt).err().unwrap_or(message);
+            let message = check_text(object, source, attempt).err().unwrap_or(message);
             problems.push(problem(job_field(object), message));
         }
     }
@@ -126,10 +113,13 @@ pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) ->
 
 /// The job file with the operator's keys, and why one of them could not be set.
 fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> (String, Option<String>) {
-    let Ok(mut document) = text.as_str().parse::<DocumentMut>() else {
-        return (text.as_str().to_owned(), Some("not TOML".to_owned()));
+    let (keeps_sizes, source) = match text {
+        JobText::OfSpec(source) => (false, source),
+        JobText::OfAttempt(source) => (true, source),
     };
-    let keeps_sizes = matches!(text, JobText::OfAttempt(_));
+    let Ok(mut document) = source.parse::<DocumentMut>() else {
+        return (source.clone(), Some("not TOML".to_owned()));
+    };
     let mut missing = None;
     document.entry("name").or_insert(value(attempt.job.as_str()));
     let settings = settings(object, attempt).into_iter();

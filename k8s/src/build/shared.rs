@@ -85,7 +85,8 @@ pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
 
 /// A group that is scheduled whole or not at all.
 pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> ObjectManifest {
-    let mut spec = json!({ "minMember": plan.job.pod_count() });
+    let pods: i32 = PodRole::ALL.into_iter().map(|role| plan.job.replicas(role)).sum();
+    let mut spec = json!({ "minMember": pods });
     match gang.scheduler {
         GangScheduler::Volcano => {
             spec["minTaskMember"] =
