@@ -123,21 +123,7 @@ impl ChaosRun<'_> {
             run: &folder,
             job: self.job,
             credentials: plan.credentials(),
-            timeout: self.job.cluster.timeout,
             wanted: tokio::sync::watch::Sender::new(zagros_shell::launch::WantedRoles::default()),
-        };
-        let cluster = RoundCluster {
-            plan,
-            job: self.job,
-            socket: &socket,
-            links: &links,
-            recorder: &recorder,
-            scaling: &scaling,
-        };
-        let train = async {
-            let ended = cluster.train(&stop).await;
-            over.request();
-            ended
         };
         let view = RoundView {
             job: self.job,
@@ -147,6 +133,12 @@ impl ChaosRun<'_> {
             recorder: &recorder,
             over: &over,
             stop: &stop,
+        };
+        let cluster = RoundCluster { plan, socket: &socket, round: &view };
+        let train = async {
+            let ended = cluster.train().await;
+            over.request();
+            ended
         };
         let passed_on = async {
             tokio::select! {

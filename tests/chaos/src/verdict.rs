@@ -44,11 +44,11 @@ fn first_line(failure: &Failure) -> String {
 /// What a round promised, compared with the undisturbed round.
 pub(crate) fn promises(job: &Job, round: &EndedRound, undisturbed: Option<&EndedRound>) -> Vec<CheckedPromise> {
     let mut promises = vec![rows(round), answers(round), count(job, round), networks(job, round)];
-    if round.ledger.returns() > 0 {
-        let what = format!("the run went back to its newest checkpoint {} times", round.ledger.returns());
+    if round.ledger.history.returns > 0 {
+        let what = format!("the run went back to its newest checkpoint {} times", round.ledger.history.returns);
         promises.push(CheckedPromise::new(true, what));
     }
-    promises.extend(round.ledger.problems().map(|problem| CheckedPromise::new(false, problem.clone())));
+    promises.extend(round.ledger.problems.iter().map(|problem| CheckedPromise::new(false, problem.clone())));
     if let Some(undisturbed) = undisturbed {
         promises.push(samples(job, round, undisturbed));
         promises.push(losses(job, round, undisturbed));
@@ -58,7 +58,7 @@ pub(crate) fn promises(job: &Job, round: &EndedRound, undisturbed: Option<&Ended
 
 fn rows(round: &EndedRound) -> CheckedPromise {
     let RowVerdict { rows, wrong, examples, in_doubt, applied, .. } = &round.rows;
-    let parts = round.ledger.parts();
+    let parts = round.ledger.parts;
     if *wrong > 0 {
         let examples: Vec<String> = examples.iter().map(|row| format!("\n      {row}")).collect();
         let what =

@@ -102,15 +102,11 @@ pub(crate) enum BreakKind {
 /// The state of the link as one connection sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkGate {
-    number: u64,
-    state: watch::Receiver<LinkState>,
+    pub(crate) number: u64,
+    pub(crate) state: watch::Receiver<LinkState>,
 }
 
 impl LinkGate {
-    pub(crate) fn new(number: u64, state: watch::Receiver<LinkState>) -> Self {
-        Self { number, state }
-    }
-
     /// Waits until a part may pass. A link that is gone lets everything pass.
     pub(crate) async fn pass(&mut self) {
         let has_no_partition = |state: &LinkState| *state != LinkState::Partitioned;
