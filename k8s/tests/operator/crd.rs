@@ -9,11 +9,12 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 use zagros_operator::crd::{HybridJob, KUBERNETES_FIELDS, definition_yaml, resource_definition};
 
+pub(crate) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    let definition = serde_json::to_value(resource_definition()).unwrap();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+});
+
 fn schema() -> Value {
-    static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-        let definition = serde_json::to_value(resource_definition()).unwrap();
-        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
-    });
     SCHEMA.clone()
 }
 

@@ -159,7 +159,7 @@ impl FakeS3 {
 
     /// From now on, uploads in parts must keep to these limits.
     pub fn set_limits(&self, limits: S3Limits) {
-        self.shared.objects.lock().set_limits(limits);
+        self.shared.objects.lock().limits = limits;
     }
 
     pub fn clear_faults(&self) {
@@ -168,7 +168,7 @@ impl FakeS3 {
 
     #[must_use]
     pub fn object_keys(&self) -> Vec<String> {
-        self.shared.objects.lock().keys()
+        self.shared.objects.lock().whole.keys().cloned().collect()
     }
 
     #[must_use]
@@ -189,7 +189,7 @@ impl FakeS3 {
     /// Uploads in parts that were neither completed nor aborted.
     #[must_use]
     pub fn open_uploads(&self) -> usize {
-        self.shared.objects.lock().open_uploads()
+        self.shared.objects.lock().uploads.len()
     }
 
     /// `METHOD /bucket/key` of every request with the right access key, in order.

@@ -1,18 +1,13 @@
 //! Objects by key, their versions, and their events in order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
 use super::ClusterClock;
 use super::kinds::has_generation;
 use super::merge::{self, matches_selector};
-
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    let definition = serde_json::to_value(zagros_operator::crd::resource_definition()).unwrap();
-    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
-});
+use crate::crd::SCHEMA;
 
 /// Fields of a Job's spec that never change (ValidateJobSpecUpdate of Kubernetes). `completions` has a rule of its own.
 const IMMUTABLE_OF_JOBS: [&str; 7] = [
@@ -324,11 +319,9 @@ fn admit(key: &ObjectKey, object: &mut Value, old: Option<&Value>) -> Result<(),
         completions_fit(spec, old.map(|old| &old["spec"])).map_err(invalid)?;
     }
     let Some(old) = old else { return Ok(()) };
-    let fixed: &[&str] = match key.plural.as_str() {
-        "jobs" => &IMMUTABLE_OF_JOBS,
-        _ => &[],
-    };
-    if let Some(field) = fixed.iter().find(|field| old["spec"][**field] != spec[**field]) {
+    if key.plural == "jobs"
+        && let Some(field) = IMMUTABLE_OF_JOBS.iter().find(|field| old["spec"][**field] != spec[**field])
+    {
         return Err(invalid(format!("spec.{field}: field is immutable")));
     }
     if key.plural == "statefulsets" {
