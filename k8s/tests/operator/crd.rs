@@ -203,9 +203,10 @@ fn a_value_that_a_pod_may_have_is_accepted() {
     }
 }
 
-/// Edits of fields that the pods depend on, each with the field that the refusal names.
-fn edits_that_would_need_new_pods() -> Vec<(&'static str, Value, &'static str)> {
-    vec![
+/// Each edit with the field that the refusal names.
+#[test]
+fn fields_that_pods_depend_on_change_only_while_nothing_runs() {
+    for (pointer, value, field) in [
         ("/spec/job", json!({"inline": "[data] # other\n"}), "spec.job"),
         ("/spec/image", json!("zagros:2"), "spec.image"),
         ("/spec/imagePullPolicy", json!("Always"), "spec.imagePullPolicy"),
@@ -223,12 +224,7 @@ fn edits_that_would_need_new_pods() -> Vec<(&'static str, Value, &'static str)> 
         ("/spec/runPolicy", json!({"backoffLimit": 7}), "spec.runPolicy.backoffLimit"),
         ("/spec/runPolicy", json!({"exitCodes": {"retryable": [1]}}), "spec.runPolicy.exitCodes"),
         ("/spec/elasticity", json!({"minWorkers": 1, "maxWorkers": 4}), "spec.elasticity"),
-    ]
-}
-
-#[test]
-fn fields_that_pods_depend_on_change_only_while_nothing_runs() {
-    for (pointer, value, field) in edits_that_would_need_new_pods() {
+    ] {
         let updated = changed(pointer, value);
         let found = admission_refusals(&updated, Some(&running()));
         let message = format!("{field}: {field} is fixed while the run is not suspended: ");

@@ -120,8 +120,7 @@ async fn data_that_is_missing_ends_the_job_with_the_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn attempts_end_with_the_limit() {
-    let (world, _operator) = ClusterWorld::with_operator().await;
-    world.create(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2}));
+    let (world, _operator) = ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2})).await;
     for attempt in 1..=3 {
         world.until("running", |world| world.phase() == "Running" && world.status("/attempt") == attempt).await;
         world.ends(&format!("ctr-{attempt}-coord-0"), 4);

@@ -57,11 +57,8 @@ async fn a_namespace_with_a_running_job_goes() {
 #[tokio::test(start_paused = true)]
 async fn deleted_workers_alone_are_replaced() {
     for denied in [None, Some("get namespaces")] {
-        let world = ClusterWorld::new();
+        let (world, _operator) = ClusterWorld::running(|_| ()).await;
         world.api.store().denied.extend(denied.map(str::to_owned));
-        let _operator = world.operator(None).await;
-        world.create(|_| ());
-        world.until_running().await;
         for pod in ["ctr-1-worker-0-x7k2p", "ctr-1-worker-1-x7k2p"] {
             world.delete(&key("", "pods", pod));
         }

@@ -173,13 +173,7 @@ impl FaultInjector {
             steps: record.progress.steps,
             hit,
             until: fault.kind.lasts().then(|| began + fault.lasts),
-            record: FaultRecord {
-                fault: fault.clone(),
-                at: began.duration_since(self.started),
-                back: None,
-                next_step: None,
-                steps_without_coordinator: None,
-            },
+            record: FaultRecord::new(fault.clone(), began.duration_since(self.started)),
         })
     }
 

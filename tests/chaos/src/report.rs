@@ -183,18 +183,10 @@ mod tests {
 
     #[test]
     fn a_fault_that_kills_two_counts_as_two_kills() {
-        let record = |targets: &[RoleName], kind| FaultRecord {
-            fault: PlannedFault {
-                number: 1,
-                kind,
-                targets: targets.iter().copied().map(FaultTarget::Process).collect(),
-                pause: Duration::ZERO,
-                lasts: Duration::ZERO,
-            },
-            at: Duration::ZERO,
-            back: None,
-            next_step: None,
-            steps_without_coordinator: None,
+        let record = |targets: &[RoleName], kind| {
+            let targets = targets.iter().copied().map(FaultTarget::Process).collect();
+            let fault = PlannedFault { number: 1, kind, targets, pause: Duration::ZERO, lasts: Duration::ZERO };
+            FaultRecord::new(fault, Duration::ZERO)
         };
         let two = record(&[RoleName::EmbeddingServer(1), RoleName::DenseWorker(0)], FaultKind::Kill);
         let one = record(&[RoleName::EmbeddingServer(0)], FaultKind::Kill);

@@ -130,6 +130,12 @@ pub(crate) struct FaultRecord {
     pub(crate) steps_without_coordinator: Option<u64>,
 }
 
+impl FaultRecord {
+    pub(crate) fn new(fault: PlannedFault, at: Duration) -> Self {
+        Self { fault, at, back: None, next_step: None, steps_without_coordinator: None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::ValueEnum;
