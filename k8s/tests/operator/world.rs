@@ -40,6 +40,7 @@ const ENDS_WITHIN: SignedDuration = SignedDuration::from_secs(2);
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 const LOOK: Duration = Duration::from_millis(250);
 
+#[derive(Default)]
 pub(crate) struct ClusterWorld {
     pub(crate) api: FakeApi,
     pub(crate) progress: Arc<Mutex<Option<RunProgress>>>,
@@ -56,11 +57,10 @@ pub(crate) struct ClusterWorld {
 
 impl ClusterWorld {
     pub(crate) fn new() -> Self {
-        let (progress, stuck, idle) = (Arc::default(), BTreeMap::new(), Vec::new());
-        let (api, unheard, replaced) = (FakeApi::new(), Mutex::default(), ReplacedPods::default());
-        let (clock, run) = (api.store().clock, ScalingRun::default());
+        let api = FakeApi::default();
         namespaces::make(&api);
-        Self { api, progress, run, stuck, idle, unheard, replaced, clock }
+        let clock = api.store().clock;
+        Self { api, clock, ..Self::default() }
     }
 
     /// With an operator of no name.
