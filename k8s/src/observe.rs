@@ -148,7 +148,7 @@ impl ObservedObjects {
         let remaining = all.iter().filter(|pod| !pod.has_ended).cloned().collect();
         let pods: Vec<PodState> = all.into_iter().filter(|pod| pod.attempt == Some(attempt)).collect();
         // Counts the pods themselves, because the counts of their controllers may be older.
-        let ready = |role: PodRole| count(&pods, role);
+        let ready = |role: PodRole| count_pods(&pods, |pod| pod.role == role && pod.is_ready);
         let is_of_workers = |job: &&Arc<Job>| attempt_of(job.as_ref()) == Some(attempt) && makes_workers(job);
         let workers = objects.jobs.iter().find(is_of_workers);
         let mut sets = objects.sets.iter().filter(|set| attempt_of(set.as_ref()) == Some(attempt));
@@ -192,7 +192,8 @@ impl ObservedObjects {
             PodRole::Worker => worker,
         };
         observed.pods.retain(|pod| pod.index().is_none_or(|index| index < bound(pod.role)));
-        let leaving = |role: PodRole| count(&self.pods, role) - count(&observed.pods, role);
+        let ready = |pods: &[PodState], role: PodRole| count_pods(pods, |pod| pod.role == role && pod.is_ready);
+        let leaving = |role: PodRole| ready(&self.pods, role) - ready(&observed.pods, role);
         let (servers, workers) = (leaving(PodRole::Server), leaving(PodRole::Worker));
         observed.servers = self.servers.map(|ready| ready - servers);
         if let Some(job) = &mut observed.workers {
@@ -212,9 +213,8 @@ impl ObservedObjects {
     }
 }
 
-fn count(pods: &[PodState], role: PodRole) -> i32 {
-    let ready = pods.iter().filter(|pod| pod.role == role && pod.is_ready).count();
-    i32::try_from(ready).unwrap_or(i32::MAX)
+pub(crate) fn count_pods(pods: &[PodState], is_counted: impl Fn(&PodState) -> bool) -> i32 {
+    i32::try_from(pods.iter().filter(|pod| is_counted(pod)).count()).unwrap_or(i32::MAX)
 }
 
 fn attempt_of<K: Resource>(object: &K) -> Option<i32> {

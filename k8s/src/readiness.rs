@@ -8,7 +8,7 @@ use crate::build::BuildStage;
 use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
 use crate::judge::{elapsed_time, end_of};
 use crate::names::PodRole;
-use crate::observe::{ObservedObjects, OwnedKind, PodState};
+use crate::observe::{ObservedObjects, OwnedKind, PodState, count_pods};
 
 /// How long the kubelet may take to create a container before a person should look.
 const SLOW: Duration = Duration::from_secs(120);
@@ -137,8 +137,7 @@ fn unmade(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage) -
         ),
     ];
     let (role, made, kind) = owners.into_iter().filter(|(_, exists, _)| *exists).find_map(|(role, _, kind)| {
-        let made = observed.pods.iter().filter(|pod| pod.role == role).count();
-        let made = i32::try_from(made).unwrap_or(i32::MAX);
+        let made = count_pods(&observed.pods, |pod| pod.role == role);
         (made < role.replicas(spec)).then_some((role, made, kind))
     })?;
     let wanted = role.replicas(spec);

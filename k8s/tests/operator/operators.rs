@@ -115,8 +115,8 @@ async fn of_two_operators_one_leads_and_the_other_takes_over() {
 async fn a_lease_is_kept_while_the_operator_is_busy() {
     let world = ClusterWorld::new();
     let (api, place) = (world.api.clone(), lease_key());
-    let candidate = async move || Ok(LeaseCandidate::new(api.client(), "zagros-system", MANAGER, "op-a"));
-    let mut lease = LeaseHandle::keep_apart(MANAGER, candidate).unwrap();
+    let candidate = async move || Ok(LeaseCandidate::new(api.client(), "zagros-system", "op-a"));
+    let mut lease = LeaseHandle::keep_apart(candidate).unwrap();
     let started = std::time::Instant::now();
     // This thread is the whole runtime of the test, and it does not come back to it.
     while world.api.store().get(&place).is_err() {
@@ -131,7 +131,7 @@ async fn a_lease_is_kept_while_the_operator_is_busy() {
 #[tokio::test]
 async fn an_operator_whose_lease_nothing_keeps_does_not_lead() {
     let refused = async || Err("no client".to_owned());
-    let mut lease = LeaseHandle::keep_apart(MANAGER, refused).unwrap();
+    let mut lease = LeaseHandle::keep_apart(refused).unwrap();
     assert!(lease.wait_until_leading().await.unwrap_err().to_string().contains("nothing renews it"));
     assert!(lease.wait_until_lost().await.to_string().contains("nothing renews it"));
 }

@@ -10,7 +10,6 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 use zagros_operator::crd::RunProgress;
 use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
-use zagros_operator::names::MANAGER;
 use zagros_operator::operator::{OperatorConfig, run};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::Registry;
@@ -108,8 +107,8 @@ impl ClusterWorld {
 
     /// The lease of an operator, which is kept beside it.
     fn lease(&self, name: &str) -> LeaseHandle {
-        let (handle, keeper) = LeaseHandle::new(MANAGER);
-        let candidate = LeaseCandidate::new(self.api.client(), "zagros-system", MANAGER, name);
+        let (handle, keeper) = LeaseHandle::new();
+        let candidate = LeaseCandidate::new(self.api.client(), "zagros-system", name);
         tokio::spawn(keeper.keep_lease(candidate));
         handle
     }
