@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
-use kube::{Client, ResourceExt};
 
 use crate::cache::scoped_api;
 use crate::crd::HybridJob;
@@ -144,16 +144,13 @@ async fn leader(client: &Client, place: &str, findings: &mut CheckFindings) -> R
             return Ok(());
         }
     };
-    let holder = lease.as_ref().and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
+    let holder = lease.and_then(|lease| lease.spec?.holder_identity);
     match holder.filter(|holder| !holder.is_empty()) {
         Some(holder) => findings.good.push(format!("{holder} leads")),
-        None => {
-            let name = lease.map_or_else(|| MANAGER.to_owned(), |lease| lease.name_any());
-            findings.problems.push(format!(
-                "no operator leads by the lease {name} of namespace {place}: does an operator run there? \
-                 kubectl -n {place} get pods"
-            ));
-        }
+        None => findings.problems.push(format!(
+            "no operator leads by the lease {MANAGER} of namespace {place}: does an operator run there? \
+             kubectl -n {place} get pods"
+        )),
     }
     Ok(())
 }

@@ -76,9 +76,8 @@ impl ServerFacts {
             return servers;
         }
         match self.next(servers, set) {
-            Some(index) if self.may_restart(index, servers) => index,
-            // The pod of this index was restarted or is being restarted: at a higher partition it would get its old template again.
-            Some(index) if set.partition <= index => index,
+            // A pod that was restarted or is being restarted would get its old template again at a higher partition.
+            Some(index) if set.partition <= index || self.may_restart(index, servers) => index,
             Some(index) => index + 1,
             None => 0,
         }
