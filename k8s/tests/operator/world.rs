@@ -195,6 +195,11 @@ impl ClusterWorld {
         self.names("", "pods")
     }
 
+    /// Pods with this part in their names: `-server-`.
+    pub(crate) fn pods_named(&self, part: &str) -> Vec<String> {
+        self.pods().into_iter().filter(|pod| pod.contains(part)).collect()
+    }
+
     /// Reasons of the Events so far, in order.
     pub(crate) fn events(&self) -> Vec<String> {
         let mut events = self.api.store().list("events.k8s.io", "events", Some(ADS), "");
@@ -467,6 +472,12 @@ impl ClusterWorld {
             self.ends(pod, 0);
         }
     }
+}
+
+/// Fails unless a text of a status has this part.
+#[track_caller]
+pub(crate) fn says(text: &Value, part: &str) {
+    assert!(text.as_str().is_some_and(|text| text.contains(part)), "{text} does not say {part}");
 }
 
 pub(crate) fn key(group: &str, plural: &str, name: &str) -> ObjectKey {

@@ -284,12 +284,12 @@ pub(super) fn text(code: u16, text: &'static str) -> Response<ApiBody> {
     Response::builder().status(code).header("content-type", "text/plain; charset=utf-8").body(body).unwrap()
 }
 
-pub(super) fn full(code: u16, value: &Value) -> Response<ApiBody> {
+fn full(code: u16, value: &Value) -> Response<ApiBody> {
     let body = Full::new(Bytes::from(value.to_string())).boxed_unsync();
     Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
 }
 
-fn refused(refusal: &ApiRefusal) -> Response<ApiBody> {
+pub(super) fn refused(refusal: &ApiRefusal) -> Response<ApiBody> {
     let ApiRefusal { code, reason, message } = refusal;
     full(
         *code,
