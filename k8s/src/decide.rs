@@ -90,14 +90,8 @@ fn record(facts: &DecisionFacts<'_>, change: impl FnOnce(&mut HybridJobStatus, &
         conditions.set(RECONCILED, true, "Done", "");
     }
     change(&mut status, facts);
-    JobDecision {
-        status,
-        work: OperatorWork::Record,
-        again: Some(AT_ONCE),
-        news: None,
-        asks_for: None,
-        given_up: Vec::new(),
-    }
+    let (work, again) = (OperatorWork::Record, Some(AT_ONCE));
+    JobDecision { status, work, again, news: None, asks_for: None, given_up: Vec::new() }
 }
 
 fn clean_up(facts: &DecisionFacts<'_>) -> JobDecision {

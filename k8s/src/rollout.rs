@@ -113,14 +113,8 @@ mod tests {
                 is_ready,
             })
         };
-        let set = ServerSet {
-            template: Some("t".to_owned()),
-            partition,
-            is_seen: true,
-            revision: Some("new".to_owned()),
-            is_updating: true,
-            disk: None,
-        };
+        let (template, revision) = (Some("t".to_owned()), Some("new".to_owned()));
+        let set = ServerSet { template, partition, is_seen: true, revision, is_updating: true, disk: None };
         ServerFacts { set: Some(set), pods: pods.iter().enumerate().filter_map(pod).collect(), alive }
     }
 

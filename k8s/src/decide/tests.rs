@@ -44,12 +44,8 @@ impl DecisionCase {
     fn running() -> Self {
         let mut case = Self::new();
         assert_eq!(case.step().work, OperatorWork::Record);
-        case.observed = ObservedObjects {
-            coordinator: job(1, None),
-            workers: job(2, None),
-            servers: Some(3),
-            ..ObservedObjects::default()
-        };
+        (case.observed.coordinator, case.observed.workers) = (job(1, None), job(2, None));
+        case.observed.servers = Some(3);
         assert_eq!(case.step().status.phase, Some(RunPhase::Running));
         case
     }
@@ -90,13 +86,9 @@ impl DecisionCase {
         let failed =
             || Some(JobEnd::Failed { at: end_time, reason: String::new(), message: "BackoffLimitExceeded".to_owned() });
         let exit = PodExit { code, reason: "Error".to_owned(), message: "why".to_owned(), at: Some(end_time) };
-        let pod = PodState { exit: Some(exit), ..pod("ctr-1-worker-0", PodRole::Worker) };
-        self.observed = ObservedObjects {
-            coordinator: job(0, failed()),
-            workers: job(0, failed()),
-            pods: vec![pod],
-            ..ObservedObjects::default()
-        };
+        let pods = vec![PodState { exit: Some(exit), ..pod("ctr-1-worker-0", PodRole::Worker) }];
+        let (coordinator, workers) = (job(0, failed()), job(0, failed()));
+        self.observed = ObservedObjects { coordinator, workers, pods, ..ObservedObjects::default() };
     }
 
     fn condition(&self, type_: &str) -> (bool, String) {

@@ -7,14 +7,9 @@ use crate::world::{ClusterWorld, key};
 
 /// The coordinator reports so many servers as alive.
 pub(crate) fn servers_are_alive(world: &ClusterWorld, servers: i32) {
-    *world.progress.lock().unwrap() = Some(RunProgress {
-        step: 7,
-        epochs: 1,
-        epoch: 1,
-        servers,
-        state: "training".to_owned(),
-        ..RunProgress::default()
-    });
+    let state = "training".to_owned();
+    let progress = RunProgress { step: 7, epochs: 1, epoch: 1, servers, state, ..RunProgress::default() };
+    *world.progress.lock().unwrap() = Some(progress);
 }
 
 fn revisions(world: &ClusterWorld) -> Vec<Value> {

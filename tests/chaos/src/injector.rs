@@ -64,15 +64,8 @@ enum HitTarget {
 
 impl FaultInjector {
     pub(crate) fn new(faults: Vec<PlannedFault>, length: Duration) -> Self {
-        Self {
-            faults,
-            next: 0,
-            started: Instant::now(),
-            length,
-            records: Vec::new(),
-            moves: Vec::new(),
-            problems: Vec::new(),
-        }
+        let (records, moves, problems) = (Vec::new(), Vec::new(), Vec::new());
+        Self { faults, next: 0, started: Instant::now(), length, records, moves, problems }
     }
 
     pub(crate) fn is_done(&self) -> bool {

@@ -61,12 +61,8 @@ pub struct RowOracle<'a> {
 
 impl<'a> RowOracle<'a> {
     pub fn new(ledger: &'a PushLedger) -> Self {
-        Self {
-            ledger,
-            doubts: DoubtSolver::new(ledger.in_doubt()),
-            seen: HashSet::new(),
-            verdict: RowVerdict::default(),
-        }
+        let doubts = DoubtSolver::new(ledger.in_doubt());
+        Self { ledger, doubts, seen: HashSet::new(), verdict: RowVerdict::default() }
     }
 
     pub fn check(&mut self, row: RowId, weights: &[f32]) {

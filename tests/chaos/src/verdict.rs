@@ -230,14 +230,8 @@ mod tests {
         let key = PushKey { writer: 1, incarnation: 1, seq: 1 };
         ledger.sent(key, 0, vec![((0, 1), vec![2])]);
         ledger.acknowledged(key, &[(0, 1)]);
-        let facts = RunFacts {
-            losses: vec![(1, 0.7), (2, 0.6)],
-            void: Vec::new(),
-            files: vec![("rows".into(), "ab".into())],
-            samples: 0,
-            steps: 2,
-            auc: None,
-        };
+        let (losses, files) = (vec![(1, 0.7), (2, 0.6)], vec![("rows".into(), "ab".into())]);
+        let facts = RunFacts { losses, files, steps: 2, ..RunFacts::default() };
         let rows = RowVerdict { rows: 1, ..RowVerdict::default() };
         let mut round = EndedRound { facts, rows, ledger, incarnations: IncarnationLog::default(), unanswered: 0 };
         (0..2).for_each(|seq| push(&mut round, FIRST, seq));

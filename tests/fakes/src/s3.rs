@@ -66,7 +66,7 @@ pub struct FakeS3 {
     runtime: Option<Runtime>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ServerState {
     bucket: String,
     /// Whether credentials are not checked.
@@ -105,14 +105,7 @@ impl FakeS3 {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         listener.set_nonblocking(true).expect("a port that does not block");
         let address = listener.local_addr().expect("a bound port");
-        let shared = ServerState {
-            bucket: bucket.to_owned(),
-            is_open,
-            objects: Mutex::default(),
-            fault: Mutex::default(),
-            requests: Mutex::default(),
-        };
-        let shared = Arc::new(shared);
+        let shared = Arc::new(ServerState { bucket: bucket.to_owned(), is_open, ..ServerState::default() });
         let service = answers::router(Arc::clone(&shared));
         // The task ends with the runtime.
         runtime.spawn(async move { axum::serve(TcpListener::from_std(listener)?, service).await });
