@@ -196,8 +196,7 @@ mod tests {
     async fn a_coordinator_that_hangs_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        assert!(
-            ask_status(&address, None).await.unwrap_err().to_string().contains("does not answer /status within 2s")
-        );
+        let error = ask_status(&address, None).await.unwrap_err().to_string();
+        assert!(error.contains("does not answer /status within 2s"), "{error}");
     }
 }

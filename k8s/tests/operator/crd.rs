@@ -36,6 +36,11 @@ fn admission_refusals(object: &Value, old: Option<&Value>) -> Vec<String> {
     zagros_operator::crd::admission_refusals(object, old).iter().map(ToString::to_string).collect()
 }
 
+#[track_caller]
+fn assert_admitted(object: &Value, old: Option<&Value>, what: &str) {
+    assert_eq!(admission_refusals(object, old), Vec::<String>::new(), "{what}");
+}
+
 fn running() -> Value {
     let mut object = job();
     object["status"] = json!({"phase": "Running", "attempt": 1});
@@ -106,11 +111,7 @@ fn an_impossible_spec_is_refused_with_the_reason() {
         assert!(found.iter().any(|message| message.contains(reason)), "{pointer} = {value}: {found:?}");
     }
     for path in ["/a..b", "/a/..b", "/data/x"] {
-        assert_eq!(
-            admission_refusals(&changed("/spec/volumes", json!([volume(path)])), None),
-            Vec::<String>::new(),
-            "{path}"
-        );
+        assert_admitted(&changed("/spec/volumes", json!([volume(path)])), None, path);
     }
 }
 
@@ -266,11 +267,7 @@ fn an_elastic_run_is_scaled_within_its_bounds() {
         object
     };
     assert_eq!(admission_refusals(&scaled(4, 4), Some(&scaled(2, 4))), Vec::<String>::new());
-    assert_eq!(
-        admission_refusals(&scaled(5, 8), Some(&scaled(2, 4))),
-        Vec::<String>::new(),
-        "the upper bound is that of the rule alone"
-    );
+    assert_admitted(&scaled(5, 8), Some(&scaled(2, 4)), "the upper bound is that of the rule alone");
     assert_eq!(admission_refusals(&scaled(5, 4), Some(&scaled(2, 4))).len(), 1);
 }
 
@@ -294,12 +291,8 @@ fn fields_that_need_no_new_pod_may_change_at_any_time() {
 fn the_definition_has_columns_status_and_scale() {
     let definition = serde_json::to_value(resource_definition()).unwrap();
     let version = &definition["spec"]["versions"][0];
-    let columns: Vec<&str> = version["additionalPrinterColumns"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| one["name"].as_str().unwrap())
-        .collect();
+    let columns = version["additionalPrinterColumns"].as_array().unwrap().iter();
+    let columns: Vec<&str> = columns.map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(columns, ["Phase", "Servers", "Workers", "Step", "AUC", "Checkpoint", "Attempt", "Age", "Message"]);
     let scale = &version["subresources"]["scale"];
     for (key, path) in [("specReplicasPath", "/spec/denseWorkers/replicas"), ("statusReplicasPath", "/status/workers")]

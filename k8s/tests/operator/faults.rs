@@ -139,13 +139,12 @@ async fn drift_is_repaired() {
         set["spec"]["replicas"] = json!(1);
         set["metadata"]["annotations"] = json!({"someone": "else"});
     });
-    world
-        .until("repaired", |world| {
-            let set = world.api.store().get(&place).unwrap();
-            let policies = world.names("networking.k8s.io", "networkpolicies");
-            set["spec"]["replicas"] == 3 && world.names("", "services").len() == 3 && policies == ["ctr", "ctr.workers"]
-        })
-        .await;
+    let is_repaired = |world: &ClusterWorld| {
+        let set = world.api.store().get(&place).unwrap();
+        let policies = world.names("networking.k8s.io", "networkpolicies");
+        set["spec"]["replicas"] == 3 && world.names("", "services").len() == 3 && policies == ["ctr", "ctr.workers"]
+    };
+    world.until("repaired", is_repaired).await;
     let set = world.api.store().get(&place).unwrap();
     assert_eq!(set["metadata"]["annotations"]["someone"], "else", "fields of others stay");
     assert_eq!(world.status("/attempt"), 1);

@@ -100,9 +100,8 @@ async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
         let worker = "ctr-1-worker-0-x7k2p";
         world.unheard.lock().unwrap().insert(worker.to_owned());
         world.ends("ctr-1-coord-0", 4);
-        world
-            .until("asked to end", |world| world.pods().contains(&worker.to_owned()) && world.status("/attempt") == 2)
-            .await;
+        let hangs = |world: &ClusterWorld| world.pods().contains(&worker.to_owned());
+        world.until("asked to end", |world| hangs(world) && world.status("/attempt") == 2).await;
         let killed = world.now() + k8s_openapi::jiff::SignedDuration::from_secs(60);
         world.advance(40).await;
         assert!(world.names("apps", "statefulsets").iter().all(|set| !set.starts_with("ctr-2-")));

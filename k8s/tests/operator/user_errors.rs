@@ -58,15 +58,12 @@ async fn an_object_that_cannot_be_read_harms_no_other() {
 /// The status has the words of the scheduler and the kubelet. If they say nothing, it names what may be missing.
 #[tokio::test(start_paused = true)]
 async fn a_missing_claim_secret_config_or_image_is_named() {
+    let all_three = "0/3, dense workers 0/2; ctr-1-server-0: ImagePullBackOff: no manifest, and 2 more";
     let cases = [
         ("Unschedulable", "persistentvolumeclaim \"criteo\" not found", "persistentvolumeclaim \"criteo\" not found"),
         ("CreateContainerConfigError", "secret \"object-store\" not found", "secret \"object-store\" not found"),
         ("ContainerCreating", "", "a volume is missing: claim criteo, Secret keys, ConfigMap hosts"),
-        (
-            "ImagePullBackOff",
-            "no manifest",
-            "0/3, dense workers 0/2; ctr-1-server-0: ImagePullBackOff: no manifest, and 2 more",
-        ),
+        ("ImagePullBackOff", "no manifest", all_three),
     ];
     for (reason, words, expected) in cases {
         let mut world = ClusterWorld::new();

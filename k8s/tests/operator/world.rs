@@ -148,10 +148,8 @@ impl ClusterWorld {
     }
 
     pub(crate) fn write(&self, place: &ObjectKey, object: Value) {
-        self.api
-            .store()
-            .put(place, object, crate::api::ObjectPart::Whole)
-            .unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        let put = self.api.store().put(place, object, crate::api::ObjectPart::Whole);
+        put.unwrap_or_else(|refusal| panic!("{refusal:?}"));
         self.api.announce();
     }
 

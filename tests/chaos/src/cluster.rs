@@ -53,13 +53,9 @@ impl RoundCluster<'_> {
         let Self { plan, round: RoundView { job, stop, scaling, .. }, .. } = self;
         plan.start_coordinator(supervisor).await?;
         let announced = Announcement::read(&RoleName::Coordinator.announcement_file(plan.folder));
-        let coordinator = announced.ok_or_else(|| {
-            Failure::with_help(
-                Exit::Storage,
-                "the coordinator's announcement is gone",
-                "is the run folder still there?",
-            )
-        })?;
+        let help = "is the run folder still there?";
+        let gone = || Failure::with_help(Exit::Storage, "the coordinator's announcement is gone", help);
+        let coordinator = announced.ok_or_else(gone)?;
         for index in 0..job.cluster.servers {
             supervisor.add_child(self.start_server(index)?);
         }

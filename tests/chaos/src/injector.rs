@@ -182,13 +182,9 @@ impl FaultInjector {
                 break;
             }
             if open.began.elapsed() > limit(round.job) + open.record.fault.lasts {
-                let what = format!(
-                    "no worker recovered within {:?} from fault {}: {} of {}",
-                    limit(round.job),
-                    open.record.fault.number,
-                    open.record.fault.what(),
-                    open.record.fault.target_names()
-                );
+                let (fault, limit) = (&open.record.fault, limit(round.job));
+                let (number, what, names) = (fault.number, fault.what(), fault.target_names());
+                let what = format!("no worker recovered within {limit:?} from fault {number}: {what} of {names}");
                 self.give_up(round, what);
                 break;
             }

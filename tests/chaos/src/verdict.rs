@@ -207,10 +207,8 @@ mod tests {
     /// Pushes a batch of 4 samples with the last row of the split of its number.
     fn push(round: &mut EndedRound, process: (u64, u32), seq: u64) {
         round.incarnations.join(process, 0);
-        let splits = vec![seq];
-        round
-            .incarnations
-            .start(process, &StartedPush { seq, step: seq, samples: 4, splits, ..StartedPush::default() });
+        let batch = StartedPush { seq, step: seq, samples: 4, splits: vec![seq], ..StartedPush::default() };
+        round.incarnations.start(process, &batch);
         round.incarnations.finish(process, seq);
         round.facts.samples += 4;
     }

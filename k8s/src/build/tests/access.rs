@@ -15,14 +15,9 @@ fn each_role_is_reached_by_those_who_need_it() {
         "from": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "zagros-operator"}}}],
         "ports": [{"port": 7700, "protocol": "TCP"}],
     }]);
+    let members = json!(["coordinator", "server", "worker"]);
     for (title, selected, callers, ports, others) in [
-        (
-            "NetworkPolicy ctr",
-            json!(["coordinator", "server"]),
-            json!(["coordinator", "server", "worker"]),
-            json!([7700, 7701]),
-            operator,
-        ),
+        ("NetworkPolicy ctr", json!(["coordinator", "server"]), members, json!([7700, 7701]), operator),
         ("NetworkPolicy ctr.workers", json!(["worker"]), json!(["worker"]), json!([]), json!([])),
     ] {
         let spec = &object(title)["spec"];

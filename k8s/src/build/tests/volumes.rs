@@ -17,10 +17,8 @@ fn a_claim_is_one_volume_of_a_pod_and_read_only_where_it_is_mounted_so() {
     for title in POD_OWNERS {
         let pod = &object(title)["spec"]["template"]["spec"];
         let claim = |volume: &Value| {
-            Some((
-                volume["name"].as_str()?.to_owned(),
-                volume["persistentVolumeClaim"]["claimName"].as_str()?.to_owned(),
-            ))
+            let claim = volume["persistentVolumeClaim"]["claimName"].as_str()?.to_owned();
+            Some((volume["name"].as_str()?.to_owned(), claim))
         };
         let claims: Vec<(String, String)> = pod["volumes"].as_array().unwrap().iter().filter_map(claim).collect();
         let expected = [("output", "zagros"), ("volume-1", "other")];

@@ -291,10 +291,8 @@ fn full(code: u16, value: &Value) -> Response<ApiBody> {
 
 pub(super) fn refused(refusal: &ApiRefusal) -> Response<ApiBody> {
     let ApiRefusal { code, reason, message } = refusal;
-    full(
-        *code,
-        &json!({
-            "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
-        }),
-    )
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
+    });
+    full(*code, &status)
 }

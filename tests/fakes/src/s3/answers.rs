@@ -2,7 +2,6 @@
 //! credentials, and in Azure's "Blob service REST API", which differs in these and in lists.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::future::pending;
 use std::io;
 use std::pin::Pin;
@@ -202,22 +201,19 @@ impl HttpBody for HalvedBody {
 }
 
 fn list(page: &ListPage) -> String {
-    let mut xml = "<ListBucketResult>".to_owned();
-    // Writing to a string cannot fail.
-    for (key, bytes) in &page.objects {
-        let _ = write!(
-            xml,
+    let object = |(key, bytes): &(String, usize)| {
+        format!(
             "<Contents><Key>{key}</Key><LastModified>2026-01-31T00:00:00Z</LastModified><ETag>\"0\"</ETag>\
              <Size>{bytes}</Size></Contents>"
-        );
-    }
-    for prefix in &page.prefixes {
-        let _ = write!(xml, "<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>");
-    }
-    if let Some(after) = &page.more_after {
-        let _ = write!(xml, "<IsTruncated>true</IsTruncated><NextContinuationToken>{after}</NextContinuationToken>");
-    }
-    xml + "</ListBucketResult>"
+        )
+    };
+    let folder = |prefix: &String| format!("<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>");
+    let next = |after: &String| {
+        format!("<IsTruncated>true</IsTruncated><NextContinuationToken>{after}</NextContinuationToken>")
+    };
+    let entries = page.objects.iter().map(object).chain(page.prefixes.iter().map(folder));
+    let entries: String = entries.chain(page.more_after.iter().map(next)).collect();
+    format!("<ListBucketResult>{entries}</ListBucketResult>")
 }
 
 fn list_of_azure(page: &ListPage) -> String {
