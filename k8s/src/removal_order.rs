@@ -178,24 +178,17 @@ mod tests {
         }
     }
 
-    fn names(removal: RemovalStep) -> Vec<String> {
-        match removal {
-            RemovalStep::Workers(targets) | RemovalStep::Members(targets) => {
-                targets.into_iter().map(|one| one.name).collect()
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
     #[test]
     fn the_attempt_that_runs_is_kept() {
         let mut seen = run(2);
         assert_eq!(seen.removal_step(RemovalScope::Others(2), timestamp(0)), RemovalStep::Done);
         seen.owned.push(owned(OwnedKind::Servers, 1));
-        assert_eq!(names(seen.removal_step(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
+        let (kind, name) = (OwnedKind::Servers, "ctr-1-Servers".to_owned());
+        let stale = RemovalStep::Members(vec![RemovalTarget { kind, name, how: RemovalMethod::Delete }]);
+        assert_eq!(seen.removal_step(RemovalScope::Others(2), timestamp(0)), stale);
         // A user changed the label.
         seen.owned.last_mut().unwrap().attempt = None;
-        assert_eq!(names(seen.removal_step(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
+        assert_eq!(seen.removal_step(RemovalScope::Others(2), timestamp(0)), stale);
     }
 
     #[test]

@@ -25,11 +25,10 @@ struct DecisionCase {
 
 impl DecisionCase {
     fn new() -> Self {
-        let (status, observed) = (HybridJobStatus::default(), ObservedObjects::default());
         Self {
             spec: hybrid_job().spec,
-            status,
-            observed,
+            status: HybridJobStatus::default(),
+            observed: ObservedObjects::default(),
             template: "t1".to_owned(),
             fixed: "f1".to_owned(),
             recovery: RowsRecovery::Checkpoint,

@@ -106,7 +106,7 @@ impl FakeS3 {
         listener.set_nonblocking(true).expect("a port that does not block");
         let address = listener.local_addr().expect("a bound port");
         let shared = Arc::new(ServerState { bucket: bucket.to_owned(), is_open, ..ServerState::default() });
-        let service = answers::router(Arc::clone(&shared));
+        let service: axum::Router = axum::Router::new().fallback(answers::answer).with_state(Arc::clone(&shared));
         // The task ends with the runtime.
         runtime.spawn(async move { axum::serve(TcpListener::from_std(listener)?, service).await });
         Self { address, shared, runtime: Some(runtime) }

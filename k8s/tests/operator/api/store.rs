@@ -10,25 +10,11 @@ use super::merge::{self, matches_selector};
 use crate::crd::SCHEMA;
 
 /// Fields of a Job's spec that never change (ValidateJobSpecUpdate of Kubernetes). `completions` has a rule of its own.
-const IMMUTABLE_OF_JOBS: [&str; 7] = [
-    "template",
-    "completionMode",
-    "selector",
-    "backoffLimitPerIndex",
-    "podFailurePolicy",
-    "managedBy",
-    "successPolicy",
-];
+const IMMUTABLE_OF_JOBS: &str =
+    "template completionMode selector backoffLimitPerIndex podFailurePolicy managedBy successPolicy";
 /// Fields of a StatefulSet's spec that may change. Kubernetes refuses a change of any other.
-const MUTABLE_OF_SETS: [&str; 7] = [
-    "replicas",
-    "ordinals",
-    "template",
-    "updateStrategy",
-    "revisionHistoryLimit",
-    "persistentVolumeClaimRetentionPolicy",
-    "minReadySeconds",
-];
+const MUTABLE_OF_SETS: &str = "replicas ordinals template updateStrategy revisionHistoryLimit \
+                               persistentVolumeClaimRetentionPolicy minReadySeconds";
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectKey {
@@ -320,14 +306,14 @@ fn admit(key: &ObjectKey, object: &mut Value, old: Option<&Value>) -> Result<(),
     }
     let Some(old) = old else { return Ok(()) };
     if key.plural == "jobs"
-        && let Some(field) = IMMUTABLE_OF_JOBS.iter().find(|field| old["spec"][**field] != spec[**field])
+        && let Some(field) = IMMUTABLE_OF_JOBS.split(' ').find(|field| old["spec"][*field] != spec[*field])
     {
         return Err(invalid(format!("spec.{field}: field is immutable")));
     }
     if key.plural == "statefulsets" {
         let fixed = |spec: &Value| {
             let mut fields = spec.as_object().cloned().unwrap_or_default();
-            fields.retain(|field, _| !MUTABLE_OF_SETS.contains(&field.as_str()));
+            fields.retain(|field, _| !MUTABLE_OF_SETS.split(' ').any(|mutable| mutable == field));
             fields
         };
         if fixed(&old["spec"]) != fixed(spec) {

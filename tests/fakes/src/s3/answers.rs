@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::Router;
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -25,11 +24,7 @@ const PAGE: usize = 3;
 /// Time of the last change of every object.
 const MODIFIED: &str = "Sat, 31 Jan 2026 00:00:00 GMT";
 
-pub(crate) fn router(shared: Arc<ServerState>) -> Router {
-    Router::new().fallback(answer).with_state(shared)
-}
-
-async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Response {
+pub(crate) async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let path = unescape(head.uri.path());
     let named = head.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -121,7 +116,7 @@ fn respond(
         ("GET" | "HEAD", None) => match objects.get(key) {
             Some(object) => {
                 let mut answer = read(&object, method == Method::HEAD, headers, halfway);
-                for (name, value) in objects.object_metadata(key) {
+                for (name, value) in objects.metadata.get(key).into_iter().flatten() {
                     let header = (name.parse::<HeaderName>(), value.parse::<HeaderValue>());
                     if let (Ok(name), Ok(value)) = header {
                         answer.headers_mut().insert(name, value);

@@ -13,7 +13,7 @@ pub(crate) type Metadata = Vec<(String, String)>;
 pub(crate) struct StoredObjects {
     pub(crate) whole: BTreeMap<String, Arc<[u8]>>,
     /// Of objects that have some.
-    metadata: BTreeMap<String, Metadata>,
+    pub(crate) metadata: BTreeMap<String, Metadata>,
     /// By upload number.
     pub(crate) uploads: BTreeMap<u64, OpenUpload>,
     next_upload: u64,
@@ -59,10 +59,6 @@ impl StoredObjects {
     pub(crate) fn delete(&mut self, key: &str) {
         self.metadata.remove(key);
         self.whole.remove(key);
-    }
-
-    pub(crate) fn object_metadata(&self, key: &str) -> Metadata {
-        self.metadata.get(key).cloned().unwrap_or_default()
     }
 
     pub(crate) fn begin_upload(&mut self, key: &str, metadata: Metadata) -> u64 {
