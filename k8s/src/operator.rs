@@ -127,9 +127,9 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
 }
 
 /// Waits for ever if the work has begun when it is asked to end.
-async fn wait_for_early_stop(stop: &Shutdown, has_begun: impl FnOnce() -> bool) {
+async fn wait_for_early_stop(stop: &Shutdown, has_started: impl FnOnce() -> bool) {
     stop.requested().await;
-    if has_begun() {
+    if has_started() {
         std::future::pending::<()>().await;
     }
 }

@@ -71,7 +71,7 @@ async fn an_operator_may_end_between_any_two_writes() {
 /// request and never answers, it waits as long as a reconciliation may take to end.
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_is_stopped_ends_at_once_or_in_time() {
-    for (denied, dies_after, before, waits) in
+    for (denied, dies_after, seconds, waits) in
         [(None, None, 0, 0), (Some("list hybridjobs"), None, 30, 0), (None, Some(0), 30, 10)]
     {
         let world = ClusterWorld::new();
@@ -79,7 +79,7 @@ async fn an_operator_that_is_stopped_ends_at_once_or_in_time() {
         world.api.store().denied.extend(denied.map(str::to_owned));
         world.api.store().dies_after = dies_after;
         let operator = world.operator(None).await;
-        world.advance(before).await;
+        world.advance(seconds).await;
         let since = world.now();
         operator.stop().await;
         assert_eq!(world.now().duration_since(since).as_secs(), waits, "{denied:?} {dies_after:?}");
