@@ -119,12 +119,8 @@ impl ChaosRun<'_> {
             row_folders: RowFolders::new(self.job, &folder),
             secret: RoleKey::random(),
         };
-        let scaling = RoundScaling {
-            run: &folder,
-            job: self.job,
-            credentials: plan.credentials(),
-            wanted: tokio::sync::watch::Sender::new(zagros_shell::launch::WantedRoles::default()),
-        };
+        let (credentials, wanted) = (plan.credentials(), tokio::sync::watch::Sender::default());
+        let scaling = RoundScaling { run: &folder, job: self.job, credentials, wanted };
         let view = RoundView {
             job: self.job,
             run: &folder,
