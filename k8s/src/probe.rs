@@ -143,15 +143,9 @@ mod tests {
 
     fn report() -> String {
         let evaluation = EvaluationReport { step: 9, epoch: 0, samples: 5, auc: 0.756_04, logloss: 0.5, part: "test" };
-        let report = StatusReport {
-            job: "ctr".to_owned(),
-            state: "training".to_owned(),
-            epoch: 1,
-            epochs: 3,
-            members: vec![server("alive"), server("away"), worker(40, 0.5), worker(41, f64::NAN)],
-            evaluations: vec![evaluation],
-            ..StatusReport::default()
-        };
+        let (job, state, evaluations) = ("ctr".to_owned(), "training".to_owned(), vec![evaluation]);
+        let members = vec![server("alive"), server("away"), worker(40, 0.5), worker(41, f64::NAN)];
+        let report = StatusReport { job, state, epoch: 1, epochs: 3, members, evaluations, ..StatusReport::default() };
         serde_json::to_string(&report).unwrap()
     }
 

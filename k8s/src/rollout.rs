@@ -107,11 +107,9 @@ mod tests {
     /// Three servers. Each pod is (has the new template, is ready).
     fn facts(pods: [Option<(bool, bool)>; 3], partition: i32, alive: Option<i32>) -> ServerFacts {
         let pod = |(index, pod): (usize, &Option<(bool, bool)>)| {
-            pod.map(|(is_new, is_ready)| ServerPod {
-                index: i32::try_from(index).unwrap(),
-                revision: Some(if is_new { "new" } else { "old" }.to_owned()),
-                is_ready,
-            })
+            let index = i32::try_from(index).unwrap();
+            let revision = |is_new: bool| Some(if is_new { "new" } else { "old" }.to_owned());
+            pod.map(|(is_new, is_ready)| ServerPod { index, revision: revision(is_new), is_ready })
         };
         let (template, revision) = (Some("t".to_owned()), Some("new".to_owned()));
         let set = ServerSet { template, partition, is_seen: true, revision, is_updating: true, disk: None };

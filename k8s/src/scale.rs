@@ -129,24 +129,18 @@ mod tests {
     use super::*;
 
     fn scale(wanted: i32, known: Option<(i32, i32, i32)>) -> ServerScale {
-        let known = known.map(|(servers, wanted, buckets_left)| ServerScaling {
-            servers,
-            wanted,
-            buckets_left,
-            text: "4 buckets still move".to_owned(),
-            ..ServerScaling::default()
+        let known = known.map(|(servers, wanted, buckets_left)| {
+            let text = "4 buckets still move".to_owned();
+            ServerScaling { servers, wanted, buckets_left, text, ..ServerScaling::default() }
         });
         ServerScale { wanted, started: 3, known }
     }
 
     /// Of a run that started with two workers. `known` are those that train and those that the coordinator wants.
     fn workers(wanted: i32, known: Option<(i32, i32)>) -> WorkerScale {
-        let text = "worker 2 has not joined".to_owned();
-        let known = known.map(|(workers, workers_wanted)| ServerScaling {
-            workers,
-            workers_wanted,
-            text,
-            ..ServerScaling::default()
+        let known = known.map(|(workers, workers_wanted)| {
+            let text = "worker 2 has not joined".to_owned();
+            ServerScaling { workers, workers_wanted, text, ..ServerScaling::default() }
         });
         WorkerScale { wanted, started: 2, known }
     }

@@ -43,8 +43,7 @@ pub(super) fn unknown(
         let has_status = stateful.contains(&plural);
         let is_kind = served == version && (has_status || plain.contains(&plural)) && !store.missing.contains(plural);
         let is_part = subresource.is_none() || subresource == Some("status") && has_status;
-        return (!is_kind || !is_part)
-            .then(|| not_found("the server could not find the requested resource".to_owned()));
+        return (!is_kind || !is_part).then(|| not_found("the server could not find the requested resource"));
     }
     let is_installed = |plural: &str| plural == "hybridjobs" || store.installed.contains(plural);
     let defined = DEFINED.into_iter().find(|one| (one.0, one.1, one.2) == (group, version, plural));
@@ -62,7 +61,7 @@ pub(super) fn unknown(
 }
 
 /// The API machinery answers where it routes the group.
-fn not_found(message: String) -> Response<ApiBody> {
+fn not_found(message: impl Into<String>) -> Response<ApiBody> {
     refused(&refusal(404, "NotFound", message))
 }
 
