@@ -171,11 +171,9 @@ mod tests {
 
     fn run(attempt: i32) -> ObservedObjects {
         let kinds = [OwnedKind::Coordinator, OwnedKind::Workers, OwnedKind::Servers, OwnedKind::Service];
-        ObservedObjects {
-            owned: kinds.into_iter().map(|kind| owned(kind, attempt)).collect(),
-            remaining: PodRole::ALL.into_iter().map(|role| pod(role, attempt)).collect(),
-            ..ObservedObjects::default()
-        }
+        let owned = kinds.into_iter().map(|kind| owned(kind, attempt)).collect();
+        let remaining = PodRole::ALL.into_iter().map(|role| pod(role, attempt)).collect();
+        ObservedObjects { owned, remaining, ..ObservedObjects::default() }
     }
 
     #[test]

@@ -52,13 +52,10 @@ async fn a_finished_run_shows_its_last_numbers() {
     world.until("progress", |world| world.status("/progress/step") == 41).await;
     let progress = Some(ProgressReport { step: 113, ..ProgressReport::default() });
     let worker = MemberReport { role: "dense worker".to_owned(), progress, ..MemberReport::default() };
-    let report = StatusReport {
-        state: "finished".to_owned(),
-        members: vec![worker],
-        evaluations: vec![EvaluationReport { auc: 0.7512, ..EvaluationReport::default() }],
-        checkpoints: vec![CheckpointReport { step: 112, age_seconds: 0.1 }],
-        ..StatusReport::default()
-    };
+    let (state, members) = ("finished".to_owned(), vec![worker]);
+    let evaluations = vec![EvaluationReport { auc: 0.7512, ..EvaluationReport::default() }];
+    let checkpoints = vec![CheckpointReport { step: 112, age_seconds: 0.1 }];
+    let report = StatusReport { state, members, evaluations, checkpoints, ..StatusReport::default() };
     world.trains_to_the_end();
     let place = key("", "pods", "ctr-1-coord-0");
     let message = serde_json::to_string(&report.in_brief()).unwrap();

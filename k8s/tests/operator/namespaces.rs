@@ -29,9 +29,9 @@ pub(crate) fn remove(world: &ClusterWorld) {
         return world.change(&place(), release);
     }
     for key in if pods.is_empty() { all } else { pods } {
-        let is_deleted = |object: serde_json::Value| object["metadata"]["deletionTimestamp"].is_string();
         // Its owner may have taken it along.
-        let is_left = world.api.store().get(&key).is_ok_and(|object| !is_deleted(object));
+        let found = world.api.store().get(&key);
+        let is_left = found.is_ok_and(|object| object["metadata"]["deletionTimestamp"].is_null());
         if is_left {
             world.delete(&key);
         }

@@ -88,7 +88,7 @@ async fn fewer_servers_hand_their_buckets_over_before_their_pods_go() {
     world.run.state().is_stalled = false;
     let is_released = |world: &ClusterWorld| {
         buckets_move(world);
-        world.run.owners() == 2
+        world.run.state().owners == 2
     };
     world.until("let go", is_released).await;
     world.dies("ctr-1-server-2", 0);

@@ -99,7 +99,7 @@ impl FaultInjector {
     /// Waits until every worker makes steps; `false` if the run ends before.
     async fn wait_for_training(&mut self, round: &RoundView<'_>) -> bool {
         let workers = round.job.cluster.workers as usize;
-        let trains = |_: &Self| (round.recorder.record().progress.workers() >= workers).then_some(());
+        let trains = |_: &Self| (round.recorder.record().progress.newest.len() >= workers).then_some(());
         self.wait_for(round, "not every worker has made a step", trains).await.is_some()
     }
 

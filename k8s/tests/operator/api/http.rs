@@ -101,12 +101,9 @@ impl ApiCall {
 
     fn key(&self) -> ObjectKey {
         let named = self.name.clone().or_else(|| self.body["metadata"]["name"].as_str().map(str::to_owned));
-        ObjectKey {
-            group: self.group.clone(),
-            plural: self.plural.clone(),
-            namespace: self.namespace.clone().unwrap_or_default(),
-            name: named.unwrap_or_default(),
-        }
+        let (group, plural) = (self.group.clone(), self.plural.clone());
+        let (namespace, name) = (self.namespace.clone().unwrap_or_default(), named.unwrap_or_default());
+        ObjectKey { group, plural, namespace, name }
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) async fn forward(mut caller: TcpStream, mut server: TcpStream, mut ga
     if broken == BreakKind::Late {
         let _ = tokio::time::timeout(GATHER, gather(&mut caller, &mut requests)).await;
         drop(caller);
-        gate.late_is_over().await;
+        let _ = gate.state.wait_for(|state| !matches!(state, LinkState::Late { .. })).await;
         let _ = tokio::time::timeout(ANSWER, deliver(&mut server, requests)).await;
     }
 }
@@ -129,11 +129,5 @@ impl LinkGate {
             Some(kind) => kind,
             None => std::future::pending().await,
         }
-    }
-
-    /// Waits until late bytes may arrive.
-    pub(crate) async fn late_is_over(&mut self) {
-        let is_over = |state: &LinkState| !matches!(state, LinkState::Late { .. });
-        let _ = self.state.wait_for(is_over).await;
     }
 }
