@@ -36,8 +36,7 @@ async fn a_wrong_job_file_is_reported_and_waits_for_its_correction() {
 #[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_read_harms_no_other() {
     let (world, _operator) = ClusterWorld::with_operator().await;
-    let mut broken = key("zagros.dev", "hybridjobs", "broken");
-    broken.name = "broken".to_owned();
+    let broken = key("zagros.dev", "hybridjobs", "broken");
     let object = json!({
         "apiVersion": "zagros.dev/v1alpha1", "kind": "HybridJob", "metadata": {"name": "broken"},
         "spec": {
