@@ -16,32 +16,25 @@ use crate::context::{JobReconciliation, recorded_status};
 use crate::crd::{CleanPodPolicy, HybridJob, HybridJobStatus, RunPhase};
 use crate::decide::{EventNote, JobDecision, OperatorWork};
 use crate::error::Error;
-use crate::memory::KnownRequest;
+use crate::memory::RememberedRequest;
 use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
 use crate::removal::{is_held, take_step};
 use crate::removal_order::{RemovalScope, RemovalStep};
 use crate::reporting::{publish_event, record_status, refusal_message};
-use crate::rollout::ServerFacts;
 use crate::scale::answer::ask_for_numbers;
 use crate::validate::ValidJob;
 
 /// The hash of a request that applies no manifest.
 const ABSENT: u64 = 0;
 
-pub(crate) struct DecisionInput<'a> {
-    pub(crate) attempt: &'a RunAttempt,
-    pub(crate) valid: Option<&'a ValidJob>,
-    pub(crate) observed: &'a ObservedObjects,
-    /// How many servers the coordinator counts as alive, if it was asked just now.
-    pub(crate) alive: Option<i32>,
-}
-
 /// The status first: an attempt is known before its objects exist. `None` when the next step is due at once.
 pub(crate) async fn carry_out_decision(
     look: &JobReconciliation<'_>,
     job: &mut HybridJob,
-    looked: &DecisionInput<'_>,
+    attempt: &RunAttempt,
+    valid: Option<&ValidJob>,
+    observed: &ObservedObjects,
     decision: JobDecision,
 ) -> Result<Option<Action>, Error> {
     let JobDecision { status: next, work, again, news, asks_for, given_up } = decision;
@@ -50,19 +43,18 @@ pub(crate) async fn carry_out_decision(
     }
     *job = record_status(look, job, next.clone()).await?;
     if let Some(news) = news {
-        publish_event(look, job, looked.attempt.number, &news).await;
+        publish_event(look, job, attempt.number, &news).await;
     }
-    let (mut next, observed, number) = (next, looked.observed, looked.attempt.number);
-    match (work, looked.valid) {
+    let (mut next, number) = (next, attempt.number);
+    match (work, valid) {
         (OperatorWork::Record, _) => return Ok(None),
         (OperatorWork::Run(stage), Some(valid)) => {
-            let servers = ServerFacts { alive: looked.alive, ..observed.server_facts.clone() };
             let owner = job.clone();
-            let plan = BuildPlan { owner: &owner, job: valid, attempt: looked.attempt, servers: &servers };
+            let plan = BuildPlan { owner: &owner, job: valid, attempt, servers: &observed.server_facts };
             run(look, job, &plan, stage, observed).await?;
             give_up(look, job, number, &given_up).await?;
             if let Some(wanted) = asks_for {
-                next = ask_for_numbers(look, job, looked.attempt, wanted, next).await?;
+                next = ask_for_numbers(look, job, attempt, wanted, next).await?;
             }
         }
         (OperatorWork::Drain | OperatorWork::Run(_), _) => {
@@ -71,11 +63,9 @@ pub(crate) async fn carry_out_decision(
         (OperatorWork::Clear, _) => remove(look, job, observed, RemovalScope::All).await?,
         (OperatorWork::Tidy(policy), _) => {
             let removal = observed.tidying_step(number, policy, look.now());
-            let scope = if is_of_others(observed, number, look) {
-                RemovalScope::Others(number)
-            } else {
-                RemovalScope::Only(number)
-            };
+            let others = RemovalScope::Others(number);
+            let is_of_others = observed.removal_step(others, look.now()) != RemovalStep::Done;
+            let scope = if is_of_others { others } else { RemovalScope::Only(number) };
             let is_tidy = removal == RemovalStep::Done && policy != CleanPodPolicy::None;
             take_step(look, job, removal, scope).await?;
             // The model is saved. After a failure the claims stay as long as the HybridJob.
@@ -92,10 +82,6 @@ pub(crate) async fn carry_out_decision(
     }
     settle(look, job, next).await?;
     Ok(Some(pause(look, job, work, again)))
-}
-
-fn is_of_others(observed: &ObservedObjects, number: i32, look: &JobReconciliation<'_>) -> bool {
-    observed.removal_step(RemovalScope::Others(number), look.now()) != RemovalStep::Done
 }
 
 /// When to look again. A run that makes pods is looked at when its coordinator is to be asked.
@@ -183,9 +169,9 @@ async fn once(
 ) -> Result<(), Error> {
     let now = look.now();
     match look.with_memory(job, |memory| memory.known_request(title, hash, now)) {
-        KnownRequest::Refused(error) => return Err(error),
-        KnownRequest::Applied { generation } if is_there(generation) => return Ok(()),
-        KnownRequest::Applied { .. } | KnownRequest::Nothing => {}
+        Some(RememberedRequest::Refused { error, .. }) => return Err(error),
+        Some(RememberedRequest::Applied { generation, .. }) if is_there(generation) => return Ok(()),
+        Some(RememberedRequest::Applied { .. }) | None => {}
     }
     let done = request.await;
     look.with_memory(job, |memory| match &done {

@@ -6,10 +6,11 @@ mod shared;
 mod volumes;
 mod workloads;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::crd::HybridJob;
 use crate::names::{PodRole, RunAttempt, job_labels};
@@ -28,6 +29,11 @@ pub struct ObjectManifest {
 }
 
 impl ObjectManifest {
+    fn new(resource: ApiResource, metadata: ObjectMeta, data: Value) -> Self {
+        let object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
+        Self { resource, object }
+    }
+
     /// `Service ctr-1-server`.
     #[must_use]
     pub fn title(&self) -> String {
@@ -56,38 +62,9 @@ impl BuildPlan<'_> {
         let policy = &self.job.spec.run_policy;
         self.job.workers_rejoin() && policy.backoff_limit > 0 && !policy.exit_codes.retryable.is_empty()
     }
-}
 
-/// All objects of an attempt up to a stage, in the order in which they are applied.
-#[must_use]
-pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
-    let mut objects = vec![plan.manifest(config(plan))];
-    objects.extend(PodRole::ALL.map(|role| plan.manifest(network::service(plan, role))));
-    objects.extend(SharedObject::ALL.into_iter().filter(|one| one.is_wanted(plan)).map(|one| one.manifest(plan)));
-    if let Some(gang) = &plan.job.spec.scheduling.gang {
-        objects.push(plan.dynamic(shared::pod_group(plan, gang)));
-    }
-    objects.push(plan.manifest(workloads::coordinator(plan)));
-    objects.push(plan.manifest(workloads::servers(plan)));
-    if stage == BuildStage::Everything {
-        objects.push(plan.manifest(workloads::workers(plan)));
-    }
-    objects
-}
-
-impl BuildPlan<'_> {
     fn metadata(&self, name: String) -> ObjectMeta {
-        ObjectMeta { labels: Some(self.attempt.object_labels()), ..self.job_metadata(name) }
-    }
-
-    fn job_metadata(&self, name: String) -> ObjectMeta {
-        ObjectMeta {
-            name: Some(name),
-            namespace: Some(self.attempt.namespace.clone()),
-            labels: Some(job_labels(&self.attempt.job)),
-            owner_references: self.owner.controller_owner_ref(&()).map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        }
+        ObjectMeta { labels: Some(self.attempt.object_labels()), ..owned_metadata(self.owner, name) }
     }
 
     fn manifest<K: Resource<DynamicType = ()> + Serialize>(&self, object: K) -> ObjectManifest {
@@ -99,13 +76,41 @@ impl BuildPlan<'_> {
                 fields.remove(key);
             }
         }
-        self.dynamic((resource, metadata, data))
+        ObjectManifest::new(resource, metadata, data)
     }
 
-    fn dynamic(&self, (resource, metadata, data): (ApiResource, ObjectMeta, serde_json::Value)) -> ObjectManifest {
-        let object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
-        ObjectManifest { resource, object }
+    fn service(&self, role: PodRole) -> ObjectManifest {
+        let (metadata, spec) = (self.metadata(self.attempt.service_name(role)), network::service(self, role));
+        ObjectManifest::new(ApiResource::erase::<Service>(&()), metadata, json!({ "spec": spec }))
     }
+}
+
+/// Of an object that belongs to a HybridJob, and to none of its attempts.
+pub(crate) fn owned_metadata(owner: &HybridJob, name: String) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: owner.namespace(),
+        labels: Some(job_labels(&owner.name_any())),
+        owner_references: owner.controller_owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// All objects of an attempt up to a stage, in the order in which they are applied.
+#[must_use]
+pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
+    let mut objects = vec![plan.manifest(config(plan))];
+    objects.extend(PodRole::ALL.map(|role| plan.service(role)));
+    objects.extend(SharedObject::ALL.into_iter().filter(|one| one.is_wanted(plan)).map(|one| one.manifest(plan)));
+    if let Some(gang) = &plan.job.spec.scheduling.gang {
+        objects.push(shared::pod_group(plan, gang));
+    }
+    objects.push(plan.manifest(workloads::stateful_set(plan, PodRole::Coordinator)));
+    objects.push(plan.manifest(workloads::servers(plan)));
+    if stage == BuildStage::Everything {
+        objects.push(plan.manifest(workloads::workers(plan)));
+    }
+    objects
 }
 
 /// The job file of the attempt. It never changes, so a restarted pod reads the same file.

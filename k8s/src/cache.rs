@@ -43,7 +43,7 @@ pub struct JobObjects {
     pub services: Vec<Arc<Service>>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct ObjectCaches {
     jobs: KindCache<Job>,
     sets: KindCache<StatefulSet>,
@@ -91,34 +91,21 @@ where
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct KindCache<K> {
-    state: Arc<Mutex<CacheState<K>>>,
-    turns: Arc<watch::Sender<()>>,
+    state: Mutex<CacheState<K>>,
+    turns: watch::Sender<()>,
 }
 
 type ByJob<K> = HashMap<JobKey, BTreeMap<String, Arc<K>>>;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CacheState<K> {
     /// `None` before the first list.
     listed: Option<ByJob<K>>,
     arriving: ByJob<K>,
     /// Why the kind could not be listed or watched, and when that was.
     failure: Option<(Instant, Error)>,
-}
-
-impl<K> Clone for KindCache<K> {
-    fn clone(&self) -> Self {
-        Self { state: Arc::clone(&self.state), turns: Arc::clone(&self.turns) }
-    }
-}
-
-impl<K> Default for KindCache<K> {
-    fn default() -> Self {
-        let state = CacheState { listed: None, arriving: HashMap::new(), failure: None };
-        Self { state: Arc::new(Mutex::new(state)), turns: Arc::new(watch::Sender::new(())) }
-    }
 }
 
 impl<K> KindCache<K>

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
-use kube::{Client, ResourceExt};
 
+use crate::cache::scoped_api;
 use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::names::MANAGER;
@@ -122,8 +123,7 @@ fn review(right: RequiredRight, verb: &str, namespace: Option<&str>) -> SelfSubj
 }
 
 async fn definition(client: &Client, namespace: Option<&str>, findings: &mut CheckFindings) -> Result<(), CheckError> {
-    let jobs: Api<HybridJob> =
-        namespace.map_or_else(|| Api::all(client.clone()), |name| Api::namespaced(client.clone(), name));
+    let jobs: Api<HybridJob> = scoped_api(client, namespace);
     match in_time("list HybridJobs", jobs.list_metadata(&ListParams::default().limit(1))).await? {
         Ok(_) => findings.good.push("the definition of a HybridJob is installed".to_owned()),
         Err(error) if error.is_missing() => findings.problems.push(
@@ -137,24 +137,20 @@ async fn definition(client: &Client, namespace: Option<&str>, findings: &mut Che
 
 async fn leader(client: &Client, place: &str, findings: &mut CheckFindings) -> Result<(), CheckError> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), place);
-    let found = in_time("read the lease", leases.get_opt(MANAGER)).await?;
-    let lease = match found {
+    let lease = match in_time("read the lease", leases.get_opt(MANAGER)).await? {
         Ok(lease) => lease,
         Err(error) => {
             findings.problems.push(error.to_string());
             return Ok(());
         }
     };
-    let holder = lease.as_ref().and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
+    let holder = lease.and_then(|lease| lease.spec?.holder_identity);
     match holder.filter(|holder| !holder.is_empty()) {
         Some(holder) => findings.good.push(format!("{holder} leads")),
-        None => {
-            let name = lease.map_or_else(|| MANAGER.to_owned(), |lease| lease.name_any());
-            findings.problems.push(format!(
-                "no operator leads by the lease {name} of namespace {place}: does an operator run there? \
-                 kubectl -n {place} get pods"
-            ));
-        }
+        None => findings.problems.push(format!(
+            "no operator leads by the lease {MANAGER} of namespace {place}: does an operator run there? \
+             kubectl -n {place} get pods"
+        )),
     }
     Ok(())
 }

@@ -28,17 +28,6 @@ use crate::removal_order::{RemovalMethod, RemovalScope, RemovalTarget};
 /// The finalizer that keeps a job until its workers have ended.
 pub const FINALIZER: &str = "zagros.dev/pods";
 
-/// A kind of object that lies in a namespace.
-trait NamespacedObject:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug
-{
-}
-
-impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug> NamespacedObject
-    for K
-{
-}
-
 #[derive(Clone)]
 pub struct JobClient {
     client: Client,
@@ -59,12 +48,7 @@ impl JobClient {
         Self { gang, ..self.clone() }
     }
 
-    #[must_use]
-    pub fn typed_jobs(&self) -> Api<HybridJob> {
-        self.api()
-    }
-
-    /// The same without a type, for an object that cannot be parsed.
+    /// Jobs without a type, for an object that cannot be parsed.
     #[must_use]
     pub fn untyped_jobs(&self) -> Api<DynamicObject> {
         self.untyped_api(&ApiResource::erase::<HybridJob>(&()))
@@ -72,7 +56,7 @@ impl JobClient {
 
     /// As it is now: the state that a watch reported may be old.
     pub async fn read_job(&self) -> Result<Option<HybridJob>, Error> {
-        if_there(self.typed_jobs().get(&self.job).await, format!("read HybridJob {}", self.job))
+        if_there(self.api::<HybridJob>().get(&self.job).await, format!("read HybridJob {}", self.job))
     }
 
     /// `None` when the ConfigMap or its key is missing.
@@ -99,7 +83,10 @@ impl JobClient {
         Ok(observed.awaited_worker(scope, now).is_some() || observed.has_active_workers(scope))
     }
 
-    async fn list<K: NamespacedObject>(&self) -> Result<Vec<Arc<K>>, Error> {
+    async fn list<K>(&self) -> Result<Vec<Arc<K>>, Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
         let ours = ListParams::default().labels(&format!("{JOB_LABEL}={}", self.job));
         let listed = self.api::<K>().list(&ours).await;
         let listed = listed.map_err(Error::failed_to(format!("list {} of {}", K::plural(&()), self.job)))?;
@@ -182,13 +169,14 @@ impl JobClient {
     }
 
     /// Removes one object by name. The request is a deletion of a collection, so the operator needs no additional right.
-    async fn remove_named<K: NamespacedObject>(&self, name: &str) -> Result<(), Error> {
+    async fn remove_named<K: Resource<DynamicType = ()>>(&self, name: &str) -> Result<(), Error> {
         let ours = format!("{JOB_LABEL}={}", self.job);
         self.remove::<K>(&ListParams::default().labels(&ours).fields(&format!("metadata.name={name}"))).await
     }
 
-    async fn remove<K: NamespacedObject>(&self, which: &ListParams) -> Result<(), Error> {
-        let removed = self.api::<K>().delete_collection(&DeleteParams::background(), which).await;
+    async fn remove<K: Resource<DynamicType = ()>>(&self, which: &ListParams) -> Result<(), Error> {
+        let api = self.untyped_api(&ApiResource::erase::<K>(&()));
+        let removed = api.delete_collection(&DeleteParams::background(), which).await;
         removed.map(|_| ()).map_err(Error::failed_to(format!("delete {} of {}", K::plural(&()), self.job)))
     }
 
@@ -215,7 +203,7 @@ impl JobClient {
         }
         let metadata = json!({ "resourceVersion": object.resource_version(), "finalizers": finalizers });
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        let held = self.typed_jobs().patch(&self.job, &PatchParams::default(), &patch).await;
+        let held = self.api::<HybridJob>().patch(&self.job, &PatchParams::default(), &patch).await;
         held.map_err(Error::failed_to(format!("set the finalizer of HybridJob {}", self.job)))
     }
 
@@ -230,14 +218,14 @@ impl JobClient {
 
     /// Refused when the job was changed since it was read.
     pub async fn record_status(&self, object: &HybridJob) -> Result<HybridJob, Error> {
-        let recorded = self.typed_jobs().replace_status(&self.job, &PostParams::default(), object).await;
+        let recorded = self.api::<HybridJob>().replace_status(&self.job, &PostParams::default(), object).await;
         recorded.map_err(Error::failed_to(format!("record the status of HybridJob {}", self.job)))
     }
 
     /// A job that has its name by now stays.
     pub async fn delete_job(&self, object: &HybridJob) -> Result<(), Error> {
         let this = Preconditions { uid: object.uid(), resource_version: None };
-        let deleted = self.typed_jobs().delete(&self.job, &DeleteParams::background().preconditions(this)).await;
+        let deleted = self.api::<HybridJob>().delete(&self.job, &DeleteParams::background().preconditions(this)).await;
         if_there(deleted, format!("delete HybridJob {}", self.job)).map(drop)
     }
 

@@ -1,9 +1,8 @@
 //! The parts of the operator that a reconciliation uses, and its metrics.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::Recorder;
@@ -20,13 +19,11 @@ use crate::names::RunAttempt;
 use crate::probe::CoordinatorScale;
 
 /// Asks the coordinator of an attempt for its progress, with the token of the run if it has one.
-pub type CoordinatorQuery = Arc<
-    dyn Fn(RunAttempt, Option<PageToken>) -> Pin<Box<dyn Future<Output = Option<RunProgress>> + Send>> + Send + Sync,
->;
+pub type CoordinatorQuery =
+    Arc<dyn Fn(RunAttempt, Option<PageToken>) -> BoxFuture<'static, Option<RunProgress>> + Send + Sync>;
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-#[derive(Clone)]
 pub struct OperatorContext {
     pub client: Client,
     pub recorder: Recorder,
@@ -37,7 +34,7 @@ pub struct OperatorContext {
     /// Whether HybridJobs may have folders of nodes and privileged containers.
     pub allows_host_access: bool,
     pub caches: ObjectCaches,
-    pub memory: Arc<OperatorMemory>,
+    pub memory: OperatorMemory,
 }
 
 pub(crate) struct JobReconciliation<'a> {
@@ -80,17 +77,12 @@ impl OperatorMetrics {
     pub fn new(registry: &Registry) -> Self {
         let reconciles = Opts::new("zagros_operator_reconciles_total", "Reconciliations, by how they ended.");
         let seconds = HistogramOpts::new("zagros_operator_reconcile_seconds", "Time of a reconciliation, in seconds.");
+        let counter = |name: &str, help: &str| register(registry, IntCounter::new(name, help));
         Self {
             reconciles: register(registry, IntCounterVec::new(reconciles, &["outcome"])),
             seconds: register(registry, Histogram::with_opts(seconds.buckets(latency_buckets()))),
-            checks: register(
-                registry,
-                IntCounter::new("zagros_operator_spec_checks_total", "Checks of specs, one for each edit and attempt."),
-            ),
-            failed_attempts: register(
-                registry,
-                IntCounter::new("zagros_operator_failed_attempts_total", "Attempts of jobs that failed."),
-            ),
+            checks: counter("zagros_operator_spec_checks_total", "Checks of specs, one for each edit and attempt."),
+            failed_attempts: counter("zagros_operator_failed_attempts_total", "Attempts of jobs that failed."),
             leads: register(registry, IntGauge::new("zagros_operator_leads", "1 while this operator leads, else 0.")),
         }
     }

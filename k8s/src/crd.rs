@@ -145,6 +145,16 @@ pub struct HybridJobSpec {
     pub pod_security_context: Option<PodSecurityContext>,
 }
 
+impl HybridJobSpec {
+    /// The same with so many embedding servers and dense workers.
+    #[must_use]
+    pub fn with_numbers(mut self, servers: i32, workers: i32) -> Self {
+        self.embedding_servers.replicas = servers;
+        self.dense_workers.replicas = workers;
+        self
+    }
+}
+
 /// Where the job file comes from: `inline` or `configMap`. The operator sets `cluster.servers`, `cluster.workers`,
 /// `cluster.coordinator`, `cluster.server_addresses`, `cluster.worker_address`, `cluster.admin` and `output.folder`.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,17 +192,6 @@ pub enum PullPolicy {
     IfNotPresent,
     /// Not at all.
     Never,
-}
-
-impl PullPolicy {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Always => "Always",
-            Self::IfNotPresent => "IfNotPresent",
-            Self::Never => "Never",
-        }
-    }
 }
 
 /// The coordinator.

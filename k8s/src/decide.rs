@@ -14,7 +14,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::build::BuildStage;
 use crate::conditions::{COMPLETE, FAILED, READY, RECONCILED, SUSPENDED, StatusConditions, VALID};
-use crate::crd::{AttemptFailure, HybridJobStatus, LastCheckpoint, RowsRecovery, RunPhase, RunPolicy};
+use crate::crd::{AttemptFailure, HybridJobStatus, LastCheckpoint, RowsRecovery, RunPhase};
 use crate::judge::{AttemptVerdict, elapsed_time, judge_attempt};
 use crate::names::{PodRole, RunAttempt, label_selector};
 use crate::observe::{ObservedObjects, PodState};
@@ -70,7 +70,11 @@ pub fn decide(facts: &DecisionFacts<'_>) -> JobDecision {
             let note = format!("trained to the end in attempt {attempt}; the run folder is below {output}");
             end(facts, RunPhase::Succeeded, "Succeeded", note)
         }
-        AttemptVerdict::Exhausted { cause } => exhausted(facts, cause),
+        AttemptVerdict::Exhausted { cause } => {
+            let limit = policy.backoff_limit;
+            let why = format!("it was restarted {limit} times, which is the limit (runPolicy.backoffLimit)");
+            end_failed(facts, cause, "BackoffLimitExceeded", &why)
+        }
         AttemptVerdict::Failed { cause, retryable } => failed(facts, cause, retryable),
     }
 }
@@ -86,14 +90,8 @@ fn record(facts: &DecisionFacts<'_>, change: impl FnOnce(&mut HybridJobStatus, &
         conditions.set(RECONCILED, true, "Done", "");
     }
     change(&mut status, facts);
-    JobDecision {
-        status,
-        work: OperatorWork::Record,
-        again: Some(AT_ONCE),
-        news: None,
-        asks_for: None,
-        given_up: Vec::new(),
-    }
+    let (work, again) = (OperatorWork::Record, Some(AT_ONCE));
+    JobDecision { status, work, again, news: None, asks_for: None, given_up: Vec::new() }
 }
 
 fn clean_up(facts: &DecisionFacts<'_>) -> JobDecision {
@@ -185,7 +183,7 @@ fn note_spec(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, hash: &Spe
 }
 
 fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, phase: RunPhase, message: String) {
-    let attempt = RunAttempt { job: facts.job.to_owned(), namespace: facts.namespace.to_owned(), number };
+    let attempt = RunAttempt { number, ..facts.attempt.clone() };
     note_spec(status, facts, facts.next);
     status.attempt = number;
     status.phase = Some(phase);
@@ -332,14 +330,11 @@ fn stage(facts: &DecisionFacts<'_>) -> BuildStage {
     if is_gang || ready || observed.workers.is_some() { BuildStage::Everything } else { BuildStage::Servers }
 }
 
-/// Ends the job: another attempt would start with the same worker.
-fn exhausted(facts: &DecisionFacts<'_>, mut cause: AttemptFailure) -> JobDecision {
-    cause.at = Some(Time(facts.now));
-    let limit = facts.spec.run_policy.backoff_limit;
-    let why = format!("it was restarted {limit} times, which is the limit (runPolicy.backoffLimit)");
+/// Ends the job after a failure: another attempt would start with the same worker, fail alike, or is one too many.
+fn end_failed(facts: &DecisionFacts<'_>, cause: AttemptFailure, reason: &'static str, why: &str) -> JobDecision {
     let note = format!("attempt {} failed: {}; {why}", cause.attempt, cause.message);
-    let mut decision = end(facts, RunPhase::Failed, "BackoffLimitExceeded", note);
-    decision.status.last_failure = Some(cause);
+    let mut decision = end(facts, RunPhase::Failed, reason, note);
+    decision.status.last_failure = Some(AttemptFailure { at: Some(Time(facts.now)), ..cause });
     decision
 }
 
@@ -355,26 +350,22 @@ fn held_up_by(facts: &DecisionFacts<'_>) -> Option<String> {
     }
 }
 
-fn failed(facts: &DecisionFacts<'_>, mut cause: AttemptFailure, retryable: bool) -> JobDecision {
-    cause.at = Some(Time(facts.now));
-    let RunPolicy { backoff_limit, .. } = facts.spec.run_policy;
-    let note = format!("attempt {} failed: {}", cause.attempt, cause.message);
-    let is_last = facts.status.restarts >= backoff_limit;
-    if !retryable || is_last {
-        let (reason, why) = if retryable {
-            ("BackoffLimitExceeded", format!("; no attempt is left (runPolicy.backoffLimit = {backoff_limit})"))
-        } else {
-            ("PermanentFailure", "; another attempt would fail alike: docs/exit-codes.md says what to do".to_owned())
-        };
-        let mut decision = end(facts, RunPhase::Failed, reason, note + &why);
-        decision.status.last_failure = Some(cause);
-        return decision;
+fn failed(facts: &DecisionFacts<'_>, cause: AttemptFailure, retryable: bool) -> JobDecision {
+    let limit = facts.spec.run_policy.backoff_limit;
+    if !retryable {
+        let why = "another attempt would fail alike: docs/exit-codes.md says what to do";
+        return end_failed(facts, cause, "PermanentFailure", why);
     }
+    if facts.status.restarts >= limit {
+        let why = format!("no attempt is left (runPolicy.backoffLimit = {limit})");
+        return end_failed(facts, cause, "BackoffLimitExceeded", &why);
+    }
+    let note = format!("attempt {} failed: {}", cause.attempt, cause.message);
     let (restarts, number) = (facts.status.restarts + 1, facts.status.attempt + 1);
     let wait = pause(restarts).as_secs();
     let mut decision = record(facts, |status, facts| {
         status.restarts = restarts;
-        status.last_failure = Some(cause);
+        status.last_failure = Some(AttemptFailure { at: Some(Time(facts.now)), ..cause });
         let message = format!("{note}; attempt {number} starts {wait} s later");
         enter(status, facts, number, RunPhase::Restarting, message);
     });

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use kube::core::Status;
 
+use crate::names::MANAGER;
+
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {what}: {}", words(source))]
@@ -17,10 +19,10 @@ pub enum Error {
     Unlisted { kind: String, seconds: u64 },
     #[error("a HybridJob without name or namespace cannot be carried out")]
     Unnamed,
-    #[error("the lease {lease} is held by {holder}: this operator stops; once restarted, it waits for the lease")]
-    Deposed { lease: String, holder: String },
-    #[error("the lease {lease} could not be renewed for {seconds} s, last because: {cause}")]
-    LeaseLost { lease: String, seconds: u64, cause: String },
+    #[error("the lease {MANAGER} is held by {holder}: this operator stops; once restarted, it waits for the lease")]
+    Deposed { holder: String },
+    #[error("the lease {MANAGER} could not be renewed for {seconds} s, last because: {cause}")]
+    LeaseLost { seconds: u64, cause: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

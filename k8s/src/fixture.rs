@@ -1,7 +1,6 @@
 //! A valid HybridJob, and a pod in its first state, for tests that change one thing.
 
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::crd::HybridJob;
@@ -29,13 +28,9 @@ pub(crate) fn hybrid_job() -> HybridJob {
         "volumes": [{ "mountPath": "/data", "source": { "claimName": "criteo" } }],
     });
     let mut job = HybridJob::new("ctr", serde_json::from_value(spec).expect("a spec"));
-    job.metadata = ObjectMeta {
-        name: Some("ctr".to_owned()),
-        namespace: Some("ads".to_owned()),
-        uid: Some("11111111-2222-3333-4444-555555555555".to_owned()),
-        generation: Some(1),
-        ..ObjectMeta::default()
-    };
+    job.metadata.namespace = Some("ads".to_owned());
+    job.metadata.uid = Some("11111111-2222-3333-4444-555555555555".to_owned());
+    job.metadata.generation = Some(1);
     job
 }
 
@@ -43,10 +38,11 @@ pub(crate) fn attempt(number: i32) -> RunAttempt {
     RunAttempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number }
 }
 
-/// A pod that is not ready, has not ended, and has no fault.
+/// A pod of attempt 1 that is not ready, has not ended, and has no fault.
 pub(crate) fn pod(name: &str, role: PodRole) -> PodState {
     PodState {
         name: name.to_owned(),
+        attempt: Some(1),
         role,
         is_ready: false,
         exit: None,

@@ -204,13 +204,10 @@ mod tests {
         let mut killed = pod("s2", PodRole::Server, 137, 9);
         killed.exit.as_mut().unwrap().reason = "OOMKilled".to_owned();
         let data = [pod("w1", PodRole::Worker, 4, 11), pod("w0", PodRole::Worker, 3, 12)];
+        let of_memory = "s2 ended with 137 (it used more memory than its limit): why";
         for (pods, cause, may_restart) in [
             ([&[coordinator(10)][..], &data].concat(), "w0 ended with 3 (data is missing or malformed): why", false),
-            (
-                vec![coordinator(8), killed, pod("w0", PodRole::Worker, 143, 7)],
-                "s2 ended with 137 (it used more memory than its limit): why",
-                true,
-            ),
+            (vec![coordinator(8), killed, pod("w0", PodRole::Worker, 143, 7)], of_memory, true),
         ] {
             let seen = objects(job(broken(10)), job(broken(12)), pods);
             assert_eq!(blamed(verdict(&seen, 13)), (cause.to_owned(), may_restart));

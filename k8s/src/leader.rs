@@ -16,6 +16,7 @@ use tracing::{debug, error, info, warn};
 use zagros_plumbing::Shutdown;
 
 use crate::error::Error;
+use crate::names::MANAGER;
 
 /// How long a lease holds after a renewal.
 const HOLDS: Duration = Duration::from_secs(15);
@@ -33,7 +34,6 @@ enum LeaseState {
 /// The operator's side of its lease. A [`LeaseKeeper`] elsewhere takes the lease, renews it and gives it back.
 #[derive(Debug)]
 pub struct LeaseHandle {
-    lease: &'static str,
     state: watch::Receiver<LeaseState>,
     stop: Shutdown,
 }
@@ -47,22 +47,22 @@ pub struct LeaseKeeper {
 
 impl LeaseHandle {
     #[must_use]
-    pub fn new(lease: &'static str) -> (Self, LeaseKeeper) {
+    pub fn new() -> (Self, LeaseKeeper) {
         let (sender, state) = watch::channel(LeaseState::Waits);
         let stop = Shutdown::new();
-        (Self { lease, state, stop: stop.clone() }, LeaseKeeper { state: sender, stop })
+        (Self { state, stop: stop.clone() }, LeaseKeeper { state: sender, stop })
     }
 
     /// The keeper has a thread, a runtime and a client of its own: no work of the operator delays a renewal.
-    pub fn keep_apart<C>(lease: &'static str, candidate: C) -> std::io::Result<Self>
+    pub fn keep_apart<C>(candidate: C) -> std::io::Result<Self>
     where
         C: AsyncFnOnce() -> Result<LeaseCandidate, String> + Send + 'static,
     {
-        let (handle, keeper) = Self::new(lease);
+        let (handle, keeper) = Self::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let keep = async move || match candidate().await {
             Ok(candidate) => keeper.keep_lease(candidate).await,
-            Err(error) => error!(lease, error, "the lease cannot be taken"),
+            Err(error) => error!(lease = MANAGER, error, "the lease cannot be taken"),
         };
         std::thread::Builder::new().name("lease".to_owned()).spawn(move || runtime.block_on(keep()))?;
         Ok(handle)
@@ -70,7 +70,7 @@ impl LeaseHandle {
 
     pub async fn wait_until_leading(&mut self) -> Result<(), Error> {
         let leads = self.state.wait_for(|state| matches!(state, LeaseState::Leads)).await.map(|_| ());
-        leads.map_err(|_| self.unkept())
+        leads.map_err(|_| unkept())
     }
 
     pub async fn wait_until_lost(&mut self) -> Error {
@@ -78,7 +78,7 @@ impl LeaseHandle {
             Ok(LeaseState::Lost(error)) => Some(error.clone()),
             _ => None,
         };
-        lost.unwrap_or_else(|| self.unkept())
+        lost.unwrap_or_else(unkept)
     }
 
     /// Gives the lease back, so that the next leader does not wait for it to expire.
@@ -87,11 +87,10 @@ impl LeaseHandle {
         // The other side is gone once it has.
         while self.state.changed().await.is_ok() {}
     }
+}
 
-    fn unkept(&self) -> Error {
-        let cause = "nothing renews it; the log says why".to_owned();
-        Error::LeaseLost { lease: self.lease.to_owned(), seconds: 0, cause }
-    }
+fn unkept() -> Error {
+    Error::LeaseLost { seconds: 0, cause: "nothing renews it; the log says why".to_owned() }
 }
 
 impl LeaseKeeper {
@@ -118,7 +117,6 @@ impl LeaseKeeper {
 
 pub struct LeaseCandidate {
     leases: Api<Lease>,
-    lease: String,
     identity: String,
     seen: Option<ObservedLease>,
 }
@@ -135,11 +133,10 @@ pub enum LeaseHolder {
 }
 
 impl LeaseCandidate {
-    /// A candidate of this identity (its pod's name) for a lease.
+    /// A candidate of this identity (its pod's name) for the lease of a namespace.
     #[must_use]
-    pub fn new(client: Client, namespace: &str, lease: &str, identity: &str) -> Self {
-        let (lease, identity) = (lease.to_owned(), identity.to_owned());
-        Self { leases: Api::namespaced(client, namespace), lease, identity, seen: None }
+    pub fn new(client: Client, namespace: &str, identity: &str) -> Self {
+        Self { leases: Api::namespaced(client, namespace), identity: identity.to_owned(), seen: None }
     }
 
     /// Waits until it leads. Retries failures: an operator that cannot reach Kubernetes has nothing else to do.
@@ -149,7 +146,7 @@ impl LeaseCandidate {
             match self.try_once().await {
                 Ok(LeaseHolder::Mine) => break,
                 Ok(LeaseHolder::Theirs(holder)) if holder != waits_for => {
-                    info!(lease = self.lease, holder, "another operator leads; waiting");
+                    info!(lease = MANAGER, holder, "another operator leads; waiting");
                     waits_for = holder;
                 }
                 Ok(LeaseHolder::Theirs(_)) => {}
@@ -157,7 +154,7 @@ impl LeaseCandidate {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        info!(lease = self.lease, identity = self.identity, "this operator leads");
+        info!(lease = MANAGER, identity = self.identity, "this operator leads");
     }
 
     /// Renews the lease for as long as it can. Returns why it no longer leads.
@@ -168,11 +165,11 @@ impl LeaseCandidate {
             tokio::time::sleep(PAUSE).await;
             let left = GIVES_UP.saturating_sub(renewed.elapsed());
             if left.is_zero() {
-                return Error::LeaseLost { lease: self.lease.clone(), seconds: GIVES_UP.as_secs(), cause };
+                return Error::LeaseLost { seconds: GIVES_UP.as_secs(), cause };
             }
             match tokio::time::timeout(left, self.try_once()).await {
                 Ok(Ok(LeaseHolder::Mine)) => renewed = Instant::now(),
-                Ok(Ok(LeaseHolder::Theirs(holder))) => return Error::Deposed { lease: self.lease.clone(), holder },
+                Ok(Ok(LeaseHolder::Theirs(holder))) => return Error::Deposed { holder },
                 Ok(Err(error)) => cause = error.to_string(),
                 Err(_) => cause = "no answer".to_owned(),
             }
@@ -186,7 +183,7 @@ impl LeaseCandidate {
         if spec.holder_identity.as_deref() == Some(&self.identity) {
             spec.holder_identity = None;
             self.replace(&lease).await?;
-            info!(lease = self.lease, "lease given back");
+            info!(lease = MANAGER, "lease given back");
         }
         Ok(())
     }
@@ -195,11 +192,11 @@ impl LeaseCandidate {
     pub async fn try_once(&mut self) -> Result<LeaseHolder, Error> {
         let Some(mut lease) = self.read().await? else {
             let fresh = Lease {
-                metadata: ObjectMeta { name: Some(self.lease.clone()), ..ObjectMeta::default() },
+                metadata: ObjectMeta { name: Some(MANAGER.to_owned()), ..ObjectMeta::default() },
                 spec: Some(self.taken(0)),
             };
             let created = self.leases.create(&PostParams::default(), &fresh).await;
-            return self.won(created.map(|_| ()).map_err(Error::failed_to(format!("create Lease {}", self.lease))));
+            return self.won(created.map(|_| ()).map_err(Error::failed_to(format!("create Lease {MANAGER}"))));
         };
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
@@ -207,7 +204,7 @@ impl LeaseCandidate {
             if !self.has_run_out(&lease) {
                 return Ok(LeaseHolder::Theirs(holder));
             }
-            info!(lease = self.lease, holder, "the lease has expired");
+            info!(lease = MANAGER, holder, "the lease has expired");
         }
         let transitions = spec.lease_transitions.unwrap_or(0);
         let is_mine = spec.holder_identity.as_deref() == Some(&self.identity);
@@ -255,12 +252,12 @@ impl LeaseCandidate {
     }
 
     async fn read(&self) -> Result<Option<Lease>, Error> {
-        self.leases.get_opt(&self.lease).await.map_err(Error::failed_to(format!("read Lease {}", self.lease)))
+        self.leases.get_opt(MANAGER).await.map_err(Error::failed_to(format!("read Lease {MANAGER}")))
     }
 
     /// Replaces the lease. Refused when another operator changed it since it was read.
     async fn replace(&self, lease: &Lease) -> Result<(), Error> {
-        let replaced = self.leases.replace(&self.lease, &PostParams::default(), lease).await;
-        replaced.map(|_| ()).map_err(Error::failed_to(format!("renew Lease {}", self.lease)))
+        let replaced = self.leases.replace(MANAGER, &PostParams::default(), lease).await;
+        replaced.map(|_| ()).map_err(Error::failed_to(format!("renew Lease {MANAGER}")))
     }
 }

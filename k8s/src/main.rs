@@ -10,7 +10,6 @@ use tokio::net::TcpListener;
 use zagros_operator::check::check_cluster;
 use zagros_operator::crd::definition_yaml;
 use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
-use zagros_operator::names::MANAGER;
 use zagros_operator::operator::{OperatorConfig, ask_coordinator, run};
 use zagros_operator::probe::scale_by_coordinator;
 use zagros_operator::render::render_objects;
@@ -163,8 +162,8 @@ async fn start(args: RunArgs) -> Result<ExitCode, String> {
 }
 
 fn keep_lease(namespace: String, identity: String) -> Result<LeaseHandle, String> {
-    let candidate = async move || Ok(LeaseCandidate::new(client().await?, &namespace, MANAGER, &identity));
-    LeaseHandle::keep_apart(MANAGER, candidate).map_err(|error| format!("cannot start a thread for the lease: {error}"))
+    let candidate = async move || Ok(LeaseCandidate::new(client().await?, &namespace, &identity));
+    LeaseHandle::keep_apart(candidate).map_err(|error| format!("cannot start a thread for the lease: {error}"))
 }
 
 /// A second signal ends the process at once.

@@ -8,10 +8,11 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::cache::JobKey;
+use crate::crd::SpecProblem;
 use crate::error::Error;
 use crate::judge::elapsed_time;
 use crate::run_secret::RunAccess;
-use crate::validate::{JobText, SpecProblem, ValidJob};
+use crate::validate::{JobText, ValidJob};
 
 pub const ASK: Duration = Duration::from_secs(15);
 /// An object is applied again after this time, because another client may have changed an object that is not watched.
@@ -46,15 +47,16 @@ pub struct CheckedSpec {
     pub text: JobText,
 }
 
-#[derive(Debug)]
-enum RememberedRequest {
+/// What became of a request: its object was applied and then had this generation, if its kind has any, or was refused.
+#[derive(Clone, Debug)]
+pub enum RememberedRequest {
     Applied { hash: u64, generation: Option<i64>, at: Timestamp },
     Refused { hash: u64, error: Error, pause: RetryPause },
 }
 
 /// The failures in a row, and until when nothing is tried.
 #[derive(Clone, Copy, Debug)]
-struct RetryPause {
+pub struct RetryPause {
     count: u32,
     until: Timestamp,
 }
@@ -69,17 +71,6 @@ impl RetryPause {
     fn left(self, now: Timestamp) -> Option<Duration> {
         (self.until > now).then(|| elapsed_time(now, self.until))
     }
-}
-
-#[derive(Debug)]
-pub enum KnownRequest {
-    Nothing,
-    /// The object was applied with this content, and then had this generation.
-    Applied {
-        /// `None` for a kind without generations.
-        generation: Option<i64>,
-    },
-    Refused(Error),
 }
 
 impl OperatorMemory {
@@ -112,21 +103,15 @@ impl OperatorMemory {
 }
 
 impl JobMemory {
+    /// What is known of a request with this content, while that holds.
     #[must_use]
-    pub fn known_request(&self, request: &str, content: u64, now: Timestamp) -> KnownRequest {
-        match self.requests.get(request) {
-            Some(RememberedRequest::Applied { hash, generation, at })
-                if *hash == content && elapsed_time(*at, now) < REPAIR =>
-            {
-                KnownRequest::Applied { generation: *generation }
-            }
-            Some(RememberedRequest::Refused { hash, error, pause })
-                if *hash == content && pause.left(now).is_some() =>
-            {
-                KnownRequest::Refused(error.clone())
-            }
-            _ => KnownRequest::Nothing,
-        }
+    pub fn known_request(&self, request: &str, content: u64, now: Timestamp) -> Option<RememberedRequest> {
+        let known = self.requests.get(request)?;
+        let holds = match known {
+            RememberedRequest::Applied { hash, at, .. } => *hash == content && elapsed_time(*at, now) < REPAIR,
+            RememberedRequest::Refused { hash, pause, .. } => *hash == content && pause.left(now).is_some(),
+        };
+        holds.then(|| known.clone())
     }
 
     pub fn note_applied(&mut self, request: &str, hash: u64, generation: Option<i64>, at: Timestamp) {
@@ -224,7 +209,7 @@ mod tests {
         let mut memory = JobMemory::default();
         let is_known = |memory: &JobMemory, hash, now| {
             let known = memory.known_request("Service a", hash, timestamp(now));
-            matches!(known, KnownRequest::Applied { generation: Some(7) })
+            matches!(known, Some(RememberedRequest::Applied { generation: Some(7), .. }))
         };
         assert!(!is_known(&memory, 1, 0));
         memory.note_applied("Service a", 1, Some(7), timestamp(0));
@@ -235,7 +220,8 @@ mod tests {
     fn a_refused_request_waits_longer_each_time_unless_it_changes() {
         let mut memory = JobMemory::default();
         let is_refused = |memory: &JobMemory, hash, now| {
-            matches!(memory.known_request("Service a", hash, timestamp(now)), KnownRequest::Refused(Error::Unnamed))
+            let known = memory.known_request("Service a", hash, timestamp(now));
+            matches!(known, Some(RememberedRequest::Refused { error: Error::Unnamed, .. }))
         };
         let (mut now, mut waits) = (0, Vec::new());
         for _ in 0..8 {

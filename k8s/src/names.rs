@@ -189,7 +189,7 @@ pub const TERMINATION_MESSAGE: &str = "/dev/termination-log";
 pub const JOURNAL_FOLDER: &str = "/var/lib/zagros/journal";
 pub const SHARED_MEMORY_PATH: &str = "/dev/shm";
 
-// Names of a HybridJob's Secret and of its entries ([`crate::run_secret`]).
+// Names of a HybridJob's Secret and of its entries ([`crate::run_secret`]). The key of a role has the role's short name.
 
 /// Key of the token that opens `/metrics`, `/status` and the live page, in a HybridJob's Secret.
 pub const SECRET_TOKEN: &str = "token";
@@ -201,11 +201,6 @@ const UID_CHARACTERS: usize = 8;
 pub fn secret_name(owner: &HybridJob) -> String {
     let uid: String = owner.uid().unwrap_or_default().chars().take(UID_CHARACTERS).collect();
     format!("{}.run.{uid}", owner.name_any()).trim_end_matches('.').to_owned()
-}
-
-#[must_use]
-pub fn secret_entry(role: PodRole) -> &'static str {
-    role.short_name()
 }
 
 #[cfg(test)]

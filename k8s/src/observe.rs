@@ -39,7 +39,8 @@ pub struct ObservedObjects {
     pub pods: Vec<PodState>,
     /// Objects of all attempts that make pods, or by which pods are found.
     pub owned: Vec<OwnedObject>,
-    pub remaining: Vec<RemainingPod>,
+    /// Pods of all attempts that have not ended.
+    pub remaining: Vec<PodState>,
     /// The last report of a coordinator whose run has ended well.
     pub end_report: Option<RunProgress>,
 }
@@ -69,16 +70,6 @@ impl OwnedKind {
     pub fn is_member(self) -> bool {
         matches!(self, Self::Coordinator | Self::Servers)
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemainingPod {
-    pub name: String,
-    /// Its attempt, where its label is a number.
-    pub attempt: Option<i32>,
-    pub role: PodRole,
-    /// When the kubelet kills it, if its deletion was requested.
-    pub until: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,6 +103,8 @@ pub enum JobEnd {
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodState {
     pub name: String,
+    /// Its attempt, where its label is a number.
+    pub attempt: Option<i32>,
     pub role: PodRole,
     pub is_ready: bool,
     /// The last end of its container with another code than 0.
@@ -151,21 +144,23 @@ impl ObservedObjects {
     #[must_use]
     pub fn new(attempt: i32, objects: &JobObjects) -> Self {
         let mut of_attempt = objects.pods.iter().filter(|pod| attempt_of(pod.as_ref()) == Some(attempt));
-        let pods: Vec<PodState> = of_attempt.clone().filter_map(|pod| PodState::from_pod(pod)).collect();
+        let all: Vec<PodState> = objects.pods.iter().filter_map(|pod| PodState::from_pod(pod)).collect();
+        let remaining = all.iter().filter(|pod| !pod.has_ended).cloned().collect();
+        let pods: Vec<PodState> = all.into_iter().filter(|pod| pod.attempt == Some(attempt)).collect();
         // Counts the pods themselves, because the counts of their controllers may be older.
-        let ready = |role: PodRole| count(&pods, role);
+        let ready = |role: PodRole| count_pods(&pods, |pod| pod.role == role && pod.is_ready);
         let is_of_workers = |job: &&Arc<Job>| attempt_of(job.as_ref()) == Some(attempt) && makes_workers(job);
         let workers = objects.jobs.iter().find(is_of_workers);
-        let has_set = |role: PodRole| {
-            objects.sets.iter().any(|set| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == role)
-        };
+        let mut sets = objects.sets.iter().filter(|set| attempt_of(set.as_ref()) == Some(attempt));
+        let servers = sets.clone().find(|set| role_of_set(set) == PodRole::Server);
+        let has_coordinator = sets.any(|set| role_of_set(set) == PodRole::Coordinator);
         Self {
-            coordinator: has_set(PodRole::Coordinator).then(|| coordinator(&pods)),
+            coordinator: has_coordinator.then(|| coordinator(&pods)),
             workers: workers.map(|job| JobState { ready: ready(PodRole::Worker), ..JobState::from_job(job) }),
-            servers: has_set(PodRole::Server).then(|| ready(PodRole::Server)),
-            server_facts: server_facts(attempt, objects, &pods),
+            servers: servers.map(|_| ready(PodRole::Server)),
+            server_facts: server_facts(servers.map(|set| ServerSet::from_set(set)), &pods),
             owned: owned(objects),
-            remaining: objects.pods.iter().filter_map(|pod| RemainingPod::from_pod(pod)).collect(),
+            remaining,
             end_report: of_attempt.find_map(end_report),
             pods,
         }
@@ -197,7 +192,8 @@ impl ObservedObjects {
             PodRole::Worker => worker,
         };
         observed.pods.retain(|pod| pod.index().is_none_or(|index| index < bound(pod.role)));
-        let leaving = |role: PodRole| count(&self.pods, role) - count(&observed.pods, role);
+        let ready = |pods: &[PodState], role: PodRole| count_pods(pods, |pod| pod.role == role && pod.is_ready);
+        let leaving = |role: PodRole| ready(&self.pods, role) - ready(&observed.pods, role);
         let (servers, workers) = (leaving(PodRole::Server), leaving(PodRole::Worker));
         observed.servers = self.servers.map(|ready| ready - servers);
         if let Some(job) = &mut observed.workers {
@@ -217,9 +213,8 @@ impl ObservedObjects {
     }
 }
 
-fn count(pods: &[PodState], role: PodRole) -> i32 {
-    let ready = pods.iter().filter(|pod| pod.role == role && pod.is_ready).count();
-    i32::try_from(ready).unwrap_or(i32::MAX)
+pub(crate) fn count_pods(pods: &[PodState], is_counted: impl Fn(&PodState) -> bool) -> i32 {
+    i32::try_from(pods.iter().filter(|pod| is_counted(pod)).count()).unwrap_or(i32::MAX)
 }
 
 fn attempt_of<K: Resource>(object: &K) -> Option<i32> {
@@ -235,10 +230,7 @@ fn role_of_set(set: &StatefulSet) -> PodRole {
     if set.name_any().ends_with(COORDINATOR_SUFFIX) { PodRole::Coordinator } else { PodRole::Server }
 }
 
-fn server_facts(attempt: i32, objects: &JobObjects, pods: &[PodState]) -> ServerFacts {
-    let is_one =
-        |set: &&Arc<StatefulSet>| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == PodRole::Server;
-    let set = objects.sets.iter().find(is_one).map(|set| ServerSet::from_set(set));
+fn server_facts(set: Option<ServerSet>, pods: &[PodState]) -> ServerFacts {
     let servers = pods.iter().filter(|pod| pod.role == PodRole::Server);
     let pods = servers.filter_map(|pod| {
         Some(ServerPod { index: pod.index()?, revision: pod.revision.clone(), is_ready: pod.is_ready })
@@ -256,25 +248,22 @@ fn coordinator(pods: &[PodState]) -> JobState {
 }
 
 fn owned(objects: &JobObjects) -> Vec<OwnedObject> {
-    fn one<K: Resource>(object: &K, kind: OwnedKind, is_active: bool) -> OwnedObject {
+    fn one<K: Resource>(object: &K, kind: OwnedKind, is_active: bool) -> Option<OwnedObject> {
+        // Objects that all attempts share have no attempt label.
+        object.labels().get(ATTEMPT_LABEL)?;
         let is_deleting = object.meta().deletion_timestamp.is_some();
-        OwnedObject { kind, name: object.name_any(), attempt: attempt_of(object), is_active, is_deleting }
+        Some(OwnedObject { kind, name: object.name_any(), attempt: attempt_of(object), is_active, is_deleting })
     }
-    // Objects that all attempts share have no attempt label.
-    fn is_of_an_attempt<K: Resource>(object: &K) -> bool {
-        object.labels().contains_key(ATTEMPT_LABEL)
-    }
-    let jobs = objects.jobs.iter().filter(|job| is_of_an_attempt(job.as_ref())).map(|job| {
+    let jobs = objects.jobs.iter().filter_map(|job| {
         let state = JobState::from_job(job);
         one(job.as_ref(), OwnedKind::Workers, state.end.is_none() && !state.is_suspended)
     });
-    let sets = objects.sets.iter().filter(|set| is_of_an_attempt(set.as_ref()));
-    let services = objects.services.iter().filter(|service| is_of_an_attempt(service.as_ref()));
-    let sets = sets.map(|set| {
+    let sets = objects.sets.iter().filter_map(|set| {
         let is_coordinator = role_of_set(set) == PodRole::Coordinator;
         one(set.as_ref(), if is_coordinator { OwnedKind::Coordinator } else { OwnedKind::Servers }, true)
     });
-    jobs.chain(sets).chain(services.map(|service| one(service.as_ref(), OwnedKind::Service, true))).collect()
+    let services = objects.services.iter().filter_map(|service| one(service.as_ref(), OwnedKind::Service, true));
+    jobs.chain(sets).chain(services).collect()
 }
 
 impl JobState {
@@ -315,19 +304,6 @@ fn failure(failed: &JobCondition) -> JobEnd {
     let parts = [failed.reason.as_deref(), failed.message.as_deref()];
     let message = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
     JobEnd::Failed { at: transition_time(failed), reason: failed.reason.clone().unwrap_or_default(), message }
-}
-
-impl RemainingPod {
-    fn from_pod(pod: &Pod) -> Option<Self> {
-        let role = PodRole::from_short_name(pod.labels().get(ROLE_LABEL)?)?;
-        let until = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-        (!has_ended(pod)).then(|| Self { name: pod.name_any(), attempt: attempt_of(pod), role, until })
-    }
-}
-
-fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 impl PodState {
@@ -387,6 +363,7 @@ impl PodState {
         let is_deleting = is_lost || pod.metadata.deletion_timestamp.is_some();
         Some(Self {
             name: pod.name_any(),
+            attempt: attempt_of(pod),
             role,
             // A pod whose container cannot be made, or that is being deleted, is not ready, whatever its conditions say.
             is_ready: is_ready && trouble.is_none() && !is_deleting,
@@ -397,7 +374,7 @@ impl PodState {
             creating: container.filter(|container| is_creating(container)).and(placed),
             departure: is_deleting.then_some(node),
             until: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-            has_ended: has_ended(pod),
+            has_ended: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
         })
     }
 }

@@ -8,7 +8,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Config;
 use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::reflector::{self, ObjectRef, Store, reflector};
+use kube::runtime::reflector::{self, ObjectRef, reflector};
 use kube::runtime::watcher::{self, watcher};
 use kube::runtime::{PredicateConfig, WatchStreamExt, applier};
 use kube::{Api, Client, Resource};
@@ -24,6 +24,7 @@ use crate::context::{Clock, CoordinatorQuery, OperatorContext, OperatorMetrics};
 use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::leader::LeaseHandle;
+use crate::memory::OperatorMemory;
 use crate::names::{MANAGER, RunAttempt};
 use crate::probe::{self, CoordinatorScale};
 use crate::reconcile::{error_policy, reconcile};
@@ -85,7 +86,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
         clock: config.clock,
         allows_host_access: config.allows_host_access,
         caches: ObjectCaches::default(),
-        memory: Arc::default(),
+        memory: OperatorMemory::default(),
     });
     let mut lease = config.lease;
     let ended = async {
@@ -111,7 +112,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     let ended = tokio::select! {
         ended = ended => ended,
         // It does not lead yet, so there is nothing to end.
-        () = until_stopped_waiting(&shutdown, &waits) => Ok(()),
+        () = wait_for_early_stop(&shutdown, || !waits.load(Ordering::Acquire)) => Ok(()),
     };
     metrics.leads.set(0);
     if let (Some(lease), Ok(())) = (lease, &ended)
@@ -125,9 +126,10 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     ended
 }
 
-async fn until_stopped_waiting(shutdown: &Shutdown, waits: &AtomicBool) {
-    shutdown.requested().await;
-    if !waits.load(Ordering::Acquire) {
+/// Waits for ever if the work has begun when it is asked to end.
+async fn wait_for_early_stop(stop: &Shutdown, has_started: impl FnOnce() -> bool) {
+    stop.requested().await;
+    if has_started() {
         std::future::pending::<()>().await;
     }
 }
@@ -167,7 +169,7 @@ async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorC
     let (known, writer) = reflector::store();
     let jobs = edited_jobs(scoped_api(&client, namespace), writer);
     let (changed, changes) = mpsc::unbounded_channel();
-    let (caches, memory) = (context.caches.clone(), Arc::clone(&context.memory));
+    let kept = Arc::clone(&context);
     let others = futures::stream::unfold(changes, async |mut changes| Some((changes.recv().await?, changes)));
     let (ends, store) = (stop.clone(), known.clone());
     let queue = futures::stream::select(jobs, others.map(|key| reference(&key)))
@@ -179,12 +181,14 @@ async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorC
         if let Err(error) = result {
             debug!(%error, "a reconciliation failed");
         }
-        memory.forget_unknown(store.len(), |key| store.get(&reference(key)).is_some());
+        kept.memory.forget_unknown(store.len(), |key| store.get(&reference(key)).is_some());
     });
+    // An `applier` that is asked to end before the first list has arrived would wait for it for ever.
+    let asked_early = wait_for_early_stop(&stop, || known.wait_until_ready().now_or_never().is_some());
     tokio::select! {
         () = reconciled => {}
-        () = caches.fill(&client, namespace, changed) => {}
-        () = asked_to_end_before_it_began(&stop, &known) => debug!("asked to end before the jobs were listed"),
+        () = kept.caches.fill(&client, namespace, changed) => {}
+        () = asked_early => debug!("asked to end before the jobs were listed"),
     }
 }
 
@@ -215,14 +219,6 @@ fn what_users_do(job: &Guarded) -> Option<u64> {
 
 fn reference(job: &JobKey) -> ObjectRef<Guarded> {
     ObjectRef::new(&job.name).within(&job.namespace)
-}
-
-/// An `applier` that is asked to end before the first list has arrived would wait for it for ever.
-async fn asked_to_end_before_it_began(stop: &Shutdown, known: &Store<Guarded>) {
-    stop.requested().await;
-    if known.wait_until_ready().now_or_never().is_some() {
-        std::future::pending::<()>().await;
-    }
 }
 
 #[cfg(test)]

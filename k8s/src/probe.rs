@@ -1,10 +1,9 @@
 //! Asks a coordinator: at its `/status` for the progress of its run, and by gRPC for other numbers of servers and workers.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde::Deserialize;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_plumbing::admin::PageToken;
@@ -21,11 +20,8 @@ const SCALE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the coordinator of an attempt for these numbers, with the proof that this is allowed. A number that is 0 stays.
 /// The same call again changes nothing.
-pub type CoordinatorScale = Arc<
-    dyn Fn(RunAttempt, Credentials, ScaleRequest) -> Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>
-        + Send
-        + Sync,
->;
+pub type CoordinatorScale =
+    Arc<dyn Fn(RunAttempt, Credentials, ScaleRequest) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync>;
 
 /// Asks coordinators by the names of their Services.
 #[must_use]
@@ -68,31 +64,12 @@ struct ProbedReport {
     evaluations: Vec<ProbedEvaluation>,
     #[serde(default)]
     checkpoints: Vec<ProbedCheckpoint>,
-    scale: Option<ProbedScale>,
+    scale: Option<ServerScaling>,
 }
 
 #[derive(Deserialize)]
 struct ProbedCheckpoint {
     step: i64,
-}
-
-#[derive(Deserialize)]
-struct ProbedScale {
-    servers: i32,
-    servers_wanted: i32,
-    buckets_left: i32,
-    #[serde(default)]
-    workers: i32,
-    #[serde(default)]
-    workers_wanted: i32,
-    text: String,
-}
-
-impl From<ProbedScale> for ServerScaling {
-    fn from(scale: ProbedScale) -> Self {
-        let ProbedScale { servers, servers_wanted, buckets_left, workers, workers_wanted, text } = scale;
-        Self { servers, wanted: servers_wanted, buckets_left, workers, workers_wanted, text }
-    }
 }
 
 #[derive(Deserialize)]
@@ -138,7 +115,7 @@ pub(crate) fn parse_status(body: &[u8]) -> Result<RunProgress, serde_json::Error
         loss: digits(foremost.and_then(|worker| worker.loss)),
         auc: digits(last.and_then(|evaluation| evaluation.auc)),
         logloss: digits(last.and_then(|evaluation| evaluation.logloss)),
-        scaling: report.scale.map(ServerScaling::from),
+        scaling: report.scale,
         state: report.state,
         reason: report.reason,
     })
@@ -166,15 +143,9 @@ mod tests {
 
     fn report() -> String {
         let evaluation = EvaluationReport { step: 9, epoch: 0, samples: 5, auc: 0.756_04, logloss: 0.5, part: "test" };
-        let report = StatusReport {
-            job: "ctr".to_owned(),
-            state: "training".to_owned(),
-            epoch: 1,
-            epochs: 3,
-            members: vec![server("alive"), server("away"), worker(40, 0.5), worker(41, f64::NAN)],
-            evaluations: vec![evaluation],
-            ..StatusReport::default()
-        };
+        let (job, state, evaluations) = ("ctr".to_owned(), "training".to_owned(), vec![evaluation]);
+        let members = vec![server("alive"), server("away"), worker(40, 0.5), worker(41, f64::NAN)];
+        let report = StatusReport { job, state, epoch: 1, epochs: 3, members, evaluations, ..StatusReport::default() };
         serde_json::to_string(&report).unwrap()
     }
 
@@ -219,8 +190,7 @@ mod tests {
     async fn a_coordinator_that_hangs_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        assert!(
-            ask_status(&address, None).await.unwrap_err().to_string().contains("does not answer /status within 2s")
-        );
+        let error = ask_status(&address, None).await.unwrap_err().to_string();
+        assert!(error.contains("does not answer /status within 2s"), "{error}");
     }
 }

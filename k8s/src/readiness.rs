@@ -8,7 +8,7 @@ use crate::build::BuildStage;
 use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
 use crate::judge::{elapsed_time, end_of};
 use crate::names::PodRole;
-use crate::observe::{ObservedObjects, OwnedKind, PodState};
+use crate::observe::{ObservedObjects, OwnedKind, PodState, count_pods};
 
 /// How long the kubelet may take to create a container before a person should look.
 const SLOW: Duration = Duration::from_secs(120);
@@ -64,12 +64,13 @@ pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStag
         return PodReadiness { is_ready: true, reason: "Ready".to_owned(), message: "every role is ready".to_owned() };
     }
     let waiting = format!("ready: {}", missing.join(", "));
+    let unready = |reason: &str, message: String| PodReadiness { is_ready: false, reason: reason.to_owned(), message };
     if let Some(job) = suspended_job(observed) {
         let message = format!(
             "{waiting}; Job {job} is suspended, but not by the operator: `kubectl patch job {job} --type=merge -p \
              '{{\"spec\":{{\"suspend\":false}}}}'` lets it go on; `runPolicy.suspend` of the HybridJob makes a run wait"
         );
-        return PodReadiness { is_ready: false, reason: JOB_SUSPENDED.to_owned(), message };
+        return unready(JOB_SUSPENDED, message);
     }
     let mut troubles =
         observed.pods.iter().filter(|pod| !pod.is_ready).filter_map(|pod| Some((pod, pod.trouble.as_ref()?)));
@@ -77,28 +78,25 @@ pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStag
         let others = troubles.count();
         let more = if others > 0 { format!(", and {others} more") } else { String::new() };
         let message = format!("{waiting}; {}: {}: {}{more}", pod.name, trouble.reason, trouble.message);
-        return PodReadiness { is_ready: false, reason: trouble.reason.clone(), message };
+        return unready(&trouble.reason, message);
     }
     if let Some((reason, how)) = restarting(observed) {
-        let message = format!("{waiting}; {how}");
-        return PodReadiness { is_ready: false, reason: reason.to_owned(), message };
+        return unready(reason, format!("{waiting}; {how}"));
     }
-    if let Some(pod) =
-        observed.pods.iter().find(|pod| pod.creating.is_some_and(|since| elapsed_time(since, now) >= SLOW))
-    {
-        let message = format!("{waiting}; {}: {}", pod.name, slow(spec, &pod.name));
-        return PodReadiness { is_ready: false, reason: "ContainerCreating".to_owned(), message };
+    let is_slow = |pod: &&PodState| pod.creating.is_some_and(|since| elapsed_time(since, now) >= SLOW);
+    if let Some(pod) = observed.pods.iter().find(is_slow) {
+        return unready("ContainerCreating", format!("{waiting}; {}: {}", pod.name, slow(spec, &pod.name)));
     }
     if let Some((pod, node)) = observed.pods.iter().find_map(|pod| Some((pod, pod.departure.as_ref()?))) {
         let message = format!("{waiting}; {} is being removed from {node}, or is lost together with {node}", pod.name);
-        return PodReadiness { is_ready: false, reason: "PodLost".to_owned(), message };
+        return unready("PodLost", message);
     }
     if let Some(message) = unmade(spec, observed, stage) {
-        return PodReadiness { is_ready: false, reason: MISSING.to_owned(), message: format!("{waiting}; {message}") };
+        return unready(MISSING, format!("{waiting}; {message}"));
     }
     let later =
         if stage == BuildStage::Servers { "; workers start once coordinator and servers are ready" } else { "" };
-    PodReadiness { is_ready: false, reason: NOT_READY.to_owned(), message: format!("{waiting}{later}") }
+    unready(NOT_READY, format!("{waiting}{later}"))
 }
 
 fn suspended_job(observed: &ObservedObjects) -> Option<&str> {
@@ -139,8 +137,7 @@ fn unmade(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage) -
         ),
     ];
     let (role, made, kind) = owners.into_iter().filter(|(_, exists, _)| *exists).find_map(|(role, _, kind)| {
-        let made = observed.pods.iter().filter(|pod| pod.role == role).count();
-        let made = i32::try_from(made).unwrap_or(i32::MAX);
+        let made = count_pods(&observed.pods, |pod| pod.role == role);
         (made < role.replicas(spec)).then_some((role, made, kind))
     })?;
     let wanted = role.replicas(spec);

@@ -9,13 +9,13 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use tracing::warn;
 
-use crate::act::{DecisionInput, carry_out_decision};
+use crate::act::carry_out_decision;
 use crate::build::JOB_KEY;
 use crate::cache::JobKey;
 use crate::cluster::JobClient;
 use crate::conditions::{READY, StatusConditions, VALID};
 use crate::context::{JobReconciliation, OperatorContext, recorded_status};
-use crate::crd::{HybridJob, HybridJobSpec, RowsRecovery, RunPhase, RunProgress};
+use crate::crd::{HybridJob, RowsRecovery, RunPhase, RunProgress, SpecProblem, problem};
 use crate::decide::{DecisionFacts, EventNote, decide};
 use crate::error::{Error, ErrorRemedy};
 use crate::host_access::refuse_host_access;
@@ -27,7 +27,7 @@ use crate::removal_order::RemovalScope;
 use crate::reporting::{USER_INTERVAL, publish_event, record_status, report_error, report_unreadable};
 use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
-use crate::validate::{JobText, SpecProblem, ValidJob, validate_job};
+use crate::validate::{JobText, ValidJob, validate_job};
 
 /// The most steps of one look. After a recorded status the next step follows at once.
 const MOST_STEPS: usize = 4;
@@ -99,7 +99,7 @@ async fn look_at(look: &JobReconciliation<'_>) -> Result<Action, Error> {
 /// Takes one step; `None` when the next is due at once.
 async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Option<Action>, Error> {
     let attempt = attempt(job)?;
-    let observed = ObservedObjects::new(attempt.number, &look.context.caches.objects_of_job(&look.key));
+    let mut observed = ObservedObjects::new(attempt.number, &look.context.caches.objects_of_job(&look.key));
     if observed.has_leaving_workers() && look.cluster.is_namespace_deleted().await? {
         return vacate_namespace(look, job, &observed).await.map(Some);
     }
@@ -116,26 +116,25 @@ async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Optio
     let report = observed.end_report.clone().or(report);
     let (servers, workers) = scales(job, valid.as_ref(), report.as_ref());
     let valid = valid.map(|valid| valid.with_numbers(servers.pod_count(), workers.pod_count()));
+    let is_durable = valid.as_ref().is_some_and(ValidJob::is_durable);
     let decision = decide(&DecisionFacts {
-        job: &attempt.job,
-        namespace: &attempt.namespace,
+        attempt: &attempt,
         spec: &job.spec,
-        present: &present(job, &servers, &workers),
+        present: &job.spec.clone().with_numbers(servers.staying_count(), workers.pod_count()),
         servers: &servers,
         workers: &workers,
         generation: job.meta().generation,
         status: &recorded_status(job),
         next: &SpecHash::new(&job.spec),
         running: &SpecHash::during_attempt(&job.spec, servers.started, workers.started),
-        recovery: valid.as_ref().map_or(RowsRecovery::Checkpoint, ValidJob::recovery),
+        recovery: if is_durable { RowsRecovery::Log } else { RowsRecovery::Checkpoint },
         observed: &observed,
         rejoins: valid.as_ref().is_some_and(ValidJob::workers_rejoin),
         progress: report.clone(),
         now: look.now(),
     });
-    let alive = report.map(|report| report.servers);
-    let looked = DecisionInput { attempt: &attempt, valid: valid.as_ref(), observed: &observed, alive };
-    let action = carry_out_decision(look, job, &looked, decision).await?;
+    observed.server_facts.alive = report.map(|report| report.servers);
+    let action = carry_out_decision(look, job, &attempt, valid.as_ref(), &observed, decision).await?;
     if action.is_some() {
         release_finalizer(look, job, &observed).await?;
     }
@@ -182,18 +181,9 @@ fn scales(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&RunProgress
     let (servers, workers) = (job.spec.embedding_servers.replicas, job.spec.dense_workers.replicas);
     let recorded = recorded_status(job).progress;
     let known = report.or(recorded.as_ref()).and_then(|progress| progress.scaling.clone());
-    let started = |number, of: fn(&ValidJob) -> i32| valid.map_or(number, of);
-    let (started_servers, started_workers) =
-        (started(servers, ValidJob::started_servers), started(workers, ValidJob::started_workers));
-    let scale = ServerScale { wanted: servers, started: started_servers, known: known.clone() };
-    (scale, WorkerScale { wanted: workers, started: started_workers, known })
-}
-
-fn present(job: &HybridJob, servers: &ServerScale, workers: &WorkerScale) -> HybridJobSpec {
-    let mut present = job.spec.clone();
-    present.embedding_servers.replicas = servers.staying_count();
-    present.dense_workers.replicas = workers.pod_count();
-    present
+    let started = valid.map_or((servers, workers), ValidJob::started_numbers);
+    let scale = ServerScale { wanted: servers, started: started.0, known: known.clone() };
+    (scale, WorkerScale { wanted: workers, started: started.1, known })
 }
 
 fn attempt(job: &HybridJob) -> Result<RunAttempt, Error> {
@@ -221,10 +211,8 @@ fn missing_config(job: &HybridJob) -> SpecProblem {
     let place = job.spec.job.config_map.as_ref();
     let (name, key) = place.map_or(("", ""), |place| (place.name.as_str(), place.key.as_str()));
     let namespace = job.namespace().unwrap_or_default();
-    SpecProblem {
-        field: "spec.job.configMap".to_owned(),
-        message: format!("no ConfigMap {name} with key {key} in namespace {namespace}: make it, or correct the name"),
-    }
+    let message = format!("no ConfigMap {name} with key {key} in namespace {namespace}: make it, or correct the name");
+    problem("spec.job.configMap", message)
 }
 
 /// The spec cannot be carried out. The status says why, and the operator waits. A running run goes on.

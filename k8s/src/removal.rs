@@ -14,7 +14,7 @@ use crate::context::{JobReconciliation, recorded_status};
 use crate::crd::{HybridJob, RunPhase};
 use crate::error::Error;
 use crate::judge::elapsed_time;
-use crate::memory::KnownRequest;
+use crate::memory::RememberedRequest;
 use crate::observe::ObservedObjects;
 use crate::removal_order::{RemovalScope, RemovalStep, RemovalTarget};
 use crate::reporting::record_status;
@@ -33,7 +33,8 @@ pub(crate) async fn take_step(
     scope: RemovalScope,
 ) -> Result<(), Error> {
     let (title, now) = (format!("removal {removal:?}"), look.now());
-    if let KnownRequest::Refused(error) = look.with_memory(job, |memory| memory.known_request(&title, 0, now)) {
+    let known = look.with_memory(job, |memory| memory.known_request(&title, 0, now));
+    if let Some(RememberedRequest::Refused { error, .. }) = known {
         return Err(error);
     }
     let removed = match &removal {

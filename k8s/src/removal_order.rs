@@ -13,7 +13,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::crd::CleanPodPolicy;
 use crate::names::PodRole;
-use crate::observe::{ObservedObjects, OwnedKind, OwnedObject, PodState, RemainingPod};
+use crate::observe::{ObservedObjects, OwnedKind, OwnedObject, PodState};
 
 /// How long a pod may outlive its deadline before its node counts as lost.
 pub const LINGER: SignedDuration = SignedDuration::from_secs(30);
@@ -73,7 +73,7 @@ impl ObservedObjects {
         if !members.is_empty() {
             return RemovalStep::Members(members);
         }
-        let of_member = |pod: &&RemainingPod| pod.role != PodRole::Worker;
+        let of_member = |pod: &&PodState| pod.role != PodRole::Worker;
         if let Some(pod) = self.awaited(scope, now).find(of_member) {
             return RemovalStep::Wait(pod.name.clone());
         }
@@ -111,7 +111,7 @@ impl ObservedObjects {
     }
 
     #[must_use]
-    pub fn awaited_worker(&self, scope: RemovalScope, now: Timestamp) -> Option<&RemainingPod> {
+    pub fn awaited_worker(&self, scope: RemovalScope, now: Timestamp) -> Option<&PodState> {
         self.awaited(scope, now).find(|pod| pod.role == PodRole::Worker)
     }
 
@@ -148,7 +148,7 @@ impl ObservedObjects {
     }
 
     /// A pod that is there long after its deadline is on a node that does not report. The removal does not wait for it.
-    fn awaited(&self, scope: RemovalScope, now: Timestamp) -> impl Iterator<Item = &RemainingPod> {
+    fn awaited(&self, scope: RemovalScope, now: Timestamp) -> impl Iterator<Item = &PodState> {
         self.remaining.iter().filter(move |pod| scope.includes(pod.attempt) && !is_overdue(pod.until, LINGER, now))
     }
 }
@@ -162,29 +162,18 @@ pub fn is_overdue(until: Option<Timestamp>, by: SignedDuration, now: Timestamp) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{owned, timestamp};
+    use crate::fixture::{self, owned, timestamp};
 
-    fn pod(role: PodRole, attempt: i32) -> RemainingPod {
+    fn pod(role: PodRole, attempt: i32) -> PodState {
         let name = format!("ctr-{attempt}-{}-0", role.short_name());
-        RemainingPod { name, attempt: Some(attempt), role, until: None }
+        PodState { attempt: Some(attempt), ..fixture::pod(&name, role) }
     }
 
     fn run(attempt: i32) -> ObservedObjects {
         let kinds = [OwnedKind::Coordinator, OwnedKind::Workers, OwnedKind::Servers, OwnedKind::Service];
-        ObservedObjects {
-            owned: kinds.into_iter().map(|kind| owned(kind, attempt)).collect(),
-            remaining: PodRole::ALL.into_iter().map(|role| pod(role, attempt)).collect(),
-            ..ObservedObjects::default()
-        }
-    }
-
-    fn names(removal: RemovalStep) -> Vec<String> {
-        match removal {
-            RemovalStep::Workers(targets) | RemovalStep::Members(targets) => {
-                targets.into_iter().map(|one| one.name).collect()
-            }
-            other => panic!("{other:?}"),
-        }
+        let owned = kinds.into_iter().map(|kind| owned(kind, attempt)).collect();
+        let remaining = PodRole::ALL.into_iter().map(|role| pod(role, attempt)).collect();
+        ObservedObjects { owned, remaining, ..ObservedObjects::default() }
     }
 
     #[test]
@@ -192,10 +181,12 @@ mod tests {
         let mut seen = run(2);
         assert_eq!(seen.removal_step(RemovalScope::Others(2), timestamp(0)), RemovalStep::Done);
         seen.owned.push(owned(OwnedKind::Servers, 1));
-        assert_eq!(names(seen.removal_step(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
+        let (kind, name) = (OwnedKind::Servers, "ctr-1-Servers".to_owned());
+        let stale = RemovalStep::Members(vec![RemovalTarget { kind, name, how: RemovalMethod::Delete }]);
+        assert_eq!(seen.removal_step(RemovalScope::Others(2), timestamp(0)), stale);
         // A user changed the label.
         seen.owned.last_mut().unwrap().attempt = None;
-        assert_eq!(names(seen.removal_step(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
+        assert_eq!(seen.removal_step(RemovalScope::Others(2), timestamp(0)), stale);
     }
 
     #[test]

@@ -76,9 +76,8 @@ impl ServerFacts {
             return servers;
         }
         match self.next(servers, set) {
-            Some(index) if self.may_restart(index, servers) => index,
-            // The pod of this index was restarted or is being restarted: at a higher partition it would get its old template again.
-            Some(index) if set.partition <= index => index,
+            // A pod that was restarted or is being restarted would get its old template again at a higher partition.
+            Some(index) if set.partition <= index || self.may_restart(index, servers) => index,
             Some(index) => index + 1,
             None => 0,
         }
@@ -108,20 +107,12 @@ mod tests {
     /// Three servers. Each pod is (has the new template, is ready).
     fn facts(pods: [Option<(bool, bool)>; 3], partition: i32, alive: Option<i32>) -> ServerFacts {
         let pod = |(index, pod): (usize, &Option<(bool, bool)>)| {
-            pod.map(|(is_new, is_ready)| ServerPod {
-                index: i32::try_from(index).unwrap(),
-                revision: Some(if is_new { "new" } else { "old" }.to_owned()),
-                is_ready,
-            })
+            let index = i32::try_from(index).unwrap();
+            let revision = |is_new: bool| Some(if is_new { "new" } else { "old" }.to_owned());
+            pod.map(|(is_new, is_ready)| ServerPod { index, revision: revision(is_new), is_ready })
         };
-        let set = ServerSet {
-            template: Some("t".to_owned()),
-            partition,
-            is_seen: true,
-            revision: Some("new".to_owned()),
-            is_updating: true,
-            disk: None,
-        };
+        let (template, revision) = (Some("t".to_owned()), Some("new".to_owned()));
+        let set = ServerSet { template, partition, is_seen: true, revision, is_updating: true, disk: None };
         ServerFacts { set: Some(set), pods: pods.iter().enumerate().filter_map(pod).collect(), alive }
     }
 

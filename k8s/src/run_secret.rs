@@ -5,15 +5,15 @@
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ObjectMeta, PostParams};
-use kube::{Resource, ResourceExt};
+use kube::api::PostParams;
 use zagros_plumbing::admin::PageToken;
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
+use crate::build::owned_metadata;
 use crate::cluster::JobClient;
 use crate::crd::HybridJob;
 use crate::error::Error;
-use crate::names::{PodRole, SECRET_TOKEN, job_labels, secret_entry, secret_name};
+use crate::names::{PodRole, SECRET_TOKEN, secret_name};
 
 /// Key of the clients' key, which a person gives to `zagros status`.
 const CLIENT: &str = "client";
@@ -28,9 +28,9 @@ pub struct RunAccess {
 
 fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
     let roles = [
-        (secret_entry(PodRole::Coordinator), PeerRole::Coordinator),
-        (secret_entry(PodRole::Server), PeerRole::EmbeddingServer),
-        (secret_entry(PodRole::Worker), PeerRole::DenseWorker),
+        (PodRole::Coordinator.short_name(), PeerRole::Coordinator),
+        (PodRole::Server.short_name(), PeerRole::EmbeddingServer),
+        (PodRole::Worker.short_name(), PeerRole::DenseWorker),
         (CLIENT, PeerRole::Client),
     ];
     // The run's secret is the key of the highest role, so there is a key for each role.
@@ -39,13 +39,7 @@ fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
         .chain([(SECRET_TOKEN, run.page_token())])
         .map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())));
     Secret {
-        metadata: ObjectMeta {
-            name: Some(secret_name(owner)),
-            namespace: owner.namespace(),
-            labels: Some(job_labels(&owner.name_any())),
-            owner_references: owner.controller_owner_ref(&()).map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
+        metadata: owned_metadata(owner, secret_name(owner)),
         data: Some(data.collect()),
         immutable: Some(true),
         type_: Some("Opaque".to_owned()),
@@ -80,13 +74,15 @@ impl RunAccess {
             std::str::from_utf8(bytes).ok()
         };
         let token = text(SECRET_TOKEN).and_then(|token| PageToken::parse(token).ok());
-        let key = text(secret_entry(PodRole::Coordinator)).and_then(|key| RoleKey::parse(key).ok());
+        let key = text(PodRole::Coordinator.short_name()).and_then(|key| RoleKey::parse(key).ok());
         Self { token, credentials: key.map_or(Credentials::Open, Credentials::Secret) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::ResourceExt;
+
     use super::*;
     use crate::fixture::hybrid_job;
 

@@ -70,15 +70,8 @@ impl ServerScale {
     #[must_use]
     pub fn next_step(&self, heard: Option<&RunProgress>) -> ScaleStep {
         let asked = self.known.as_ref().map_or(self.started, |known| known.wanted);
-        if asked != self.wanted {
-            return ScaleStep::asking(heard);
-        }
-        match &self.known {
-            Some(known) if known.servers != known.wanted || known.buckets_left > 0 => {
-                ScaleStep::Moving(known.text.clone())
-            }
-            _ => ScaleStep::Settled,
-        }
+        let moving = self.known.as_ref().filter(|known| known.servers != known.wanted || known.buckets_left > 0);
+        ScaleStep::new(asked == self.wanted, moving, heard)
     }
 }
 
@@ -103,20 +96,20 @@ impl WorkerScale {
 
     #[must_use]
     pub fn next_step(&self, heard: Option<&RunProgress>) -> ScaleStep {
-        if self.pod_count() != self.wanted {
-            return ScaleStep::asking(heard);
-        }
-        match self.changed() {
-            Some(known) if known.workers != known.workers_wanted => ScaleStep::Moving(known.text.clone()),
-            _ => ScaleStep::Settled,
-        }
+        let moving = self.changed().filter(|known| known.workers != known.workers_wanted);
+        ScaleStep::new(self.pod_count() == self.wanted, moving, heard)
     }
 }
 
 impl ScaleStep {
-    fn asking(heard: Option<&RunProgress>) -> Self {
-        let trains = heard.is_some_and(|report| report.state == TRAINING);
-        if trains { Self::Ask } else { Self::Wait }
+    /// `moving` is the report of a change that is under way.
+    fn new(is_asked: bool, moving: Option<&ServerScaling>, heard: Option<&RunProgress>) -> Self {
+        match moving {
+            _ if !is_asked && heard.is_some_and(|report| report.state == TRAINING) => Self::Ask,
+            _ if !is_asked => Self::Wait,
+            Some(moving) => Self::Moving(moving.text.clone()),
+            None => Self::Settled,
+        }
     }
 
     /// The step of both numbers together. They are one request, and one report.
@@ -136,24 +129,18 @@ mod tests {
     use super::*;
 
     fn scale(wanted: i32, known: Option<(i32, i32, i32)>) -> ServerScale {
-        let known = known.map(|(servers, wanted, buckets_left)| ServerScaling {
-            servers,
-            wanted,
-            buckets_left,
-            text: "4 buckets still move".to_owned(),
-            ..ServerScaling::default()
+        let known = known.map(|(servers, wanted, buckets_left)| {
+            let text = "4 buckets still move".to_owned();
+            ServerScaling { servers, wanted, buckets_left, text, ..ServerScaling::default() }
         });
         ServerScale { wanted, started: 3, known }
     }
 
     /// Of a run that started with two workers. `known` are those that train and those that the coordinator wants.
     fn workers(wanted: i32, known: Option<(i32, i32)>) -> WorkerScale {
-        let text = "worker 2 has not joined".to_owned();
-        let known = known.map(|(workers, workers_wanted)| ServerScaling {
-            workers,
-            workers_wanted,
-            text,
-            ..ServerScaling::default()
+        let known = known.map(|(workers, workers_wanted)| {
+            let text = "worker 2 has not joined".to_owned();
+            ServerScaling { workers, workers_wanted, text, ..ServerScaling::default() }
         });
         WorkerScale { wanted, started: 2, known }
     }

@@ -1,19 +1,13 @@
-//! The memory of embedding servers, and what their rows come back from.
+//! The memory of embedding servers.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::crd::RowsRecovery;
 use crate::validate::ValidJob;
 
 /// Memory of a server's container where neither the spec nor the job file says how much, bytes.
 const SERVER_MEMORY: u64 = 4 << 30;
 
 impl ValidJob {
-    #[must_use]
-    pub fn recovery(&self) -> RowsRecovery {
-        if self.is_durable() { RowsRecovery::Log } else { RowsRecovery::Checkpoint }
-    }
-
     #[must_use]
     pub fn server_rows(&self) -> u64 {
         let limit = || {

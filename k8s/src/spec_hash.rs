@@ -24,10 +24,7 @@ impl SpecHash {
     /// The spec may have other numbers than the attempt started with: they are changed without another attempt.
     #[must_use]
     pub fn during_attempt(spec: &HybridJobSpec, servers: i32, workers: i32) -> Self {
-        let mut spec = spec.clone();
-        spec.embedding_servers.replicas = servers;
-        spec.dense_workers.replicas = workers;
-        Self::new(&spec)
+        Self::new(&spec.clone().with_numbers(servers, workers))
     }
 }
 

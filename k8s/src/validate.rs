@@ -10,8 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Table, value};
 use zagros_job::{Job, Mode, Model, Overrides};
 
-pub use crate::crd::SpecProblem;
-use crate::crd::{HybridJob, HybridJobSpec, PodSettings, admission_refusals, problem};
+use crate::crd::{HybridJob, HybridJobSpec, PodSettings, SpecProblem, admission_refusals, problem};
 use crate::names::{
     ADMIN_PORT, JOB_FILE, JOB_FOLDER, OUTPUT_PATH, PodRole, RunAttempt, SHARED_MEMORY_PATH, STATE_PATH,
 };
@@ -48,20 +47,15 @@ impl ValidJob {
 
     /// The same with so many embedding servers and dense workers, as a run has that was scaled.
     #[must_use]
-    pub fn with_numbers(mut self, servers: i32, workers: i32) -> Self {
-        self.spec.embedding_servers.replicas = servers;
-        self.spec.dense_workers.replicas = workers;
-        self
+    pub fn with_numbers(self, servers: i32, workers: i32) -> Self {
+        Self { spec: self.spec.with_numbers(servers, workers), ..self }
     }
 
+    /// The embedding servers and dense workers with which the attempt started.
     #[must_use]
-    pub fn started_servers(&self) -> i32 {
-        i32::try_from(self.job.cluster.servers).unwrap_or(i32::MAX)
-    }
-
-    #[must_use]
-    pub fn started_workers(&self) -> i32 {
-        i32::try_from(self.job.cluster.workers).unwrap_or(i32::MAX)
+    pub fn started_numbers(&self) -> (i32, i32) {
+        let count = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+        (count(self.job.cluster.servers), count(self.job.cluster.workers))
     }
 
     /// The same throughout an attempt (invariant RK-3), whatever its number of workers is: Kubernetes keeps the rules
@@ -84,11 +78,6 @@ impl ValidJob {
     pub fn is_durable(&self) -> bool {
         self.job.cluster.durability.has_log()
     }
-
-    #[must_use]
-    pub fn pod_count(&self) -> i32 {
-        PodRole::ALL.into_iter().map(|role| self.replicas(role)).sum()
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,53 +88,38 @@ pub enum JobText {
     OfAttempt(String),
 }
 
-impl JobText {
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::OfSpec(text) | Self::OfAttempt(text) => text,
-        }
-    }
-}
-
 /// Fails with all problems at once.
 pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> Result<ValidJob, Vec<SpecProblem>> {
+    let (JobText::OfSpec(source) | JobText::OfAttempt(source)) = text;
     let mut problems = check_spec(object);
-    let rendered = render(object, text, attempt);
-    match parse(&rendered.text).and_then(|job| rendered.complete().map(|()| job)) {
+    let (rendered, missing) = render(object, text, attempt);
+    match parse(&rendered, &Overrides::none()).and_then(|job| missing.map_or(Ok(job), Err)) {
         Ok(job) => {
             problems.extend(check_paths(&object.spec, &job));
             problems.extend(check_folders(object, &job));
             problems.extend(check_epochs(object, &job));
             if problems.is_empty() {
-                return Ok(ValidJob { spec: object.spec.clone(), rendered: rendered.text, job });
+                return Ok(ValidJob { spec: object.spec.clone(), rendered, job });
             }
         }
         Err(message) => {
             // Positions in the message are those of the user's file, if that can be parsed at all.
-            let message = check_text(object, text.as_str(), attempt).err().unwrap_or(message);
+            let message = check_text(object, source, attempt).err().unwrap_or(message);
             problems.push(problem(job_field(object), message));
         }
     }
     Err(problems)
 }
 
-struct RenderedJob {
-    text: String,
-    missing: Option<String>,
-}
-
-impl RenderedJob {
-    fn complete(&self) -> Result<(), String> {
-        self.missing.clone().map_or(Ok(()), Err)
-    }
-}
-
-fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> RenderedJob {
-    let Ok(mut document) = text.as_str().parse::<DocumentMut>() else {
-        return RenderedJob { text: text.as_str().to_owned(), missing: Some("not TOML".to_owned()) };
+/// The job file with the operator's keys, and why one of them could not be set.
+fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> (String, Option<String>) {
+    let (keeps_sizes, source) = match text {
+        JobText::OfSpec(source) => (false, source),
+        JobText::OfAttempt(source) => (true, source),
     };
-    let keeps_sizes = matches!(text, JobText::OfAttempt(_));
+    let Ok(mut document) = source.parse::<DocumentMut>() else {
+        return (source.clone(), Some("not TOML".to_owned()));
+    };
     let mut missing = None;
     document.entry("name").or_insert(value(attempt.job.as_str()));
     let settings = settings(object, attempt).into_iter();
@@ -163,7 +137,7 @@ fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> RenderedJ
             table.entry(key).or_insert(item);
         }
     }
-    RenderedJob { text: document.to_string(), missing }
+    (document.to_string(), missing)
 }
 
 fn table<'a>(document: &'a mut DocumentMut, section: &str) -> Option<&'a mut dyn toml_edit::TableLike> {
@@ -218,15 +192,14 @@ fn check_epochs(object: &HybridJob, job: &Job) -> Option<SpecProblem> {
     Some(problem(job_field(object), message))
 }
 
-fn parse(text: &str) -> Result<Job, String> {
-    Job::parse(text, Path::new(JOB_FILE), &Overrides::none()).map_err(|errors| errors.plain_text())
+fn parse(text: &str, overrides: &Overrides) -> Result<Job, String> {
+    Job::parse(text, Path::new(JOB_FILE), overrides).map_err(|errors| errors.plain_text())
 }
 
 /// Checks the user's own text with the operator's keys as overrides, so that lines and columns are the user's.
-fn check_text(object: &HybridJob, text: &str, attempt: &RunAttempt) -> Result<(), String> {
+fn check_text(object: &HybridJob, text: &str, attempt: &RunAttempt) -> Result<Job, String> {
     let sets = settings(object, attempt).into_iter().map(|(section, key, item)| format!("{section}.{key}={item}"));
-    let overrides = Overrides::sets(sets.collect::<Vec<_>>());
-    Job::parse(text, Path::new(JOB_FILE), &overrides).map(|_| ()).map_err(|errors| errors.plain_text())
+    parse(text, &Overrides::sets(sets.collect::<Vec<_>>()))
 }
 
 /// The rules of the definition, because the installed one may be older than this operator, and rules that it cannot

@@ -130,7 +130,7 @@ fn container(plan: &BuildPlan<'_>, role: PodRole) -> Container {
     Container {
         name: role.short_name().to_owned(),
         image: Some(settings.image.as_ref().unwrap_or(&spec.image).clone()),
-        image_pull_policy: spec.image_pull_policy.map(|policy| policy.as_str().to_owned()),
+        image_pull_policy: spec.image_pull_policy.map(|policy| format!("{policy:?}")),
         // Without a command: the image's entrypoint starts the program below an init process. The kernel gives a
         // process of number 1 no signal that it does not handle yet.
         args: Some(arguments(plan, role)),
@@ -156,7 +156,7 @@ fn sidecars(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Container> {
     let sidecar = |one: &SidecarSpec| Container {
         name: one.name.clone(),
         image: Some(one.image.clone()),
-        image_pull_policy: one.image_pull_policy.map(|policy| policy.as_str().to_owned()),
+        image_pull_policy: one.image_pull_policy.map(|policy| format!("{policy:?}")),
         command: Some(one.command.clone()).filter(|words| !words.is_empty()),
         args: Some(one.args.clone()).filter(|words| !words.is_empty()),
         env: Some(one.env.clone()).filter(|variables| !variables.is_empty()),
@@ -227,16 +227,10 @@ fn environment(plan: &BuildPlan<'_>, role: PodRole) -> Vec<EnvVar> {
         PodRole::Server => Some(field(SERVER_INDEX)),
         PodRole::Worker => Some(field(WORKER_INDEX)),
     };
-    let secret = plan.job.asks_for_proof().then(|| EnvVar {
-        name: "ZAGROS_RUN_SECRET_FILE".to_owned(),
-        value: Some(SECRET_FILE.to_owned()),
-        value_from: None,
-    });
-    let report = (role == PodRole::Coordinator).then(|| EnvVar {
-        name: "ZAGROS_END_REPORT".to_owned(),
-        value: Some(TERMINATION_MESSAGE.to_owned()),
-        value_from: None,
-    });
+    let constant =
+        |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None };
+    let secret = plan.job.asks_for_proof().then(|| constant("ZAGROS_RUN_SECRET_FILE", SECRET_FILE));
+    let report = (role == PodRole::Coordinator).then(|| constant("ZAGROS_END_REPORT", TERMINATION_MESSAGE));
     index.into_iter().chain(secret).chain(report).chain(plan.job.pod_settings(role).env.iter().cloned()).collect()
 }
 

@@ -3,11 +3,11 @@
 
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{ApiResource, ObjectMeta};
+use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use super::{BuildPlan, ObjectManifest, network};
+use super::{BuildPlan, ObjectManifest, network, owned_metadata};
 use crate::crd::{GangScheduler, GangSpec};
 use crate::names::{ATTEMPT_LABEL, JOB_LABEL, PodRole, ROLE_LABEL, SECRET_TOKEN, secret_name};
 
@@ -34,7 +34,10 @@ impl SharedObject {
         match self {
             Self::NetworkPolicy | Self::WorkerPolicy => ApiResource::erase::<NetworkPolicy>(&()),
             Self::Budget | Self::WorkerBudget => ApiResource::erase::<PodDisruptionBudget>(&()),
-            Self::PodMonitor => monitor_resource(),
+            Self::PodMonitor => {
+                let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
+                ApiResource::from_gvk_with_plural(&kind, "podmonitors")
+            }
         }
     }
 
@@ -59,14 +62,15 @@ impl SharedObject {
     }
 
     pub(super) fn manifest(self, plan: &BuildPlan<'_>) -> ObjectManifest {
-        let metadata = plan.job_metadata(self.object_name(&plan.attempt.job));
-        match self {
-            Self::NetworkPolicy => plan.manifest(network::policy(plan, metadata)),
-            Self::WorkerPolicy => plan.manifest(network::worker_policy(plan, metadata)),
-            Self::Budget => plan.manifest(network::disruption_budget(plan, metadata)),
-            Self::WorkerBudget => plan.manifest(network::worker_budget(plan, metadata)),
-            Self::PodMonitor => plan.dynamic(pod_monitor(plan, metadata)),
-        }
+        let metadata = owned_metadata(plan.owner, self.object_name(&plan.attempt.job));
+        let spec = match self {
+            Self::NetworkPolicy => network::policy(plan),
+            Self::WorkerPolicy => network::worker_policy(plan),
+            Self::Budget => network::disruption_budget(plan),
+            Self::WorkerBudget => network::budget(plan, &[PodRole::Worker]),
+            Self::PodMonitor => pod_monitor(plan),
+        };
+        ObjectManifest::new(self.api_resource(), metadata, json!({ "spec": spec }))
     }
 }
 
@@ -80,8 +84,9 @@ pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
 }
 
 /// A group that is scheduled whole or not at all.
-pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> (ApiResource, ObjectMeta, Value) {
-    let mut spec = json!({ "minMember": plan.job.pod_count() });
+pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> ObjectManifest {
+    let pods: i32 = PodRole::ALL.into_iter().map(|role| plan.job.replicas(role)).sum();
+    let mut spec = json!({ "minMember": pods });
     match gang.scheduler {
         GangScheduler::Volcano => {
             spec["minTaskMember"] =
@@ -96,24 +101,19 @@ pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> (ApiResource, 
             }
         }
     }
-    (group_resource(gang.scheduler), plan.metadata(plan.attempt.pod_group_name()), json!({ "spec": spec }))
+    let metadata = plan.metadata(plan.attempt.pod_group_name());
+    ObjectManifest::new(group_resource(gang.scheduler), metadata, json!({ "spec": spec }))
 }
 
-fn monitor_resource() -> ApiResource {
-    let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
-    ApiResource::from_gvk_with_plural(&kind, "podmonitors")
-}
-
-fn pod_monitor(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> (ApiResource, ObjectMeta, Value) {
+fn pod_monitor(plan: &BuildPlan<'_>) -> Value {
     let mut endpoint = json!({ "port": "http", "path": "/metrics" });
     if plan.job.asks_for_proof() {
         let token = json!({ "name": secret_name(plan.owner), "key": SECRET_TOKEN });
         endpoint["authorization"] = json!({ "type": "Bearer", "credentials": token });
     }
-    let spec = json!({
+    json!({
         "selector": { "matchLabels": { JOB_LABEL: plan.attempt.job } },
         "podMetricsEndpoints": [endpoint],
         "podTargetLabels": [JOB_LABEL, ROLE_LABEL, ATTEMPT_LABEL],
-    });
-    (monitor_resource(), metadata, json!({ "spec": spec }))
+    })
 }

@@ -3,7 +3,8 @@
 mod access;
 mod volumes;
 
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
 use zagros_zip::ZipEq;
 
 use super::*;
@@ -22,14 +23,8 @@ fn built(change: impl FnOnce(&mut HybridJob), stage: BuildStage) -> Vec<(String,
 }
 
 fn all(change: impl FnOnce(&mut HybridJob)) -> impl Fn(&str) -> Value {
-    let objects = built(change, BuildStage::Everything);
-    move |title| {
-        let found = objects.iter().find(|(name, _)| name == title);
-        found
-            .unwrap_or_else(|| panic!("no {title} among {:?}", objects.iter().map(|one| &one.0).collect::<Vec<_>>()))
-            .1
-            .clone()
-    }
+    let objects: BTreeMap<String, Value> = built(change, BuildStage::Everything).into_iter().collect();
+    move |title| objects.get(title).unwrap_or_else(|| panic!("no {title} among {:?}", objects.keys())).clone()
 }
 
 const VOLATILE: &str =

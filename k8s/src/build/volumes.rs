@@ -12,8 +12,7 @@ use kube::api::ObjectMeta;
 use super::{BuildPlan, JOB_KEY};
 use crate::crd::{ClaimTemplate, EmptyDir, EphemeralClaim, FolderMedium, HybridJobSpec, MountedVolume};
 use crate::names::{
-    JOB_FOLDER, OUTPUT_PATH, PodRole, RETAIN_LABEL, SECRET_FOLDER, SHARED_MEMORY_PATH, STATE_PATH, secret_entry,
-    secret_name,
+    JOB_FOLDER, OUTPUT_PATH, PodRole, RETAIN_LABEL, SECRET_FOLDER, SHARED_MEMORY_PATH, STATE_PATH, secret_name,
 };
 
 const OUTPUT: &str = "output";
@@ -35,7 +34,7 @@ pub(super) fn secret_mount(plan: &BuildPlan<'_>) -> Option<VolumeMount> {
 
 /// The key of the role, and no other role's.
 fn secret(plan: &BuildPlan<'_>, role: PodRole) -> Volume {
-    let item = KeyToPath { key: secret_entry(role).to_owned(), path: "key".to_owned(), mode: None };
+    let item = KeyToPath { key: role.short_name().to_owned(), path: "key".to_owned(), mode: None };
     let source = SecretVolumeSource {
         secret_name: Some(secret_name(plan.owner)),
         items: Some(vec![item]),

@@ -19,15 +19,9 @@ use super::{BuildPlan, pod, volumes};
 use crate::names::PodRole;
 use crate::rollout::TEMPLATE_ANNOTATION;
 
-/// It ends with the run. Started again after that, it ends as before (`--one-run`), so its exit code stays that of the
-/// run.
-pub(super) fn coordinator(plan: &BuildPlan<'_>) -> StatefulSet {
-    set(plan, PodRole::Coordinator)
-}
-
 /// They start at once. A changed template restarts them one after another ([`crate::rollout`]), if they have a log.
 pub(super) fn servers(plan: &BuildPlan<'_>) -> StatefulSet {
-    let mut set = set(plan, PodRole::Server);
+    let mut set = stateful_set(plan, PodRole::Server);
     let servers = plan.job.replicas(PodRole::Server);
     let template = set.spec.as_ref().map(|spec| serde_json::to_string(&spec.template).unwrap_or_default());
     let hash = format!("{:016x}", xxh3_64(template.unwrap_or_default().as_bytes()));
@@ -45,7 +39,9 @@ pub(super) fn servers(plan: &BuildPlan<'_>) -> StatefulSet {
     set
 }
 
-fn set(plan: &BuildPlan<'_>, role: PodRole) -> StatefulSet {
+/// The coordinator ends with the run. Started again after that, it ends as before (`--one-run`), so its exit code stays
+/// that of the run.
+pub(super) fn stateful_set(plan: &BuildPlan<'_>, role: PodRole) -> StatefulSet {
     let attempt = plan.attempt;
     let claim = volumes::state_claim(plan, role);
     StatefulSet {

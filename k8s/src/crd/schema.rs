@@ -3,7 +3,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{HybridJob, pattern};
 
@@ -28,7 +28,7 @@ pub fn resource_definition() -> CustomResourceDefinition {
     let made = HybridJob::crd();
     let Ok(mut definition) = serde_json::to_value(&made) else { return made };
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
-    if let Some(Value::Object(spec)) = definition.pointer_mut(spec) {
+    if let Some(spec) = definition.pointer_mut(spec) {
         tighten(spec);
         shorten(spec);
     }
@@ -43,24 +43,26 @@ pub fn definition_yaml() -> Result<String, serde_saphyr::ser::Error> {
     ))
 }
 
-fn tighten(spec: &mut Map<String, Value>) {
+fn tighten(spec: &mut Value) {
     for role in ["coordinator", "embeddingServers", "denseWorkers"] {
-        let Some(pod) = spec.get_mut(role).and_then(|role| role.pointer_mut("/properties/pod/properties")) else {
-            continue;
-        };
-        extend(pod, "nodeSelector", labels());
-        extend(pod, "labels", labels());
+        let Some(pod) = spec.pointer_mut(&format!("/{role}/properties/pod/properties")) else { continue };
+        extend(pod, "/nodeSelector", labels());
+        extend(pod, "/labels", labels());
         rule(
             pod,
             "labels",
             "self.all(key, !key.startsWith('zagros.dev/') && !key.startsWith('app.kubernetes.io/'))",
             "labels of zagros.dev/ and app.kubernetes.io/ are the operator's: rename it",
         );
-        extend(pod, "annotations", json!({ "maxProperties": 64 }));
+        extend(pod, "/annotations", json!({ "maxProperties": 64 }));
         for field in ["nodeSelector", "labels", "annotations"] {
-            rule(pod, field, &format!("self.all(key, key.matches(r'{}'))", pattern::LABEL_KEY), &key_message(field));
+            let message = format!(
+                "a key of {field} is a name of letters, digits, -, _ and ., after a prefix such as example.com/ or \
+                 without"
+            );
+            rule(pod, field, &format!("self.all(key, key.matches(r'{}'))", pattern::LABEL_KEY), &message);
         }
-        extend(pod, "sharedMemory", amount());
+        extend(pod, "/sharedMemory", amount());
         containers(pod);
         rule(
             pod,
@@ -68,25 +70,24 @@ fn tighten(spec: &mut Map<String, Value>) {
             "self.all(one, !one.name.startsWith('ZAGROS__') && one.name != 'POD_INDEX')",
             "ZAGROS__… would change the job for this role alone (put it into the job file), and POD_INDEX is the operator's",
         );
-        extend(pod, "sidecars", by_name());
+        extend(pod, "/sidecars", by_name());
         if let Some(sidecar) = pod.pointer_mut("/sidecars/items/properties") {
             containers(sidecar);
         }
     }
     for role in ["coordinator", "embeddingServers"] {
-        extend_at(spec, &format!("/{role}/properties/storage/properties/size"), amount());
+        extend(spec, &format!("/{role}/properties/storage/properties/size"), amount());
     }
-    extend_at(spec, "/volumes/items/properties/source/properties/emptyDir/properties/sizeLimit", amount());
-    extend_at(spec, "/volumes/items/properties/source/properties/ephemeral/properties/size", amount());
+    extend(spec, "/volumes/items/properties/source/properties/emptyDir/properties/sizeLimit", amount());
+    extend(spec, "/volumes/items/properties/source/properties/ephemeral/properties/size", amount());
 }
 
 fn containers(place: &mut Value) {
-    extend(place, "env", by_name());
-    extend_below(place, "/env/items/properties/name", json!({ "maxLength": 253, "pattern": pattern::VARIABLE }));
+    extend(place, "/env", by_name());
+    extend(place, "/env/items/properties/name", json!({ "maxLength": 253, "pattern": pattern::VARIABLE }));
     for list in ["requests", "limits"] {
-        let amounts = json!({ "maxProperties": 16 });
-        extend_below(place, &format!("/resources/properties/{list}"), amounts);
-        extend_below(place, &format!("/resources/properties/{list}/additionalProperties"), amount());
+        extend(place, &format!("/resources/properties/{list}"), json!({ "maxProperties": 16 }));
+        extend(place, &format!("/resources/properties/{list}/additionalProperties"), amount());
         let known = "self.all(key, key in ['cpu', 'memory', 'ephemeral-storage'] || key.startsWith('hugepages-') || \
                      key.contains('/'))";
         let message = "a resource is cpu, memory, ephemeral-storage, hugepages-SIZE or has a prefix: nvidia.com/gpu";
@@ -114,22 +115,7 @@ fn by_name() -> Value {
     json!({ "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"] })
 }
 
-fn key_message(field: &str) -> String {
-    format!("a key of {field} is a name of letters, digits, -, _ and ., after a prefix such as example.com/ or without")
-}
-
-fn extend(place: &mut Value, field: &str, more: Value) {
-    extend_below(place, &format!("/{field}"), more);
-}
-
-fn extend_at(spec: &mut Map<String, Value>, path: &str, more: Value) {
-    let (field, rest) = path[1..].split_once('/').unwrap_or((&path[1..], ""));
-    if let Some(place) = spec.get_mut(field) {
-        extend_below(place, &format!("/{rest}"), more);
-    }
-}
-
-fn extend_below(place: &mut Value, path: &str, more: Value) {
+fn extend(place: &mut Value, path: &str, more: Value) {
     if let (Some(Value::Object(schema)), Value::Object(more)) = (place.pointer_mut(path), more) {
         schema.extend(more);
     }
@@ -144,15 +130,13 @@ fn rule(place: &mut Value, field: &str, holds: &str, message: &str) {
     }
 }
 
-fn shorten(fields: &mut Map<String, Value>) {
-    for (name, schema) in fields {
-        let is_foreign = KUBERNETES_FIELDS.contains(&name.as_str());
+fn shorten(fields: &mut Value) {
+    for (name, schema) in fields.as_object_mut().into_iter().flatten() {
         match schema {
-            Value::Object(schema) if is_foreign => {
+            Value::Object(schema) if KUBERNETES_FIELDS.contains(&name.as_str()) => {
                 schema.iter_mut().filter(|(key, _)| *key != "description").for_each(|(_, below)| shorten_all(below));
             }
-            Value::Object(schema) => shorten(schema),
-            _ => {}
+            schema => shorten(schema),
         }
     }
 }

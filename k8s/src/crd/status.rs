@@ -177,6 +177,7 @@ pub struct RunProgress {
     pub reason: String,
 }
 
+// The aliases are the names in the coordinator's own report.
 /// A change of the numbers of embedding servers and dense workers while the run trains, as the coordinator reports it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -184,14 +185,16 @@ pub struct ServerScaling {
     /// Servers of the run, with those that have not joined yet and those that leave. There are as many pods.
     pub servers: i32,
     /// Servers that the run is to have.
+    #[serde(alias = "servers_wanted")]
     pub wanted: i32,
     /// Buckets that still have to move.
+    #[serde(alias = "buckets_left")]
     pub buckets_left: i32,
     /// Dense workers that train.
     #[serde(default)]
     pub workers: i32,
     /// Dense workers that the run is to have; 0 while no user has asked for another number than that of the attempt's job file.
-    #[serde(default)]
+    #[serde(default, alias = "workers_wanted")]
     pub workers_wanted: i32,
     /// All of it in one sentence.
     pub text: String,

@@ -7,14 +7,14 @@ use zagros_protocol::control::ScaleRequest;
 
 use crate::build::BuildStage;
 use crate::crd::{CleanPodPolicy, HybridJobSpec, HybridJobStatus, RowsRecovery, RunProgress};
+use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
 use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
 
 #[derive(Debug)]
 pub struct DecisionFacts<'a> {
-    pub job: &'a str,
-    pub namespace: &'a str,
+    pub attempt: &'a RunAttempt,
     pub spec: &'a HybridJobSpec,
     /// The spec with as many servers and workers as stay in the run: another number that it says is not reached yet.
     pub present: &'a HybridJobSpec,

@@ -7,7 +7,7 @@ use super::DecisionFacts;
 use crate::crd::{HybridJobStatus, RunPhase};
 use crate::judge::end_of;
 use crate::names::PodRole;
-use crate::observe::{ObservedObjects, PodState};
+use crate::observe::{ObservedObjects, PodState, count_pods};
 
 pub(super) fn workers_back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
     facts.status.workers_back.as_ref().map(|time| time.0)
@@ -67,17 +67,17 @@ impl<'a> WorkerFleet<'a> {
 
 /// It was deleted, or evicted, which its Job does not even count.
 fn a_worker_is_gone(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -> bool {
-    let is_present = |pod: &&PodState| pod.role == PodRole::Worker && pod.exit.is_none() && pod.departure.is_none();
-    let present = i32::try_from(staying.pods.iter().filter(is_present).count()).unwrap_or(i32::MAX);
+    let is_present = |pod: &PodState| pod.role == PodRole::Worker && pod.exit.is_none() && pod.departure.is_none();
+    let present = count_pods(&staying.pods, is_present);
     let is_up = facts.status.phase == Some(RunPhase::Running);
     is_up && (present < facts.workers.joined_count() || worker_restarts(facts) > facts.status.worker_restarts)
 }
 
 /// Counts the pods themselves, because a Job counts a pod as ready for a moment after it has ended.
 fn every_worker_is_ready(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -> bool {
-    let ready = staying.pods.iter().filter(|pod| pod.role == PodRole::Worker && pod.is_ready).count();
+    let ready = count_pods(&staying.pods, |pod| pod.role == PodRole::Worker && pod.is_ready);
     let ended_well = facts.observed.workers.as_ref().map_or(0, |workers| workers.succeeded);
-    i32::try_from(ready).unwrap_or(i32::MAX).saturating_add(ended_well) >= facts.present.dense_workers.replicas
+    ready.saturating_add(ended_well) >= facts.present.dense_workers.replicas
 }
 
 /// The last failure may be the end of the attempt, but then the operator does not use this number.

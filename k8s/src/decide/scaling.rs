@@ -58,9 +58,6 @@ pub(super) fn record(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, st
 pub(super) fn news(facts: &DecisionFacts<'_>, step: &ScaleStep) -> Option<EventNote> {
     let was_open = condition(facts.status).is_some_and(|one| one.status == ConditionStatus::False);
     let text = facts.servers.known.as_ref().map_or("", |known| known.text.as_str());
-    (was_open && *step == ScaleStep::Settled).then(|| EventNote {
-        is_warning: false,
-        reason: "Scaled",
-        note: format!("the run has the wanted number: {text}"),
-    })
+    let note = format!("the run has the wanted number: {text}");
+    (was_open && *step == ScaleStep::Settled).then_some(EventNote { is_warning: false, reason: "Scaled", note })
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::crd::{ExitCodes, HybridJobSpec, RunProgress};
-use crate::fixture::{hybrid_job, owned, pod};
-use crate::observe::{JobEnd, JobState, OwnedKind, PodExit, PodState, RemainingPod};
+use crate::fixture::{attempt, hybrid_job, owned, pod};
+use crate::observe::{JobEnd, JobState, OwnedKind, PodExit, PodState};
 use crate::scale::{ServerScale, WorkerScale};
 
 mod workers;
@@ -25,11 +25,10 @@ struct DecisionCase {
 
 impl DecisionCase {
     fn new() -> Self {
-        let (status, observed) = (HybridJobStatus::default(), ObservedObjects::default());
         Self {
             spec: hybrid_job().spec,
-            status,
-            observed,
+            status: HybridJobStatus::default(),
+            observed: ObservedObjects::default(),
             template: "t1".to_owned(),
             fixed: "f1".to_owned(),
             recovery: RowsRecovery::Checkpoint,
@@ -44,12 +43,8 @@ impl DecisionCase {
     fn running() -> Self {
         let mut case = Self::new();
         assert_eq!(case.step().work, OperatorWork::Record);
-        case.observed = ObservedObjects {
-            coordinator: job(1, None),
-            workers: job(2, None),
-            servers: Some(3),
-            ..ObservedObjects::default()
-        };
+        (case.observed.coordinator, case.observed.workers) = (job(1, None), job(2, None));
+        case.observed.servers = Some(3);
         assert_eq!(case.step().status.phase, Some(RunPhase::Running));
         case
     }
@@ -58,19 +53,11 @@ impl DecisionCase {
         SpecHash { template: self.template.clone(), fixed: self.fixed.clone() }
     }
 
-    fn present(&self) -> HybridJobSpec {
-        let mut present = self.spec.clone();
-        present.embedding_servers.replicas = self.servers.staying_count();
-        present.dense_workers.replicas = self.workers.pod_count();
-        present
-    }
-
     fn step(&mut self) -> JobDecision {
         let decision = decide(&DecisionFacts {
-            job: "ctr",
-            namespace: "ads",
+            attempt: &attempt(self.status.attempt),
             spec: &self.spec,
-            present: &self.present(),
+            present: &self.spec.clone().with_numbers(self.servers.staying_count(), self.workers.pod_count()),
             servers: &self.servers,
             workers: &self.workers,
             generation: Some(4),
@@ -98,13 +85,9 @@ impl DecisionCase {
         let failed =
             || Some(JobEnd::Failed { at: end_time, reason: String::new(), message: "BackoffLimitExceeded".to_owned() });
         let exit = PodExit { code, reason: "Error".to_owned(), message: "why".to_owned(), at: Some(end_time) };
-        let pod = PodState { exit: Some(exit), ..pod("ctr-1-worker-0", PodRole::Worker) };
-        self.observed = ObservedObjects {
-            coordinator: job(0, failed()),
-            workers: job(0, failed()),
-            pods: vec![pod],
-            ..ObservedObjects::default()
-        };
+        let pods = vec![PodState { exit: Some(exit), ..pod("ctr-1-worker-0", PodRole::Worker) }];
+        let (coordinator, workers) = (job(0, failed()), job(0, failed()));
+        self.observed = ObservedObjects { coordinator, workers, pods, ..ObservedObjects::default() };
     }
 
     fn condition(&self, type_: &str) -> (bool, String) {
@@ -205,8 +188,7 @@ fn a_wrong_job_file_is_not_tried_again() {
 fn a_suspended_job_is_looked_at_again_while_a_pod_is_there() {
     let mut case = DecisionCase::running();
     case.spec.run_policy.suspend = true;
-    let (name, role) = ("ctr-1-worker-0".to_owned(), PodRole::Worker);
-    case.observed.remaining = vec![RemainingPod { name, role, attempt: Some(1), until: None }];
+    case.observed.remaining = vec![pod("ctr-1-worker-0", PodRole::Worker)];
     let waiting = case.step();
     assert_eq!((waiting.work, waiting.again), (OperatorWork::Clear, Some(GLANCE)));
     case.observed.remaining.clear();

@@ -30,15 +30,19 @@ pub(crate) async fn ask_for_numbers(
             let ScaleRequest { servers, workers } = wanted;
             info!(job = attempt.job, servers, workers, "the coordinator is to have other numbers; 0 is unchanged");
             look.with_memory(job, |memory| memory.ask_again());
-            let note = format!("{}, and the run goes on", changes(&wanted).join("; "));
+            let changes =
+                asked_numbers(&wanted).map(|(_, field, number, effect)| format!("{field} is {number}: {effect}"));
+            let note = format!("{}, and the run goes on", changes.collect::<Vec<_>>().join("; "));
             publish_event(look, job, attempt.number, &EventNote { is_warning: false, reason: "Scaling", note }).await;
         }
         Err(refusal) if needs_a_person(&refusal) => {
+            let numbers = asked_numbers(&wanted).map(|(members, _, number, _)| format!("{number} {members}"));
+            let fields = asked_numbers(&wanted).map(|(_, field, ..)| field);
             let message = format!(
                 "the coordinator does not admit {}: {}; correct {}",
-                numbers(&wanted).join(" and "),
+                numbers.collect::<Vec<_>>().join(" and "),
                 refusal.message,
-                fields(&wanted).join(" or ")
+                fields.collect::<Vec<_>>().join(" or ")
             );
             let is_news = !next.conditions.iter().any(|one| one.type_ == SCALED && one.message == message);
             let generation = job.meta().generation;
@@ -56,27 +60,13 @@ pub(crate) async fn ask_for_numbers(
     Ok(next)
 }
 
-/// The wanted numbers as texts, one for each role whose number the request names.
-fn of_roles(wanted: &ScaleRequest, servers: impl Fn(u32) -> String, workers: impl Fn(u32) -> String) -> Vec<String> {
-    let servers = (wanted.servers > 0).then(|| servers(wanted.servers));
-    let workers = (wanted.workers > 0).then(|| workers(wanted.workers));
-    servers.into_iter().chain(workers).collect()
-}
-
-fn numbers(wanted: &ScaleRequest) -> Vec<String> {
-    of_roles(wanted, |servers| format!("{servers} embedding servers"), |workers| format!("{workers} dense workers"))
-}
-
-fn fields(wanted: &ScaleRequest) -> Vec<String> {
-    of_roles(wanted, |_| "spec.embeddingServers.replicas".to_owned(), |_| "spec.denseWorkers.replicas".to_owned())
-}
-
-fn changes(wanted: &ScaleRequest) -> Vec<String> {
-    of_roles(
-        wanted,
-        |servers| format!("spec.embeddingServers.replicas is {servers}: rows move between the servers"),
-        |workers| format!("spec.denseWorkers.replicas is {workers}: workers join or leave between two steps"),
-    )
+/// Of each role whose number the request names: its members, its field of the spec, the number, and what follows.
+fn asked_numbers(wanted: &ScaleRequest) -> impl Iterator<Item = (&'static str, &'static str, u32, &'static str)> {
+    let (servers, moves) = ("spec.embeddingServers.replicas", "rows move between the servers");
+    let (workers, joins) = ("spec.denseWorkers.replicas", "workers join or leave between two steps");
+    let all =
+        [("embedding servers", servers, wanted.servers, moves), ("dense workers", workers, wanted.workers, joins)];
+    all.into_iter().filter(|(_, _, number, _)| *number > 0)
 }
 
 /// Whether asking again would be answered alike.

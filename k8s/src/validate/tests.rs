@@ -182,10 +182,8 @@ fn no_volume_hides_a_folder_of_the_roles() {
             let volume = object.spec.volumes[0].clone();
             object.spec.volumes.push(crate::crd::MountedVolume { mount_path: path.to_owned(), ..volume });
         });
-        assert!(
-            found.iter().any(|one| one.contains(&format!("\"{path}\" is taken")) || one.contains("two volumes")),
-            "{path}: {found:?}"
-        );
+        let taken = format!("\"{path}\" is taken");
+        assert!(found.iter().any(|one| one.contains(&taken) || one.contains("two volumes")), "{path}: {found:?}");
     }
 }
 

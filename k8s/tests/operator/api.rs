@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 pub(crate) use store::{ApiEvent, ObjectKey, ObjectPart, ObjectStore};
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct FakeApi {
     store: Arc<Mutex<ObjectStore>>,
     changed: watch::Sender<u64>,
@@ -35,10 +35,6 @@ pub(crate) struct ApiLoad {
 }
 
 impl FakeApi {
-    pub(crate) fn new() -> Self {
-        Self { store: Arc::default(), changed: watch::Sender::new(0), load: Arc::default() }
-    }
-
     /// From now on each request takes this long, in virtual time.
     pub(crate) fn slow_down(&self, millis: u64) {
         self.load.millis.store(millis, Ordering::Relaxed);

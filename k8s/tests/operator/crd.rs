@@ -9,11 +9,12 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 use zagros_operator::crd::{HybridJob, KUBERNETES_FIELDS, definition_yaml, resource_definition};
 
+pub(crate) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    let definition = serde_json::to_value(resource_definition()).unwrap();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+});
+
 fn schema() -> Value {
-    static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-        let definition = serde_json::to_value(resource_definition()).unwrap();
-        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
-    });
     SCHEMA.clone()
 }
 
@@ -33,6 +34,11 @@ fn job() -> Value {
 
 fn admission_refusals(object: &Value, old: Option<&Value>) -> Vec<String> {
     zagros_operator::crd::admission_refusals(object, old).iter().map(ToString::to_string).collect()
+}
+
+#[track_caller]
+fn assert_admitted(object: &Value, old: Option<&Value>, what: &str) {
+    assert_eq!(admission_refusals(object, old), Vec::<String>::new(), "{what}");
 }
 
 fn running() -> Value {
@@ -105,11 +111,7 @@ fn an_impossible_spec_is_refused_with_the_reason() {
         assert!(found.iter().any(|message| message.contains(reason)), "{pointer} = {value}: {found:?}");
     }
     for path in ["/a..b", "/a/..b", "/data/x"] {
-        assert_eq!(
-            admission_refusals(&changed("/spec/volumes", json!([volume(path)])), None),
-            Vec::<String>::new(),
-            "{path}"
-        );
+        assert_admitted(&changed("/spec/volumes", json!([volume(path)])), None, path);
     }
 }
 
@@ -202,9 +204,10 @@ fn a_value_that_a_pod_may_have_is_accepted() {
     }
 }
 
-/// Edits of fields that the pods depend on, each with the field that the refusal names.
-fn edits_that_would_need_new_pods() -> Vec<(&'static str, Value, &'static str)> {
-    vec![
+/// Each edit with the field that the refusal names.
+#[test]
+fn fields_that_pods_depend_on_change_only_while_nothing_runs() {
+    for (pointer, value, field) in [
         ("/spec/job", json!({"inline": "[data] # other\n"}), "spec.job"),
         ("/spec/image", json!("zagros:2"), "spec.image"),
         ("/spec/imagePullPolicy", json!("Always"), "spec.imagePullPolicy"),
@@ -222,12 +225,7 @@ fn edits_that_would_need_new_pods() -> Vec<(&'static str, Value, &'static str)> 
         ("/spec/runPolicy", json!({"backoffLimit": 7}), "spec.runPolicy.backoffLimit"),
         ("/spec/runPolicy", json!({"exitCodes": {"retryable": [1]}}), "spec.runPolicy.exitCodes"),
         ("/spec/elasticity", json!({"minWorkers": 1, "maxWorkers": 4}), "spec.elasticity"),
-    ]
-}
-
-#[test]
-fn fields_that_pods_depend_on_change_only_while_nothing_runs() {
-    for (pointer, value, field) in edits_that_would_need_new_pods() {
+    ] {
         let updated = changed(pointer, value);
         let found = admission_refusals(&updated, Some(&running()));
         let message = format!("{field}: {field} is fixed while the run is not suspended: ");
@@ -269,11 +267,7 @@ fn an_elastic_run_is_scaled_within_its_bounds() {
         object
     };
     assert_eq!(admission_refusals(&scaled(4, 4), Some(&scaled(2, 4))), Vec::<String>::new());
-    assert_eq!(
-        admission_refusals(&scaled(5, 8), Some(&scaled(2, 4))),
-        Vec::<String>::new(),
-        "the upper bound is that of the rule alone"
-    );
+    assert_admitted(&scaled(5, 8), Some(&scaled(2, 4)), "the upper bound is that of the rule alone");
     assert_eq!(admission_refusals(&scaled(5, 4), Some(&scaled(2, 4))).len(), 1);
 }
 
@@ -297,12 +291,8 @@ fn fields_that_need_no_new_pod_may_change_at_any_time() {
 fn the_definition_has_columns_status_and_scale() {
     let definition = serde_json::to_value(resource_definition()).unwrap();
     let version = &definition["spec"]["versions"][0];
-    let columns: Vec<&str> = version["additionalPrinterColumns"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| one["name"].as_str().unwrap())
-        .collect();
+    let columns = version["additionalPrinterColumns"].as_array().unwrap().iter();
+    let columns: Vec<&str> = columns.map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(columns, ["Phase", "Servers", "Workers", "Step", "AUC", "Checkpoint", "Attempt", "Age", "Message"]);
     let scale = &version["subresources"]["scale"];
     for (key, path) in [("specReplicasPath", "/spec/denseWorkers/replicas"), ("statusReplicasPath", "/status/workers")]

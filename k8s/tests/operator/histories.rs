@@ -129,7 +129,7 @@ async fn time_passes(world: &ClusterWorld, seconds: u64) {
         world.advance(1).await;
         buckets_move(world);
         if let Ok(set) = world.api.store().get(&key("apps", "statefulsets", "ctr-1-server")) {
-            let (pods, owners) = (set["spec"]["replicas"].as_i64().unwrap(), world.run.owners());
+            let (pods, owners) = (set["spec"]["replicas"].as_i64().unwrap(), world.run.state().owners);
             assert!(pods >= i64::from(owners), "{pods} pods of servers, and {owners} servers own buckets");
         }
     }
@@ -163,12 +163,10 @@ async fn history(seed: u64) {
     let wanted = |world: &ClusterWorld| {
         let set = world.api.store().get(&key("apps", "statefulsets", "ctr-1-server")).unwrap_or_default();
         let is_updated = set["status"]["currentRevision"] == set["status"]["updateRevision"];
-        let image = &set["spec"]["template"]["spec"]["containers"][0]["env"];
+        let image = set["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
         let job = world.job().unwrap();
-        let env = &job["spec"]["embeddingServers"]["pod"]["env"];
-        let has_env = env
-            .as_array()
-            .is_none_or(|env| env.iter().all(|one| image.as_array().is_some_and(|all| all.contains(one))));
+        let env = job["spec"]["embeddingServers"]["pod"]["env"].as_array();
+        let has_env = env.is_none_or(|env| env.iter().all(|one| image.is_some_and(|all| all.contains(one))));
         let servers = job["spec"]["embeddingServers"]["replicas"].as_u64().unwrap();
         let workers = job["spec"]["denseWorkers"]["replicas"].as_u64().unwrap();
         let is_scaled = world.condition("Scaled").is_null() || world.condition("Scaled")["status"] == "True";

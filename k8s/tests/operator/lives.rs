@@ -12,14 +12,9 @@ async fn a_job_is_created_runs_completes_and_goes() {
     world.create(|job| job["spec"]["runPolicy"] = json!({"ttlSecondsAfterFinished": 600}));
     world.until("servers", |world| world.pods().len() == 4).await;
     assert!(!world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned()), "workers come last");
-    *world.progress.lock().unwrap() = Some(RunProgress {
-        step: 41,
-        checkpoint_step: 40,
-        epoch: 1,
-        epochs: 3,
-        auc: Some("0.7512".to_owned()),
-        ..RunProgress::default()
-    });
+    let auc = Some("0.7512".to_owned());
+    let progress = RunProgress { step: 41, checkpoint_step: 40, epoch: 1, epochs: 3, auc, ..RunProgress::default() };
+    *world.progress.lock().unwrap() = Some(progress);
     world.until_running().await;
     world.until("progress", |world| world.status("/progress/step") == 41).await;
     assert_eq!(world.status("/lastCheckpoint/step"), 40);
@@ -55,18 +50,12 @@ async fn a_finished_run_shows_its_last_numbers() {
     let (world, _operator) = ClusterWorld::running(|_| ()).await;
     *world.progress.lock().unwrap() = Some(RunProgress { step: 41, ..RunProgress::default() });
     world.until("progress", |world| world.status("/progress/step") == 41).await;
-    let worker = MemberReport {
-        role: "dense worker".to_owned(),
-        progress: Some(ProgressReport { step: 113, ..ProgressReport::default() }),
-        ..MemberReport::default()
-    };
-    let report = StatusReport {
-        state: "finished".to_owned(),
-        members: vec![worker],
-        evaluations: vec![EvaluationReport { auc: 0.7512, ..EvaluationReport::default() }],
-        checkpoints: vec![CheckpointReport { step: 112, age_seconds: 0.1 }],
-        ..StatusReport::default()
-    };
+    let progress = Some(ProgressReport { step: 113, ..ProgressReport::default() });
+    let worker = MemberReport { role: "dense worker".to_owned(), progress, ..MemberReport::default() };
+    let (state, members) = ("finished".to_owned(), vec![worker]);
+    let evaluations = vec![EvaluationReport { auc: 0.7512, ..EvaluationReport::default() }];
+    let checkpoints = vec![CheckpointReport { step: 112, age_seconds: 0.1 }];
+    let report = StatusReport { state, members, evaluations, checkpoints, ..StatusReport::default() };
     world.trains_to_the_end();
     let place = key("", "pods", "ctr-1-coord-0");
     let message = serde_json::to_string(&report.in_brief()).unwrap();

@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::json;
 use zagros_operator::crd::RunProgress;
 
-use crate::operator::RunningOperator;
 use crate::world::ClusterWorld;
 
 /// The requests of a kind since a moment. Watches do not count, because they end and start by themselves.
@@ -25,15 +24,10 @@ fn trains(world: &ClusterWorld, step: i64) {
     *world.progress.lock().unwrap() = Some(RunProgress { step, checkpoint_step: step / 10, ..RunProgress::default() });
 }
 
-async fn running_job() -> (ClusterWorld, RunningOperator) {
-    let (world, operator) = ClusterWorld::running(|_| ()).await;
-    world.advance(60).await;
-    (world, operator)
-}
-
 #[tokio::test(start_paused = true)]
 async fn progress_is_written_every_fifteen_seconds_and_nothing_else() {
-    let (world, _operator) = running_job().await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
+    world.advance(60).await;
     let (asked, written) = so_far(&world);
     for step in 0..600 {
         trains(&world, step);
@@ -50,7 +44,8 @@ async fn progress_is_written_every_fifteen_seconds_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_at_rest_is_read_and_not_written() {
-    let (world, _operator) = running_job().await;
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
+    world.advance(60).await;
     let ((asked, written), version) = (so_far(&world), world.api.store().version);
     world.advance(240).await;
     assert_eq!(world.api.store().writes[written..], [] as [String; 0]);

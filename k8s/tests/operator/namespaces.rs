@@ -29,9 +29,9 @@ pub(crate) fn remove(world: &ClusterWorld) {
         return world.change(&place(), release);
     }
     for key in if pods.is_empty() { all } else { pods } {
-        let is_deleted = |object: serde_json::Value| object["metadata"]["deletionTimestamp"].is_string();
         // Its owner may have taken it along.
-        let is_left = world.api.store().get(&key).is_ok_and(|object| !is_deleted(object));
+        let found = world.api.store().get(&key);
+        let is_left = found.is_ok_and(|object| object["metadata"]["deletionTimestamp"].is_null());
         if is_left {
             world.delete(&key);
         }
@@ -57,11 +57,8 @@ async fn a_namespace_with_a_running_job_goes() {
 #[tokio::test(start_paused = true)]
 async fn deleted_workers_alone_are_replaced() {
     for denied in [None, Some("get namespaces")] {
-        let world = ClusterWorld::new();
+        let (world, _operator) = ClusterWorld::running(|_| ()).await;
         world.api.store().denied.extend(denied.map(str::to_owned));
-        let _operator = world.operator(None).await;
-        world.create(|_| ());
-        world.until_running().await;
         for pod in ["ctr-1-worker-0-x7k2p", "ctr-1-worker-1-x7k2p"] {
             world.delete(&key("", "pods", pod));
         }

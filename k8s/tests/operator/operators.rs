@@ -67,32 +67,23 @@ async fn an_operator_may_end_between_any_two_writes() {
     }
 }
 
-/// Kubernetes may end a pod before its operator has seen any job. The operator then waits for nothing.
+/// Kubernetes may end a pod before its operator has seen any job: the operator then waits for nothing. If the API takes a
+/// request and never answers, it waits as long as a reconciliation may take to end.
 #[tokio::test(start_paused = true)]
-async fn an_operator_that_is_stopped_before_it_has_seen_any_job_ends_at_once() {
-    for denied in [None, Some("list hybridjobs")] {
+async fn an_operator_that_is_stopped_ends_at_once_or_in_time() {
+    for (denied, dies_after, seconds, waits) in
+        [(None, None, 0, 0), (Some("list hybridjobs"), None, 30, 0), (None, Some(0), 30, 10)]
+    {
         let world = ClusterWorld::new();
         world.create(|_| ());
         world.api.store().denied.extend(denied.map(str::to_owned));
+        world.api.store().dies_after = dies_after;
         let operator = world.operator(None).await;
-        world.advance(if denied.is_some() { 30 } else { 0 }).await;
+        world.advance(seconds).await;
         let since = world.now();
         operator.stop().await;
-        assert!(world.now().duration_since(since).as_secs() < 1, "{denied:?}");
+        assert_eq!(world.now().duration_since(since).as_secs(), waits, "{denied:?} {dies_after:?}");
     }
-}
-
-/// The API takes a request and never answers.
-#[tokio::test(start_paused = true)]
-async fn an_operator_does_not_wait_for_an_answer_for_ever_when_it_is_stopped() {
-    let world = ClusterWorld::new();
-    world.api.store().dies_after = Some(0);
-    let operator = world.operator(None).await;
-    world.create(|_| ());
-    world.advance(30).await;
-    let since = world.now();
-    operator.stop().await;
-    assert_eq!(world.now().duration_since(since).as_secs(), 10, "as long as a reconciliation may take to end");
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,8 +115,8 @@ async fn of_two_operators_one_leads_and_the_other_takes_over() {
 async fn a_lease_is_kept_while_the_operator_is_busy() {
     let world = ClusterWorld::new();
     let (api, place) = (world.api.clone(), lease_key());
-    let candidate = async move || Ok(LeaseCandidate::new(api.client(), "zagros-system", MANAGER, "op-a"));
-    let mut lease = LeaseHandle::keep_apart(MANAGER, candidate).unwrap();
+    let candidate = async move || Ok(LeaseCandidate::new(api.client(), "zagros-system", "op-a"));
+    let mut lease = LeaseHandle::keep_apart(candidate).unwrap();
     let started = std::time::Instant::now();
     // This thread is the whole runtime of the test, and it does not come back to it.
     while world.api.store().get(&place).is_err() {
@@ -140,31 +131,30 @@ async fn a_lease_is_kept_while_the_operator_is_busy() {
 #[tokio::test]
 async fn an_operator_whose_lease_nothing_keeps_does_not_lead() {
     let refused = async || Err("no client".to_owned());
-    let mut lease = LeaseHandle::keep_apart(MANAGER, refused).unwrap();
+    let mut lease = LeaseHandle::keep_apart(refused).unwrap();
     assert!(lease.wait_until_leading().await.unwrap_err().to_string().contains("nothing renews it"));
     assert!(lease.wait_until_lost().await.to_string().contains("nothing renews it"));
 }
 
-/// An operator that hung finds another leader when it wakes up, and stops before it writes anything.
+/// An operator that hung finds another leader when it wakes up, and stops before it writes anything. A leader that cannot
+/// renew its lease stops before a follower may take over.
 #[tokio::test(start_paused = true)]
-async fn a_deposed_operator_stops_and_says_who_leads() {
-    let world = ClusterWorld::new();
-    let first = world.operator(Some("op-a")).await;
-    world.advance(5).await;
-    world.change(&lease_key(), |lease| lease["spec"]["holderIdentity"] = json!("op-b"));
-    let ended = first.end().await.unwrap_err().to_string();
-    assert!(ended.contains("op-b"), "{ended}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_renew_stops_in_time() {
-    let world = ClusterWorld::new();
-    let first = world.operator(Some("op-a")).await;
-    world.advance(5).await;
-    world.api.store().denied.insert("update leases".to_owned());
-    let since = world.now();
-    let ended = first.end().await.unwrap_err().to_string();
-    let waited = world.now().duration_since(since).as_secs();
-    assert!(waited < 15, "before a follower may take over: {waited} s");
-    assert!(ended.contains("could not be renewed for 10 s") && ended.contains("cannot update resource"), "{ended}");
+async fn a_deposed_operator_and_one_that_cannot_renew_stop_in_time_and_say_why() {
+    for (is_deposed, reasons) in
+        [(true, &["op-b"][..]), (false, &["not be renewed for 10 s", "cannot update resource"])]
+    {
+        let world = ClusterWorld::new();
+        let first = world.operator(Some("op-a")).await;
+        world.advance(5).await;
+        if is_deposed {
+            world.change(&lease_key(), |lease| lease["spec"]["holderIdentity"] = json!("op-b"));
+        } else {
+            world.api.store().denied.insert("update leases".to_owned());
+        }
+        let since = world.now();
+        let ended = first.end().await.unwrap_err().to_string();
+        let waited = world.now().duration_since(since).as_secs();
+        assert!(waited < 15, "before a follower may take over: {waited} s");
+        assert!(reasons.iter().all(|reason| ended.contains(reason)), "{ended}");
+    }
 }

@@ -3,16 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::api::ApiEvent;
-use crate::world::{ADS, ClusterWorld, DEPENDANTS, key};
+use crate::world::{ADS, ClusterWorld, DEPENDANTS, key, says};
 
 /// Every worker takes long to write its checkpoint.
 fn workers_take_long(world: &ClusterWorld) {
-    let workers = world.pods().into_iter().filter(|pod| pod.contains("-worker-"));
-    world.unheard.lock().unwrap().extend(workers);
+    world.unheard.lock().unwrap().extend(world.pods_named("-worker-"));
 }
 
 fn workers(world: &ClusterWorld) -> usize {
-    world.pods().iter().filter(|pod| pod.starts_with("ctr-1-worker-")).count()
+    world.pods_named("ctr-1-worker-").len()
 }
 
 /// Names of deleted objects and of ended pods, in order.
@@ -126,8 +125,7 @@ async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
     world.advance(40).await;
     assert!(world.job().is_some() && workers(&world) == 2);
     assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-coord", "ctr-1-server"]);
-    let message = world.status("/message").as_str().unwrap().to_owned();
-    assert!(message.contains("ctr-1-worker-0-x7k2p has not ended yet"), "{message}");
+    says(&world.status("/message"), "ctr-1-worker-0-x7k2p has not ended yet");
     assert_eq!(world.condition("Ready")["reason"], "Deleting");
     world.unheard.lock().unwrap().clear();
     world.until("gone", |world| world.job().is_none()).await;
@@ -165,9 +163,8 @@ async fn a_job_that_somebody_suspended_is_reported_once() {
     let suspend = |is_suspended: Value| world.change(&place, |job| job["spec"]["suspend"] = is_suspended);
     suspend(json!(true));
     world.until("reported", |world| world.condition("Ready")["reason"] == "JobSuspended").await;
-    let message = world.status("/message").as_str().unwrap().to_owned();
     let words = "Job ctr-1-worker is suspended, but not by the operator: `kubectl patch job ctr-1-worker --type=merge";
-    assert!(message.contains(words), "{message}");
+    says(&world.status("/message"), words);
     world.advance(120).await;
     let events = world.api.store().list("events.k8s.io", "events", Some(ADS), "");
     let reports: Vec<&Value> = events.iter().filter(|event| event["reason"] == "JobSuspended").collect();

@@ -2,15 +2,14 @@
 
 use serde_json::json;
 
-use crate::world::{ClusterWorld, key};
+use crate::world::{ClusterWorld, key, says};
 
 #[tokio::test(start_paused = true)]
 async fn a_killed_worker_is_started_again_and_the_run_goes_on() {
     let (world, _operator) = ClusterWorld::running(|_| ()).await;
     world.ends("ctr-1-worker-1-x7k2p", 137);
     world.until("reported", |world| world.condition("Ready")["reason"] == "WorkerLost").await;
-    let message = world.status("/message").as_str().unwrap().to_owned();
-    assert!(message.contains("dense workers 1/2; ctr-1-worker-1-x7k2p ended with 137 (killed)"), "{message}");
+    says(&world.status("/message"), "dense workers 1/2; ctr-1-worker-1-x7k2p ended with 137 (killed)");
     assert_eq!((world.phase().as_str(), world.status("/workerRestarts")), ("Running", json!(1)));
     world.until("back", |world| world.condition("Ready")["status"] == "True").await;
     assert!(world.pods().contains(&"ctr-1-worker-1-again1".to_owned()), "{:?}", world.pods());
@@ -34,9 +33,8 @@ async fn a_worker_that_fails_beyond_its_limit_ends_the_job_with_the_reason() {
     world.until("failed", |world| world.phase() == "Failed").await;
     let failed = world.condition("Failed");
     assert_eq!(failed["reason"], "BackoffLimitExceeded");
-    let message = failed["message"].as_str().unwrap();
-    assert!(message.contains("ctr-1-worker-1-again2 ended with 139 (crashed)"), "{message}");
-    assert!(message.contains("it was restarted 2 times, which is the limit (runPolicy.backoffLimit)"), "{message}");
+    says(&failed["message"], "ctr-1-worker-1-again2 ended with 139 (crashed)");
+    says(&failed["message"], "it was restarted 2 times, which is the limit (runPolicy.backoffLimit)");
     assert_eq!((world.status("/attempt"), world.status("/restarts")), (json!(1), json!(0)));
 }
 
@@ -49,8 +47,8 @@ async fn an_elastic_run_ends_well_without_a_worker_that_is_given_up() {
         job["spec"]["runPolicy"] = json!({"backoffLimit": 1});
     })
     .await;
-    let text = world.api.store().get(&key("", "configmaps", "ctr-1-job")).unwrap()["data"]["job.toml"].to_string();
-    assert!(text.contains("min_workers = 2"), "{text}");
+    let config = world.api.store().get(&key("", "configmaps", "ctr-1-job")).unwrap();
+    says(&config["data"]["job.toml"], "min_workers = 2");
     for pod in ["ctr-1-worker-2-x7k2p", "ctr-1-worker-2-again1"] {
         world.until("there", |world| world.pods().contains(&pod.to_owned())).await;
         world.advance(30).await;
@@ -102,14 +100,13 @@ async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
         let worker = "ctr-1-worker-0-x7k2p";
         world.unheard.lock().unwrap().insert(worker.to_owned());
         world.ends("ctr-1-coord-0", 4);
-        world
-            .until("asked to end", |world| world.pods().contains(&worker.to_owned()) && world.status("/attempt") == 2)
-            .await;
+        let hangs = |world: &ClusterWorld| world.pods().contains(&worker.to_owned());
+        world.until("asked to end", |world| hangs(world) && world.status("/attempt") == 2).await;
         let killed = world.now() + k8s_openapi::jiff::SignedDuration::from_secs(60);
         world.advance(40).await;
         assert!(world.names("apps", "statefulsets").iter().all(|set| !set.starts_with("ctr-2-")));
-        let message = world.status("/message").as_str().unwrap().to_owned();
-        assert_eq!(message, format!("attempt 2 starts once {worker} of an earlier attempt has ended"));
+        let message = format!("attempt 2 starts once {worker} of an earlier attempt has ended");
+        assert_eq!(world.status("/message"), message);
         if !is_on_a_lost_node {
             world.unheard.lock().unwrap().clear();
         }

@@ -62,14 +62,9 @@ impl ReplacedPods {
     /// The program in the pod is not at fault, and the Job does not count this if its policy says so.
     pub(crate) fn is_disrupted(&self, job: &str, index: i64) {
         let mut failures = self.failures.lock().unwrap();
-        let last = Instant::now();
-        let one = failures.entry((job.to_owned(), index)).or_insert(PodFailures {
-            pods: 0,
-            count: 0,
-            last,
-            is_given_up: false,
-        });
-        (one.pods, one.last) = (one.pods + 1, last);
+        let none = PodFailures { pods: 0, count: 0, last: Instant::now(), is_given_up: false };
+        let one = failures.entry((job.to_owned(), index)).or_insert(none);
+        (one.pods, one.last) = (one.pods + 1, Instant::now());
     }
 
     /// Indices that a Job has no more are done again if they come back, by pods with other names.

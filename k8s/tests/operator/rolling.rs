@@ -7,14 +7,9 @@ use crate::world::{ClusterWorld, key};
 
 /// The coordinator reports so many servers as alive.
 pub(crate) fn servers_are_alive(world: &ClusterWorld, servers: i32) {
-    *world.progress.lock().unwrap() = Some(RunProgress {
-        step: 7,
-        epochs: 1,
-        epoch: 1,
-        servers,
-        state: "training".to_owned(),
-        ..RunProgress::default()
-    });
+    let state = "training".to_owned();
+    let progress = RunProgress { step: 7, epochs: 1, epoch: 1, servers, state, ..RunProgress::default() };
+    *world.progress.lock().unwrap() = Some(progress);
 }
 
 fn revisions(world: &ClusterWorld) -> Vec<Value> {
@@ -89,10 +84,8 @@ async fn an_update_stops_at_a_server_that_does_not_come_back() {
 /// Their rows would be lost, so the definition refuses the edit.
 #[tokio::test(start_paused = true)]
 async fn servers_without_a_log_are_not_updated_while_the_run_trains() {
-    let (world, _operator) = ClusterWorld::with_operator().await;
     let text = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[cluster]\ndurability = \"checkpoint\"\n";
-    world.create(|job| job["spec"]["job"]["inline"] = json!(text));
-    world.until_running().await;
+    let (world, _operator) = ClusterWorld::running(|job| job["spec"]["job"]["inline"] = json!(text)).await;
     let refused = world.edit(|job| job["spec"]["embeddingServers"]["pod"]["image"] = json!("zagros:2")).unwrap_err();
     assert!(refused.contains("embeddingServers.pod is fixed while the run is not suspended"), "{refused}");
     assert_eq!(world.status("/recovery"), "Checkpoint");

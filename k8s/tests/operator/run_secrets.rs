@@ -12,7 +12,9 @@ fn templates(world: &ClusterWorld) -> Vec<Value> {
     let store = world.api.store();
     let owners = [("apps", "statefulsets"), ("batch", "jobs")];
     let owners = owners.into_iter().flat_map(|(group, plural)| store.list(group, plural, Some(ADS), ""));
-    owners.map(|owner| owner["spec"]["template"].clone()).collect()
+    let templates: Vec<Value> = owners.map(|owner| owner["spec"]["template"].clone()).collect();
+    assert_eq!(templates.len(), 3);
+    templates
 }
 
 /// Over an update of the servers, another operator and another attempt, processes of the run know each other.
@@ -54,14 +56,11 @@ async fn a_secret_that_is_gone_is_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn each_pod_gets_the_key_of_its_role_and_no_sidecar_gets_any() {
-    let (world, _operator) = ClusterWorld::with_operator().await;
     let sidecar = json!([{"name": "proxy", "image": "proxy:1"}]);
-    world.create(|job| job["spec"]["denseWorkers"]["pod"] = json!({"sidecars": sidecar}));
-    world.until_running().await;
+    let with_sidecar = |job: &mut Value| job["spec"]["denseWorkers"]["pod"] = json!({"sidecars": sidecar});
+    let (world, _operator) = ClusterWorld::running(with_sidecar).await;
     let name = &secrets(&world)[0]["metadata"]["name"];
-    let templates = templates(&world);
-    assert_eq!(templates.len(), 3);
-    for pod in templates {
+    for pod in templates(&world) {
         let role = &pod["metadata"]["labels"]["zagros.dev/role"];
         let volumes = pod["spec"]["volumes"].as_array().unwrap();
         let found: Vec<_> = volumes.iter().filter(|volume| volume["secret"]["secretName"] == *name).collect();
@@ -90,9 +89,7 @@ async fn a_job_that_says_that_it_is_insecure_gets_no_secret() {
     })
     .await;
     assert_eq!(secrets(&world), Vec::<Value>::new());
-    let templates = templates(&world);
-    assert_eq!(templates.len(), 3);
-    for pod in templates {
+    for pod in templates(&world) {
         let text = pod.to_string();
         assert!(text.contains("POD_INDEX") || text.contains("--journal"), "{text}");
         assert!(!text.contains("ZAGROS_RUN_SECRET_FILE") && !text.contains("run-secret"), "{text}");

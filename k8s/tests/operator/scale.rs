@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::kubelet::is_ready;
 use crate::operator::RunningOperator;
 use crate::rolling::servers_are_alive;
-use crate::world::{ADS, ClusterWorld, key};
+use crate::world::{ADS, ClusterWorld, key, says};
 
 pub(crate) async fn training(change: impl FnOnce(&mut Value)) -> (ClusterWorld, RunningOperator) {
     let (world, operator) = ClusterWorld::with_operator().await;
@@ -35,10 +35,6 @@ pub(crate) fn buckets_move(world: &ClusterWorld) -> Vec<i32> {
     ready
 }
 
-fn servers(world: &ClusterWorld) -> Vec<String> {
-    world.pods().into_iter().filter(|pod| pod.contains("-server-")).collect()
-}
-
 fn replicas(world: &ClusterWorld) -> i64 {
     let set = world.api.store().get(&key("apps", "statefulsets", "ctr-1-server")).unwrap();
     set["spec"]["replicas"].as_i64().unwrap()
@@ -59,7 +55,7 @@ async fn more_servers_join_a_run_that_trains() {
     let (before, config) = (uids(&world), key("", "configmaps", "ctr-1-job"));
     let file = world.api.store().get(&config).unwrap()["data"].clone();
     wants(&world, 5).unwrap();
-    world.until("five pods", |world| servers(world).len() == 5 && minimum(world) == 7).await;
+    world.until("five pods", |world| world.pods_named("-server-").len() == 5 && minimum(world) == 7).await;
     assert_eq!(world.run.state().asked, [5], "asked once, and before any pod was made");
     assert_eq!(world.run.state().is_proven, Some(true));
     world.until("reported", |world| world.condition("Scaled")["message"].to_string().contains("buckets left")).await;
@@ -87,18 +83,18 @@ async fn fewer_servers_hand_their_buckets_over_before_their_pods_go() {
     world.run.state().is_stalled = true;
     world.until("asked", |world| world.run.state().asked == [2]).await;
     world.advance(300).await;
-    assert_eq!((servers(&world).len(), replicas(&world)), (3, 3), "the third still owns buckets");
+    assert_eq!((world.pods_named("-server-").len(), replicas(&world)), (3, 3), "the third still owns buckets");
     assert_eq!(world.condition("Ready")["status"], "True");
     world.run.state().is_stalled = false;
     let is_released = |world: &ClusterWorld| {
         buckets_move(world);
-        world.run.owners() == 2
+        world.run.state().owners == 2
     };
     world.until("let go", is_released).await;
     world.dies("ctr-1-server-2", 0);
     world.advance(4).await;
     world.dies("ctr-1-server-2", 2);
-    world.until("two pods", |world| servers(world).len() == 2).await;
+    world.until("two pods", |world| world.pods_named("-server-").len() == 2).await;
     world.until("scaled", |world| world.condition("Scaled")["status"] == "True").await;
     assert_eq!((world.phase().as_str(), world.status("/attempt"), minimum(&world)), ("Running", json!(1), json!(4)));
     assert!(!world.events().contains(&"ServerLost".to_owned()), "{:?}", world.events());
@@ -112,11 +108,10 @@ async fn a_number_that_the_coordinator_refuses_makes_no_pod_and_is_reported_once
     world.run.state().refuses = Some("5 servers cannot share 4 buckets".to_owned());
     wants(&world, 5).unwrap();
     world.until("refused", |world| world.condition("Scaled")["reason"] == "ScaleRefused").await;
-    let message = world.condition("Scaled")["message"].to_string();
-    assert!(message.contains("cannot share 4 buckets"), "{message}");
-    assert!(message.contains("spec.embeddingServers.replicas"), "{message}");
+    says(&world.condition("Scaled")["message"], "cannot share 4 buckets");
+    says(&world.condition("Scaled")["message"], "spec.embeddingServers.replicas");
     world.advance(300).await;
-    assert_eq!((servers(&world).len(), world.condition("Ready")["status"].clone()), (3, json!("True")));
+    assert_eq!((world.pods_named("-server-").len(), world.condition("Ready")["status"].clone()), (3, json!("True")));
     assert_eq!(world.events().iter().filter(|one| *one == "ScaleRefused").count(), 1);
     assert_eq!(world.condition("Scaled")["reason"], "ScaleRefused");
     wants(&world, 3).unwrap();
@@ -128,14 +123,14 @@ async fn a_number_that_the_coordinator_refuses_makes_no_pod_and_is_reported_once
 async fn the_next_attempt_starts_with_the_number_of_the_spec() {
     let (world, _operator) = training(|_| ()).await;
     wants(&world, 4).unwrap();
-    world.until("four pods", |world| servers(world).len() == 4).await;
+    world.until("four pods", |world| world.pods_named("-server-").len() == 4).await;
     world.run.start(4);
     world.ends("ctr-1-coord-0", 4);
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     world.advance(120).await;
     assert_eq!((world.status("/attempt"), world.phase().as_str()), (json!(2), "Running"));
-    assert_eq!(servers(&world).iter().filter(|pod| pod.starts_with("ctr-2")).count(), 4);
+    assert_eq!(world.pods_named("-server-").iter().filter(|pod| pod.starts_with("ctr-2")).count(), 4);
     let config = world.api.store().get(&key("", "configmaps", "ctr-2-job")).unwrap();
-    assert!(config["data"]["job.toml"].as_str().unwrap().contains("servers = 4"), "{config}");
+    says(&config["data"]["job.toml"], "servers = 4");
     assert_eq!(world.condition("Scaled"), Value::Null);
 }

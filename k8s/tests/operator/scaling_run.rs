@@ -27,7 +27,7 @@ pub(crate) struct ScalingState {
     pub(crate) is_stalled: bool,
     scaling: Option<ServerScaling>,
     /// Servers that own buckets.
-    owners: i32,
+    pub(crate) owners: i32,
 }
 
 impl ScalingRun {
@@ -37,10 +37,6 @@ impl ScalingRun {
 
     pub(crate) fn start(&self, servers: i32) {
         *self.state() = ScalingState { owners: servers, ..ScalingState::default() };
-    }
-
-    pub(crate) fn owners(&self) -> i32 {
-        self.state().owners
     }
 
     pub(crate) fn scaler(&self) -> CoordinatorScale {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::operator::RunningOperator;
 use crate::scale::{self, buckets_move, minimum};
-use crate::world::{ClusterWorld, key};
+use crate::world::{ClusterWorld, key, says};
 
 /// A run of two workers, of one to four, that trains.
 async fn training() -> (ClusterWorld, RunningOperator) {
@@ -13,10 +13,6 @@ async fn training() -> (ClusterWorld, RunningOperator) {
 
 pub(crate) fn wants(world: &ClusterWorld, workers: i32) {
     world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(workers)).unwrap();
-}
-
-fn workers(world: &ClusterWorld) -> Vec<String> {
-    world.pods().into_iter().filter(|pod| pod.contains("-worker-")).collect()
 }
 
 fn uid(world: &ClusterWorld, pod: &str) -> Value {
@@ -43,23 +39,23 @@ async fn settles(world: &ClusterWorld) {
 async fn workers_join_and_leave_a_run_that_trains() {
     let (world, _operator) = training().await;
     let config = world.api.store().get(&key("", "configmaps", "ctr-1-job")).unwrap()["data"].clone();
-    assert!(config["job.toml"].as_str().unwrap().contains("max_workers = 4"), "{config}");
+    says(&config["job.toml"], "max_workers = 4");
     assert!(world.edit(|job| job["spec"]["denseWorkers"]["replicas"] = json!(5)).is_err(), "beyond elasticity");
     let first = uid(&world, "ctr-1-worker-0-x7k2p");
     wants(&world, 4);
-    world.until("four pods", |world| workers(world).len() == 4).await;
+    world.until("four pods", |world| world.pods_named("-worker-").len() == 4).await;
     assert_eq!(world.run.state().asked_workers, [4], "asked once, and before any pod was made");
     assert!(world.run.state().asked.is_empty(), "the number of servers stays");
     assert_eq!((sizes(&world), minimum(&world)), (vec![json!(4), json!(4), json!(3)], json!(7)));
     settles(&world).await;
     assert_eq!(world.status("/roles/denseWorkers/summary"), "4/4");
     wants(&world, 1);
-    world.until("one pod", |world| workers(world) == ["ctr-1-worker-0-x7k2p"]).await;
+    world.until("one pod", |world| world.pods_named("-worker-") == ["ctr-1-worker-0-x7k2p"]).await;
     settles(&world).await;
     assert_eq!((sizes(&world), minimum(&world)), (vec![json!(1), json!(1), json!(0)], json!(4)));
     assert_eq!((world.status("/workers"), world.run.state().asked_workers.clone()), (json!(1), vec![4, 1]));
     wants(&world, 3);
-    world.until("three pods", |world| workers(world).len() == 3).await;
+    world.until("three pods", |world| world.pods_named("-worker-").len() == 3).await;
     settles(&world).await;
     assert_eq!(uid(&world, "ctr-1-worker-0-x7k2p"), first, "the first worker was never started again");
     world.trains_to_the_end();
@@ -95,10 +91,10 @@ async fn a_number_of_workers_that_the_coordinator_refuses_restarts_nothing() {
                 && condition["message"].to_string().contains(&format!("{wanted} dense"))
         };
         world.until("refused", is_refused).await;
-        let message = world.condition("Scaled")["message"].to_string();
-        assert!(message.contains(why) && message.contains("correct spec.denseWorkers.replicas"), "{message}");
+        says(&world.condition("Scaled")["message"], why);
+        says(&world.condition("Scaled")["message"], "correct spec.denseWorkers.replicas");
         world.advance(300).await;
-        assert_eq!((workers(&world).len(), world.status("/attempt")), (2, json!(1)));
+        assert_eq!((world.pods_named("-worker-").len(), world.status("/attempt")), (2, json!(1)));
         assert_eq!((world.condition("Ready")["status"].clone(), world.phase().as_str()), (json!("True"), "Running"));
     }
     wants(&world, 2);

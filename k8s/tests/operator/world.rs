@@ -10,7 +10,6 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 use zagros_operator::crd::RunProgress;
 use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
-use zagros_operator::names::MANAGER;
 use zagros_operator::operator::{OperatorConfig, run};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::Registry;
@@ -40,6 +39,7 @@ const ENDS_WITHIN: SignedDuration = SignedDuration::from_secs(2);
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 const LOOK: Duration = Duration::from_millis(250);
 
+#[derive(Default)]
 pub(crate) struct ClusterWorld {
     pub(crate) api: FakeApi,
     pub(crate) progress: Arc<Mutex<Option<RunProgress>>>,
@@ -56,11 +56,10 @@ pub(crate) struct ClusterWorld {
 
 impl ClusterWorld {
     pub(crate) fn new() -> Self {
-        let (progress, stuck, idle) = (Arc::default(), BTreeMap::new(), Vec::new());
-        let (api, unheard, replaced) = (FakeApi::new(), Mutex::default(), ReplacedPods::default());
-        let (clock, run) = (api.store().clock, ScalingRun::default());
+        let api = FakeApi::default();
         namespaces::make(&api);
-        Self { api, progress, run, stuck, idle, unheard, replaced, clock }
+        let clock = api.store().clock;
+        Self { api, clock, ..Self::default() }
     }
 
     /// With an operator of no name.
@@ -108,8 +107,8 @@ impl ClusterWorld {
 
     /// The lease of an operator, which is kept beside it.
     fn lease(&self, name: &str) -> LeaseHandle {
-        let (handle, keeper) = LeaseHandle::new(MANAGER);
-        let candidate = LeaseCandidate::new(self.api.client(), "zagros-system", MANAGER, name);
+        let (handle, keeper) = LeaseHandle::new();
+        let candidate = LeaseCandidate::new(self.api.client(), "zagros-system", name);
         tokio::spawn(keeper.keep_lease(candidate));
         handle
     }
@@ -149,10 +148,8 @@ impl ClusterWorld {
     }
 
     pub(crate) fn write(&self, place: &ObjectKey, object: Value) {
-        self.api
-            .store()
-            .put(place, object, crate::api::ObjectPart::Whole)
-            .unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        let put = self.api.store().put(place, object, crate::api::ObjectPart::Whole);
+        put.unwrap_or_else(|refusal| panic!("{refusal:?}"));
         self.api.announce();
     }
 
@@ -194,6 +191,11 @@ impl ClusterWorld {
 
     pub(crate) fn pods(&self) -> Vec<String> {
         self.names("", "pods")
+    }
+
+    /// Pods with this part in their names: `-server-`.
+    pub(crate) fn pods_named(&self, part: &str) -> Vec<String> {
+        self.pods().into_iter().filter(|pod| pod.contains(part)).collect()
     }
 
     /// Reasons of the Events so far, in order.
@@ -468,6 +470,12 @@ impl ClusterWorld {
             self.ends(pod, 0);
         }
     }
+}
+
+/// Fails unless a text of a status has this part.
+#[track_caller]
+pub(crate) fn says(text: &Value, part: &str) {
+    assert!(text.as_str().is_some_and(|text| text.contains(part)), "{text} does not say {part}");
 }
 
 pub(crate) fn key(group: &str, plural: &str, name: &str) -> ObjectKey {

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) async fn settle(run: &Path, recorder: &RoundRecorder, over: &Shutdown) {
     while tokio::time::timeout(LOOK, over.requested()).await.is_err() {
         if let Some(step) = newest(run) {
-            recorder.record().ledger.settle(step);
+            recorder.record().ledger.history.settle(step);
         }
     }
 }

@@ -3,39 +3,34 @@
 use std::path::Path;
 use std::time::Duration;
 
-use zagros_job::Job;
-use zagros_plumbing::Shutdown;
 use zagros_shell::launch::{
     ChildProcess, GracePeriods, InPlaceLimit, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd, WorkerLoss,
     is_complete,
 };
 use zagros_shell::{Announcement, Exit, Failure};
 
-use crate::link::{LinkName, RoundLinks};
-use crate::recorder::RoundRecorder;
-use crate::scaling::RoundScaling;
+use crate::injector::RoundView;
+use crate::link::LinkName;
 
 /// Time for the processes of an interrupted round to end.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) struct RoundCluster<'a> {
     pub(crate) plan: LaunchPlan<'a>,
-    pub(crate) job: &'a Job,
     pub(crate) socket: &'a Path,
-    pub(crate) links: &'a RoundLinks,
-    /// Learns when the run goes back.
-    pub(crate) recorder: &'a RoundRecorder,
-    pub(crate) scaling: &'a RoundScaling<'a>,
+    /// Its recorder learns when the run goes back.
+    pub(crate) round: &'a RoundView<'a>,
 }
 
 impl RoundCluster<'_> {
     /// Trains to the end. Lost processes are started again, in mode `sync` all of them.
-    pub(crate) async fn train(&self, stop: &Shutdown) -> Result<(), Failure> {
+    pub(crate) async fn train(&self) -> Result<(), Failure> {
+        let RoundView { job, stop, recorder, scaling, .. } = *self.round;
         loop {
-            let supervisor = Supervisor::new(self.job.cluster.timeout).reporting_to(self.plan.output.console.clone());
+            let supervisor = Supervisor::new(job.cluster.timeout).reporting_to(self.plan.output.console.clone());
             let supervisor = supervisor.limited_by(InPlaceLimit::Unlimited);
-            let mut supervisor = supervisor.following_roles(self.scaling.wanted.subscribe());
-            let ended = self.train_in(&mut supervisor, stop).await;
+            let mut supervisor = supervisor.following_roles(scaling.wanted.subscribe());
+            let ended = self.train_in(&mut supervisor).await;
             if stop.is_requested() {
                 supervisor.stop(GracePeriods { workers: GRACE, others: GRACE }).await;
                 return ended;
@@ -43,28 +38,24 @@ impl RoundCluster<'_> {
             // As in `zagros up`: a process that is lost after the run has written everything is not needed any more.
             let ended = if is_complete(self.plan.folder) { Ok(()) } else { ended };
             let goes_back = ended.is_err()
-                && WorkerLoss::from_job(self.job) == WorkerLoss::SetsRunBack
+                && WorkerLoss::from_job(job) == WorkerLoss::SetsRunBack
                 && supervisor.lost_worker().is_some();
             if !goes_back {
                 supervisor.end_all().await;
                 return ended;
             }
             supervisor.set_back().await;
-            self.recorder.go_back().await;
+            recorder.go_back().await;
         }
     }
 
-    async fn train_in(&self, supervisor: &mut Supervisor, stop: &Shutdown) -> Result<(), Failure> {
-        let Self { plan, job, .. } = self;
+    async fn train_in(&self, supervisor: &mut Supervisor) -> Result<(), Failure> {
+        let Self { plan, round: RoundView { job, stop, scaling, .. }, .. } = self;
         plan.start_coordinator(supervisor).await?;
         let announced = Announcement::read(&RoleName::Coordinator.announcement_file(plan.folder));
-        let coordinator = announced.ok_or_else(|| {
-            Failure::with_help(
-                Exit::Storage,
-                "the coordinator's announcement is gone",
-                "is the run folder still there?",
-            )
-        })?;
+        let help = "is the run folder still there?";
+        let gone = || Failure::with_help(Exit::Storage, "the coordinator's announcement is gone", help);
+        let coordinator = announced.ok_or_else(gone)?;
         for index in 0..job.cluster.servers {
             supervisor.add_child(self.start_server(index)?);
         }
@@ -83,7 +74,7 @@ impl RoundCluster<'_> {
         let restarts = RestartBudget { left, least, is_in_place: &is_in_place, start: &start, join: &join };
         let watched = tokio::select! {
             watched = supervisor.watch_and_restart(stop, restarts) => watched,
-            never = self.scaling.follow() => match never {},
+            never = scaling.follow() => match never {},
         };
         match watched? {
             WatchEnd::Done => Ok(()),
@@ -94,7 +85,7 @@ impl RoundCluster<'_> {
     /// Workers reach it over its link.
     fn start_server(&self, index: u32) -> Result<ChildProcess, Failure> {
         let role = RoleName::EmbeddingServer(index);
-        let advertised = self.links.address(LinkName::Server(index)).unwrap_or_default();
+        let advertised = self.round.links.address(LinkName::Server(index)).unwrap_or_default();
         self.plan.start_role(role, self.coordinator_of(role), &["--advertise", advertised])
     }
 
@@ -106,6 +97,6 @@ impl RoundCluster<'_> {
 
     /// Where a member reaches the coordinator. Each member has a link.
     fn coordinator_of(&self, member: RoleName) -> &str {
-        self.links.address(LinkName::Coordinator(member)).unwrap_or_default()
+        self.round.links.address(LinkName::Coordinator(member)).unwrap_or_default()
     }
 }

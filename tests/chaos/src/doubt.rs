@@ -77,11 +77,14 @@ fn sum(
 ) -> Vec<i64> {
     let chosen = zagros_zip::number_from(0, doubts).filter(|(at, doubt)| is_chosen(*at, doubt));
     chosen.fold(vec![0; dim], |mut sum, (_, doubt)| {
-        sum.iter_mut()
-            .enumerate()
-            .for_each(|(at, sum)| *sum += i64::from(doubt.gradient.get(at).copied().unwrap_or(0)));
+        sum.iter_mut().enumerate().for_each(|(at, sum)| *sum += value(doubt.gradient, at));
         sum
     })
+}
+
+/// What a row that is shorter than the others does not have is 0.
+fn value(gradient: &[i32], at: usize) -> i64 {
+    i64::from(gradient.get(at).copied().unwrap_or(0))
 }
 
 /// Whether at most so many of the changes make up what is left.
@@ -91,11 +94,8 @@ fn makes_up(changes: &[(i64, &[i32])], left: &[i64], most: usize) -> bool {
     }
     most > 0
         && zagros_zip::number_from(0, changes).any(|(place, (sign, gradient))| {
-            let rest: Vec<i64> = left
-                .iter()
-                .enumerate()
-                .map(|(at, left)| left - sign * i64::from(gradient.get(at).copied().unwrap_or(0)))
-                .collect();
+            let rest = left.iter().enumerate().map(|(at, left)| left - sign * value(gradient, at));
+            let rest: Vec<i64> = rest.collect();
             makes_up(&changes[place + 1..], &rest, most - 1)
         })
 }

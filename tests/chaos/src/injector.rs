@@ -64,15 +64,8 @@ enum HitTarget {
 
 impl FaultInjector {
     pub(crate) fn new(faults: Vec<PlannedFault>, length: Duration) -> Self {
-        Self {
-            faults,
-            next: 0,
-            started: Instant::now(),
-            length,
-            records: Vec::new(),
-            moves: Vec::new(),
-            problems: Vec::new(),
-        }
+        let (records, moves, problems) = (Vec::new(), Vec::new(), Vec::new());
+        Self { faults, next: 0, started: Instant::now(), length, records, moves, problems }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -105,17 +98,32 @@ impl FaultInjector {
 
     /// Waits until every worker makes steps; `false` if the run ends before.
     async fn wait_for_training(&mut self, round: &RoundView<'_>) -> bool {
-        let (began, workers) = (Instant::now(), round.job.cluster.workers as usize);
-        while round.recorder.record().progress.workers() < workers {
+        let workers = round.job.cluster.workers as usize;
+        let trains = |_: &Self| (round.recorder.record().progress.newest.len() >= workers).then_some(());
+        self.wait_for(round, "not every worker has made a step", trains).await.is_some()
+    }
+
+    /// Looks again and again for what a run has sooner or later; `None` if the run ends before.
+    async fn wait_for<T>(
+        &mut self,
+        round: &RoundView<'_>,
+        missing: &str,
+        mut find: impl FnMut(&Self) -> Option<T>,
+    ) -> Option<T> {
+        let began = Instant::now();
+        loop {
+            let found = find(self);
+            if found.is_some() {
+                return found;
+            }
             if began.elapsed() > limit(round.job) {
-                self.give_up(round, format!("not every worker has made a step after {:?}", limit(round.job)));
-                return false;
+                self.give_up(round, format!("{missing} after {:?}", limit(round.job)));
+                return None;
             }
             if ended_within(round.over, LOOK).await {
-                return false;
+                return None;
             }
         }
-        true
     }
 
     /// Makes a fault once every process that it hits runs; `None` if the run ends before.
@@ -125,20 +133,10 @@ impl FaultInjector {
         round: &RoundView<'_>,
         processes: &mut RoundProcesses,
     ) -> Option<OpenFault> {
-        let began = Instant::now();
-        loop {
-            if let Some(open) = self.strike(fault, round, processes) {
-                self.scale(fault, round).await;
-                return Some(open);
-            }
-            if began.elapsed() > limit(round.job) {
-                self.give_up(round, format!("{} cannot be found after {:?}", fault.target_names(), limit(round.job)));
-                return None;
-            }
-            if ended_within(round.over, LOOK).await {
-                return None;
-            }
-        }
+        let missing = format!("{} cannot be found", fault.target_names());
+        let open = self.wait_for(round, &missing, |injector| injector.strike(fault, round, processes)).await?;
+        self.scale(fault, round).await;
+        Some(open)
     }
 
     /// Asks for the number of servers that the fault names, if it names one.
@@ -165,16 +163,10 @@ impl FaultInjector {
         Some(OpenFault {
             began,
             moment: record.progress.moment(),
-            steps: record.progress.steps(),
+            steps: record.progress.steps,
             hit,
             until: fault.kind.lasts().then(|| began + fault.lasts),
-            record: FaultRecord {
-                fault: fault.clone(),
-                at: began.duration_since(self.started),
-                back: None,
-                next_step: None,
-                steps_without_coordinator: None,
-            },
+            record: FaultRecord::new(fault.clone(), began.duration_since(self.started)),
         })
     }
 
@@ -190,13 +182,9 @@ impl FaultInjector {
                 break;
             }
             if open.began.elapsed() > limit(round.job) + open.record.fault.lasts {
-                let what = format!(
-                    "no worker recovered within {:?} from fault {}: {} of {}",
-                    limit(round.job),
-                    open.record.fault.number,
-                    open.record.fault.what(),
-                    open.record.fault.target_names()
-                );
+                let (fault, limit) = (&open.record.fault, limit(round.job));
+                let (number, what, names) = (fault.number, fault.what(), fault.target_names());
+                let what = format!("no worker recovered within {limit:?} from fault {number}: {what} of {names}");
                 self.give_up(round, what);
                 break;
             }
@@ -223,7 +211,7 @@ impl OpenFault {
         if self.record.next_step.is_none() && record.progress.is_past(&self.moment, round.job.staleness() as u64) {
             self.record.next_step = Some(elapsed);
         }
-        let steps = record.progress.steps() - self.steps;
+        let steps = record.progress.steps - self.steps;
         drop(record);
         if self.record.fault.kind == FaultKind::Kill && self.record.back.is_none() {
             for target in &mut self.hit {

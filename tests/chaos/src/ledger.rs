@@ -44,10 +44,11 @@ pub struct PushLedger {
     /// Sums of acknowledged gradients in grid units, by row.
     sums: HashMap<RowId, Vec<i64>>,
     pushes: BTreeMap<PushKey, LedgerPush>,
-    acknowledged: u64,
+    /// Acknowledged parts of pushes.
+    pub parts: u64,
     parts_sent: u64,
-    problems: BTreeSet<String>,
-    history: StepHistory,
+    pub problems: BTreeSet<String>,
+    pub history: StepHistory,
 }
 
 /// A gradient of a row that may be applied or not.
@@ -68,15 +69,6 @@ impl PushLedger {
     pub fn go_back(&mut self) {
         self.pushes.clear();
         self.history.is_going_back = true;
-    }
-
-    /// There is a whole checkpoint of this step: the run goes back no further.
-    pub fn settle(&mut self, step: u64) {
-        self.history.settle(step);
-    }
-
-    pub fn returns(&self) -> u32 {
-        self.history.returns
     }
 
     /// The client of a worker is about to route a push of these rows.
@@ -125,7 +117,7 @@ impl PushLedger {
             self.problems.insert(format!("push {} of writer {} was acknowledged and never sent", key.seq, key.writer));
             return;
         };
-        self.acknowledged += 1;
+        self.parts += 1;
         for row in rows {
             let Some((_, gradient)) = push.open.remove(row) else { continue };
             push.acknowledged.insert(*row);
@@ -154,10 +146,6 @@ impl PushLedger {
         let old: Vec<PushKey> =
             self.pushes.range(first..until).filter(|(_, push)| done(push)).map(|(key, _)| *key).collect();
         old.iter().for_each(|key| drop(self.pushes.remove(key)));
-    }
-
-    pub fn parts(&self) -> u64 {
-        self.acknowledged
     }
 
     /// The sum of a row's acknowledged gradients.
@@ -193,10 +181,6 @@ impl PushLedger {
     pub fn unanswered(&self) -> Vec<PushKey> {
         self.pushes.iter().filter(|(_, push)| !push.is_answered()).map(|(key, _)| *key).collect()
     }
-
-    pub fn problems(&self) -> impl Iterator<Item = &String> {
-        self.problems.iter()
-    }
 }
 
 fn add(sums: &mut HashMap<RowId, Vec<i64>>, row: RowId, gradient: &[i32], sign: i64) {
@@ -209,13 +193,13 @@ pub type RowId = (u32, u64);
 
 /// What was acknowledged at each step since the newest checkpoint: gradients by step, so that a ledger can go back.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct StepHistory {
+pub struct StepHistory {
     pub(crate) is_kept: bool,
     acknowledged: BTreeMap<u64, Vec<(RowId, Vec<i32>)>>,
     pub(crate) settled: u64,
     /// The next push is the first after a return.
     pub(crate) is_going_back: bool,
-    pub(crate) returns: u32,
+    pub returns: u32,
 }
 
 impl StepHistory {
@@ -225,7 +209,7 @@ impl StepHistory {
         }
     }
 
-    /// Forgets the steps before a checkpoint.
+    /// There is a whole checkpoint of this step: the run goes back no further, and the steps before it are forgotten.
     pub(crate) fn settle(&mut self, step: u64) {
         if step > self.settled {
             self.settled = step;
@@ -263,7 +247,7 @@ mod tests {
         assert_eq!(ledger.unanswered(), [KEY]);
         assert_eq!(ledger.in_doubt(), HashMap::from([((0, 7), vec![DoubtedGradient { part: 2, gradient: &[3, 3] }])]));
         ledger.acknowledged(KEY, &[(0, 7)]);
-        assert!(ledger.unanswered().is_empty() && ledger.problems().next().is_none());
+        assert!(ledger.unanswered().is_empty() && ledger.problems.is_empty());
     }
 
     #[test]
@@ -271,9 +255,9 @@ mod tests {
         let mut ledger = PushLedger::default();
         ledger.sent(KEY, 0, rows(&[1], 3));
         ledger.sent(KEY, 0, rows(&[1], 4));
-        assert!(ledger.problems().next().is_some_and(|problem| problem.contains("other gradients")));
+        assert!(ledger.problems.first().is_some_and(|problem| problem.contains("other gradients")));
         ledger.acknowledged(PushKey { seq: 6, ..KEY }, &[(0, 1)]);
-        assert_eq!(ledger.problems().count(), 2);
+        assert_eq!(ledger.problems.len(), 2);
     }
 
     /// A part that routing drops is in no shard's sight. It is found at once, also where its worker is killed later.
@@ -289,9 +273,9 @@ mod tests {
         whole.sent(KEY, 0, rows(&[3], 3));
         whole.acknowledged(KEY, &ids(&[3]));
         whole.finished(KEY);
-        assert!(whole.unanswered().is_empty() && whole.problems().next().is_none());
+        assert!(whole.unanswered().is_empty() && whole.problems.is_empty());
         ledger.finished(KEY);
-        let problem = ledger.problems().next().unwrap();
+        let problem = ledger.problems.first().unwrap();
         assert!(problem.ends_with("though 1 of its rows were never sent and 0 never acknowledged"), "{problem}");
     }
 
@@ -305,7 +289,7 @@ mod tests {
             }
         }
         assert!(ledger.pushes.len() as u64 <= REMEMBERED + 2, "{}", ledger.pushes.len());
-        assert_eq!((ledger.unanswered().len(), ledger.rows().len(), ledger.parts()), (1, 299, 299));
+        assert_eq!((ledger.unanswered().len(), ledger.rows().len(), ledger.parts), (1, 299, 299));
     }
 
     /// Pushes one row at each step.
@@ -322,7 +306,7 @@ mod tests {
         let mut ledger = PushLedger::of_a_run_that_goes_back();
         push_steps(&mut ledger, 0..8, 3);
         ledger.sent(PushKey { seq: 8, ..KEY }, 8, rows(&[1], 3));
-        ledger.settle(5);
+        ledger.history.settle(5);
         ledger.go_back();
         assert!(ledger.unanswered().is_empty(), "what was on the way is in no checkpoint");
         push_steps(&mut ledger, 5..6, 4);
@@ -331,22 +315,22 @@ mod tests {
         // Once more, before another checkpoint.
         ledger.go_back();
         push_steps(&mut ledger, 5..7, 3);
-        assert_eq!((ledger.sum((0, 1)), ledger.returns()), (Some(&[21, 21][..]), 2));
+        assert_eq!((ledger.sum((0, 1)), ledger.history.returns), (Some(&[21, 21][..]), 2));
         let mut undisturbed = PushLedger::default();
         push_steps(&mut undisturbed, 0..7, 3);
         assert!(ledger.has_sums_of(&undisturbed) && undisturbed.has_sums_of(&ledger));
         push_steps(&mut undisturbed, 7..8, 3);
         assert!(!ledger.has_sums_of(&undisturbed) && !undisturbed.has_sums_of(&ledger));
-        assert_eq!(ledger.problems().next(), None);
+        assert_eq!(ledger.problems.first(), None);
     }
 
     #[test]
     fn a_run_that_goes_back_further_than_its_newest_checkpoint_is_a_problem() {
         let mut ledger = PushLedger::of_a_run_that_goes_back();
         push_steps(&mut ledger, 0..8, 3);
-        ledger.settle(5);
+        ledger.history.settle(5);
         ledger.go_back();
         push_steps(&mut ledger, 4..5, 3);
-        assert!(ledger.problems().next().is_some_and(|problem| problem.contains("a checkpoint of step 5")));
+        assert!(ledger.problems.first().is_some_and(|problem| problem.contains("a checkpoint of step 5")));
     }
 }

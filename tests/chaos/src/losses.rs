@@ -80,10 +80,7 @@ impl RunFacts {
 
     pub(crate) fn curve(&self, points: usize) -> Vec<f64> {
         let size = self.losses.len().div_ceil(points).max(1);
-        self.losses
-            .chunks(size)
-            .map(|chunk| chunk.iter().map(|(_, loss)| loss).sum::<f64>() / chunk.len() as f64)
-            .collect()
+        self.losses.chunks(size).map(mean).collect()
     }
 }
 

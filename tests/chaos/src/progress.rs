@@ -7,8 +7,8 @@ use crate::ledger::PushKey;
 /// The newest push of each worker, by index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkerProgress {
-    newest: BTreeMap<u32, PushNumber>,
-    steps: u64,
+    pub(crate) newest: BTreeMap<u32, PushNumber>,
+    pub(crate) steps: u64,
     /// How often every process was started again.
     starts: u32,
 }
@@ -33,14 +33,6 @@ impl WorkerProgress {
     /// Every process is started again. Their incarnations and numbers start anew.
     pub(crate) fn start_again(&mut self) {
         self.starts += 1;
-    }
-
-    pub(crate) fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    pub(crate) fn workers(&self) -> usize {
-        self.newest.len()
     }
 
     pub(crate) fn moment(&self) -> ProgressMoment {
@@ -83,7 +75,7 @@ mod tests {
         // A new process of worker 1.
         progress.sent(1, key(2, 0));
         assert!(progress.is_past(&moment, 2));
-        assert_eq!((progress.steps(), progress.workers()), (10, 2));
+        assert_eq!((progress.steps, progress.newest.len()), (10, 2));
         let moment = progress.moment();
         progress.start_again();
         progress.sent(0, key(1, 0));
@@ -98,6 +90,6 @@ mod tests {
         progress.sent(0, key(1, 4));
         progress.sent(0, key(1, 4));
         progress.sent(0, key(1, 3));
-        assert_eq!(progress.steps(), 1);
+        assert_eq!(progress.steps, 1);
     }
 }

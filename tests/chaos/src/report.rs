@@ -20,20 +20,13 @@ pub(crate) fn title(text: &str) {
 
 pub(crate) fn setting(job: &Job, seed: u64, changes: &[String]) {
     let cluster = &job.cluster;
+    let (program, name, mode) = ("zagros".bold(), job.name.bold(), format!("{:?}", job.train.mode).to_lowercase());
+    let (servers, workers) = (cluster.servers, cluster.workers);
     out!(
-        "{}: chaos of {} in mode {}: 1 coordinator, {} embedding servers, {} dense workers",
-        "zagros".bold(),
-        job.name.bold(),
-        format!("{:?}", job.train.mode).to_lowercase(),
-        cluster.servers,
-        cluster.workers
+        "{program}: chaos of {name} in mode {mode}: 1 coordinator, {servers} embedding servers, {workers} dense workers"
     );
-    out!(
-        "seed {seed}, staleness {}, lease {}, timeout {}",
-        job.staleness(),
-        humantime::format_duration(cluster.lease),
-        humantime::format_duration(cluster.timeout)
-    );
+    let (lease, timeout) = (humantime::format_duration(cluster.lease), humantime::format_duration(cluster.timeout));
+    out!("seed {seed}, staleness {}, lease {lease}, timeout {timeout}", job.staleness());
     title("The job, changed so that every row can be checked exactly");
     changes.iter().for_each(|change| out!("  {change}"));
 }
@@ -42,13 +35,8 @@ pub(crate) fn schedule(faults: &[PlannedFault], seed: u64) {
     title(&format!("Schedule (seed {seed})"));
     out!("{}", format!("{:>6}  {:>9}  {:<20}  {}", "fault", "pause", "what", "of").dimmed());
     for fault in faults.iter().take(SHOWN) {
-        out!(
-            "{:>6}  {:>7.1} s  {:<20}  {}",
-            fault.number,
-            fault.pause.as_secs_f64(),
-            fault.what(),
-            fault.target_names()
-        );
+        let (number, pause) = (fault.number, fault.pause.as_secs_f64());
+        out!("{number:>6}  {pause:>7.1} s  {:<20}  {}", fault.what(), fault.target_names());
     }
     if faults.len() > SHOWN {
         out!("  … and {} more", faults.len() - SHOWN);
@@ -64,14 +52,8 @@ pub(crate) fn fault(record: &FaultRecord) {
     };
     let away = steps_without_coordinator.map(|steps| format!("{steps} steps meanwhile"));
     let outcome: Vec<String> = back.into_iter().chain(away).chain([step]).collect();
-    out!(
-        "{:>6}  {:>9}  {:<20}  {:<42}  {}",
-        fault.number,
-        clock(*at),
-        fault.what(),
-        fault.target_names(),
-        outcome.join(" · ")
-    );
+    let (number, at, what, names) = (fault.number, clock(*at), fault.what(), fault.target_names());
+    out!("{number:>6}  {at:>9}  {what:<20}  {names:<42}  {}", outcome.join(" · "));
 }
 
 pub(crate) fn round(text: &str) {
@@ -183,18 +165,10 @@ mod tests {
 
     #[test]
     fn a_fault_that_kills_two_counts_as_two_kills() {
-        let record = |targets: &[RoleName], kind| FaultRecord {
-            fault: PlannedFault {
-                number: 1,
-                kind,
-                targets: targets.iter().copied().map(FaultTarget::Process).collect(),
-                pause: Duration::ZERO,
-                lasts: Duration::ZERO,
-            },
-            at: Duration::ZERO,
-            back: None,
-            next_step: None,
-            steps_without_coordinator: None,
+        let record = |targets: &[RoleName], kind| {
+            let targets = targets.iter().copied().map(FaultTarget::Process).collect();
+            let fault = PlannedFault { number: 1, kind, targets, pause: Duration::ZERO, lasts: Duration::ZERO };
+            FaultRecord::new(fault, Duration::ZERO)
         };
         let two = record(&[RoleName::EmbeddingServer(1), RoleName::DenseWorker(0)], FaultKind::Kill);
         let one = record(&[RoleName::EmbeddingServer(0)], FaultKind::Kill);

@@ -80,7 +80,8 @@ fn inexact(table: &TableSettings) -> Option<&'static str> {
 /// What may be hit by a kind of fault, so that the run survives.
 pub(crate) fn targets(job: &Job, kind: FaultKind) -> Vec<FaultTarget> {
     let servers = (0..job.cluster.servers).map(RoleName::EmbeddingServer);
-    let workers = if may_lose_workers(job) { job.cluster.workers } else { 0 };
+    // Where the run does not outlast a lost dense worker, none is hit.
+    let workers = if WorkerLoss::from_job(job) == WorkerLoss::EndsRun { 0 } else { job.cluster.workers };
     let workers = (0..workers).map(RoleName::DenseWorker);
     let inner = std::iter::once(RoleName::Coordinator).chain(servers);
     match kind {
@@ -103,11 +104,6 @@ pub(crate) fn links(job: &Job, servers: u32) -> Vec<LinkName> {
     let members = (0..servers).map(RoleName::EmbeddingServer);
     let members = members.chain((0..job.cluster.most_workers()).map(RoleName::DenseWorker));
     (0..servers).map(LinkName::Server).chain(members.map(LinkName::Coordinator)).collect()
-}
-
-/// Whether the run outlasts a lost dense worker.
-pub(crate) fn may_lose_workers(job: &Job) -> bool {
-    WorkerLoss::from_job(job) != WorkerLoss::EndsRun
 }
 
 pub(crate) fn longest_fault(job: &Job) -> Duration {

@@ -119,26 +119,8 @@ impl ChaosRun<'_> {
             row_folders: RowFolders::new(self.job, &folder),
             secret: RoleKey::random(),
         };
-        let scaling = RoundScaling {
-            run: &folder,
-            job: self.job,
-            credentials: plan.credentials(),
-            timeout: self.job.cluster.timeout,
-            wanted: tokio::sync::watch::Sender::new(zagros_shell::launch::WantedRoles::default()),
-        };
-        let cluster = RoundCluster {
-            plan,
-            job: self.job,
-            socket: &socket,
-            links: &links,
-            recorder: &recorder,
-            scaling: &scaling,
-        };
-        let train = async {
-            let ended = cluster.train(&stop).await;
-            over.request();
-            ended
-        };
+        let (credentials, wanted) = (plan.credentials(), tokio::sync::watch::Sender::default());
+        let scaling = RoundScaling { run: &folder, job: self.job, credentials, wanted };
         let view = RoundView {
             job: self.job,
             run: &folder,
@@ -147,6 +129,12 @@ impl ChaosRun<'_> {
             recorder: &recorder,
             over: &over,
             stop: &stop,
+        };
+        let cluster = RoundCluster { plan, socket: &socket, round: &view };
+        let train = async {
+            let ended = cluster.train().await;
+            over.request();
+            ended
         };
         let passed_on = async {
             tokio::select! {

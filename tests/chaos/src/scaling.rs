@@ -19,7 +19,6 @@ pub(crate) struct RoundScaling<'a> {
     pub(crate) run: &'a Path,
     pub(crate) job: &'a Job,
     pub(crate) credentials: Credentials,
-    pub(crate) timeout: Duration,
     pub(crate) wanted: watch::Sender<WantedRoles>,
 }
 
@@ -52,7 +51,7 @@ impl RoundScaling<'_> {
     fn coordinator(&self) -> Result<GrpcControlPlane, Refusal> {
         let announced = Announcement::read(&RoleName::Coordinator.announcement_file(self.run));
         let address = announced.map(|announced| announced.address).unwrap_or_default();
-        GrpcControlPlane::connect(&address, self.timeout, &self.credentials)
+        GrpcControlPlane::connect(&address, self.job.cluster.timeout, &self.credentials)
             .map_err(|error| Refusal::invalid(error.to_string()))
     }
 }

@@ -130,6 +130,12 @@ pub(crate) struct FaultRecord {
     pub(crate) steps_without_coordinator: Option<u64>,
 }
 
+impl FaultRecord {
+    pub(crate) fn new(fault: PlannedFault, at: Duration) -> Self {
+        Self { fault, at, back: None, next_step: None, steps_without_coordinator: None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::ValueEnum;
@@ -148,11 +154,8 @@ mod tests {
 
     /// The same targets for each kind.
     fn all<const N: usize>(roles: [RoleName; N]) -> BTreeMap<FaultKind, Vec<FaultTarget>> {
-        FaultKind::value_variants()
-            .iter()
-            .copied()
-            .map(|kind| (kind, roles.map(FaultTarget::Process).to_vec()))
-            .collect()
+        let kinds = FaultKind::value_variants().iter().copied();
+        kinds.map(|kind| (kind, roles.map(FaultTarget::Process).to_vec())).collect()
     }
 
     #[test]
@@ -177,9 +180,8 @@ mod tests {
         assert!(two.iter().all(|fault| fault.targets.len() == 1), "all workers are hit at once");
         let both = faults.iter().filter(|fault| fault.targets.len() == 2).count();
         assert!((10..70).contains(&both), "{both}");
-        assert!(
-            faults.iter().all(|fault| fault.pause >= Duration::from_secs(1) && fault.pause < Duration::from_secs(3))
-        );
+        let pauses = Duration::from_secs(1)..Duration::from_secs(3);
+        assert!(faults.iter().all(|fault| pauses.contains(&fault.pause)));
         assert!(faults.iter().all(|fault| fault.kind.lasts() != fault.lasts.is_zero()));
     }
 }

@@ -44,11 +44,11 @@ fn first_line(failure: &Failure) -> String {
 /// What a round promised, compared with the undisturbed round.
 pub(crate) fn promises(job: &Job, round: &EndedRound, undisturbed: Option<&EndedRound>) -> Vec<CheckedPromise> {
     let mut promises = vec![rows(round), answers(round), count(job, round), networks(job, round)];
-    if round.ledger.returns() > 0 {
-        let what = format!("the run went back to its newest checkpoint {} times", round.ledger.returns());
+    if round.ledger.history.returns > 0 {
+        let what = format!("the run went back to its newest checkpoint {} times", round.ledger.history.returns);
         promises.push(CheckedPromise::new(true, what));
     }
-    promises.extend(round.ledger.problems().map(|problem| CheckedPromise::new(false, problem.clone())));
+    promises.extend(round.ledger.problems.iter().map(|problem| CheckedPromise::new(false, problem.clone())));
     if let Some(undisturbed) = undisturbed {
         promises.push(samples(job, round, undisturbed));
         promises.push(losses(job, round, undisturbed));
@@ -58,7 +58,7 @@ pub(crate) fn promises(job: &Job, round: &EndedRound, undisturbed: Option<&Ended
 
 fn rows(round: &EndedRound) -> CheckedPromise {
     let RowVerdict { rows, wrong, examples, in_doubt, applied, .. } = &round.rows;
-    let parts = round.ledger.parts();
+    let parts = round.ledger.parts;
     if *wrong > 0 {
         let examples: Vec<String> = examples.iter().map(|row| format!("\n      {row}")).collect();
         let what =
@@ -207,10 +207,8 @@ mod tests {
     /// Pushes a batch of 4 samples with the last row of the split of its number.
     fn push(round: &mut EndedRound, process: (u64, u32), seq: u64) {
         round.incarnations.join(process, 0);
-        let splits = vec![seq];
-        round
-            .incarnations
-            .start(process, &StartedPush { seq, step: seq, samples: 4, splits, ..StartedPush::default() });
+        let batch = StartedPush { seq, step: seq, samples: 4, splits: vec![seq], ..StartedPush::default() };
+        round.incarnations.start(process, &batch);
         round.incarnations.finish(process, seq);
         round.facts.samples += 4;
     }
@@ -230,14 +228,8 @@ mod tests {
         let key = PushKey { writer: 1, incarnation: 1, seq: 1 };
         ledger.sent(key, 0, vec![((0, 1), vec![2])]);
         ledger.acknowledged(key, &[(0, 1)]);
-        let facts = RunFacts {
-            losses: vec![(1, 0.7), (2, 0.6)],
-            void: Vec::new(),
-            files: vec![("rows".into(), "ab".into())],
-            samples: 0,
-            steps: 2,
-            auc: None,
-        };
+        let (losses, files) = (vec![(1, 0.7), (2, 0.6)], vec![("rows".into(), "ab".into())]);
+        let facts = RunFacts { losses, files, steps: 2, ..RunFacts::default() };
         let rows = RowVerdict { rows: 1, ..RowVerdict::default() };
         let mut round = EndedRound { facts, rows, ledger, incarnations: IncarnationLog::default(), unanswered: 0 };
         (0..2).for_each(|seq| push(&mut round, FIRST, seq));

@@ -66,7 +66,7 @@ pub struct FakeS3 {
     runtime: Option<Runtime>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ServerState {
     bucket: String,
     /// Whether credentials are not checked.
@@ -105,15 +105,8 @@ impl FakeS3 {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         listener.set_nonblocking(true).expect("a port that does not block");
         let address = listener.local_addr().expect("a bound port");
-        let shared = ServerState {
-            bucket: bucket.to_owned(),
-            is_open,
-            objects: Mutex::default(),
-            fault: Mutex::default(),
-            requests: Mutex::default(),
-        };
-        let shared = Arc::new(shared);
-        let service = answers::router(Arc::clone(&shared));
+        let shared = Arc::new(ServerState { bucket: bucket.to_owned(), is_open, ..ServerState::default() });
+        let service: axum::Router = axum::Router::new().fallback(answers::answer).with_state(Arc::clone(&shared));
         // The task ends with the runtime.
         runtime.spawn(async move { axum::serve(TcpListener::from_std(listener)?, service).await });
         Self { address, shared, runtime: Some(runtime) }
@@ -159,7 +152,7 @@ impl FakeS3 {
 
     /// From now on, uploads in parts must keep to these limits.
     pub fn set_limits(&self, limits: S3Limits) {
-        self.shared.objects.lock().set_limits(limits);
+        self.shared.objects.lock().limits = limits;
     }
 
     pub fn clear_faults(&self) {
@@ -168,7 +161,7 @@ impl FakeS3 {
 
     #[must_use]
     pub fn object_keys(&self) -> Vec<String> {
-        self.shared.objects.lock().keys()
+        self.shared.objects.lock().whole.keys().cloned().collect()
     }
 
     #[must_use]
@@ -189,7 +182,7 @@ impl FakeS3 {
     /// Uploads in parts that were neither completed nor aborted.
     #[must_use]
     pub fn open_uploads(&self) -> usize {
-        self.shared.objects.lock().open_uploads()
+        self.shared.objects.lock().uploads.len()
     }
 
     /// `METHOD /bucket/key` of every request with the right access key, in order.

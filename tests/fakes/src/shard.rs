@@ -267,12 +267,8 @@ impl FakeShard {
         }
         let segments = Segments::unpack(segments, ids)?;
         let rows = segments.iter().flat_map(|s| std::iter::repeat_n((s.table, s.dim as usize), s.rows as usize));
-        let keys: Vec<_> = rows
-            .collect::<Vec<_>>()
-            .into_iter()
-            .zip_eq(decode_ids(ids))
-            .map(|((table, dim), id)| (RowKey { table, id }, dim))
-            .collect();
+        let rows = rows.collect::<Vec<_>>().into_iter().zip_eq(decode_ids(ids));
+        let keys: Vec<_> = rows.map(|((table, dim), id)| (RowKey { table, id }, dim)).collect();
         match keys.iter().find(|(key, _)| map.row_owner(*key).0 != self.index) {
             Some((key, _)) => Err(Refusal::new(RefusalKind::Moved, format!("{key:?} is not mine"))),
             None => Ok(keys),

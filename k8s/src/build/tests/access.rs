@@ -1,7 +1,5 @@
 //! Who reaches which pod, who has which part of the run's secret, and which pods may be evicted, by value.
 
-use serde_json::{Value, json};
-
 use super::{all, spec_of, *};
 
 /// Workers are open to workers alone, because the library of their sums has no proof.
@@ -17,14 +15,9 @@ fn each_role_is_reached_by_those_who_need_it() {
         "from": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "zagros-operator"}}}],
         "ports": [{"port": 7700, "protocol": "TCP"}],
     }]);
+    let members = json!(["coordinator", "server", "worker"]);
     for (title, selected, callers, ports, others) in [
-        (
-            "NetworkPolicy ctr",
-            json!(["coordinator", "server"]),
-            json!(["coordinator", "server", "worker"]),
-            json!([7700, 7701]),
-            operator,
-        ),
+        ("NetworkPolicy ctr", json!(["coordinator", "server"]), members, json!([7700, 7701]), operator),
         ("NetworkPolicy ctr.workers", json!(["worker"]), json!(["worker"]), json!([]), json!([])),
     ] {
         let spec = &object(title)["spec"];
@@ -72,29 +65,23 @@ fn one_pod_at_a_time_may_be_evicted_unless_its_loss_restarts_the_group() {
             assert_eq!((&roles["key"], &roles["operator"]), (&json!("zagros.dev/role"), &json!("In")));
             assert_eq!(selector["matchLabels"]["zagros.dev/job"], "ctr");
             let roles = serde_json::from_value::<Vec<String>>(roles["values"].clone()).unwrap().join(" ");
-            let name = title.split_once(' ').unwrap().1.to_owned();
-            (name, object["spec"]["minAvailable"].as_i64().unwrap(), roles)
+            format!("{} {} {roles}", title.split_once(' ').unwrap().1, object["spec"]["minAvailable"])
         });
         described.collect::<Vec<_>>()
     };
-    let expected = |budgets: &[(&str, i64, &str)]| {
-        let owned = budgets.iter().map(|(name, least, roles)| ((*name).to_owned(), *least, (*roles).to_owned()));
-        owned.collect::<Vec<_>>()
-    };
     // A coordinator, three servers, and workers.
-    let all = "coordinator server worker";
-    assert_eq!(budgets(json!({"denseWorkers": {"replicas": 4}})), expected(&[("ctr", 7, all)]));
+    assert_eq!(budgets(json!({"denseWorkers": {"replicas": 4}})), ["ctr 7 coordinator server worker"]);
     let sync = format!("{}mode = \"sync\"\n", crate::fixture::JOB_TEXT);
     for (change, workers) in [
         (json!({"job": {"inline": sync}}), 2),
         (json!({"denseWorkers": {"replicas": 1}}), 1),
         (json!({"runPolicy": {"backoffLimit": 0}}), 2),
     ] {
-        let fixed = [("ctr", 3, "coordinator server"), ("ctr.workers", workers, "worker")];
-        assert_eq!(budgets(change), expected(&fixed));
+        let fixed = ["ctr 3 coordinator server".to_owned(), format!("ctr.workers {workers} worker")];
+        assert_eq!(budgets(change), fixed);
     }
     let volatile = json!({"job": {"inline": VOLATILE}});
-    assert_eq!(budgets(volatile), expected(&[("ctr", 4, "coordinator server"), ("ctr.workers", 1, "worker")]));
+    assert_eq!(budgets(volatile), ["ctr 4 coordinator server", "ctr.workers 1 worker"]);
     let neither = json!({"job": {"inline": VOLATILE}, "runPolicy": {"backoffLimit": 0}});
-    assert_eq!(budgets(neither), expected(&[("ctr", 6, all)]));
+    assert_eq!(budgets(neither), ["ctr 6 coordinator server worker"]);
 }

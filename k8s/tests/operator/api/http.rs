@@ -101,12 +101,9 @@ impl ApiCall {
 
     fn key(&self) -> ObjectKey {
         let named = self.name.clone().or_else(|| self.body["metadata"]["name"].as_str().map(str::to_owned));
-        ObjectKey {
-            group: self.group.clone(),
-            plural: self.plural.clone(),
-            namespace: self.namespace.clone().unwrap_or_default(),
-            name: named.unwrap_or_default(),
-        }
+        let (group, plural) = (self.group.clone(), self.plural.clone());
+        let (namespace, name) = (self.namespace.clone().unwrap_or_default(), named.unwrap_or_default());
+        ObjectKey { group, plural, namespace, name }
     }
 }
 
@@ -284,17 +281,15 @@ pub(super) fn text(code: u16, text: &'static str) -> Response<ApiBody> {
     Response::builder().status(code).header("content-type", "text/plain; charset=utf-8").body(body).unwrap()
 }
 
-pub(super) fn full(code: u16, value: &Value) -> Response<ApiBody> {
+fn full(code: u16, value: &Value) -> Response<ApiBody> {
     let body = Full::new(Bytes::from(value.to_string())).boxed_unsync();
     Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
 }
 
-fn refused(refusal: &ApiRefusal) -> Response<ApiBody> {
+pub(super) fn refused(refusal: &ApiRefusal) -> Response<ApiBody> {
     let ApiRefusal { code, reason, message } = refusal;
-    full(
-        *code,
-        &json!({
-            "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
-        }),
-    )
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
+    });
+    full(*code, &status)
 }

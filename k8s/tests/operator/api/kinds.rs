@@ -1,10 +1,9 @@
 //! The kinds that the server knows, and what it answers to requests for others (docs/kubernetes.md lists the rules).
 
 use http::Response;
-use serde_json::json;
 
-use super::http::{ApiBody, full, text};
-use super::store::ObjectStore;
+use super::http::{ApiBody, refused, text};
+use super::store::{ObjectStore, refusal};
 
 /// The groups of Kubernetes itself: name, version, kinds, kinds that have a status.
 const BUILT_IN: [(&str, &str, &[&str], &[&str]); 7] = [
@@ -49,7 +48,8 @@ pub(super) fn unknown(
     let is_installed = |plural: &str| plural == "hybridjobs" || store.installed.contains(plural);
     let defined = DEFINED.into_iter().find(|one| (one.0, one.1, one.2) == (group, version, plural));
     let Some((.., has_status)) = defined.filter(|one| is_installed(one.2) && !store.missing.contains(one.2)) else {
-        return Some(no_page());
+        // Where nothing routes the group, the server of pages answers, and knows nothing of a `Status`.
+        return Some(text(404, "404 page not found\n"));
     };
     let is_part = match subresource {
         None => true,
@@ -57,21 +57,12 @@ pub(super) fn unknown(
         Some("scale") => plural == "hybridjobs",
         Some(_) => false,
     };
-    (!is_part).then(|| not_found(&format!("{plural}.{group} \"{name}\" not found")))
+    (!is_part).then(|| not_found(format!("{plural}.{group} \"{name}\" not found")))
 }
 
 /// The API machinery answers where it routes the group.
-fn not_found(message: &str) -> Response<ApiBody> {
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
-        "reason": "NotFound", "details": {}, "code": 404,
-    });
-    full(404, &status)
-}
-
-/// Where nothing routes the group, the server of pages answers, and knows nothing of a `Status`.
-fn no_page() -> Response<ApiBody> {
-    text(404, "404 page not found\n")
+fn not_found(message: impl Into<String>) -> Response<ApiBody> {
+    refused(&refusal(404, "NotFound", message))
 }
 
 #[cfg(test)]

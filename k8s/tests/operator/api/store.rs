@@ -1,39 +1,20 @@
 //! Objects by key, their versions, and their events in order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
 use super::ClusterClock;
 use super::kinds::has_generation;
 use super::merge::{self, matches_selector};
-
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    let definition = serde_json::to_value(zagros_operator::crd::resource_definition()).unwrap();
-    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
-});
+use crate::crd::SCHEMA;
 
 /// Fields of a Job's spec that never change (ValidateJobSpecUpdate of Kubernetes). `completions` has a rule of its own.
-const IMMUTABLE_OF_JOBS: [&str; 7] = [
-    "template",
-    "completionMode",
-    "selector",
-    "backoffLimitPerIndex",
-    "podFailurePolicy",
-    "managedBy",
-    "successPolicy",
-];
+const IMMUTABLE_OF_JOBS: &str =
+    "template completionMode selector backoffLimitPerIndex podFailurePolicy managedBy successPolicy";
 /// Fields of a StatefulSet's spec that may change. Kubernetes refuses a change of any other.
-const MUTABLE_OF_SETS: [&str; 7] = [
-    "replicas",
-    "ordinals",
-    "template",
-    "updateStrategy",
-    "revisionHistoryLimit",
-    "persistentVolumeClaimRetentionPolicy",
-    "minReadySeconds",
-];
+const MUTABLE_OF_SETS: &str = "replicas ordinals template updateStrategy revisionHistoryLimit \
+                               persistentVolumeClaimRetentionPolicy minReadySeconds";
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectKey {
@@ -324,17 +305,15 @@ fn admit(key: &ObjectKey, object: &mut Value, old: Option<&Value>) -> Result<(),
         completions_fit(spec, old.map(|old| &old["spec"])).map_err(invalid)?;
     }
     let Some(old) = old else { return Ok(()) };
-    let fixed: &[&str] = match key.plural.as_str() {
-        "jobs" => &IMMUTABLE_OF_JOBS,
-        _ => &[],
-    };
-    if let Some(field) = fixed.iter().find(|field| old["spec"][**field] != spec[**field]) {
+    if key.plural == "jobs"
+        && let Some(field) = IMMUTABLE_OF_JOBS.split(' ').find(|field| old["spec"][*field] != spec[*field])
+    {
         return Err(invalid(format!("spec.{field}: field is immutable")));
     }
     if key.plural == "statefulsets" {
         let fixed = |spec: &Value| {
             let mut fields = spec.as_object().cloned().unwrap_or_default();
-            fields.retain(|field, _| !MUTABLE_OF_SETS.contains(&field.as_str()));
+            fields.retain(|field, _| !MUTABLE_OF_SETS.split(' ').any(|mutable| mutable == field));
             fields
         };
         if fixed(&old["spec"]) != fixed(spec) {

@@ -180,21 +180,16 @@ pub(crate) fn places(schema: &Value) -> Vec<SchemaPlace> {
     let mut found = vec![SchemaPlace { path: String::new(), schema: schema.clone(), cardinality: 1 }];
     let mut next = 0;
     while let Some(SchemaPlace { path, schema, cardinality }) = found.get(next) {
-        let mut below = Vec::new();
         let child = |name: &str, schema: &Value, times: u64| SchemaPlace {
             path: format!("{path}{name}"),
             schema: schema.clone(),
             cardinality: cardinality.saturating_mul(times),
         };
-        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            below.push(child(&format!(".{name}"), property, 1));
-        }
-        if schema["items"].is_object() {
-            below.push(child("[]", &schema["items"], size(schema)));
-        }
-        if schema["additionalProperties"].is_object() {
-            below.push(child("{}", &schema["additionalProperties"], size(schema)));
-        }
+        let properties = schema["properties"].as_object().into_iter().flatten();
+        let named = properties.map(|(name, property)| child(&format!(".{name}"), property, 1));
+        let many = [("[]", &schema["items"]), ("{}", &schema["additionalProperties"])].into_iter();
+        let many = many.filter(|(_, below)| below.is_object()).map(|(name, below)| child(name, below, size(schema)));
+        let below: Vec<SchemaPlace> = named.chain(many).collect();
         found.extend(below);
         next += 1;
     }

@@ -35,7 +35,7 @@ pub(crate) async fn forward(mut caller: TcpStream, mut server: TcpStream, mut ga
     if broken == BreakKind::Late {
         let _ = tokio::time::timeout(GATHER, gather(&mut caller, &mut requests)).await;
         drop(caller);
-        gate.late_is_over().await;
+        let _ = gate.state.wait_for(|state| !matches!(state, LinkState::Late { .. })).await;
         let _ = tokio::time::timeout(ANSWER, deliver(&mut server, requests)).await;
     }
 }
@@ -102,15 +102,11 @@ pub(crate) enum BreakKind {
 /// The state of the link as one connection sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkGate {
-    number: u64,
-    state: watch::Receiver<LinkState>,
+    pub(crate) number: u64,
+    pub(crate) state: watch::Receiver<LinkState>,
 }
 
 impl LinkGate {
-    pub(crate) fn new(number: u64, state: watch::Receiver<LinkState>) -> Self {
-        Self { number, state }
-    }
-
     /// Waits until a part may pass. A link that is gone lets everything pass.
     pub(crate) async fn pass(&mut self) {
         let has_no_partition = |state: &LinkState| *state != LinkState::Partitioned;
@@ -133,11 +129,5 @@ impl LinkGate {
             Some(kind) => kind,
             None => std::future::pending().await,
         }
-    }
-
-    /// Waits until late bytes may arrive.
-    pub(crate) async fn late_is_over(&mut self) {
-        let is_over = |state: &LinkState| !matches!(state, LinkState::Late { .. });
-        let _ = self.state.wait_for(is_over).await;
     }
 }

@@ -82,7 +82,7 @@ async fn serve(
     let mut connections = JoinSet::new();
     loop {
         let Ok((caller, _)) = listener.accept().await else { continue };
-        let gate = LinkGate::new(accepted.fetch_add(1, Ordering::AcqRel), gates.clone());
+        let gate = LinkGate { number: accepted.fetch_add(1, Ordering::AcqRel), state: gates.clone() };
         let run = run.clone();
         connections.spawn(async move {
             // If no process listens there, the caller sees it by the end of its connection.
@@ -134,6 +134,12 @@ mod tests {
             let caller = TcpStream::connect(self.links.address(NAME).unwrap()).await.unwrap();
             (caller, self.server.accept().await.unwrap().0)
         }
+
+        async fn talk(&self) -> (TcpStream, TcpStream) {
+            let mut connection = self.connect().await;
+            talk(&mut connection).await;
+            connection
+        }
     }
 
     async fn read(from: &mut TcpStream, expected: &[u8]) {
@@ -152,8 +158,7 @@ mod tests {
     #[tokio::test]
     async fn bytes_pass_both_ways_and_an_end_that_closes_closes_the_other() {
         let place = Place::new().await;
-        let mut connection = place.connect().await;
-        talk(&mut connection).await;
+        let mut connection = place.talk().await;
         place.links.set(NAME, |_| LinkState::Slow(Duration::from_millis(1)));
         talk(&mut connection).await;
         let (caller, mut server) = connection;
@@ -164,8 +169,7 @@ mod tests {
     #[tokio::test]
     async fn a_partitioned_link_holds_bytes_and_connections_and_loses_none() {
         let place = Place::new().await;
-        let (mut caller, mut server) = place.connect().await;
-        talk_ready(&mut caller, &mut server).await;
+        let (mut caller, mut server) = place.talk().await;
         place.links.set(NAME, |_| LinkState::Partitioned);
         caller.write_all(b"held").await.unwrap();
         let later = TcpStream::connect(place.links.address(NAME).unwrap()).await.unwrap();
@@ -178,32 +182,25 @@ mod tests {
         talk(&mut second).await;
     }
 
-    async fn talk_ready(caller: &mut TcpStream, server: &mut TcpStream) {
-        caller.write_all(b"first").await.unwrap();
-        read(server, b"first").await;
-    }
-
     #[tokio::test]
     async fn a_broken_link_ends_old_connections_and_takes_new_ones() {
         let place = Place::new().await;
-        let (mut caller, mut server) = place.connect().await;
-        talk_ready(&mut caller, &mut server).await;
+        let (mut caller, mut server) = place.talk().await;
         place.links.set(NAME, |before| LinkState::Broken { before });
         assert!(matches!(caller.read(&mut [0]).await, Ok(0) | Err(_)));
         assert!(matches!(server.read(&mut [0]).await, Ok(0) | Err(_)));
-        talk(&mut place.connect().await).await;
+        place.talk().await;
     }
 
     #[tokio::test]
     async fn late_bytes_arrive_after_those_of_the_next_connection() {
         let place = Place::new().await;
-        let (mut caller, mut server) = place.connect().await;
-        talk_ready(&mut caller, &mut server).await;
+        let (mut caller, mut server) = place.talk().await;
         place.links.set(NAME, |_| LinkState::Partitioned);
         caller.write_all(b"late").await.unwrap();
         place.links.set(NAME, |before| LinkState::Late { before });
         assert!(matches!(caller.read(&mut [0]).await, Ok(0) | Err(_)), "the caller's end is open");
-        talk(&mut place.connect().await).await;
+        place.talk().await;
         place.links.set(NAME, |_| LinkState::Open);
         read(&mut server, b"late").await;
     }

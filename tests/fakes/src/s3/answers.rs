@@ -1,14 +1,13 @@
 //! Requests and answers as in the "Amazon S3 API Reference". Reading also as in Google's "XML API", which differs in the
 //! credentials, and in Azure's "Blob service REST API", which differs in these and in lists.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::Router;
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -25,11 +24,7 @@ const PAGE: usize = 3;
 /// Time of the last change of every object.
 const MODIFIED: &str = "Sat, 31 Jan 2026 00:00:00 GMT";
 
-pub(crate) fn router(shared: Arc<ServerState>) -> Router {
-    Router::new().fallback(answer).with_state(shared)
-}
-
-async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Response {
+pub(crate) async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let path = unescape(head.uri.path());
     let named = head.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -69,7 +64,7 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
     let Ok(content) = to_bytes(body, MOST_BYTES).await else {
         return refused(StatusCode::BAD_REQUEST, "IncompleteBody");
     };
-    let answer = respond(&shared, &head.method, &key, &RequestQuery(query), &head.headers, content.to_vec(), halfway);
+    let answer = respond(&shared, &head.method, &key, &query, &head.headers, content.to_vec(), halfway);
     if fault == Some(S3Fault::LosesAnswer) {
         cut();
     }
@@ -92,13 +87,14 @@ fn respond(
     shared: &ServerState,
     method: &Method,
     key: &str,
-    query: &RequestQuery,
+    query: &BTreeMap<String, String>,
     headers: &HeaderMap,
     content: Vec<u8>,
     halfway: bool,
 ) -> Response {
     let mut objects = shared.objects.lock();
-    let upload = query.get("uploadId").and_then(|id| id.parse().ok());
+    let asked = |name: &str| query.get(name).map(String::as_str);
+    let upload = asked("uploadId").and_then(|id| id.parse().ok());
     let found = |found: bool| match found {
         true => ([("etag", "\"0\"")], "").into_response(),
         false => refused(StatusCode::NOT_FOUND, "NoSuchUpload"),
@@ -110,17 +106,17 @@ fn respond(
     };
     match (method.as_str(), upload) {
         ("GET", None) if key.is_empty() => {
-            let (prefix, after) = (query.get("prefix").unwrap_or_default(), query.get("continuation-token"));
-            let delimiter = query.get("delimiter").and_then(|text| text.chars().next());
-            let marker = after.or_else(|| query.get("marker")).unwrap_or_default();
+            let (prefix, after) = (asked("prefix").unwrap_or_default(), asked("continuation-token"));
+            let delimiter = asked("delimiter").and_then(|text| text.chars().next());
+            let marker = after.or_else(|| asked("marker")).unwrap_or_default();
             let page = objects.list_page(prefix, delimiter, marker, PAGE);
-            let is_azure = query.get("comp") == Some("list");
+            let is_azure = asked("comp") == Some("list");
             if is_azure { list_of_azure(&page).into_response() } else { list(&page).into_response() }
         }
         ("GET" | "HEAD", None) => match objects.get(key) {
             Some(object) => {
                 let mut answer = read(&object, method == Method::HEAD, headers, halfway);
-                for (name, value) in objects.object_metadata(key) {
+                for (name, value) in objects.metadata.get(key).into_iter().flatten() {
                     let header = (name.parse::<HeaderName>(), value.parse::<HeaderValue>());
                     if let (Ok(name), Ok(value)) = header {
                         answer.headers_mut().insert(name, value);
@@ -131,14 +127,14 @@ fn respond(
             None => refused(StatusCode::NOT_FOUND, "NoSuchKey"),
         },
         ("PUT", Some(upload)) => {
-            let number = query.get("partNumber").and_then(|number| number.parse().ok()).unwrap_or_default();
+            let number = asked("partNumber").and_then(|number| number.parse().ok()).unwrap_or_default();
             of_upload(objects.put_part(upload, number, content), found(true))
         }
         ("PUT", None) => {
             objects.put(key, content);
             found(true)
         }
-        ("POST", None) if query.get("uploads").is_some() => {
+        ("POST", None) if asked("uploads").is_some() => {
             let is_metadata = |name: &str| name.starts_with("x-amz-meta-");
             let named = headers.iter().filter(|(name, _)| is_metadata(name.as_str()));
             let text = |(name, value): (&HeaderName, &HeaderValue)| {
@@ -200,22 +196,19 @@ impl HttpBody for HalvedBody {
 }
 
 fn list(page: &ListPage) -> String {
-    let mut xml = "<ListBucketResult>".to_owned();
-    // Writing to a string cannot fail.
-    for (key, bytes) in &page.objects {
-        let _ = write!(
-            xml,
+    let object = |(key, bytes): &(String, usize)| {
+        format!(
             "<Contents><Key>{key}</Key><LastModified>2026-01-31T00:00:00Z</LastModified><ETag>\"0\"</ETag>\
              <Size>{bytes}</Size></Contents>"
-        );
-    }
-    for prefix in &page.prefixes {
-        let _ = write!(xml, "<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>");
-    }
-    if let Some(after) = &page.more_after {
-        let _ = write!(xml, "<IsTruncated>true</IsTruncated><NextContinuationToken>{after}</NextContinuationToken>");
-    }
-    xml + "</ListBucketResult>"
+        )
+    };
+    let folder = |prefix: &String| format!("<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>");
+    let next = |after: &String| {
+        format!("<IsTruncated>true</IsTruncated><NextContinuationToken>{after}</NextContinuationToken>")
+    };
+    let entries = page.objects.iter().map(object).chain(page.prefixes.iter().map(folder));
+    let entries: String = entries.chain(page.more_after.iter().map(next)).collect();
+    format!("<ListBucketResult>{entries}</ListBucketResult>")
 }
 
 fn list_of_azure(page: &ListPage) -> String {
@@ -234,15 +227,7 @@ fn refused(status: StatusCode, code: &str) -> Response {
     (status, format!("<Error><Code>{code}</Code><AWSAccessKeyId>{KEY}</AWSAccessKeyId></Error>")).into_response()
 }
 
-struct RequestQuery(Vec<(String, String)>);
-
-impl RequestQuery {
-    fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
-    }
-}
-
-fn query(text: &str) -> Vec<(String, String)> {
+fn query(text: &str) -> BTreeMap<String, String> {
     let pair = |pair: &str| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         (unescape(name), unescape(value))

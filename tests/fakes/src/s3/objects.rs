@@ -11,17 +11,17 @@ pub(crate) type Metadata = Vec<(String, String)>;
 /// Objects by key, and unfinished uploads.
 #[derive(Debug, Default)]
 pub(crate) struct StoredObjects {
-    whole: BTreeMap<String, Arc<[u8]>>,
+    pub(crate) whole: BTreeMap<String, Arc<[u8]>>,
     /// Of objects that have some.
-    metadata: BTreeMap<String, Metadata>,
+    pub(crate) metadata: BTreeMap<String, Metadata>,
     /// By upload number.
-    uploads: BTreeMap<u64, OpenUpload>,
+    pub(crate) uploads: BTreeMap<u64, OpenUpload>,
     next_upload: u64,
-    limits: S3Limits,
+    pub(crate) limits: S3Limits,
 }
 
 #[derive(Debug, Default)]
-struct OpenUpload {
+pub(crate) struct OpenUpload {
     key: String,
     metadata: Metadata,
     parts: BTreeMap<u32, Vec<u8>>,
@@ -47,10 +47,6 @@ pub(crate) struct ListPage {
 }
 
 impl StoredObjects {
-    pub(crate) fn keys(&self) -> Vec<String> {
-        self.whole.keys().cloned().collect()
-    }
-
     pub(crate) fn get(&self, key: &str) -> Option<Arc<[u8]>> {
         self.whole.get(key).cloned()
     }
@@ -63,18 +59,6 @@ impl StoredObjects {
     pub(crate) fn delete(&mut self, key: &str) {
         self.metadata.remove(key);
         self.whole.remove(key);
-    }
-
-    pub(crate) fn object_metadata(&self, key: &str) -> Metadata {
-        self.metadata.get(key).cloned().unwrap_or_default()
-    }
-
-    pub(crate) fn set_limits(&mut self, limits: S3Limits) {
-        self.limits = limits;
-    }
-
-    pub(crate) fn open_uploads(&self) -> usize {
-        self.uploads.len()
     }
 
     pub(crate) fn begin_upload(&mut self, key: &str, metadata: Metadata) -> u64 {
@@ -172,14 +156,14 @@ mod tests {
         assert_eq!(objects.get("key"), None);
         assert_eq!([(); 2].map(|()| objects.complete_upload(upload)), [Done, Unknown]);
         assert!(!objects.abort_upload(upload));
-        assert_eq!((&*objects.get("key").unwrap(), objects.open_uploads()), (&[1, 2][..], 0));
+        assert_eq!((&*objects.get("key").unwrap(), objects.uploads.len()), (&[1, 2][..], 0));
     }
 
     #[test]
     fn uploads_keep_to_the_limits() {
         use UploadOutcome::{Done, Refused};
-        let mut objects = StoredObjects::default();
-        objects.set_limits(S3Limits { parts: 3, smallest_part: 2, largest_part: 3, equal_parts: true });
+        let limits = S3Limits { parts: 3, smallest_part: 2, largest_part: 3, equal_parts: true };
+        let mut objects = StoredObjects { limits, ..StoredObjects::default() };
         let mut upload = |parts: &[usize]| {
             let upload = objects.begin_upload("key", Metadata::new());
             for (before, part) in parts.iter().enumerate() {
