@@ -17,8 +17,8 @@ setup-cuda: setup ## what the feature nccl is compiled with, 730 MB into .deps/ 
 	@python3 scripts/fetch_libtorch.py --cuda
 
 nccl: setup-cuda ## build zagros with the feature nccl, and test what can be tested without a GPU
-	cargo clippy --release -p zagros-collective --features nccl --all-targets --quiet -- --deny warnings
-	cargo test --release --quiet -p zagros-collective --features nccl
+	cargo clippy --release -p zagros-torch --features nccl --all-targets --quiet -- --deny warnings
+	cargo test --release --quiet -p zagros-torch --features nccl
 	cargo build --release -p zagros --features nccl
 
 build: setup ## build the programs: zagros, and zagros-server without libtorch

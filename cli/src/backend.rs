@@ -1,35 +1,11 @@
-//! The libraries with which this program computes networks.
+//! What of this program needs libtorch, and what it does in its place.
 
-use zagros_job::Job;
-use zagros_model::Backend;
 #[cfg(not(feature = "torch"))]
-use zagros_model::ModelError;
-#[cfg(not(feature = "torch"))]
-use zagros_shell::Exit;
-use zagros_shell::Failure;
-
+mod plain;
 #[cfg(feature = "torch")]
-pub(crate) fn backend() -> Backend {
-    zagros_torch::backend()
-}
+mod torch;
 
 #[cfg(not(feature = "torch"))]
-pub(crate) fn backend() -> Backend {
-    Backend::default()
-}
-
-/// Refuses a job that needs libtorch, in a program without it.
+pub(crate) use plain::{backend, check, rendezvous};
 #[cfg(feature = "torch")]
-pub(crate) fn check(_: &Job) -> Result<(), Failure> {
-    Ok(())
-}
-
-/// Refuses a job that needs libtorch, in a program without it.
-#[cfg(not(feature = "torch"))]
-pub(crate) fn check(job: &Job) -> Result<(), Failure> {
-    let workers = job.cluster.has_groups().then_some("more than one dense worker (cluster.workers)");
-    match workers.or_else(|| job.autograd_key()) {
-        Some(key) => Err(Failure::from_error(Exit::Usage, ModelError::NoAutograd { key })),
-        None => Ok(()),
-    }
-}
+pub(crate) use torch::{backend, check, rendezvous};

@@ -45,7 +45,6 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     }
     let job = load_job(&args.job.job, &sets)?;
     backend::check(&job)?;
-    dense_worker::choose_backend(&job)?;
     dense_worker::refuse_stdin(&job)?;
     let machine = machine_of_job(&job, zagros_job::threads::core_count());
     if args.dry_run {

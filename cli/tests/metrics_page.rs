@@ -90,7 +90,8 @@ async fn train(folder: &Path) -> [(&'static str, String); 4] {
         let _alive = &member;
         Ok::<_, Refusal>(Arc::clone(&shard))
     });
-    let worker = Worker { folder, ..Worker::without_peers(job, zagros_torch::backend(), control, connect, of_worker.clone()) };
+    let worker =
+        Worker { folder, ..Worker::without_peers(job, zagros_torch::backend(), control, connect, of_worker.clone()) };
     // The server's metrics are read from its tables, which must still exist.
     let connect = Arc::clone(&worker.connect);
     tokio::time::timeout(LATE, worker.run()).await.expect("the run ends").unwrap();

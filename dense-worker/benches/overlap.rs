@@ -17,13 +17,14 @@ use std::time::{Duration, Instant};
 
 use zagros_collective::{
     CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, PendingSum, ProcessGroupConfig,
-    Rendezvous, StoreRendezvous,
+    Rendezvous,
 };
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, GradientBuckets};
 use zagros_dense_worker::datapath::kernels::{InputColumns, RowPositions, scatter_add};
 use zagros_job::{Job, Overrides};
 use zagros_model::{DenseModel, LabelledSamples};
+use zagros_torch::StoreRendezvous;
 use zagros_zip::{ZipEq, number_from};
 
 type BenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;

@@ -24,7 +24,6 @@ use zagros_protocol::datapath::{
 
 use crate::datapath::read::BatchSource;
 use crate::metrics::WorkerMetrics;
-use zagros_model::DenseModel;
 
 pub(crate) fn metrics() -> WorkerMetrics {
     WorkerMetrics::new(&prometheus::Registry::new())

@@ -4,9 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-#[cfg(feature = "torch")]
-use zagros_collective::StoreRendezvous;
-use zagros_collective::{CollectiveBackend, Rendezvous};
+use zagros_collective::Rendezvous;
 use zagros_coordinator_client::Waits;
 use zagros_coordinator_core::doctor::OwnWaits;
 use zagros_dense_worker::{
@@ -14,7 +12,7 @@ use zagros_dense_worker::{
 };
 use zagros_embedding_client::GrpcShard;
 use zagros_embedding_client::push_record::{PushRecorder, StartedPush};
-use zagros_job::{CollectiveKind, Job};
+use zagros_job::Job;
 use zagros_plumbing::admin;
 use zagros_shell::{Exit, Failure, OrFailure, Role, RolePort};
 
@@ -139,18 +137,7 @@ impl PushAudit for RecordedWorker {
     }
 }
 
-/// The backend for the sums of several workers, if this program contains it.
-pub(crate) fn choose_backend(job: &Job) -> Result<CollectiveBackend, Failure> {
-    let backend = match job.cluster.collective {
-        CollectiveKind::Nccl if job.cluster.has_groups() => CollectiveBackend::Nccl,
-        CollectiveKind::Gloo | CollectiveKind::Nccl => CollectiveBackend::Gloo,
-    };
-    backend.is_built().or_exit(Exit::Usage)?;
-    Ok(backend)
-}
-
 /// The rendezvous at which the other workers of a run find this one.
-#[cfg(feature = "torch")]
 async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc<dyn Rendezvous>>, Failure> {
     let cluster = &role.job.cluster;
     if !cluster.has_groups() {
@@ -160,31 +147,5 @@ async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc
     let address = role.advertised_address(advertise, &listener)?;
     let listener = listener.into_std().or_internal()?;
     listener.set_nonblocking(false).or_internal()?;
-    let rendezvous = StoreRendezvous::new(listener, address, choose_backend(&role.job)?);
-    Ok(Some(Arc::new(rendezvous.or_exit(Exit::Usage)?)))
-}
-
-/// A program without libtorch has refused the job.
-#[cfg(not(feature = "torch"))]
-async fn rendezvous(_: &Role, _: Option<String>) -> Result<Option<Arc<dyn Rendezvous>>, Failure> {
-    Ok(None)
-}
-
-#[cfg(test)]
-mod tests {
-    use zagros_job::Overrides;
-
-    use super::*;
-
-    fn job(sets: &[&str]) -> Job {
-        let file = "[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\ncollective = 'nccl'\n";
-        Job::parse(file, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap()
-    }
-
-    #[test]
-    fn one_worker_needs_no_backend_and_several_use_that_of_the_job() {
-        assert_eq!(choose_backend(&job(&[])).unwrap(), CollectiveBackend::Gloo);
-        let gloo = choose_backend(&job(&["cluster.workers=2", "cluster.collective=gloo"]));
-        assert_eq!(gloo.unwrap(), CollectiveBackend::Gloo);
-    }
+    backend::rendezvous(&role.job, listener, address).map(Some)
 }

@@ -36,12 +36,6 @@ pub enum CollectiveError {
 }
 
 impl CollectiveError {
-    /// The error of a sum that another group started.
-    pub(crate) fn foreign_sum() -> Self {
-        let reason = "it was started by another group".to_owned();
-        Self::Broken { call: "waiting for a sum", waited: Duration::ZERO, reason }
-    }
-
     /// Renumbers the ranks for the caller: rank r becomes `numbers[r]`.
     #[must_use]
     pub fn renumber_ranks(self, numbers: &[u32]) -> Self {

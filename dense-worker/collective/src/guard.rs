@@ -13,7 +13,7 @@ pub struct GroupInterrupt(Arc<AtomicBool>);
 
 impl GroupInterrupt {
     /// The reason in the error of an interrupted call.
-    pub(crate) const REASON: &str = "it was interrupted: a rank is known to be gone, or the run to be over";
+    pub const REASON: &str = "it was interrupted: a rank is known to be gone, or the run to be over";
 
     /// Ends the calls. A second call changes nothing.
     pub fn set(&self) {
@@ -27,4 +27,4 @@ impl GroupInterrupt {
 }
 
 /// How long one wait lasts. After each wait the call checks whether it was interrupted.
-pub(crate) const SLICE: Duration = Duration::from_millis(50);
+pub const WAIT_SLICE: Duration = Duration::from_millis(50);

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use zagros_zip::ZipEq;
 
-use crate::guard::SLICE;
 use crate::{
-    CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, PendingSum, ProcessGroupConfig, Rendezvous, SumState,
-    check_bounds,
+    CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, PendingSum, ProcessGroupConfig, Rendezvous,
+    WAIT_SLICE, check_bounds,
 };
 
 /// By generation and lane.
@@ -53,6 +52,12 @@ struct ExchangeState {
 struct ExchangeCall {
     brought: BTreeMap<usize, Arc<Vec<u8>>>,
     taken: usize,
+}
+
+/// A sum under way: the number of the call, and of the values.
+struct StartedCall {
+    call: u64,
+    length: usize,
 }
 
 struct InProcessRank {
@@ -100,7 +105,7 @@ impl InProcessRank {
                     if waited >= self.timeout { "not here in time" } else { GroupInterrupt::REASON }.to_owned();
                 return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
             }
-            self.table.changed.wait_until(&mut state, (started + self.timeout).min(Instant::now() + SLICE));
+            self.table.changed.wait_until(&mut state, (started + self.timeout).min(Instant::now() + WAIT_SLICE));
         }
     }
 
@@ -137,13 +142,14 @@ impl CollectiveGroup for InProcessRank {
     }
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
-        Ok(PendingSum(SumState::Call(self.post_bytes(bytemuck::cast_slice(&values).to_vec()), values.len())))
+        let call = self.post_bytes(bytemuck::cast_slice(&values).to_vec());
+        Ok(PendingSum::new(StartedCall { call, length: values.len() }))
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
-        let PendingSum(SumState::Call(number, length)) = pending else { return Err(CollectiveError::foreign_sum()) };
+        let StartedCall { call, length } = pending.into_state()?;
         let mut values = vec![0.0; length];
-        for brought in self.collect_bytes("an all-reduce", number)? {
+        for brought in self.collect_bytes("an all-reduce", call)? {
             for (value, word) in values.iter_mut().zip_eq(brought.as_chunks::<4>().0) {
                 *value += f32::from_ne_bytes(*word);
             }
@@ -206,12 +212,11 @@ impl CollectiveGroup for SingleRank {
     }
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
-        Ok(PendingSum(SumState::Done(values)))
+        Ok(PendingSum::new(values))
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
-        let PendingSum(SumState::Done(values)) = pending else { return Err(CollectiveError::foreign_sum()) };
-        Ok(values)
+        pending.into_state()
     }
 
     fn broadcast(&mut self, _: usize, _: &mut [f32]) -> Result<(), CollectiveError> {

@@ -1,24 +1,25 @@
 //! Collective operations of the dense workers: all-reduce, reduce-scatter, broadcast, all-gather, barrier. Each has a deadline.
 //!
-//! Workers find each other through a [`Rendezvous`] and form a [`CollectiveGroup`]. `StoreRendezvous`, of the feature `c10d`, forms one
-//! across processes, with libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
+//! Workers find each other through a [`Rendezvous`] and form a [`CollectiveGroup`]. The crate torch forms one across processes, with
+//! libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
 //! [`SingleRank`] is a group of one rank.
 
-#[cfg(feature = "c10d")]
-mod c10d;
 mod error;
 mod guard;
 mod in_process;
 #[cfg(test)]
 mod testing;
 
+// The tests of groups across processes use the same helpers.
+#[cfg(test)]
+extern crate self as zagros_collective;
+
+use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
-#[cfg(feature = "c10d")]
-pub use c10d::{CUDA_HALF, StoreRendezvous, open_cuda_half, shim};
 pub use error::CollectiveError;
-pub use guard::GroupInterrupt;
+pub use guard::{GroupInterrupt, WAIT_SLICE};
 pub use in_process::{InProcess, SingleRank};
 
 /// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order. Each call waits for the
@@ -69,18 +70,30 @@ pub trait CollectiveGroup: Send {
     }
 }
 
-/// A started sum, with its values. Dropping it gives up this rank's result. The other ranks still get theirs.
-#[derive(Debug)]
+/// A started sum, as the group keeps it. Dropping it gives up this rank's result. The other ranks still get theirs.
 #[must_use = "a sum is to be waited for"]
-pub struct PendingSum(SumState);
+pub struct PendingSum(Box<dyn Any + Send>);
 
-#[derive(Debug)]
-enum SumState {
-    Done(Vec<f32>),
-    /// The number of the call among threads, and its number of values.
-    Call(u64, usize),
-    #[cfg(feature = "c10d")]
-    NativeWork(c10d::NativeWork),
+impl PendingSum {
+    pub fn new(state: impl Any + Send) -> Self {
+        Self(Box::new(state))
+    }
+
+    /// What the group kept.
+    ///
+    /// # Errors
+    /// When another kind of group started the sum.
+    pub fn into_state<T: 'static>(self) -> Result<T, CollectiveError> {
+        let reason = "it was started by another group".to_owned();
+        let foreign = |_| CollectiveError::Broken { call: "waiting for a sum", waited: Duration::ZERO, reason };
+        self.0.downcast().map(|state| *state).map_err(foreign)
+    }
+}
+
+impl fmt::Debug for PendingSum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PendingSum")
+    }
 }
 
 /// One worker's side of a rendezvous.
@@ -142,23 +155,11 @@ impl fmt::Display for CollectiveBackend {
     }
 }
 
-impl CollectiveBackend {
-    /// Checks that this program contains the backend. Says nothing about the machine.
-    ///
-    /// # Errors
-    /// [`CollectiveError::Backend`] says how to build a program that contains it.
-    pub fn is_built(self) -> Result<(), CollectiveError> {
-        if self == Self::Nccl && !cfg!(feature = "nccl") {
-            let reason = "this program was built without NCCL".to_owned();
-            let next =
-                "build it with `make setup-cuda && cargo build --release -p zagros --features nccl` (docs/nccl.md)";
-            return Err(CollectiveError::Backend { backend: self, reason, next });
-        }
-        Ok(())
-    }
-}
-
-fn check_bounds(bounds: &[usize], world: usize, length: usize) -> Result<(), CollectiveError> {
+/// Checks that bounds name a part for each rank.
+///
+/// # Errors
+/// [`CollectiveError::Parts`] if they do not.
+pub fn check_bounds(bounds: &[usize], world: usize, length: usize) -> Result<(), CollectiveError> {
     let are_there = bounds.len() == world + 1 && bounds.is_sorted() && bounds.last().is_some_and(|end| *end <= length);
     if are_there { Ok(()) } else { Err(CollectiveError::Parts { world, length }) }
 }

@@ -1,15 +1,10 @@
 //! Helpers for the tests of both kinds of group.
 
-#[cfg(feature = "c10d")]
-use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+use zagros_collective::{CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous};
 use zagros_zip::ZipEq;
-
-#[cfg(feature = "c10d")]
-use crate::{CollectiveBackend, StoreRendezvous};
-use crate::{CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous};
 
 /// Long enough for a busy machine. Only a test that fails waits this long.
 pub(crate) const LATE: Duration = Duration::from_secs(60);
@@ -18,14 +13,6 @@ pub(crate) const LATE: Duration = Duration::from_secs(60);
 pub(crate) fn place(rank: usize, world: usize, store: &str) -> ProcessGroupConfig {
     let (lane, interrupt) = (GroupLane::Steps, GroupInterrupt::default());
     ProcessGroupConfig { rank, world, generation: 1, lane, store: store.to_owned(), timeout: LATE, interrupt }
-}
-
-/// A worker's rendezvous on loopback.
-#[cfg(feature = "c10d")]
-pub(crate) fn end(backend: CollectiveBackend) -> StoreRendezvous {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    StoreRendezvous::new(listener, address, backend).unwrap()
 }
 
 /// Plays every rank on its own thread. Returns their answers, by rank.

@@ -41,6 +41,9 @@ pub trait AutogradLibrary: Debug + Send + Sync {
 
 /// A network, its weights and its buffers, at such a library. All vectors of weights are empty if the weights are elsewhere.
 pub trait AutogradNetwork: Debug {
+    /// What a model's manifest calls the library.
+    fn library(&self) -> &'static str;
+
     fn weights(&self) -> &[f32];
 
     fn weights_mut(&mut self) -> &mut [f32];

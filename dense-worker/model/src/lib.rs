@@ -241,6 +241,16 @@ impl DenseModel {
         })
     }
 
+    /// The library that makes the products of its steps.
+    #[must_use]
+    pub fn products(&self) -> &'static str {
+        match &self.compute {
+            StepCompute::Threads(threads, _) => threads.borrow().kernel.name(),
+            StepCompute::Streamed(threads, _) => threads.borrow().kernel.name(),
+            StepCompute::Autograd(network) => network.library(),
+        }
+    }
+
     #[must_use]
     pub fn input_shape(&self) -> &InputShape {
         &self.shape

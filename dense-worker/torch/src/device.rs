@@ -5,10 +5,11 @@
 //! ([`crate::flat::FlatParameters`]). Everything else works on the mirror as without a device: optimiser, checks,
 //! checkpoints, all-reduce. That costs two copies of the weights per step, a few megabytes.
 
-use zagros_collective::{CUDA_HALF, open_cuda_half};
 use zagros_job::{Device, Job};
 
 use zagros_model::ModelError;
+
+use crate::c10d::{CUDA_HALF, open_cuda_half};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DevicePlacement {

@@ -1,8 +1,10 @@
-//! Networks by libtorch: forward and backward by autograd, on the processor or a CUDA device; TorchScript modules; products.
+//! What libtorch does: networks by autograd, on the processor or a CUDA device, TorchScript modules, products, and groups of workers across
+//! processes by its c10d.
 //!
-//! Everything here runs on one thread: libtorch keeps its thread count per calling thread.
+//! A network runs on one thread: libtorch keeps its thread count per calling thread.
 
 mod autograd;
+mod c10d;
 mod device;
 mod encoding;
 mod error;
@@ -19,6 +21,7 @@ use tch::kind::Element;
 use tch::{Device, Tensor};
 use zagros_model::Backend;
 
+pub use c10d::{StoreRendezvous, is_built};
 use error::TorchError;
 pub use kernel::TorchKernel;
 pub use network::TorchLibrary;

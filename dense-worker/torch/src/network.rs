@@ -9,12 +9,13 @@ use zagros_model::{
     AutogradLibrary, AutogradNetwork, InputShape, LabelledSamples, LayerWindow, ModelError, NetworkBuffers, StepOutput,
     TargetLosses,
 };
-use zagros_network::UnitDropout;
+use zagros_network::{ProductKernel, UnitDropout};
 
 use crate::device::DevicePlacement;
 use crate::encoding::{decode, decode_fitting, encode};
 use crate::error::TorchError;
 use crate::flat::FlatParameters;
+use crate::kernel::TorchKernel;
 use crate::layers::{LentBuffers, ModuleBuffers, ValuesPlace};
 use crate::networks::{BuiltNetwork, DenseNetwork};
 use crate::variables::StreamedVariables;
@@ -118,6 +119,10 @@ impl TorchNetwork {
 }
 
 impl AutogradNetwork for TorchNetwork {
+    fn library(&self) -> &'static str {
+        TorchKernel.name()
+    }
+
     fn weights(&self) -> &[f32] {
         self.weights.values()
     }

@@ -6,7 +6,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
 use tch::{Device, Tensor};
-use zagros_collective::shim::{c_string, checked_call};
+
+use crate::c10d::shim::{c_string, checked_call};
 
 #[repr(C)]
 struct RawModule {

@@ -23,7 +23,7 @@ use crate::{InputShape, LayerValues, ModelError};
 /// Threads that make a step together, each with a share of the batch.
 #[derive(Debug)]
 pub(crate) struct StreamedThreads {
-    kernel: &'static dyn ProductKernel,
+    pub(crate) kernel: &'static dyn ProductKernel,
     window: Arc<LayerWindow>,
     threads: Vec<StreamedThread>,
     /// The most samples of a thread, a multiple of [`BLOCK`].

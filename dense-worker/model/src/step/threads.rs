@@ -18,7 +18,7 @@ const LEAST: usize = 64;
 /// product. The result of a step depends on their number by rounding (and dropout), and on nothing else of them.
 #[derive(Debug)]
 pub(crate) struct ComputeThreads {
-    kernel: &'static dyn ProductKernel,
+    pub(crate) kernel: &'static dyn ProductKernel,
     layers: Vec<HeldLayer>,
     lead: ComputeThread,
     /// Each with the gradients of its step.

@@ -110,11 +110,14 @@ impl Trainer {
         let training = self.training(epoch, workers).await?;
         // All gradients are in the rows now.
         self.pull_weights().await?;
-        let parts = self
-            .run
-            .dense
-            .call(|dense| Ok::<_, WorkerError>((dense.model.to_safetensors()?, dense.model.optimizer_state()?)));
-        let (weights, optimizer) = parts.await??;
+        let parts = self.run.dense.call(|dense| {
+            Ok::<_, WorkerError>((
+                dense.model.to_safetensors()?,
+                dense.model.optimizer_state()?,
+                dense.model.products(),
+            ))
+        });
+        let (weights, optimizer, products) = parts.await??;
         let capture = |index, server| {
             let waiting = Waiting::new("checkpoint", WaitKind::Servers, "its snapshot of the rows").with_server(index);
             let waiting = self.run.metrics.waits.begin_wait(waiting);
@@ -132,6 +135,7 @@ impl Trainer {
             folder,
             weights,
             optimizer,
+            products,
             training,
             servers,
             keep: self.checkpoints.keep,

@@ -105,6 +105,8 @@ pub(crate) struct CapturedCheckpoint {
     pub(crate) folder: Folder,
     pub(crate) weights: Vec<u8>,
     pub(crate) optimizer: Vec<u8>,
+    /// Which library makes the products of the dense network.
+    pub(crate) products: &'static str,
     pub(crate) training: TrainingPosition,
     pub(crate) servers: Vec<Arc<dyn Shard>>,
     pub(crate) keep: usize,
@@ -113,14 +115,15 @@ pub(crate) struct CapturedCheckpoint {
 impl CapturedCheckpoint {
     /// Everything, the manifest last (invariant CK-1); then lets go of the oldest. Answers how many rows.
     pub(crate) async fn write(self) -> Result<u64, WorkerError> {
-        let Self { job, step, samples, checkpoints, folder, weights, optimizer, training, servers, keep } = self;
+        let Self { job, step, samples, checkpoints, folder, weights, optimizer, products, training, servers, keep } =
+            self;
         let saved = servers.into_iter().map(|server| save_rows(server, &folder, SaveStage::Files));
         let saved = try_join_all(saved).await?;
         let own = vec![(DENSE, weights), (OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
         let (job, steps, outcome) = (&*job, step, TrainingOutcome::Interrupted);
         let (evaluation, validation, calibrators) = (None, None, None);
         let trained = TrainedModel { job, outcome, steps, samples, evaluation, validation, calibrators };
-        let manifest = write_files(&folder, trained, WrittenModel { own, saved }).await?;
+        let manifest = write_files(&folder, trained, WrittenModel { own, saved, products }).await?;
         let retained = run_blocking("checkpoints", move || retain_newest(&checkpoints, keep, step)).await;
         if let Err(error) = retained.and_then(|retained| retained) {
             // The new one is there all the same.

@@ -2,6 +2,8 @@
 //! most advanced rank.
 
 use serde::{Deserialize, Serialize};
+use tracing::warn;
+use zagros_job::Mode;
 use zagros_worker_core::{Event, LoopCounts};
 
 use super::start_model::StartedModel;
@@ -59,9 +61,29 @@ impl Trainer {
         }
     }
 
+    /// Another library's products have other bits. Mode `sync` promises the bits of a run that was not interrupted (invariant CK-2).
+    async fn compare_products(&self, saved: &SavedModel) -> Result<(), WorkerError> {
+        let (before, now) = (&saved.manifest.products, self.run.dense.call(|dense| dense.model.products()).await?);
+        if before.is_empty() || before == now {
+            return Ok(());
+        }
+        if self.run.job.train.mode != Mode::Sync {
+            warn!(
+                "the products of this run were made by {before}, and are made by {now} from now on: their last bits differ"
+            );
+            return Ok(());
+        }
+        let reason = format!(
+            "the products of this run were made by {before}, and this program makes them by {now}, whose last bits differ: mode sync \
+             promises the same bits; resume with the program that began the run, or start anew (--fresh)"
+        );
+        Err(WorkerError::SavedModel { folder: saved.folder.to_string(), reason })
+    }
+
     async fn load(&self, point: &ResumePoint) -> Result<(), WorkerError> {
         let dense = &self.run.dense;
         let saved = SavedModel::open(point.folder()).await?;
+        self.compare_products(&saved).await?;
         saved.load(dense, &*self.run.client, LoadMode::Replace).await?;
         self.forget_again().await?;
         let state = saved.read_file(OPTIMIZER).await?;

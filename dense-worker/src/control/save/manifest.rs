@@ -45,6 +45,9 @@ pub struct Manifest {
     pub fingerprint: String,
     /// Release that wrote it.
     pub release: String,
+    /// Which library made the products of the dense network in training; empty in models of before this was kept.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub products: String,
     pub outcome: TrainingOutcome,
     pub steps: u64,
     pub samples: u64,
@@ -286,6 +289,7 @@ impl Manifest {
             job: "ads".to_owned(),
             fingerprint: "0".to_owned(),
             release: "0".to_owned(),
+            products: String::new(),
             outcome: TrainingOutcome::Finished,
             steps: 1,
             samples: 1,

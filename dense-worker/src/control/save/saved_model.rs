@@ -82,11 +82,16 @@ pub(crate) async fn save(
     let folder = prepare_folder(folder.clone()).await?;
     // The optimiser's state is for runs that start from this model.
     let state = |dense: &mut DenseStage| {
-        Ok::<_, ModelError>((dense.model.scoring_safetensors()?, dense.model.optimizer_state()?))
+        Ok::<_, ModelError>((
+            dense.model.scoring_safetensors()?,
+            dense.model.optimizer_state()?,
+            dense.model.products(),
+        ))
     };
-    let (weights, optimizer) = dense.call(state).await??;
+    let (weights, optimizer, products) = dense.call(state).await??;
     let (_, saved) = on_all(servers, |_, server| save_rows(server, &folder, SaveStage::Whole)).await?;
-    write_files(&folder, trained, WrittenModel { own: vec![(DENSE, weights), (OPTIMIZER, optimizer)], saved }).await
+    let own = vec![(DENSE, weights), (OPTIMIZER, optimizer)];
+    write_files(&folder, trained, WrittenModel { own, saved, products }).await
 }
 
 #[derive(Debug)]
@@ -94,6 +99,8 @@ pub(crate) struct WrittenModel {
     /// Files that the worker writes itself, by name: the dense network's weights among them. Not written yet.
     pub(crate) own: Vec<(&'static str, Vec<u8>)>,
     pub(crate) saved: Vec<SaveResponse>,
+    /// Which library makes the products of the dense network.
+    pub(crate) products: &'static str,
 }
 
 /// Writes the worker's own files and the job, and the manifest last (invariant CK-1), which says by what each file is
@@ -101,7 +108,7 @@ pub(crate) struct WrittenModel {
 pub(crate) async fn write_files(
     folder: &Folder,
     trained: TrainedModel<'_>,
-    WrittenModel { mut own, saved }: WrittenModel,
+    WrittenModel { mut own, saved, products }: WrittenModel,
 ) -> Result<Manifest, WorkerError> {
     own.push((JOB, trained.job.to_toml().into_bytes()));
     own.extend(trained.calibrators.map(ModelCalibrators::to_file));
@@ -121,6 +128,7 @@ pub(crate) async fn write_files(
         job: trained.job.name.clone(),
         fingerprint: fingerprint(trained.job),
         release: env!("CARGO_PKG_VERSION").to_owned(),
+        products: products.to_owned(),
         outcome: trained.outcome,
         steps: trained.steps,
         samples: trained.samples,

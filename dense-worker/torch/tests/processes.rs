@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use zagros_collective::{
     CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous,
-    StoreRendezvous,
 };
+use zagros_torch::StoreRendezvous;
 
 /// Only a test that fails waits this long.
 const LATE: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::c10d::shim::c_string;
 
-use crate::GroupInterrupt;
+use zagros_collective::GroupInterrupt;
 
 #[repr(C)]
 struct RawStore {
@@ -282,7 +282,7 @@ pub(crate) struct NativeWork {
 }
 
 /// How long one wait in the shim lasts. After each wait the call checks whether it was interrupted.
-const SLICE: Duration = Duration::from_millis(100);
+const WAIT_SLICE: Duration = Duration::from_millis(100);
 
 // SAFETY: a work is bound to no thread, and only it reaches the values.
 unsafe impl Send for NativeWork {}
@@ -317,7 +317,9 @@ impl NativeWork {
         loop {
             let mut done = false;
             // SAFETY: the work lives as long as self; done is ours.
-            checked_call(|why, room| unsafe { zagros_work_wait(raw, to_millis(SLICE), &raw mut done, why, room) })?;
+            checked_call(|why, room| unsafe {
+                zagros_work_wait(raw, to_millis(WAIT_SLICE), &raw mut done, why, room)
+            })?;
             if done {
                 return Ok(());
             }

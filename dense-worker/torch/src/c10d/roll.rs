@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::c10d::sys::RendezvousStore;
 use crate::c10d::within::run_within;
-use crate::{CollectiveError, GroupInterrupt};
+use zagros_collective::{CollectiveError, GroupInterrupt};
 
 /// Time between two looks for the keys of others.
 const POLL: Duration = Duration::from_millis(5);

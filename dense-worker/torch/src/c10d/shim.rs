@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 const REASON_BYTES: usize = 8192;
 
 /// Makes a call, with room for the reason of a failure.
-pub fn checked_call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
+pub(crate) fn checked_call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
     let mut why = vec![0_u8; REASON_BYTES];
     if call(why.as_mut_ptr().cast(), why.len()) == 0 {
         return Ok(());
@@ -16,7 +16,7 @@ pub fn checked_call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<()
 }
 
 /// Text as a C string; an error where it contains a NUL, at which C would end it.
-pub fn c_string(text: &str) -> Result<CString, String> {
+pub(crate) fn c_string(text: &str) -> Result<CString, String> {
     CString::new(text).map_err(|_| format!("{text:?} has a NUL in it"))
 }
 

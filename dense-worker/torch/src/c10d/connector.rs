@@ -8,7 +8,20 @@ use crate::c10d::roll::RankRoll;
 use crate::c10d::sys::NativeGroup;
 #[cfg(feature = "nccl")]
 use crate::c10d::sys::nccl::NcclLibrary;
-use crate::{CollectiveBackend, CollectiveError};
+use zagros_collective::{CollectiveBackend, CollectiveError};
+
+/// Checks that this program contains a backend. Says nothing about the machine.
+///
+/// # Errors
+/// [`CollectiveError::Backend`] says how to build a program that contains it.
+pub fn is_built(backend: CollectiveBackend) -> Result<(), CollectiveError> {
+    if backend == CollectiveBackend::Nccl && !cfg!(feature = "nccl") {
+        let reason = "this program was built without NCCL".to_owned();
+        let next = "build it with `make setup-cuda && cargo build --release -p zagros --features nccl` (docs/nccl.md)";
+        return Err(CollectiveError::Backend { backend, reason, next });
+    }
+    Ok(())
+}
 
 /// A backend that this machine can use.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +33,7 @@ pub(crate) enum BackendConnector {
 
 impl BackendConnector {
     pub(crate) fn open(backend: CollectiveBackend) -> Result<Self, CollectiveError> {
-        backend.is_built()?;
+        is_built(backend)?;
         match backend {
             CollectiveBackend::Gloo => Ok(Self::Gloo),
             #[cfg(feature = "nccl")]
@@ -70,12 +83,12 @@ fn open_nccl(cuda_half: &str) -> Result<NcclLibrary, CollectiveError> {
 }
 
 /// libtorch's CUDA libraries. The programs are not linked to them, and open them when a job asks for a device.
-pub const CUDA_HALF: &str = "libtorch_cuda.so";
+pub(crate) const CUDA_HALF: &str = "libtorch_cuda.so";
 
 /// Opens a library for the whole process, so that libraries opened later find its symbols. Call this before anything asks
 /// libtorch about CUDA.
 #[expect(unsafe_code, reason = "a library that is opened runs code of its own")]
-pub fn open_cuda_half(name: &str) -> Result<(), String> {
+pub(crate) fn open_cuda_half(name: &str) -> Result<(), String> {
     // SAFETY: libtorch's library only registers what it knows when it is opened; it stays open as long as the process.
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) };
     library.map(std::mem::forget).map_err(|error| error.to_string())
@@ -87,7 +100,6 @@ mod tests {
 
     #[test]
     fn gloo_is_in_every_program() {
-        CollectiveBackend::Gloo.is_built().unwrap();
         assert_eq!(BackendConnector::open(CollectiveBackend::default()).unwrap().backend(), CollectiveBackend::Gloo);
     }
 
@@ -112,12 +124,14 @@ mod tests {
     #[cfg(feature = "nccl")]
     #[test]
     fn nccl_sums_on_devices_and_refuses_a_machine_without() {
-        use crate::{Rendezvous, testing};
+        use zagros_collective::Rendezvous;
+
+        use crate::c10d::{testing, tests};
 
         match BackendConnector::open(CollectiveBackend::Nccl) {
             Ok(BackendConnector::Nccl(nccl)) => {
                 let devices = nccl.device_count().unwrap();
-                let rendezvous = || |_| Box::new(testing::end(CollectiveBackend::Nccl)) as Box<dyn Rendezvous>;
+                let rendezvous = || |_| Box::new(tests::end(CollectiveBackend::Nccl)) as Box<dyn Rendezvous>;
                 testing::check_against_plain_sums(rendezvous, devices);
             }
             Ok(BackendConnector::Gloo) => panic!("it is another backend"),

@@ -3,8 +3,7 @@
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use crate::GroupInterrupt;
-use crate::guard::SLICE;
+use zagros_collective::{GroupInterrupt, WAIT_SLICE};
 
 /// Runs `work` on a thread of its own; `None` if it has not ended in time (invariant WT-1). The thread then continues until
 /// its wait ends, so `work` must own everything that it uses.
@@ -27,9 +26,9 @@ pub(crate) fn run_within_unless<T: Send + 'static>(
     let started = Instant::now();
     loop {
         let left = time.saturating_sub(started.elapsed());
-        match receiver.recv_timeout(left.min(SLICE)) {
+        match receiver.recv_timeout(left.min(WAIT_SLICE)) {
             Ok(result) => return Some(result),
-            Err(RecvTimeoutError::Timeout) if left > SLICE && !interrupt.is_set() => {}
+            Err(RecvTimeoutError::Timeout) if left > WAIT_SLICE && !interrupt.is_set() => {}
             Err(_) => return None,
         }
     }

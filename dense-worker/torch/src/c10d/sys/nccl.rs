@@ -49,7 +49,7 @@ impl fmt::Debug for NcclLibrary {
 }
 
 impl NcclLibrary {
-    /// Call this after [`crate::open_cuda_half`].
+    /// Call this after [`crate::c10d::open_cuda_half`].
     pub(crate) fn open() -> Result<Self, String> {
         let mut out = ptr::null();
         // SAFETY: the bytes are a library of ours, which does nothing when it is opened; out and why are ours.

@@ -13,7 +13,7 @@ use crate::c10d::processes::ProcessRank;
 use crate::c10d::roll::{ROLL_CALL, RankRoll};
 use crate::c10d::sys::RendezvousStore;
 use crate::c10d::within::run_within_unless;
-use crate::{
+use zagros_collective::{
     CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous,
     SingleRank,
 };
@@ -130,7 +130,8 @@ fn split_address(address: &str) -> Result<(String, u16), CollectiveError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{end, place};
+    use crate::c10d::testing::place;
+    use crate::c10d::tests::end;
 
     #[test]
     fn a_rank_that_never_comes_is_named_after_the_timeout() {

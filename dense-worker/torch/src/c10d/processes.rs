@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use zagros_collective::{
+    CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, PendingSum, check_bounds,
+};
 use zagros_zip::number_from;
 
 use crate::c10d::roll::{ROLL_CALL, RankRoll};
-use crate::c10d::sys::{NativeGroup, PartsCall};
+use crate::c10d::sys::{NativeGroup, NativeWork, PartsCall};
 use crate::c10d::within::run_within;
-use crate::{CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, PendingSum, SumState, check_bounds};
 
 /// The call that a step waits in.
 const SUM: &str = "an all-reduce";
@@ -116,19 +118,19 @@ impl CollectiveGroup for ProcessRank {
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         if values.is_empty() {
-            return Ok(PendingSum(SumState::Done(values)));
+            return Ok(PendingSum::new(None::<NativeWork>));
         }
-        Ok(PendingSum(SumState::NativeWork(self.run(SUM, |group| group.start_all_reduce(values))?)))
+        Ok(PendingSum::new(Some(self.run(SUM, |group| group.start_all_reduce(values))?)))
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
-        match pending.0 {
-            SumState::Done(values) => Ok(values),
-            SumState::NativeWork(work) => {
+        match pending.into_state::<Option<NativeWork>>()? {
+            Some(work) => {
                 let interrupt = self.interrupt.clone();
                 self.run(SUM, |_| work.wait(&interrupt))
             }
-            SumState::Call(..) => Err(CollectiveError::foreign_sum()),
+            // Of no values.
+            None => Ok(Vec::new()),
         }
     }
 
@@ -169,8 +171,10 @@ impl Drop for ProcessRank {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{self, end, place};
-    use crate::{ProcessGroupConfig, Rendezvous};
+    use zagros_collective::{ProcessGroupConfig, Rendezvous};
+
+    use crate::c10d::testing::{self, place};
+    use crate::c10d::tests::end;
 
     #[test]
     fn sums_equal_a_plain_sum_for_all_worlds_and_lengths() {
