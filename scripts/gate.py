@@ -25,7 +25,7 @@ SEEDS = "ZAGROS_SEEDS=2000 PROPTEST_CASES=2000"
 # (name, command). Each command works on its own, so that it can be repeated.
 CARGO_LANE = [
     ("format", "cargo fmt --all --check"),
-    ("programs", "make programs"),
+    ("programs", "make programs && sh scripts/without_libtorch.sh"),
     ("lint", "cargo clippy --release --workspace --all-targets --quiet -- --deny warnings"),
     ("tests-built", "cargo test --release --workspace --quiet --lib --bins --tests --no-run"),
     ("tests", "cargo test --release --workspace --quiet --lib --bins --tests --no-fail-fast"),

@@ -19,7 +19,7 @@ file, an address, a number.
 PARTS = [
     ("Data", "dense-worker/ingest/src"),
     ("Training", "dense-worker/src"),
-    ("Script modules and devices", "dense-worker/script/src dense-worker/collective/src"),
+    ("Modules, devices and groups by libtorch", "dense-worker/torch/src dense-worker/collective/src"),
     ("Joining a run", "coordinator/client/src"),
     ("Rows: requests between worker and server", "embedding-server/client/src embedding-server/src table/src"),
     ("Rows in files", "embedding-server/rows/src embedding-server/export/src"),

@@ -1,6 +1,6 @@
 """Reference values of the dense networks, computed by PyTorch in f64: logits, loss and every gradient; and modules.
 
-    python scripts/model_fixtures.py            # writes dense-worker/src/model/fixtures/*.json
+    python scripts/model_fixtures.py            # writes dense-worker/torch/src/fixtures/*.json
     python scripts/model_fixtures.py modules    # writes *.pt there and prints their SHA-256, which differs each time
 
 The networks are written from their papers, sample by sample and pair by pair, not from the Rust code: they share
@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "dense-worker/src/model/fixtures"
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "dense-worker/torch/src/fixtures"
 BATCH = 5
 
 

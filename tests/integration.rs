@@ -51,4 +51,5 @@ mod streamed;
 mod sweep;
 mod train;
 mod watch;
+mod without_libtorch;
 mod workers;

@@ -3,7 +3,7 @@
 //! A new network is a file here and a variant of the job's `Model` (`job/src/settings/model.rs`); the compiler then names the places that
 //! ask which network it is. Its tensors, sizes, µP, memory, streamed layers, libtorch's forward and the step without autograd follow from
 //! the wiring. A block that does not exist yet is a variant of [`crate::wiring::Block`], its tensors there, its step in
-//! `network/src/step`, and its forward for autograd in `dense-worker/src/model/networks`.
+//! `network/src/step`, and its forward for autograd in `dense-worker/torch/src/networks`.
 
 mod bst;
 mod dcnv2;

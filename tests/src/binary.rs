@@ -19,6 +19,8 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 pub enum TestProgram {
     /// `zagros`: every role.
     Zagros,
+    /// `zagros` without libtorch, where scripts/without_libtorch.sh has built it.
+    Plain,
     /// `zagros-server`: the roles that need no libtorch.
     Server,
     /// `zagros-bench`: measures speed.
@@ -30,7 +32,7 @@ pub enum TestProgram {
 impl TestProgram {
     fn name(self) -> &'static str {
         match self {
-            Self::Zagros => "zagros",
+            Self::Zagros | Self::Plain => "zagros",
             Self::Server => "zagros-server",
             Self::Bench => "zagros-bench",
             Self::Chaos => "zagros-chaos",
@@ -40,6 +42,10 @@ impl TestProgram {
     /// The program of this checkout, built once per test process so that it is never stale.
     pub fn path(self) -> &'static Path {
         static BUILT: OnceLock<HashMap<String, PathBuf>> = OnceLock::new();
+        static PLAIN: OnceLock<PathBuf> = OnceLock::new();
+        if matches!(self, Self::Plain) {
+            return PLAIN.get_or_init(|| super::repository().join("target/without-libtorch/zagros"));
+        }
         BUILT.get_or_init(build).get(self.name()).expect("cargo names the program")
     }
 }
