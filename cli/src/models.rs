@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 use zagros_cost::{Calibration, DataShape};
 use zagros_job::threads::Machine;
-use zagros_job::{Job, JobErrors, LADDER, Overrides, nearest_name};
+use zagros_job::{Job, JobErrors, LADDER, Model, Overrides, nearest_name};
 use zagros_model::DenseModel;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure, OrFailure};
@@ -17,22 +17,6 @@ use crate::args::ModelsArgs;
 use crate::backend::backend;
 use crate::memory::{MemoryNeed, with_streamed_weights};
 use crate::planning;
-
-/// Every built-in network, and what it is.
-const NETWORKS: [(&str, &str); 12] = [
-    ("dlrm", "bottom MLP, dot products of all vectors, top MLP"),
-    ("ffnn", "MLP over all features side by side"),
-    ("dcnv2", "cross layers, then a deep MLP"),
-    ("deepfm", "factorisation machine beside a deep MLP"),
-    ("wide_deep", "linear model beside a deep MLP"),
-    ("wukong", "stacked factorisation machine blocks, top MLP"),
-    ("finalmlp", "two MLPs and a bilinear product of both"),
-    ("shared_bottom", "a tower of each label over one MLP"),
-    ("mmoe", "experts that all labels share, gates, towers"),
-    ("ple", "shared and own experts of each label, towers"),
-    ("din", "attention of a target to a sequence, MLP"),
-    ("bst", "transformer over a sequence, MLP"),
-];
 
 /// The input without a job.
 const CRITEO: &str = "[data]\nformat = 'criteo'\ntrain = 'criteo'\n";
@@ -107,14 +91,14 @@ impl ModelTable {
 }
 
 fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure> {
-    let names = NETWORKS.map(|(kind, _)| kind);
+    let names = Model::NETWORKS.map(|(kind, _)| kind);
     if let Some(unknown) = kinds.iter().find(|kind| !names.contains(&kind.as_str())) {
         let near = nearest_name(unknown, &names).map(|near| format!("did you mean `{near}`? "));
         let help = format!("{}there are {}", near.unwrap_or_default(), names.join(", "));
         return Err(Failure::usage(format!("no built-in network is named \"{unknown}\""), help));
     }
     let is_wanted = |(kind, _): &(&str, &str)| kinds.is_empty() || kinds.iter().any(|wanted| wanted == kind);
-    Ok(NETWORKS.into_iter().filter(is_wanted).collect())
+    Ok(Model::NETWORKS.into_iter().filter(is_wanted).collect())
 }
 
 fn read(path: &Path) -> Result<String, Failure> {

@@ -5,8 +5,8 @@ use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, find_files};
 use zagros_job::threads::Machine;
 use zagros_job::{
-    AttentionPair, CrossStructure, DenseFootprint, ExpertLayers, Job, Mode, Model, NewestRows, StreamedFootprint,
-    Table, TestPart, TimeBound, ValidationPart, WeightStore,
+    DenseFootprint, Job, Mode, Model, NewestRows, StreamedFootprint, Table, TestPart, TimeBound, ValidationPart,
+    WeightStore,
 };
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
@@ -176,53 +176,10 @@ fn validation(job: &Job) -> String {
 }
 
 fn model(job: &Job) -> String {
-    let kind = match &job.model {
-        Model::Dlrm { bottom, top, .. } => format!("DLRM, bottom {bottom:?}, top {top:?}"),
-        Model::Ffnn { hidden, .. } => format!("FFNN {hidden:?}"),
-        Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
-            let rank = rank.map_or_else(|| "full rank".to_owned(), |rank| format!("rank {rank}"));
-            let structure = match structure {
-                CrossStructure::Stacked => "stacked",
-                CrossStructure::Parallel => "parallel",
-            };
-            format!("DCNv2, {cross_layers} cross layers of {rank}, {structure}, deep {hidden:?}")
-        }
-        Model::DeepFm { hidden, .. } => format!("DeepFM, deep {hidden:?}"),
-        Model::WideDeep { hidden, .. } => format!("Wide & Deep, deep {hidden:?}"),
-        Model::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => format!(
-            "Wukong, {layers} layers of {fmb} FMB vectors (rank {rank}, MLP {fmb_hidden:?}) and {lcb} LCB vectors, \
-             bottom {bottom:?}, top {top:?}"
-        ),
-        Model::FinalMlp { first, second, heads, gate, .. } => {
-            let gates = if gate.is_some() { ", gated" } else { "" };
-            format!("FinalMLP, streams {first:?} and {second:?}, {heads} head(s){gates}")
-        }
-        Model::SharedBottom { bottom, tower, .. } => format!("shared bottom {bottom:?}, towers {tower:?}"),
-        Model::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
-            format!("MMoE, {experts} experts {hidden:?}, towers {tower:?}")
-        }
-        Model::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } => format!(
-            "PLE, {levels} level(s) of {shared_experts} shared experts and {task_experts} of each label {hidden:?}, \
-             towers {tower:?}"
-        ),
-        Model::Din { attention, attention_hidden, hidden, .. } => {
-            format!("DIN, attends to {} (unit {attention_hidden:?}), layers {hidden:?}", pairs(attention))
-        }
-        Model::Bst { attention, layers, heads, ffn, causal, hidden, .. } => format!(
-            "BST, reads {} ({layers} {}blocks of {heads} heads and {ffn} units), layers {hidden:?}",
-            pairs(attention),
-            if *causal { "causal " } else { "" }
-        ),
-        // The module is not loaded, because a plan must not run its code.
-        Model::TorchScript { file, .. } => return format!("TorchScript module {}", file.display()),
-    };
-    format!("{kind}, {} dense weights", HumanCount(job.dense_parameters().unwrap_or(0)))
-}
-
-/// The sequences of a network with their targets.
-fn pairs(attention: &[AttentionPair]) -> String {
-    let pairs = attention.iter().map(|pair| format!("{} by {}", pair.sequence, pair.target));
-    pairs.collect::<Vec<_>>().join(", ")
+    let about = job.model.describe();
+    // A module is not loaded, because a plan must not run its code.
+    let weights = job.dense_parameters();
+    weights.map_or_else(|| about.clone(), |weights| format!("{about}, {} dense weights", HumanCount(weights)))
 }
 
 fn training(job: &Job) -> String {

@@ -1,7 +1,7 @@
 //! The recipe of each network: depth and widths by its number of weights. All hidden layers follow one width, which is
 //! solved so that the network has as many weights as the job asks for, over the job's own features.
 
-use crate::settings::{ExpertLayers, Job, Model, ModelSize};
+use crate::settings::{Job, Model, ModelSize};
 
 /// The widest layer that a job may have.
 const WIDEST: u64 = 1 << 20;
@@ -29,22 +29,6 @@ pub(crate) enum SizeError {
     TooSmall { least: ModelSize },
     /// The widest network has so many weights.
     TooLarge { most: ModelSize },
-}
-
-/// The keys that the recipe of a network gives, and that a job with `model.size` therefore lacks.
-pub(crate) fn width_keys(model: &Model) -> &'static [&'static str] {
-    match model {
-        Model::Dlrm { .. } => &["bottom", "top"],
-        Model::Ffnn { .. } | Model::DeepFm { .. } | Model::WideDeep { .. } | Model::Din { .. } | Model::Bst { .. } => {
-            &["hidden"]
-        }
-        Model::Dcnv2 { .. } => &["hidden", "rank"],
-        Model::Wukong { .. } => &["layers", "fmb", "lcb", "rank", "fmb_hidden", "bottom", "top"],
-        Model::FinalMlp { .. } => &["first", "second"],
-        Model::SharedBottom { .. } => &["bottom", "tower"],
-        Model::Mmoe { .. } | Model::Ple { .. } => &["hidden", "tower"],
-        Model::TorchScript { .. } => &[],
-    }
 }
 
 /// Values of a row, with `model.size_embeddings`.
@@ -98,39 +82,7 @@ fn value_for_size(steps: &[(u64, usize)], size: ModelSize) -> usize {
 }
 
 fn sized(job: &Job, size: ModelSize, width: u64) -> Model {
-    let depth = value_for_size(&DEPTHS, size);
-    let units = |width: u64| i64::try_from(width.max(1)).unwrap_or(i64::MAX);
-    let layers = |count: usize| vec![units(width); count];
-    let mut model = job.model.clone();
-    match &mut model {
-        Model::Dlrm { bottom, top, .. } => (*bottom, *top) = (vec![units(width / 2), units(width / 4)], layers(depth)),
-        Model::Ffnn { hidden, .. }
-        | Model::DeepFm { hidden, .. }
-        | Model::WideDeep { hidden, .. }
-        | Model::Din { hidden, .. }
-        | Model::Bst { hidden, .. } => *hidden = layers(depth),
-        Model::Dcnv2 { rank, hidden, .. } => {
-            // From half of the input's width on, a matrix of full rank has no more weights.
-            let vectors: usize = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim).sum();
-            let (input, quarter) = (job.features.numeric_values() + vectors, (width / 4).max(1));
-            *rank = usize::try_from(quarter).ok().filter(|rank| 2 * rank < input);
-            *hidden = layers(depth);
-        }
-        Model::Wukong { layers: stack, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => {
-            let vectors = usize::try_from(width / 16).unwrap_or(usize::MAX).clamp(2, 4096);
-            (*stack, *fmb, *lcb) = (depth, vectors, vectors);
-            *rank = if size.0 < 10_000_000 { 8 } else { 16 };
-            (*fmb_hidden, *bottom, *top) = (layers(1), vec![units(width / 2)], layers(2));
-        }
-        Model::FinalMlp { first, second, .. } => (*first, *second) = (layers(depth), layers(depth)),
-        Model::SharedBottom { bottom, tower, .. } => (*bottom, *tower) = (layers(depth), vec![units(width / 2)]),
-        Model::Mmoe { layers: ExpertLayers { hidden, tower, .. }, .. }
-        | Model::Ple { layers: ExpertLayers { hidden, tower, .. }, .. } => {
-            (*hidden, *tower) = (layers(depth - 1), vec![units(width / 2)]);
-        }
-        Model::TorchScript { .. } => {}
-    }
-    model
+    job.model_of_width(value_for_size(&DEPTHS, size), width, size)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ impl JobResolver<'_> {
             self.problem("model.size", "a TorchScript module has its own layers", "without effect", help);
             return None;
         }
-        for key in recipe::width_keys(model) {
+        for key in model.width_keys() {
             if !self.is_given(&format!("model.{key}")) {
                 continue;
             }

@@ -136,12 +136,7 @@ impl JobResolver<'_> {
 
     pub(super) fn outputs_fit(&mut self, model: &Model, targets: &[Target]) {
         let outputs: usize = targets.iter().map(Target::output_count).sum();
-        let name = match model {
-            Model::DeepFm { .. } => "DeepFM",
-            Model::WideDeep { .. } => "Wide & Deep",
-            _ => return,
-        };
-        if outputs > 1 {
+        if let (2.., Some(name)) = (outputs, model.with_one_output()) {
             let message = format!("{name} has one output, and the labels need {outputs}");
             let help = "use another [model] kind, such as \"mmoe\" or \"ffnn\"";
             self.problem("model.kind", message, "one output", help);

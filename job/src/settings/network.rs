@@ -1,10 +1,11 @@
-//! The network of a job: its blocks over the job's features. Each kind is a file of `zagros_network::networks`.
+//! What the job says of its network: blocks over the job's features, widths by size, words. Each kind is a file of
+//! `zagros_network::networks`, and a line in each match below.
 
 use zagros_network::layout::DenseLayout;
 use zagros_network::networks::{self, BstForm, DinForm, GateForm, PleForm, WukongForm};
 use zagros_network::wiring::{Network, NetworkInputs, NumberEmbedding, SequencePair, Wiring};
 
-use super::{AttentionPair, Categorical, ExpertLayers, Job, Model, PadSide};
+use super::{AttentionPair, Categorical, CrossStructure, ExpertLayers, Job, Model, ModelSize, PadSide};
 
 impl Job {
     /// Weights and biases of the dense network; `None` for a user's module, which is not loaded for this.
@@ -101,9 +102,159 @@ impl Job {
             outputs: self.features.targets.iter().map(super::Target::output_count).collect(),
         }
     }
+
+    /// The network with so many hidden layers that all follow one width, as `model.size` gives them.
+    pub(crate) fn model_of_width(&self, depth: usize, width: u64, size: ModelSize) -> Model {
+        let units = |width: u64| i64::try_from(width.max(1)).unwrap_or(i64::MAX);
+        let layers = |count: usize| vec![units(width); count];
+        let mut model = self.model.clone();
+        match &mut model {
+            Model::Dlrm { bottom, top, .. } => {
+                (*bottom, *top) = (vec![units(width / 2), units(width / 4)], layers(depth))
+            }
+            Model::Ffnn { hidden, .. }
+            | Model::DeepFm { hidden, .. }
+            | Model::WideDeep { hidden, .. }
+            | Model::Din { hidden, .. }
+            | Model::Bst { hidden, .. } => *hidden = layers(depth),
+            Model::Dcnv2 { rank, hidden, .. } => {
+                // From half of the input's width on, a matrix of full rank has no more weights.
+                let vectors: usize =
+                    self.features.categorical.iter().map(|feature| self.tables[feature.table].dim).sum();
+                let (input, quarter) = (self.features.numeric_values() + vectors, (width / 4).max(1));
+                *rank = usize::try_from(quarter).ok().filter(|rank| 2 * rank < input);
+                *hidden = layers(depth);
+            }
+            Model::Wukong { layers: stack, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => {
+                let vectors = usize::try_from(width / 16).unwrap_or(usize::MAX).clamp(2, 4096);
+                (*stack, *fmb, *lcb) = (depth, vectors, vectors);
+                *rank = if size.0 < 10_000_000 { 8 } else { 16 };
+                (*fmb_hidden, *bottom, *top) = (layers(1), vec![units(width / 2)], layers(2));
+            }
+            Model::FinalMlp { first, second, .. } => (*first, *second) = (layers(depth), layers(depth)),
+            Model::SharedBottom { bottom, tower, .. } => (*bottom, *tower) = (layers(depth), vec![units(width / 2)]),
+            Model::Mmoe { layers: ExpertLayers { hidden, tower, .. }, .. }
+            | Model::Ple { layers: ExpertLayers { hidden, tower, .. }, .. } => {
+                (*hidden, *tower) = (layers(depth - 1), vec![units(width / 2)]);
+            }
+            Model::TorchScript { .. } => {}
+        }
+        model
+    }
 }
 
 impl Model {
+    /// Every built-in network, and what it is.
+    pub const NETWORKS: [(&str, &str); 12] = [
+        ("dlrm", "bottom MLP, dot products of all vectors, top MLP"),
+        ("ffnn", "MLP over all features side by side"),
+        ("dcnv2", "cross layers, then a deep MLP"),
+        ("deepfm", "factorisation machine beside a deep MLP"),
+        ("wide_deep", "linear model beside a deep MLP"),
+        ("wukong", "stacked factorisation machine blocks, top MLP"),
+        ("finalmlp", "two MLPs and a bilinear product of both"),
+        ("shared_bottom", "a tower of each label over one MLP"),
+        ("mmoe", "experts that all labels share, gates, towers"),
+        ("ple", "shared and own experts of each label, towers"),
+        ("din", "attention of a target to a sequence, MLP"),
+        ("bst", "transformer over a sequence, MLP"),
+    ];
+
+    /// In words: its kind and its widths.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Dlrm { bottom, top, .. } => format!("DLRM, bottom {bottom:?}, top {top:?}"),
+            Self::Ffnn { hidden, .. } => format!("FFNN {hidden:?}"),
+            Self::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
+                let rank = rank.map_or_else(|| "full rank".to_owned(), |rank| format!("rank {rank}"));
+                let structure = match structure {
+                    CrossStructure::Stacked => "stacked",
+                    CrossStructure::Parallel => "parallel",
+                };
+                format!("DCNv2, {cross_layers} cross layers of {rank}, {structure}, deep {hidden:?}")
+            }
+            Self::DeepFm { hidden, .. } => format!("DeepFM, deep {hidden:?}"),
+            Self::WideDeep { hidden, .. } => format!("Wide & Deep, deep {hidden:?}"),
+            Self::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => format!(
+                "Wukong, {layers} layers of {fmb} FMB vectors (rank {rank}, MLP {fmb_hidden:?}) and {lcb} LCB vectors, \
+                 bottom {bottom:?}, top {top:?}"
+            ),
+            Self::FinalMlp { first, second, heads, gate, .. } => {
+                let gates = if gate.is_some() { ", gated" } else { "" };
+                format!("FinalMLP, streams {first:?} and {second:?}, {heads} head(s){gates}")
+            }
+            Self::SharedBottom { bottom, tower, .. } => format!("shared bottom {bottom:?}, towers {tower:?}"),
+            Self::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
+                format!("MMoE, {experts} experts {hidden:?}, towers {tower:?}")
+            }
+            Self::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } => format!(
+                "PLE, {levels} level(s) of {shared_experts} shared experts and {task_experts} of each label {hidden:?}, \
+                 towers {tower:?}"
+            ),
+            Self::Din { attention, attention_hidden, hidden, .. } => {
+                format!("DIN, attends to {} (unit {attention_hidden:?}), layers {hidden:?}", pairs(attention))
+            }
+            Self::Bst { attention, layers, heads, ffn, causal, hidden, .. } => format!(
+                "BST, reads {} ({layers} {}blocks of {heads} heads and {ffn} units), layers {hidden:?}",
+                pairs(attention),
+                if *causal { "causal " } else { "" }
+            ),
+            Self::TorchScript { file, .. } => format!("TorchScript module {}", file.display()),
+        }
+    }
+
+    /// Its name, if the network has one output alone.
+    pub(crate) fn with_one_output(&self) -> Option<&'static str> {
+        match self {
+            Self::DeepFm { .. } => Some("DeepFM"),
+            Self::WideDeep { .. } => Some("Wide & Deep"),
+            _ => None,
+        }
+    }
+
+    /// The width that µP goes by: of the first hidden layer of the network's main MLP. `None` without hidden layers, and for a user's module.
+    #[must_use]
+    pub fn main_width(&self) -> Option<u64> {
+        let widths = match self {
+            Self::Dlrm { top, .. } | Self::Wukong { top, .. } => top,
+            Self::Ffnn { hidden, .. }
+            | Self::Dcnv2 { hidden, .. }
+            | Self::DeepFm { hidden, .. }
+            | Self::WideDeep { hidden, .. }
+            | Self::Din { hidden, .. }
+            | Self::Bst { hidden, .. }
+            | Self::Mmoe { layers: ExpertLayers { hidden, .. }, .. }
+            | Self::Ple { layers: ExpertLayers { hidden, .. }, .. } => hidden,
+            Self::FinalMlp { first, .. } => first,
+            Self::SharedBottom { bottom, tower, .. } => {
+                if bottom.is_empty() {
+                    tower
+                } else {
+                    bottom
+                }
+            }
+            Self::TorchScript { .. } => return None,
+        };
+        widths.first().map(|width| width.unsigned_abs())
+    }
+
+    /// The keys that the recipe of a network gives, and that a job with `model.size` therefore lacks.
+    pub(crate) fn width_keys(&self) -> &'static [&'static str] {
+        match self {
+            Self::Dlrm { .. } => &["bottom", "top"],
+            Self::Ffnn { .. } | Self::DeepFm { .. } | Self::WideDeep { .. } | Self::Din { .. } | Self::Bst { .. } => {
+                &["hidden"]
+            }
+            Self::Dcnv2 { .. } => &["hidden", "rank"],
+            Self::Wukong { .. } => &["layers", "fmb", "lcb", "rank", "fmb_hidden", "bottom", "top"],
+            Self::FinalMlp { .. } => &["first", "second"],
+            Self::SharedBottom { .. } => &["bottom", "tower"],
+            Self::Mmoe { .. } | Self::Ple { .. } => &["hidden", "tower"],
+            Self::TorchScript { .. } => &[],
+        }
+    }
+
     /// Share of hidden units that a training step drops.
     #[must_use]
     pub fn dropout_share(&self) -> f64 {
@@ -130,6 +281,12 @@ impl Model {
     pub fn attention_pairs(&self) -> &[AttentionPair] {
         if let Self::Din { attention, .. } | Self::Bst { attention, .. } = self { attention } else { &[] }
     }
+}
+
+/// The sequences of a network with their targets.
+fn pairs(attention: &[AttentionPair]) -> String {
+    let pairs = attention.iter().map(|pair| format!("{} by {}", pair.sequence, pair.target));
+    pairs.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

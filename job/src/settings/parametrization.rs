@@ -15,7 +15,7 @@
 
 use serde::Serialize;
 
-use super::{DenseOptimizer, DenseTensor, ExpertLayers, Job, Model};
+use super::{DenseOptimizer, DenseTensor, Job};
 
 /// The width of a network with `model.size`, at which µP changes nothing.
 pub const BASE_WIDTH: u32 = 128;
@@ -65,34 +65,6 @@ impl Job {
             (Parametrization::Mup { base_width }, Some(width)) => width as f64 / f64::from(base_width),
             (Parametrization::Mup { .. } | Parametrization::Standard, _) => 1.0,
         }
-    }
-}
-
-impl Model {
-    /// The width that µP goes by: of the first hidden layer of the network's main MLP. `None` without hidden layers, and for a user's module.
-    #[must_use]
-    pub fn main_width(&self) -> Option<u64> {
-        let widths = match self {
-            Self::Dlrm { top, .. } | Self::Wukong { top, .. } => top,
-            Self::Ffnn { hidden, .. }
-            | Self::Dcnv2 { hidden, .. }
-            | Self::DeepFm { hidden, .. }
-            | Self::WideDeep { hidden, .. }
-            | Self::Din { hidden, .. }
-            | Self::Bst { hidden, .. }
-            | Self::Mmoe { layers: ExpertLayers { hidden, .. }, .. }
-            | Self::Ple { layers: ExpertLayers { hidden, .. }, .. } => hidden,
-            Self::FinalMlp { first, .. } => first,
-            Self::SharedBottom { bottom, tower, .. } => {
-                if bottom.is_empty() {
-                    tower
-                } else {
-                    bottom
-                }
-            }
-            Self::TorchScript { .. } => return None,
-        };
-        widths.first().map(|width| width.unsigned_abs())
     }
 }
 
