@@ -137,10 +137,6 @@ impl CollectiveGroup for InProcessRank {
         self.world
     }
 
-    fn interrupt(&self) -> GroupInterrupt {
-        self.interrupt.clone()
-    }
-
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         let call = self.post_bytes(bytemuck::cast_slice(&values).to_vec());
         Ok(PendingSum::new(StartedCall { call, length: values.len() }))
@@ -155,14 +151,6 @@ impl CollectiveGroup for InProcessRank {
             }
         }
         Ok(values)
-    }
-
-    fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
-        let all = self.exchange("a broadcast", bytemuck::cast_slice(values).to_vec())?;
-        for (value, word) in values.iter_mut().zip_eq(all[root].as_chunks::<4>().0) {
-            *value = f32::from_ne_bytes(*word);
-        }
-        Ok(())
     }
 
     fn reduce_scatter_sum(&mut self, mut values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
@@ -217,10 +205,6 @@ impl CollectiveGroup for SingleRank {
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
         pending.into_state()
-    }
-
-    fn broadcast(&mut self, _: usize, _: &mut [f32]) -> Result<(), CollectiveError> {
-        Ok(())
     }
 
     fn reduce_scatter_sum(&mut self, values: Vec<f32>, _: &[usize]) -> Result<Vec<f32>, CollectiveError> {
@@ -291,7 +275,6 @@ mod tests {
     fn a_world_of_one_changes_nothing() {
         let mut values = [1.5, f32::NAN];
         SingleRank.all_reduce_sum(&mut values).unwrap();
-        SingleRank.broadcast(0, &mut values).unwrap();
         assert!(values[0] == 1.5 && values[1].is_nan());
         assert_eq!(SingleRank.all_gather(b"all").unwrap(), [b"all"]);
         let pending = SingleRank.start_all_reduce_sum(vec![2.5]).unwrap();

@@ -71,15 +71,6 @@ unsafe extern "C" {
     fn zagros_work_wait(work: *mut RawWork, millis: u64, done: *mut bool, why: *mut c_char, room: usize) -> c_int;
     fn zagros_work_is_done(work: *mut RawWork) -> bool;
     fn zagros_work_free(work: *mut RawWork);
-    fn zagros_group_start_broadcast(
-        group: *mut RawGroup,
-        root: c_int,
-        values: *mut f32,
-        length: usize,
-        out: *mut *mut RawWork,
-        why: *mut c_char,
-        room: usize,
-    ) -> c_int;
     fn zagros_group_start_all_gather(
         group: *mut RawGroup,
         mine: *mut u8,
@@ -203,21 +194,6 @@ impl NativeGroup {
         NativeWork::start_owning(values, |start, out, why, room| unsafe {
             zagros_group_start_all_reduce(group, start, length, out, why, room)
         })
-    }
-
-    pub(crate) fn broadcast(
-        &mut self,
-        root: usize,
-        values: &mut [f32],
-        interrupt: &GroupInterrupt,
-    ) -> Result<(), String> {
-        let (group, root, start, length) = (self.0.as_ptr(), to_c_int(root)?, values.as_mut_ptr(), values.len());
-        let mut out = ptr::null_mut();
-        // SAFETY: libtorch works on a copy. The values are ours during the wait below, and only that writes to them.
-        checked_call(|why, room| unsafe {
-            zagros_group_start_broadcast(group, root, start, length, &raw mut out, why, room)
-        })?;
-        NativeWork::started(out, None)?.finish(interrupt)
     }
 
     /// The parts of every rank, all of one length. The length of `all` is a multiple of `mine`'s.
