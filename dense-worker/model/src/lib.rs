@@ -117,13 +117,6 @@ impl StepCompute {
         }
     }
 
-    fn weights_mut(&mut self) -> &mut [f32] {
-        match self {
-            Self::Threads(_, held) | Self::Streamed(_, held) => &mut held.values,
-            Self::Autograd(network) => network.weights_mut(),
-        }
-    }
-
     fn gradients(&self) -> &[f32] {
         match self {
             Self::Threads(_, held) | Self::Streamed(_, held) => &held.gradients,
@@ -131,10 +124,10 @@ impl StepCompute {
         }
     }
 
-    fn gradients_mut(&mut self) -> &mut [f32] {
+    fn weights_and_gradients(&mut self) -> (&mut [f32], &mut [f32]) {
         match self {
-            Self::Threads(_, held) | Self::Streamed(_, held) => &mut held.gradients,
-            Self::Autograd(network) => network.gradients_mut(),
+            Self::Threads(_, held) | Self::Streamed(_, held) => (&mut held.values[..], &mut held.gradients[..]),
+            Self::Autograd(network) => network.weights_and_gradients(),
         }
     }
 
@@ -279,7 +272,8 @@ impl DenseModel {
         if let Some(exchange) = &self.exchange {
             exchange.commit(self.steps, self.updater.norm_factor(exchange.squares)?)?;
         }
-        self.apply()?;
+        let (weights, gradients) = self.compute.weights_and_gradients();
+        self.updater.apply(self.steps, weights, gradients)?;
         if let Some(average) = &mut self.average {
             average.add(self.compute.weights());
         }
@@ -371,15 +365,9 @@ impl DenseModel {
         }
         let LabelledSamples { numeric, embeddings, labels, weights } = samples;
         let (mut logits, mut gradients) = (vec![0.0; batch * self.losses.output_count()], vec![0.0; embeddings.len()]);
-        let (logits_out, gradients_out) = (&mut logits[..], &mut gradients[..]);
-        let share = BatchShare {
-            samples: batch,
-            numeric,
-            embeddings,
-            labels,
-            weights,
-            logits: logits_out,
-            gradients: gradients_out,
+        let share = {
+            let (samples, logits, gradients) = (batch, &mut logits[..], &mut gradients[..]);
+            BatchShare { samples, numeric, embeddings, labels, weights, logits, gradients }
         };
         let loss = match (&mut self.compute, &mut self.exchange) {
             (StepCompute::Threads(threads, held), _) => {
@@ -398,18 +386,6 @@ impl DenseModel {
         if let Some(buffers) = self.compute.buffers_mut() {
             buffers.drop_step();
         }
-    }
-
-    /// One update by the optimiser.
-    fn apply(&mut self) -> Result<(), ModelError> {
-        let Self { compute, updater, steps, .. } = self;
-        let (weights, gradients) = match compute {
-            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => {
-                (&mut held.values[..], &mut held.gradients[..])
-            }
-            StepCompute::Autograd(network) => network.weights_and_gradients(),
-        };
-        updater.apply(*steps, weights, gradients)
     }
 
     fn count(&self, samples: LabelledSamples<'_>) -> Result<usize, ModelError> {

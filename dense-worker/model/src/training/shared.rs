@@ -75,7 +75,7 @@ impl DenseModel {
     /// When there are not so many weights.
     pub fn replace_gradients(&mut self, from: usize, by: &[f32]) -> Result<(), ModelError> {
         let weights = self.weight_count();
-        let place = self.compute.gradients_mut().get_mut(from..from + by.len());
+        let place = self.compute.weights_and_gradients().1.get_mut(from..from + by.len());
         place
             .ok_or(ModelError::Length { what: "dense gradients", expected: weights, found: from + by.len() })?
             .copy_from_slice(by);

@@ -65,14 +65,13 @@ impl<'n> LayerCalls<'n> {
         Self { dropout: Some(dropout), weights }
     }
 
-    /// Without dropout and without slopes.
-    pub(crate) fn for_scoring() -> Self {
-        Self { dropout: None, weights: CallWeights::Here }
-    }
-
-    /// As [`Self::for_scoring`], of so many blocks of samples, whose weights are elsewhere. The outputs of a block have the same bits as alone.
-    pub(crate) fn scoring_blocks(streamed: &'n StreamedVariables, blocks: usize) -> Self {
-        Self { dropout: None, weights: CallWeights::InBlocks(streamed, int(blocks)) }
+    /// Without dropout and without slopes, of so many blocks of samples. The outputs of a block have the same bits as alone.
+    pub(crate) fn for_scoring(streamed: Option<&'n StreamedVariables>, blocks: usize) -> Self {
+        let weights = streamed.map_or(CallWeights::Here, |streamed| {
+            streamed.start_scoring();
+            CallWeights::InBlocks(streamed, int(blocks))
+        });
+        Self { dropout: None, weights }
     }
 
     pub(crate) fn is_training(&self) -> bool {

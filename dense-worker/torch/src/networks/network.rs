@@ -9,7 +9,7 @@ use zagros_network::wiring::WiredBlock;
 use super::block::{BlockInputs, TorchBlock};
 use super::torchscript::TorchScript;
 use crate::error::TorchError;
-use crate::layers::{BlockTensors, LayerCalls, LentBuffers, MadeBeside, ModuleBuffers, ValuesPlace, WeightBuilder};
+use crate::layers::{BlockTensors, LayerCalls, LentBuffers, ModuleBuffers, ValuesPlace, WeightBuilder};
 
 #[derive(Debug)]
 pub(crate) enum DenseNetwork {
@@ -46,7 +46,7 @@ impl DenseNetwork {
         InputShape::check(job)?;
         let mut weights = WeightBuilder::new(job, variables.root(), held);
         let network = BlockNetwork::build(job, &mut weights)?;
-        let MadeBeside { buffers, lent, streamed } = weights.finish();
+        let WeightBuilder { buffers, lent, streamed, .. } = weights;
         Ok(BuiltNetwork { network: Self::Blocks(network), buffers: ModuleBuffers::new(buffers), lent, streamed })
     }
 
