@@ -195,10 +195,6 @@ impl CollectiveGroup for SingleRank {
         1
     }
 
-    fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         Ok(PendingSum::new(values))
     }

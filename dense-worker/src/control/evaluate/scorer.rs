@@ -42,14 +42,7 @@ pub struct EvaluateCommand {
     pub files: Option<Vec<PathBuf>>,
     /// How to measure the importance of each feature, if that is wanted.
     pub importance: Option<ImportanceOptions>,
-    /// Computes the network.
-    pub backend: Backend,
-    /// Knows where the embedding servers are.
-    pub control: Arc<dyn ControlPlane>,
-    /// Reaches one. They must be empty: the saved rows are loaded into them.
-    pub connect: Connect,
-    pub observer: Arc<dyn Observer>,
-    pub shutdown: Shutdown,
+    pub parts: ScoringParts,
 }
 
 impl EvaluateCommand {
@@ -68,9 +61,7 @@ impl EvaluateCommand {
             None => find_test(Arc::clone(&job)).await?,
         };
         let held_out = held_out.ok_or(IngestError::NoFiles { key: "test" })?;
-        let (control, connect, observer, shutdown) = (self.control, self.connect, self.observer, self.shutdown);
-        let scoring = ScoringParts { backend: self.backend, control, connect, observer, shutdown };
-        let (scorer, saved) = scoring.load(job, &self.model).await?;
+        let (scorer, saved) = self.parts.load(job, &self.model).await?;
         let calibrators = saved.read_calibrators(&scorer.job.features.targets).await?;
         let step = saved.manifest.steps;
         match self.importance {
@@ -80,12 +71,16 @@ impl EvaluateCommand {
     }
 }
 
-pub(crate) struct ScoringParts {
-    pub(crate) backend: Backend,
-    pub(crate) control: Arc<dyn ControlPlane>,
-    pub(crate) connect: Connect,
-    pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) shutdown: Shutdown,
+/// What a process scores with.
+pub struct ScoringParts {
+    /// Computes the network.
+    pub backend: Backend,
+    /// Knows where the embedding servers are.
+    pub control: Arc<dyn ControlPlane>,
+    /// Reaches one. They must be empty: the saved rows are loaded into them.
+    pub connect: Connect,
+    pub observer: Arc<dyn Observer>,
+    pub shutdown: Shutdown,
 }
 
 impl ScoringParts {
@@ -136,7 +131,7 @@ pub(crate) async fn find_held_out(job: Arc<Job>) -> Result<HeldOutParts, WorkerE
 
 async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
     let (paths, part) = match &job.data.test {
-        TestPart::Files(paths) => return Ok(Some(whole_files(Arc::clone(&job), paths.clone()).await?)),
+        TestPart::Files(paths) => (paths.clone(), DataPart::All),
         TestPart::Fraction(_) | TestPart::Newest(_) => (job.data.train.clone(), DataPart::Test),
         TestPart::None => return Ok(None),
     };
@@ -144,18 +139,13 @@ async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
     Ok(Some(HeldOut { files, part, name: HeldOutPart::Test }))
 }
 
-async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
-    let files = look_at_files(job, paths, DataPart::All).await?;
-    Ok(HeldOut { files, part: DataPart::All, name: HeldOutPart::Test })
-}
-
 /// All rows of these files, which write the columns of categories as those did that the model was trained on.
 pub(crate) async fn rows_to_score(job: Arc<Job>, paths: Vec<PathBuf>, model: &Folder) -> Result<HeldOut, WorkerError> {
     let written = SavedModel::open(model).await?.manifest.written;
-    let rows = whole_files(Arc::clone(&job), paths).await?;
-    let files = rows.files.clone();
-    run_blocking("writings", move || check_writings(&job, &files, &written)).await??;
-    Ok(rows)
+    let files = look_at_files(Arc::clone(&job), paths, DataPart::All).await?;
+    let looked_at = files.clone();
+    run_blocking("writings", move || check_writings(&job, &looked_at, &written)).await??;
+    Ok(HeldOut { files, part: DataPart::All, name: HeldOutPart::Test })
 }
 
 /// Every file is there, and its first rows are well-formed.

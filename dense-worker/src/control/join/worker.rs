@@ -18,12 +18,10 @@ use zagros_protocol::{PROTOCOL_VERSION, tile_writer};
 use zagros_zip::ZipEq;
 
 use super::start_model::StartModel;
-use super::waits::{SlowServers, StatusReport};
+use super::waits::{report_status, watch_servers};
 use crate::control::checkpoint::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
 use crate::control::data::{SplitClient, SplitCompleter, StopSignal, StreamState, ask_to_leave_first};
-use crate::control::evaluate::{
-    HeldOutParts, MeasuredParts, ModelChoice, ScoringState, compare_types, find_held_out, look_at_files,
-};
+use crate::control::evaluate::{HeldOutParts, ModelChoice, ScoringState, compare_types, find_held_out, look_at_files};
 use crate::control::group::{BarrierCalls, GroupBallots, GroupSession};
 use crate::control::save::wire_encoding;
 use crate::control::step::{LossWatch, TrainingTracker};
@@ -238,11 +236,11 @@ impl Worker {
         let input = data.input.clone();
         let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::weight_rows)).await?;
         let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());
-        let _report = StatusReport::start(&client, &membership, &self.waits, folder);
+        let _report = report_status(&client, &membership, &self.waits, folder);
         let mut trainer = self.trainer(data, metrics, dense, membership, client, weights)?;
-        let (client, window) = (Arc::clone(&trainer.run.client), trainer.stream.window.clone());
-        let (places, observer) = (self.job.staleness() + 1, Arc::clone(&self.observer));
-        let _slow = SlowServers::watch(client, window, places, &self.registry, observer);
+        let (window, places) = (trainer.stream.window.clone(), self.job.staleness() + 1);
+        let observer = Arc::clone(&self.observer);
+        let _slow = watch_servers(&trainer.run.client, window, places, &self.registry, observer);
         let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.observe(&WorkerEvent::Started { total_bytes, epochs, steps_hint });
         if let WorkerInput::Preloaded(batches) = input {
@@ -319,13 +317,9 @@ impl Worker {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
             stream: StreamState::new(pushes, window, weights),
             scoring: ScoringState {
-                calibrators: None,
-                calibrated: None,
                 held_out: data.held_out,
-                evaluated: None,
-                of_epochs: Vec::new(),
-                measured: MeasuredParts::default(),
                 model: ModelChoice::new(&job, checkpoints.clone()),
+                ..ScoringState::default()
             },
             tracker: TrainingTracker::new(data.files.iter().map(|file| file.bytes).sum()),
             loss: LossWatch::new(&job),

@@ -6,7 +6,7 @@ use zagros_embedding_client::Shard;
 use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::{BarrierReason, DescribeRequest};
 
-use super::row_servers::on_all;
+use super::row_servers::{on_all, storage_error};
 use super::saved_model::{TrainedModel, model_place, save};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
@@ -128,9 +128,8 @@ impl Trainer {
 
     async fn describe(&self) -> Result<(u64, u64), WorkerError> {
         let describe = |_, server: Arc<dyn Shard>| async move {
-            let what = "describe its tables";
-            let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what, refusal };
-            server.describe(DescribeRequest {}).await.map_err(refused)
+            let described = server.describe(DescribeRequest {}).await;
+            described.map_err(|refusal| storage_error(&*server, "describe its tables", refusal))
         };
         let (_, described) = on_all(&*self.run.client, describe).await?;
         let mut tables: Vec<_> = described.into_iter().flat_map(|server| server.tables).collect();
