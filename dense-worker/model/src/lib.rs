@@ -132,17 +132,13 @@ impl StepCompute {
     }
 
     fn buffers(&self) -> Option<&dyn NetworkBuffers> {
-        match self {
-            Self::Threads(..) | Self::Streamed(..) => None,
-            Self::Autograd(network) => Some(network.buffers()),
-        }
+        let Self::Autograd(network) = self else { return None };
+        Some(network.buffers())
     }
 
     fn buffers_mut(&mut self) -> Option<&mut dyn NetworkBuffers> {
-        match self {
-            Self::Threads(..) | Self::Streamed(..) => None,
-            Self::Autograd(network) => Some(network.buffers_mut()),
-        }
+        let Self::Autograd(network) = self else { return None };
+        Some(network.buffers_mut())
     }
 
     fn draw_for(&mut self, step: u64) {

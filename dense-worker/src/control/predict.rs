@@ -52,22 +52,16 @@ impl PredictCommand {
             true => saved.read_calibrators(&scorer.job.features.targets).await?,
             false => None,
         };
-        let from = PredictionStart { done: self.done, step: saved.manifest.steps };
-        scorer.predict(&rows, from, calibrators.as_ref(), output).await
+        scorer.predict(&rows, (self.done, saved.manifest.steps), calibrators.as_ref(), output).await
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct PredictionStart {
-    done: u64,
-    step: u64,
-}
-
 impl PartScorer {
+    /// Leaves out the samples that are done.
     async fn predict<O: ScoredRows>(
         mut self,
         held_out: &HeldOut,
-        PredictionStart { done, step }: PredictionStart,
+        (done, step): (u64, u64),
         calibrators: Option<&ModelCalibrators>,
         output: O,
     ) -> Result<Result<O, O::Error>, WorkerError> {

@@ -222,26 +222,19 @@ int zagros_group_start_all_gather(
 }
 
 // Rank r's part of the values is `bounds[r] .. bounds[r + 1]`. Returns at once, as a sum. This rank's part becomes its sum over all
-// ranks; the other parts hold anything.
-int zagros_group_start_reduce_scatter(
+// ranks, and the other parts hold anything then; or, where it gathers, the parts of the other ranks become theirs.
+int zagros_group_start_parts(
     ZagrosGroup* group,
+    bool gathers,
     float* values,
     const size_t* bounds,
     ZagrosWork** out,
     char* why,
     size_t room) {
-  return guarded(why, room, [&] { *out = group->start_reduce_scatter(values, bounds).release(); });
-}
-
-// As above. The parts of the other ranks become theirs.
-int zagros_group_start_all_gather_parts(
-    ZagrosGroup* group,
-    float* values,
-    const size_t* bounds,
-    ZagrosWork** out,
-    char* why,
-    size_t room) {
-  return guarded(why, room, [&] { *out = group->start_all_gather_parts(values, bounds).release(); });
+  return guarded(why, room, [&] {
+    auto work = gathers ? group->start_all_gather_parts(values, bounds) : group->start_reduce_scatter(values, bounds);
+    *out = work.release();
+  });
 }
 
 int zagros_group_give_up(ZagrosGroup* group, char* why, size_t room) {

@@ -70,7 +70,10 @@ impl Trainer {
         }
         if outcome == TrainingOutcome::Finished {
             self.calibrate().await?;
-            self.score_test_part().await?;
+            if let Some(test) = self.scoring.held_out.at_end.clone() {
+                let epoch = u32::try_from(self.scoring.of_epochs.len().saturating_sub(1)).unwrap_or(u32::MAX);
+                self.scoring.model.tested = Some(self.score_part(&test, epoch).await?);
+            }
             let (test, validation) = self.model_measures();
             self.check_sense(test.or(validation))?;
             self.report_weights().await?;
@@ -82,13 +85,6 @@ impl Trainer {
         let Some(audit) = self.run.observer.audit() else { return Ok(()) };
         self.pull_weights().await?;
         audit.note_weights(&self.run.dense.call(|dense| dense.model.to_safetensors()).await??);
-        Ok(())
-    }
-
-    async fn score_test_part(&mut self) -> Result<(), WorkerError> {
-        let Some(test) = self.scoring.held_out.at_end.clone() else { return Ok(()) };
-        let epoch = u32::try_from(self.scoring.of_epochs.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        self.scoring.model.tested = Some(self.score_part(&test, epoch).await?);
         Ok(())
     }
 

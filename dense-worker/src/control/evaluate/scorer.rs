@@ -19,7 +19,7 @@ use zagros_worker_core::StepVote;
 use super::part_scores::{ImportanceOptions, PartMeasures, PartScores, measures_of};
 use crate::control::data::StopSignal;
 use crate::control::group::GroupRank;
-use crate::control::save::{LoadMode, ModelCalibrators, SavedModel, wire_encoding};
+use crate::control::save::{LoadMode, SavedModel, wire_encoding};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
 use crate::datapath::prepared::{BatchPreparer, FetchedBatch, inconsistent_batch};
@@ -61,12 +61,12 @@ impl EvaluateCommand {
             None => find_test(Arc::clone(&job)).await?,
         };
         let held_out = held_out.ok_or(IngestError::NoFiles { key: "test" })?;
-        let (scorer, saved) = self.parts.load(job, &self.model).await?;
+        let (mut scorer, saved) = self.parts.load(job, &self.model).await?;
         let calibrators = saved.read_calibrators(&scorer.job.features.targets).await?;
         let step = saved.manifest.steps;
         match self.importance {
             Some(options) => scorer.measure_importance(&held_out, step, calibrators, options).await,
-            None => scorer.score(&held_out, step, calibrators).await,
+            None => measures_of(scorer.score_share(&held_out, step).await?, calibrators).await,
         }
     }
 }
@@ -193,16 +193,6 @@ pub(crate) struct PartScorer {
 }
 
 impl PartScorer {
-    async fn score(
-        mut self,
-        held_out: &HeldOut,
-        step: u64,
-        calibrators: Option<ModelCalibrators>,
-    ) -> Result<PartMeasures, WorkerError> {
-        let scores = self.score_share(held_out, step).await?;
-        measures_of(scores, calibrators).await
-    }
-
     pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let total = held_out.files.iter().map(|file| file.bytes).sum();
@@ -210,7 +200,9 @@ impl PartScorer {
         while let ScoringTurn::Score(fetched) = self.turn(&mut prefetch).await? {
             let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
-            scores = self.add(*fetched, scores).await?;
+            let seq = fetched.seq;
+            let (batch, logits) = self.logits(*fetched).await?;
+            scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
             self.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.timeout).await?;
@@ -280,13 +272,6 @@ impl PartScorer {
             }
             next => next,
         }
-    }
-
-    async fn add(&self, fetched: FetchedBatch, mut scores: PartScores) -> Result<PartScores, WorkerError> {
-        let seq = fetched.seq;
-        let (batch, logits) = self.logits(fetched).await?;
-        scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
-        Ok(scores)
     }
 
     /// The outputs of a batch. `zagros eval` measures them, and `zagros predict` writes them.

@@ -80,16 +80,9 @@ unsafe extern "C" {
         why: *mut c_char,
         room: usize,
     ) -> c_int;
-    fn zagros_group_start_reduce_scatter(
+    fn zagros_group_start_parts(
         group: *mut RawGroup,
-        values: *mut f32,
-        bounds: *const usize,
-        out: *mut *mut RawWork,
-        why: *mut c_char,
-        room: usize,
-    ) -> c_int;
-    fn zagros_group_start_all_gather_parts(
-        group: *mut RawGroup,
+        gathers: bool,
         values: *mut f32,
         bounds: *const usize,
         out: *mut *mut RawWork,
@@ -116,7 +109,7 @@ pub(crate) struct NativeGroup(NonNull<RawGroup>);
 unsafe impl Send for NativeGroup {}
 
 /// A call in which each rank has a part of the values.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartsCall {
     ReduceScatter,
     AllGather,
@@ -222,15 +215,11 @@ impl NativeGroup {
         values: Vec<f32>,
         bounds: &[usize],
     ) -> Result<NativeWork, String> {
-        let (group, bounds) = (self.0.as_ptr(), bounds.as_ptr());
-        let start_call = match parts {
-            PartsCall::ReduceScatter => zagros_group_start_reduce_scatter,
-            PartsCall::AllGather => zagros_group_start_all_gather_parts,
-        };
+        let (group, bounds, gathers) = (self.0.as_ptr(), bounds.as_ptr(), parts == PartsCall::AllGather);
         // SAFETY: the values are those of `start_owning`. The caller ensures that there is a bound for each rank and one more, and that
         // they lie in the values.
         NativeWork::start_owning(values, |start, out, why, room| unsafe {
-            start_call(group, start, bounds, out, why, room)
+            zagros_group_start_parts(group, gathers, start, bounds, out, why, room)
         })
     }
 

@@ -213,10 +213,7 @@ fn in_blocks<const N: usize>(
             let rows = input.size()[0] / blocks;
             input.f_narrow(0, block * rows, rows)
         };
-        let mut parts = Vec::with_capacity(N);
-        for input in inputs {
-            parts.push(part(input)?);
-        }
+        let parts = inputs.into_iter().map(part).collect::<Result<Vec<_>, _>>()?;
         outputs.push(function(std::array::from_fn(|index| &parts[index]))?);
     }
     match <[Tensor; 1]>::try_from(outputs) {

@@ -67,10 +67,8 @@ impl DenseNetwork {
 impl BlockNetwork {
     fn build(job: &Job, weights: &mut WeightBuilder) -> Result<Self, TorchError> {
         let network = job.network().ok_or(TorchError::shape("the network has no blocks"))?;
-        let mut made = Vec::with_capacity(network.layout.tensors.len());
-        for tensor in &network.layout.tensors {
-            made.push(weights.variable(tensor)?);
-        }
+        let tensors = network.layout.tensors.iter();
+        let made = tensors.map(|tensor| weights.variable(tensor)).collect::<Result<Vec<_>, _>>()?;
         let (mut blocks, mut readers) = (Vec::with_capacity(network.blocks.len()), vec![0; network.blocks.len()]);
         for (index, WiredBlock { block, tensors }) in network.blocks.iter().enumerate() {
             let mut tensors = BlockTensors::new(&made[tensors.clone()], weights);
