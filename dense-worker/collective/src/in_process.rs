@@ -55,10 +55,7 @@ struct ExchangeCall {
 }
 
 /// A sum under way: the number of the call, and of the values.
-struct StartedCall {
-    call: u64,
-    length: usize,
-}
+type StartedCall = (u64, usize);
 
 struct InProcessRank {
     table: Arc<ExchangeTable>,
@@ -139,11 +136,11 @@ impl CollectiveGroup for InProcessRank {
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         let call = self.post_bytes(bytemuck::cast_slice(&values).to_vec());
-        Ok(PendingSum::new(StartedCall { call, length: values.len() }))
+        Ok(PendingSum::new((call, values.len())))
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
-        let StartedCall { call, length } = pending.into_state()?;
+        let (call, length) = pending.into_state::<StartedCall>()?;
         let mut values = vec![0.0; length];
         for brought in self.collect_bytes("an all-reduce", call)? {
             for (value, word) in values.iter_mut().zip_eq(brought.as_chunks::<4>().0) {

@@ -266,7 +266,7 @@ impl DenseModel {
     /// The gradients are finite.
     fn update(&mut self) -> Result<(), ModelError> {
         if let Some(exchange) = &self.exchange {
-            exchange.commit(self.steps, self.updater.norm_factor(exchange.squares)?)?;
+            exchange.window.store.commit(self.steps, self.updater.norm_factor(exchange.squares)?)?;
         }
         let (weights, gradients) = self.compute.weights_and_gradients();
         self.updater.apply(self.steps, weights, gradients)?;

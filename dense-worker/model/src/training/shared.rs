@@ -3,7 +3,7 @@
 
 use zagros_network::{OutputLoss, UnitDropout};
 
-use crate::{DenseModel, LabelledSamples, ModelError, NetworkBuffers, StepCompute, StreamedExchange};
+use crate::{DenseModel, LabelledSamples, ModelError, NetworkBuffers, StepCompute};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and
 /// in any sizes. The other gradients are final when backward ends.
@@ -115,7 +115,7 @@ impl DenseModel {
 
     /// Waits until the gradients of all steps have arrived where the weights are. Resident weights have them.
     pub fn wait_for_pushes(&self) -> Result<(), ModelError> {
-        self.exchange.as_ref().map_or(Ok(()), StreamedExchange::wait_for_pushes)
+        self.exchange.as_ref().map_or(Ok(()), |exchange| exchange.window.store.wait_for_pushes())
     }
 
     /// Seeds dropout from now on, so that another worker drops other units.

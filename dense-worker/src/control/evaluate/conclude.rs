@@ -76,16 +76,12 @@ impl Trainer {
             }
             let (test, validation) = self.model_measures();
             self.check_sense(test.or(validation))?;
-            self.report_weights().await?;
+            if let Some(audit) = self.run.observer.audit() {
+                self.pull_weights().await?;
+                audit.note_weights(&self.run.dense.call(|dense| dense.model.to_safetensors()).await??);
+            }
         }
         Ok(Event::Concluded)
-    }
-
-    async fn report_weights(&self) -> Result<(), WorkerError> {
-        let Some(audit) = self.run.observer.audit() else { return Ok(()) };
-        self.pull_weights().await?;
-        audit.note_weights(&self.run.dense.call(|dense| dense.model.to_safetensors()).await??);
-        Ok(())
     }
 
     async fn restore_best(&mut self) -> Result<(), WorkerError> {

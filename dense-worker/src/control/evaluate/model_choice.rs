@@ -57,15 +57,12 @@ impl ModelChoice {
     }
 
     pub(crate) fn restore(&mut self, state: ChoiceState) {
-        let ChoiceState { search, inventory, evaluated } = state;
-        self.search = search;
-        if let Some(best_states) = &mut self.best_states {
+        (self.search, self.evaluated) = (state.search, state.evaluated);
+        match &mut self.best_states {
             // States that were kept later lie there still, and are replaced in time.
-            best_states.inventory = inventory;
-        } else {
-            self.inventory_of_first = inventory;
+            Some(best_states) => best_states.inventory = state.inventory,
+            None => self.inventory_of_first = state.inventory,
         }
-        self.evaluated = evaluated;
     }
 
     pub(crate) async fn delete_states(&mut self) -> Result<(), WorkerError> {

@@ -73,7 +73,7 @@ pub enum WorkerInput {
 }
 
 struct WorkerData {
-    input: WorkerInput,
+    preloaded: Option<Arc<Vec<Batch>>>,
     files: Vec<FileInfo>,
     fingerprints: Vec<u64>,
     held_out: HeldOutParts,
@@ -158,12 +158,13 @@ impl Worker {
     }
 
     async fn look_at_data(&mut self, input: WorkerInput) -> Result<WorkerData, WorkerError> {
-        if let WorkerInput::Preloaded(batches) = &input {
+        if let WorkerInput::Preloaded(batches) = input {
             // The coordinator counts bytes. It does not deal these batches out.
             let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
             let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
             let (files, fingerprints, held_out) = (vec![memory], vec![0], HeldOutParts::default());
-            return Ok(WorkerData { input, files, fingerprints, held_out, measured: Vec::new(), start: None });
+            let preloaded = Some(batches);
+            return Ok(WorkerData { preloaded, files, fingerprints, held_out, measured: Vec::new(), start: None });
         }
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job)).await?;
@@ -189,7 +190,7 @@ impl Worker {
         if let Some(start) = &start {
             start.fix_statistics(&mut self.job);
         }
-        Ok(WorkerData { input, files, fingerprints, held_out, measured, start })
+        Ok(WorkerData { preloaded: None, files, fingerprints, held_out, measured, start })
     }
 
     /// Writes the resolved job, and from now on the measures, into the run folder.
@@ -233,7 +234,6 @@ impl Worker {
         let writer = (tile_writer(membership.member_id()), membership.incarnation());
         dense.stream_by(Access::Train, || self.client_of(writer)).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
-        let input = data.input.clone();
         let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::weight_rows)).await?;
         let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());
         let _report = report_status(&client, &membership, &self.waits, folder);
@@ -243,9 +243,6 @@ impl Worker {
         let _slow = watch_servers(&trainer.run.client, window, places, &self.registry, observer);
         let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.observe(&WorkerEvent::Started { total_bytes, epochs, steps_hint });
-        if let WorkerInput::Preloaded(batches) = input {
-            trainer.stream.preloaded = Some(batches);
-        }
         let outcome = trainer.train(self.resume.as_ref()).await;
         let outcome = match outcome {
             Ok(outcome) => outcome,
@@ -315,7 +312,7 @@ impl Worker {
         let window = StalenessWindow::new(job.staleness());
         Ok(Trainer {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
-            stream: StreamState::new(pushes, window, weights),
+            stream: StreamState { preloaded: data.preloaded, ..StreamState::new(pushes, window, weights) },
             scoring: ScoringState {
                 held_out: data.held_out,
                 model: ModelChoice::new(&job, checkpoints.clone()),
