@@ -40,7 +40,11 @@ impl ProcessRank {
         work: impl FnOnce(&mut NativeGroup) -> Result<T, String>,
     ) -> Result<T, CollectiveError> {
         let started = Instant::now();
-        let Some(group) = &mut self.group else { return Err(self.failed_before()) };
+        let Some(group) = &mut self.group else {
+            let (call, waited, reason) = ("an earlier call", Duration::ZERO, "it did not say why".to_owned());
+            let unknown = || CollectiveError::Broken { call, waited, reason };
+            return Err(CollectiveError::Failed { first: Box::new(self.first.clone().unwrap_or_else(unknown)) });
+        };
         let reason = match work(group) {
             Ok(done) => return Ok(done),
             Err(reason) => reason,
@@ -71,12 +75,6 @@ impl ProcessRank {
         } else {
             end();
         }
-    }
-
-    fn failed_before(&self) -> CollectiveError {
-        let (call, waited, reason) = ("an earlier call", Duration::ZERO, "it did not say why".to_owned());
-        let unknown = || CollectiveError::Broken { call, waited, reason };
-        CollectiveError::Failed { first: Box::new(self.first.clone().unwrap_or_else(unknown)) }
     }
 
     /// A call with parts, from its start to its end.
