@@ -57,7 +57,7 @@ impl PredictCommand {
 }
 
 impl PartScorer {
-    /// Leaves out the samples that are done.
+    /// Skips the samples that are done.
     async fn predict<O: ScoredRows>(
         mut self,
         held_out: &HeldOut,
