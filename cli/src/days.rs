@@ -18,7 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use zagros_dense_worker::{EvaluateCommand, Evaluation, RunSummary, TrainingOutcome, Worker, WorkerError};
+use zagros_dense_worker::{
+    EvaluateCommand, Evaluation, RunSummary, ScoringParts, TrainingOutcome, Worker, WorkerError,
+};
 use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
 use zagros_plumbing::durable;
@@ -356,11 +358,13 @@ async fn score(
         model: saved.folder,
         files: Some(job.data.train.clone()),
         importance: None,
-        backend: backend(),
-        control,
-        connect: Arc::clone(&connect),
-        observer: terminal.clone(),
-        shutdown: shutdown.clone(),
+        parts: ScoringParts {
+            backend: backend(),
+            control,
+            connect: Arc::clone(&connect),
+            observer: terminal.clone(),
+            shutdown: shutdown.clone(),
+        },
     };
     let evaluation = evaluate.run().await;
     terminal.finish();

@@ -16,8 +16,8 @@ mod testing;
 
 pub use control::{
     CopiedFiles, EarlierRun, EvaluateCommand, FileRecord, ImportanceOptions, ImportanceReport, JOB, LastRun, MANIFEST,
-    Manifest, PartMeasures, PredictCommand, ResumePoint, ScoredRows, TargetImportance, Worker, WorkerInput,
-    forget_rows, note_forgotten, target_form,
+    Manifest, PartMeasures, PredictCommand, ResumePoint, ScoredRows, ScoringParts, TargetImportance, Worker,
+    WorkerInput, forget_rows, note_forgotten, target_form,
 };
 pub use error::{ExitClass, WorkerError};
 pub use event::{

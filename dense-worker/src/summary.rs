@@ -1,7 +1,6 @@
 //! The summary of a worker's run, in numbers.
 
 use serde::{Deserialize, Serialize};
-use zagros_embedding_client::LookAheadCounts;
 use zagros_eval::ColumnSlices;
 use zagros_plumbing::process::MachineInfo;
 
@@ -144,12 +143,6 @@ pub struct LookAhead {
     pub late: u64,
     /// Ids in hints that servers refused or did not answer.
     pub lost: u64,
-}
-
-impl From<LookAheadCounts> for LookAhead {
-    fn from(LookAheadCounts { hinted, ready, late, lost }: LookAheadCounts) -> Self {
-        Self { hinted, ready, late, lost }
-    }
 }
 
 /// Stages overlap, so the sum is more than the wall time. Each field is a [`crate::metrics::PipelineStage`].

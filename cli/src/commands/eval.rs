@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 use owo_colors::OwoColorize;
-use zagros_dense_worker::{EvaluateCommand, ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance};
+use zagros_dense_worker::{
+    EvaluateCommand, ImportanceOptions, ImportanceReport, PartMeasures, ScoringParts, TargetImportance,
+};
 use zagros_eval::importance::{FeatureImportance, RepeatSpread};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::launch::EmbeddedCluster;
@@ -34,11 +36,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
         files: (!args.data.is_empty()).then_some(args.data),
         importance: args.importance.map(|repeats| ImportanceOptions { repeats }),
         job,
-        backend: backend(),
-        control,
-        connect,
-        observer: terminal.clone(),
-        shutdown,
+        parts: ScoringParts { backend: backend(), control, connect, observer: terminal.clone(), shutdown },
     };
     let found = evaluate.run().await;
     terminal.finish();

@@ -11,7 +11,7 @@ use crate::predictions::{
 };
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
-use zagros_dense_worker::{Manifest, Observer, PredictCommand, ScoredRows, WorkerEvent, target_form};
+use zagros_dense_worker::{Manifest, Observer, PredictCommand, ScoredRows, ScoringParts, WorkerEvent, target_form};
 use zagros_eval::TargetForm;
 use zagros_ingest::{FileInfo, InputRows};
 use zagros_job::{Job, PredictRows, STDIN, Target, TargetKind};
@@ -131,17 +131,15 @@ impl ScoringModel {
         shutdown: &Shutdown,
     ) -> Result<PredictCommand, Failure> {
         let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&self.job).await?;
+        let (backend, shutdown) = (backend(), shutdown.clone());
+        let observer = Arc::new(ScoringProgress::new(before, &args.data));
         Ok(PredictCommand {
             job: self.job,
             model: self.saved.folder,
             files: args.data.clone(),
             calibrate: !args.uncalibrated,
             done: before.samples,
-            backend: backend(),
-            control,
-            connect,
-            observer: Arc::new(ScoringProgress::new(before, &args.data)),
-            shutdown: shutdown.clone(),
+            parts: ScoringParts { backend, control, connect, observer, shutdown },
         })
     }
 }

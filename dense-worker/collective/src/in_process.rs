@@ -55,10 +55,7 @@ struct ExchangeCall {
 }
 
 /// A sum under way: the number of the call, and of the values.
-struct StartedCall {
-    call: u64,
-    length: usize,
-}
+type StartedCall = (u64, usize);
 
 struct InProcessRank {
     table: Arc<ExchangeTable>,
@@ -137,17 +134,13 @@ impl CollectiveGroup for InProcessRank {
         self.world
     }
 
-    fn interrupt(&self) -> GroupInterrupt {
-        self.interrupt.clone()
-    }
-
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         let call = self.post_bytes(bytemuck::cast_slice(&values).to_vec());
-        Ok(PendingSum::new(StartedCall { call, length: values.len() }))
+        Ok(PendingSum::new((call, values.len())))
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
-        let StartedCall { call, length } = pending.into_state()?;
+        let (call, length) = pending.into_state::<StartedCall>()?;
         let mut values = vec![0.0; length];
         for brought in self.collect_bytes("an all-reduce", call)? {
             for (value, word) in values.iter_mut().zip_eq(brought.as_chunks::<4>().0) {
@@ -155,14 +148,6 @@ impl CollectiveGroup for InProcessRank {
             }
         }
         Ok(values)
-    }
-
-    fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
-        let all = self.exchange("a broadcast", bytemuck::cast_slice(values).to_vec())?;
-        for (value, word) in values.iter_mut().zip_eq(all[root].as_chunks::<4>().0) {
-            *value = f32::from_ne_bytes(*word);
-        }
-        Ok(())
     }
 
     fn reduce_scatter_sum(&mut self, mut values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
@@ -207,20 +192,12 @@ impl CollectiveGroup for SingleRank {
         1
     }
 
-    fn all_reduce_sum(&mut self, _: &mut [f32]) -> Result<(), CollectiveError> {
-        Ok(())
-    }
-
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         Ok(PendingSum::new(values))
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
         pending.into_state()
-    }
-
-    fn broadcast(&mut self, _: usize, _: &mut [f32]) -> Result<(), CollectiveError> {
-        Ok(())
     }
 
     fn reduce_scatter_sum(&mut self, values: Vec<f32>, _: &[usize]) -> Result<Vec<f32>, CollectiveError> {
@@ -291,7 +268,6 @@ mod tests {
     fn a_world_of_one_changes_nothing() {
         let mut values = [1.5, f32::NAN];
         SingleRank.all_reduce_sum(&mut values).unwrap();
-        SingleRank.broadcast(0, &mut values).unwrap();
         assert!(values[0] == 1.5 && values[1].is_nan());
         assert_eq!(SingleRank.all_gather(b"all").unwrap(), [b"all"]);
         let pending = SingleRank.start_all_reduce_sum(vec![2.5]).unwrap();

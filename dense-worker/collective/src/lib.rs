@@ -1,4 +1,4 @@
-//! Collective operations of the dense workers: all-reduce, reduce-scatter, broadcast, all-gather, barrier. Each has a deadline.
+//! Collective operations of the dense workers: all-reduce, reduce-scatter, all-gather, barrier. Each has a deadline.
 //!
 //! Workers find each other through a [`Rendezvous`] and form a [`CollectiveGroup`]. The crate torch forms one across processes, with
 //! libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
@@ -30,11 +30,6 @@ pub trait CollectiveGroup: Send {
 
     fn world_size(&self) -> usize;
 
-    /// Ends this group's calls from another thread. Without effect on a group that never waits.
-    fn interrupt(&self) -> GroupInterrupt {
-        GroupInterrupt::default()
-    }
-
     /// Replaces each value by its sum over all ranks. The sum has the same bits on every rank, and in every run except with
     /// NCCL, which adds in no fixed order. All ranks give equally many values.
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
@@ -49,9 +44,6 @@ pub trait CollectiveGroup: Send {
 
     /// Waits for a sum that this group started, and returns it.
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError>;
-
-    /// Replaces the values by those of rank `root`.
-    fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError>;
 
     /// Makes this rank's part of the values its sum over all ranks. The other parts hold anything then. Rank r's part is
     /// `bounds[r] .. bounds[r + 1]`. All ranks give parts of the same lengths, which may begin elsewhere in their values.

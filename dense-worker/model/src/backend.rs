@@ -46,14 +46,10 @@ pub trait AutogradNetwork: Debug {
 
     fn weights(&self) -> &[f32];
 
-    fn weights_mut(&mut self) -> &mut [f32];
-
     /// Of the last backward, in the order of the weights.
     fn gradients(&self) -> &[f32];
 
-    fn gradients_mut(&mut self) -> &mut [f32];
-
-    /// Both at once, for an update.
+    /// Both, to change them.
     fn weights_and_gradients(&mut self) -> (&mut [f32], &mut [f32]);
 
     /// Sets the gradients to zero.

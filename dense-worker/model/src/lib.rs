@@ -117,13 +117,6 @@ impl StepCompute {
         }
     }
 
-    fn weights_mut(&mut self) -> &mut [f32] {
-        match self {
-            Self::Threads(_, held) | Self::Streamed(_, held) => &mut held.values,
-            Self::Autograd(network) => network.weights_mut(),
-        }
-    }
-
     fn gradients(&self) -> &[f32] {
         match self {
             Self::Threads(_, held) | Self::Streamed(_, held) => &held.gradients,
@@ -131,25 +124,21 @@ impl StepCompute {
         }
     }
 
-    fn gradients_mut(&mut self) -> &mut [f32] {
+    fn weights_and_gradients(&mut self) -> (&mut [f32], &mut [f32]) {
         match self {
-            Self::Threads(_, held) | Self::Streamed(_, held) => &mut held.gradients,
-            Self::Autograd(network) => network.gradients_mut(),
+            Self::Threads(_, held) | Self::Streamed(_, held) => (&mut held.values[..], &mut held.gradients[..]),
+            Self::Autograd(network) => network.weights_and_gradients(),
         }
     }
 
     fn buffers(&self) -> Option<&dyn NetworkBuffers> {
-        match self {
-            Self::Threads(..) | Self::Streamed(..) => None,
-            Self::Autograd(network) => Some(network.buffers()),
-        }
+        let Self::Autograd(network) = self else { return None };
+        Some(network.buffers())
     }
 
     fn buffers_mut(&mut self) -> Option<&mut dyn NetworkBuffers> {
-        match self {
-            Self::Threads(..) | Self::Streamed(..) => None,
-            Self::Autograd(network) => Some(network.buffers_mut()),
-        }
+        let Self::Autograd(network) = self else { return None };
+        Some(network.buffers_mut())
     }
 
     fn draw_for(&mut self, step: u64) {
@@ -277,9 +266,10 @@ impl DenseModel {
     /// The gradients are finite.
     fn update(&mut self) -> Result<(), ModelError> {
         if let Some(exchange) = &self.exchange {
-            exchange.commit(self.steps, self.updater.norm_factor(exchange.squares)?)?;
+            exchange.window.store.commit(self.steps, self.updater.norm_factor(exchange.squares)?)?;
         }
-        self.apply()?;
+        let (weights, gradients) = self.compute.weights_and_gradients();
+        self.updater.apply(self.steps, weights, gradients)?;
         if let Some(average) = &mut self.average {
             average.add(self.compute.weights());
         }
@@ -371,15 +361,9 @@ impl DenseModel {
         }
         let LabelledSamples { numeric, embeddings, labels, weights } = samples;
         let (mut logits, mut gradients) = (vec![0.0; batch * self.losses.output_count()], vec![0.0; embeddings.len()]);
-        let (logits_out, gradients_out) = (&mut logits[..], &mut gradients[..]);
-        let share = BatchShare {
-            samples: batch,
-            numeric,
-            embeddings,
-            labels,
-            weights,
-            logits: logits_out,
-            gradients: gradients_out,
+        let share = {
+            let (samples, logits, gradients) = (batch, &mut logits[..], &mut gradients[..]);
+            BatchShare { samples, numeric, embeddings, labels, weights, logits, gradients }
         };
         let loss = match (&mut self.compute, &mut self.exchange) {
             (StepCompute::Threads(threads, held), _) => {
@@ -398,18 +382,6 @@ impl DenseModel {
         if let Some(buffers) = self.compute.buffers_mut() {
             buffers.drop_step();
         }
-    }
-
-    /// One update by the optimiser.
-    fn apply(&mut self) -> Result<(), ModelError> {
-        let Self { compute, updater, steps, .. } = self;
-        let (weights, gradients) = match compute {
-            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => {
-                (&mut held.values[..], &mut held.gradients[..])
-            }
-            StepCompute::Autograd(network) => network.weights_and_gradients(),
-        };
-        updater.apply(*steps, weights, gradients)
     }
 
     fn count(&self, samples: LabelledSamples<'_>) -> Result<usize, ModelError> {

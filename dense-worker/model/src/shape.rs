@@ -55,13 +55,7 @@ impl InputShape {
     #[must_use]
     pub fn width(&self) -> usize {
         let sequences = self.sequences.iter().map(|shape| shape.sequence.input_width(shape.dim));
-        self.vectors_width() + sequences.sum::<usize>()
-    }
-
-    /// ΣD: feature vectors side by side, without sequences.
-    #[must_use]
-    pub fn vectors_width(&self) -> usize {
-        self.embeddings.iter().sum()
+        self.embeddings.iter().sum::<usize>() + sequences.sum::<usize>()
     }
 
     /// What the loader has checked, for callers who made the job otherwise.

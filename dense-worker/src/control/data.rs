@@ -9,6 +9,6 @@ mod stop;
 mod stream;
 
 pub(super) use completer::SplitCompleter;
-pub(super) use splits::{LOOP, SplitClient, control_error};
+pub(super) use splits::{LOOP, SplitClient, call_coordinator, control_error};
 pub(super) use stop::{StopSignal, ask_to_leave_first, is_interruption};
 pub(super) use stream::StreamState;

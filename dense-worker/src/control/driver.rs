@@ -109,6 +109,7 @@ impl Trainer {
 
     async fn perform(&mut self, epoch: u32, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let _working = self.run.metrics.waits.begin_wait(work(action, self.tracker.steps));
+        let end = |finished| if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted };
         match action {
             Action::Form { after, progress } => self.form_group(after, progress).await,
             Action::Resume => self.resume(point).await,
@@ -134,13 +135,8 @@ impl Trainer {
             Action::CloseEpoch { epoch, check_books } => self.close_epoch(epoch, check_books).await,
             Action::ResetRows => self.reset_rows().await.map(|()| Event::RowsReset),
             Action::FinalCheckpoint => self.final_checkpoint(epoch).await.map(|()| Event::CheckpointDone),
-            Action::Conclude { finished } => {
-                self.choose_model(if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted }).await
-            }
-            Action::Save { finished, together } => {
-                let outcome = if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted };
-                self.save(outcome, together).await.map(|()| Event::Saved)
-            }
+            Action::Conclude { finished } => self.choose_model(end(finished)).await,
+            Action::Save { finished, together } => self.save(end(finished), together).await.map(|()| Event::Saved),
             action => Err(out_of_order(&format!("{action:?} has no reply"))),
         }
     }

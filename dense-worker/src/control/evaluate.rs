@@ -7,9 +7,9 @@ mod part_scores;
 mod scorer;
 mod while_training;
 
-pub(super) use model_choice::{ChoiceState, MeasuredParts, ModelChoice, ScoringState, early_stop_rule};
+pub(super) use model_choice::{ChoiceState, ModelChoice, ScoringState, early_stop_rule};
 pub use part_scores::{ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance, target_form};
-pub use scorer::EvaluateCommand;
+pub use scorer::{EvaluateCommand, ScoringParts};
 pub(super) use scorer::{
-    HeldOut, HeldOutParts, PartScorer, ScoringParts, compare_types, find_held_out, look_at_files, rows_to_score,
+    HeldOut, HeldOutParts, PartScorer, compare_types, find_held_out, look_at_files, rows_to_score,
 };

@@ -3,13 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::task::JoinHandle;
-use zagros_coordinator_client::ControlPlane;
-use zagros_embedding_client::Connect;
+use tokio::task::{JoinHandle, spawn_blocking};
 use zagros_ingest::{Batch, InputRows, StreamStart};
 use zagros_job::Job;
-use zagros_model::Backend;
-use zagros_plumbing::Shutdown;
 use zagros_store::Folder;
 
 use super::evaluate::{HeldOut, PartScorer, ScoringParts, rows_to_score};
@@ -17,7 +13,7 @@ use super::save::ModelCalibrators;
 use crate::datapath::prefetch::RowPrefetch;
 use crate::datapath::prepared::FetchedBatch;
 use crate::error::WorkerError;
-use crate::event::{Observer, WorkerEvent};
+use crate::event::WorkerEvent;
 
 /// Takes scored rows, in the order of the input. It may block.
 pub trait ScoredRows: Send + Sized + 'static {
@@ -40,31 +36,7 @@ pub struct PredictCommand {
     pub calibrate: bool,
     /// Samples that were written before: the first of the files.
     pub done: u64,
-    /// Computes the network.
-    pub backend: Backend,
-    /// Knows where the embedding servers are.
-    pub control: Arc<dyn ControlPlane>,
-    /// Reaches one. They must be empty: the saved rows are loaded into them.
-    pub connect: Connect,
-    pub observer: Arc<dyn Observer>,
-    pub shutdown: Shutdown,
-}
-
-/// What the output does while a batch is scored.
-enum OutputState<O: ScoredRows> {
-    Idle(O),
-    Writing(JoinHandle<Result<O, O::Error>>),
-}
-
-impl<O: ScoredRows> OutputState<O> {
-    async fn idle(self) -> Result<Result<O, O::Error>, WorkerError> {
-        match self {
-            Self::Idle(output) => Ok(Ok(output)),
-            Self::Writing(writing) => {
-                writing.await.map_err(|error| WorkerError::Thread { thread: "writer", reason: error.to_string() })
-            }
-        }
-    }
+    pub parts: ScoringParts,
 }
 
 impl PredictCommand {
@@ -75,36 +47,30 @@ impl PredictCommand {
     pub async fn run<O: ScoredRows>(self, output: O) -> Result<Result<O, O::Error>, WorkerError> {
         let job = Arc::new(self.job);
         let rows = rows_to_score(Arc::clone(&job), self.files, &self.model).await?;
-        let (control, connect, observer, shutdown) = (self.control, self.connect, self.observer, self.shutdown);
-        let scoring = ScoringParts { backend: self.backend, control, connect, observer, shutdown };
-        let (scorer, saved) = scoring.load(job, &self.model).await?;
+        let (scorer, saved) = self.parts.load(job, &self.model).await?;
         let calibrators = match self.calibrate {
             true => saved.read_calibrators(&scorer.job.features.targets).await?,
             false => None,
         };
-        let from = PredictionStart { done: self.done, step: saved.manifest.steps };
-        scorer.predict(&rows, from, calibrators.as_ref(), output).await
+        scorer.predict(&rows, (self.done, saved.manifest.steps), calibrators.as_ref(), output).await
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct PredictionStart {
-    done: u64,
-    step: u64,
-}
-
 impl PartScorer {
+    /// Skips the samples that are done.
     async fn predict<O: ScoredRows>(
         mut self,
         held_out: &HeldOut,
-        PredictionStart { done, step }: PredictionStart,
+        (done, step): (u64, u64),
         calibrators: Option<&ModelCalibrators>,
         output: O,
     ) -> Result<Result<O, O::Error>, WorkerError> {
         let start = StreamStart { drop: done, ..StreamStart::default() };
         let (reader, mut prefetch) = self.look_up(held_out, start)?;
         let total = held_out.files.iter().map(|file| file.bytes).sum();
-        let (mut output, mut passed) = (OutputState::Idle(output), 0);
+        let mut passed = 0;
+        // What the output does while a batch is scored.
+        let mut writing = spawn_blocking(move || Ok(output));
         while let Some(fetched) = self.fetched(&mut prefetch).await? {
             passed += fetched.prepared.batch.bytes;
             let (batch, mut logits) = match fetched.prepared.batch.size {
@@ -114,15 +80,15 @@ impl PartScorer {
             if let Some(calibrators) = calibrators {
                 calibrators.apply(&mut logits);
             }
-            let idle = match output.idle().await? {
+            let idle = match wait_for_output(writing).await? {
                 Ok(idle) => idle,
                 failed => return Ok(failed),
             };
             self.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done: passed, total });
-            output = OutputState::Writing(tokio::task::spawn_blocking(move || take(idle, &batch, &logits)));
+            writing = spawn_blocking(move || take(idle, &batch, &logits));
         }
         reader.finish(self.job.cluster.timeout).await?;
-        output.idle().await
+        wait_for_output(writing).await
     }
 }
 
@@ -134,6 +100,10 @@ impl PartScorer {
             next = prefetch.next() => next.transpose(),
         }
     }
+}
+
+async fn wait_for_output<T>(writing: JoinHandle<T>) -> Result<T, WorkerError> {
+    writing.await.map_err(|error| WorkerError::Thread { thread: "writer", reason: error.to_string() })
 }
 
 fn take<O: ScoredRows>(mut output: O, batch: &Batch, logits: &[f32]) -> Result<O, O::Error> {

@@ -3,6 +3,8 @@
 //! What is exchanged is the feature's part of the network's input: its numbers, or the vector of its value or bag. Nothing is read
 //! or looked up again.
 
+use std::ops::Range;
+
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
 use zagros_embedding_client::BatchRows;
@@ -21,13 +23,6 @@ pub(crate) struct PermutationSeed {
     pub(crate) seed: u64,
     pub(crate) batch: u64,
     pub(crate) repeat: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct RowPart {
-    offset: usize,
-    length: usize,
-    width: usize,
 }
 
 impl PermutationSeed {
@@ -55,19 +50,18 @@ impl DenseStage {
         self.gather(prepared, rows);
         if let Some(inputs) = self.columns.numeric.get(feature.0) {
             let mut numeric = prepared.batch.numeric.clone();
-            permute(&mut numeric, RowPart { offset: inputs.start, length: inputs.len(), width: columns }, &order);
+            permute(&mut numeric, columns, inputs, &order);
             return self.model.predict(&numeric, &self.input, size);
         }
         let column = &self.columns.features[feature.0 - self.columns.numeric.len()];
-        let part = RowPart { offset: column.offset, length: column.width(), width: self.columns.width };
-        permute(&mut self.input, part, &order);
+        permute(&mut self.input, self.columns.width, &(column.offset..column.offset + column.width()), &order);
         self.model.predict(&prepared.batch.numeric, &self.input, size)
     }
 }
 
-/// Gives each row that part of the row that `order` names.
-fn permute(matrix: &mut [f32], RowPart { offset, length, width }: RowPart, order: &[u32]) {
-    let part = |row: usize| row * width + offset..row * width + offset + length;
+/// Gives each row of `width` values these columns of the row that `order` names.
+fn permute(matrix: &mut [f32], width: usize, columns: &Range<usize>, order: &[u32]) {
+    let (length, part) = (columns.len(), |row: usize| row * width + columns.start..row * width + columns.end);
     let original: Vec<f32> = (0..order.len()).flat_map(|row| matrix[part(row)].to_vec()).collect();
     for (row, from) in order.iter().enumerate() {
         let from = *from as usize * length;

@@ -45,7 +45,7 @@ impl PendingPushes {
 
     /// Sets the number of the next batch. No push may be in flight.
     pub(crate) fn count_from(&mut self, seq: u64) {
-        self.ledger = BatchLedger::numbered_from(seq);
+        self.ledger = BatchLedger { frontier: seq, ..BatchLedger::default() };
     }
 
     pub(crate) fn start(&mut self, gradients: BatchGradients) {
@@ -119,10 +119,6 @@ pub(crate) struct BatchLedger {
 }
 
 impl BatchLedger {
-    pub(crate) fn numbered_from(first: u64) -> Self {
-        Self { frontier: first, ..Self::default() }
-    }
-
     /// Notes that batch `seq` is acknowledged, and that it holds the last rows of the splits `ends`. Returns the splits
     /// that are now complete, in the order of their last rows.
     pub(crate) fn acknowledge(&mut self, seq: u64, ends: Vec<u64>) -> Vec<u64> {

@@ -45,7 +45,7 @@ use zagros_table::optimizer::dense::Staging;
 
 use crate::error::WorkerError;
 use crate::metrics::{PipelineStage, WorkerMetrics};
-use layer::{LayerPart, TiledLayer};
+use layer::{LayerPart, TileRequest, TiledLayer};
 use transfer::{LayerLane, PushReceipt, TransferError};
 use zagros_model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};
 
@@ -100,8 +100,8 @@ struct LayerWorkers {
 
 impl TileServers {
     /// The requests of this push have the next numbers.
-    fn number(&self, part: &LayerPart) -> PushedBatch {
-        self.next.fetch_add(part.requests.len() as u64, Ordering::Relaxed).into()
+    fn number(&self, part: &[TileRequest]) -> PushedBatch {
+        self.next.fetch_add(part.len() as u64, Ordering::Relaxed).into()
     }
 }
 

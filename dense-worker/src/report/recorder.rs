@@ -192,10 +192,10 @@ impl MeasureFiles {
                     |of: &TargetMeasures| evaluation_scalars(&format!("{}/{}", part.name(), of.target), &of.evaluation);
                 let whole = evaluation_scalars(part.name(), evaluation);
                 let all: Vec<_> = whole.into_iter().chain(targets.iter().flat_map(of_target)).collect();
-                events.write_scalars(*time, *step, &named(&all))
+                events.write_scalars(*time, *step, &all)
             }
             MetricLine::Epoch { time, step, training, .. } => {
-                events.write_scalars(*time, *step, &named(&evaluation_scalars("epoch", training)))
+                events.write_scalars(*time, *step, &evaluation_scalars("epoch", training))
             }
             MetricLine::Choice { .. } | MetricLine::Resumed { .. } | MetricLine::Checkpoint { .. } => Ok(()),
         }
@@ -228,10 +228,6 @@ fn evaluation_scalars(part: &str, evaluation: &Evaluation) -> Vec<(String, f64)>
         ("accuracy", evaluation.accuracy),
     ];
     measures.into_iter().filter_map(|(name, value)| Some((format!("{part}/{name}"), value?))).collect()
-}
-
-fn named(scalars: &[(String, f64)]) -> Vec<(&str, f64)> {
-    scalars.iter().map(|(tag, value)| (tag.as_str(), *value)).collect()
 }
 
 fn open_events(folder: &RunFolder) -> Result<EventWriter<File>, WorkerError> {

@@ -51,9 +51,11 @@ impl<W: Write> EventWriter<W> {
         Ok(writer)
     }
 
-    pub fn write_scalars(&mut self, wall_time: f64, step: u64, scalars: &[(&str, f64)]) -> io::Result<()> {
-        let value = |(tag, value): &(&str, f64)| NamedScalar { tag: (*tag).to_owned(), simple_value: *value as f32 };
-        let summary = Some(StepScalars { values: scalars.iter().map(value).collect() });
+    pub fn write_scalars(&mut self, wall_time: f64, step: u64, scalars: &[(impl AsRef<str>, f64)]) -> io::Result<()> {
+        let values = scalars.iter();
+        let values =
+            values.map(|(tag, value)| NamedScalar { tag: tag.as_ref().to_owned(), simple_value: *value as f32 });
+        let summary = Some(StepScalars { values: values.collect() });
         let step = i64::try_from(step).unwrap_or(i64::MAX);
         self.write(&EventRecord { wall_time, step, file_version: None, summary })
     }

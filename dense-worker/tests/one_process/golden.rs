@@ -133,16 +133,12 @@ async fn scores(run: &RunFolder, rows: &Path) -> Vec<f32> {
     job.eval.predict = Some(PredictRows::default());
     let cluster = WorkerCluster::start(&job).await;
     let predict = PredictCommand {
-        backend: zagros_torch::backend(),
         job,
         model: Folder::on_disk(run.model_folder()),
         files: vec![rows.to_owned()],
         calibrate: true,
         done: 0,
-        control: cluster.control.clone(),
-        connect: Arc::clone(&cluster.connect),
-        observer: Arc::new(SilentObserver),
-        shutdown: Shutdown::new(),
+        parts: scoring_parts(&cluster),
     };
     let logits = LogitSink::default();
     let all = Arc::clone(&logits.0);

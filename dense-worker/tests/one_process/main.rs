@@ -51,8 +51,8 @@ use watched::{PayloadCounter, WatchedShard};
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    EvaluateCommand, Evaluation, ExitClass, Observer, ObserverList, ResumePoint, RunFolder, RunSummary, SilentObserver,
-    StepReport, TrainingOutcome, Worker, WorkerError, WorkerEvent, WorkerInput,
+    EvaluateCommand, Evaluation, ExitClass, Observer, ObserverList, ResumePoint, RunFolder, RunSummary, ScoringParts,
+    SilentObserver, StepReport, TrainingOutcome, Worker, WorkerError, WorkerEvent, WorkerInput,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -289,21 +289,28 @@ async fn a_model_is_learned_saved_and_scores_the_same_on_any_number_of_servers()
     assert_eq!(all.samples, 2000);
 }
 
+/// What scores with the servers of a cluster.
+fn scoring_parts(cluster: &WorkerCluster) -> ScoringParts {
+    ScoringParts {
+        backend: zagros_torch::backend(),
+        control: cluster.control.clone(),
+        connect: Arc::clone(&cluster.connect),
+        observer: Arc::new(SilentObserver),
+        shutdown: Shutdown::new(),
+    }
+}
+
 /// Loads the model of a run into a fresh cluster and scores with it.
 async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -> Result<Evaluation, WorkerError> {
     let sets = Overrides::new(sets.iter().map(|set| (*set).to_owned()).collect(), []);
     let job = Job::load(&run.job_file(), &sets).unwrap();
     let cluster = WorkerCluster::start(&job).await;
     let evaluate = EvaluateCommand {
-        backend: zagros_torch::backend(),
         job,
         model: Folder::on_disk(run.model_folder()),
         files,
-        control: cluster.control.clone(),
-        connect: Arc::clone(&cluster.connect),
         importance: None,
-        observer: Arc::new(SilentObserver),
-        shutdown: Shutdown::new(),
+        parts: scoring_parts(&cluster),
     };
     let measured = tokio::time::timeout(LATE, evaluate.run()).await.expect("the evaluation hangs");
     measured.map(|measures| measures.evaluation)

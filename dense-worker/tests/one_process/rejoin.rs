@@ -348,10 +348,6 @@ impl CollectiveGroup for DeafEnd {
         Ok(sums)
     }
 
-    fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
-        self.group()?.broadcast(root, values)
-    }
-
     fn reduce_scatter_sum(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
         self.group()?.reduce_scatter_sum(values, bounds)
     }

@@ -76,14 +76,6 @@ struct GlooGroup : ZagrosGroup {
     return one(group->allreduce(tensors), [] {});
   }
 
-  std::unique_ptr<ZagrosWork> start_broadcast(int root, float* values, size_t length) override {
-    std::vector<at::Tensor> tensors{floats(values, length).clone()};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    auto work = group->broadcast(tensors, options);
-    return one(std::move(work), [=, copy = tensors[0]] { floats(values, length).copy_(copy); });
-  }
-
   std::unique_ptr<ZagrosWork> start_all_gather(uint8_t* mine, size_t length, uint8_t* all) override {
     const size_t world = static_cast<size_t>(group->getSize());
     std::vector<at::Tensor> inputs{bytes(mine, length).clone()};
@@ -217,19 +209,7 @@ void zagros_work_free(ZagrosWork* work) {
   delete work;
 }
 
-// As for a sum; `values` are written by the wait that finds it done.
-int zagros_group_start_broadcast(
-    ZagrosGroup* group,
-    int root,
-    float* values,
-    size_t length,
-    ZagrosWork** out,
-    char* why,
-    size_t room) {
-  return guarded(why, room, [&] { *out = group->start_broadcast(root, values, length).release(); });
-}
-
-// `all` has room for `length` bytes of each rank, in the order of the ranks; it is written as for a broadcast.
+// `all` has room for `length` bytes of each rank, in the order of the ranks; it is written by the wait that finds it done.
 int zagros_group_start_all_gather(
     ZagrosGroup* group,
     uint8_t* mine,
@@ -242,26 +222,19 @@ int zagros_group_start_all_gather(
 }
 
 // Rank r's part of the values is `bounds[r] .. bounds[r + 1]`. Returns at once, as a sum. This rank's part becomes its sum over all
-// ranks; the other parts hold anything.
-int zagros_group_start_reduce_scatter(
+// ranks, and the other parts hold anything then; or, where it gathers, the parts of the other ranks become theirs.
+int zagros_group_start_parts(
     ZagrosGroup* group,
+    bool gathers,
     float* values,
     const size_t* bounds,
     ZagrosWork** out,
     char* why,
     size_t room) {
-  return guarded(why, room, [&] { *out = group->start_reduce_scatter(values, bounds).release(); });
-}
-
-// As above. The parts of the other ranks become theirs.
-int zagros_group_start_all_gather_parts(
-    ZagrosGroup* group,
-    float* values,
-    const size_t* bounds,
-    ZagrosWork** out,
-    char* why,
-    size_t room) {
-  return guarded(why, room, [&] { *out = group->start_all_gather_parts(values, bounds).release(); });
+  return guarded(why, room, [&] {
+    auto work = gathers ? group->start_all_gather_parts(values, bounds) : group->start_reduce_scatter(values, bounds);
+    *out = work.release();
+  });
 }
 
 int zagros_group_give_up(ZagrosGroup* group, char* why, size_t room) {

@@ -32,9 +32,8 @@ struct ZagrosGroup {
   // Called before the end of a group that has failed: nothing of it is to be waited for any more.
   virtual void give_up() {}
   virtual std::unique_ptr<ZagrosWork> start_all_reduce(float* values, size_t length) = 0;
-  // Works on a copy of the values, which are written by the wait that finds it done.
-  virtual std::unique_ptr<ZagrosWork> start_broadcast(int root, float* values, size_t length) = 0;
-  // `all` has room for `length` bytes of each rank, in the order of the ranks; it is written as for a broadcast.
+  // Works on copies. `all` has room for `length` bytes of each rank, in the order of the ranks; it is written by the wait that finds it
+  // done.
   virtual std::unique_ptr<ZagrosWork> start_all_gather(uint8_t* mine, size_t length, uint8_t* all) = 0;
   // `bounds` has world + 1 places in the values: where each rank's part begins, and where the last one ends.
   virtual std::unique_ptr<ZagrosWork> start_reduce_scatter(float*, const size_t*) {

@@ -139,17 +139,6 @@ struct NcclGroup : ZagrosGroup {
     return std::make_unique<NcclWork>(place, std::move(host), tensors[0], std::move(work));
   }
 
-  std::unique_ptr<ZagrosWork> start_broadcast(int root, float* values, size_t length) override {
-    const c10::cuda::CUDAStreamGuard guard(place.stream);
-    at::Tensor host = floats(values, length);
-    std::vector<at::Tensor> tensors{host.to(place.device())};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    place.finish(*group->broadcast(tensors, options));
-    host.copy_(tensors[0]);
-    return std::make_unique<DoneWork>();
-  }
-
   std::unique_ptr<ZagrosWork> start_all_gather(uint8_t* mine, size_t length, uint8_t* all) override {
     const c10::cuda::CUDAStreamGuard guard(place.stream);
     at::Tensor host = bytes(all, length * static_cast<size_t>(group->getSize()));

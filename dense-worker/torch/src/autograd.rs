@@ -18,8 +18,7 @@ use zagros_network::OutputLoss;
 use crate::error::TorchError;
 use crate::layers::LayerCalls;
 use crate::network::TorchNetwork;
-use crate::variables::StreamedVariables;
-use crate::{int, to_vec, use_threads};
+use crate::{to_vec, use_threads};
 
 impl TorchNetwork {
     pub(crate) fn backward_by_autograd(
@@ -29,7 +28,8 @@ impl TorchNetwork {
         scale: f32,
     ) -> Result<StepOutput, TorchError> {
         use_threads(self.threads);
-        let (numeric, embeddings) = self.inputs(samples.numeric, samples.embeddings, batch)?;
+        let numeric = self.filled_rows(samples.numeric, batch, self.shape.numeric)?;
+        let embeddings = self.filled_rows(samples.embeddings, batch, self.shape.width())?;
         self.weights.upload()?;
         let embeddings = embeddings.f_set_requires_grad(true)?;
         let mut calls = LayerCalls::for_training(&mut self.dropout, self.streamed.as_ref());
@@ -61,58 +61,23 @@ impl TorchNetwork {
         Ok(StepOutput { loss: loss as f32, logits, gradients })
     }
 
-    fn inputs(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<(Tensor, Tensor), TorchError> {
-        let (columns, width) = (self.shape.numeric, self.shape.width());
-        let device = self.variables.device();
-        let matrix = |values, columns| {
-            Ok::<_, TorchError>(
-                Tensor::f_from_slice::<f32>(values)?.f_reshape([int(batch), int(columns)])?.f_to_device(device)?,
-            )
-        };
-        Ok((matrix(numeric, columns)?, matrix(embeddings, width)?))
-    }
-
-    /// Outputs of a batch, `[batch, outputs]`, block by block.
+    /// Outputs of a batch, `[batch, outputs]`, block by block. If the weights are elsewhere, many blocks go through a layer before the
+    /// next one.
     pub(crate) fn score_blocks(
         &self,
         numeric: &[f32],
         embeddings: &[f32],
         batch: usize,
     ) -> Result<Vec<f32>, TorchError> {
-        let (columns, width) = (self.shape.numeric, self.shape.width());
-        let outputs = self.losses.output_count();
-        let mut logits = Vec::with_capacity(batch * outputs);
-        for start in (0..batch).step_by(BLOCK) {
-            let end = batch.min(start + BLOCK);
-            let numeric = self.filled_rows(&numeric[start * columns..end * columns], BLOCK, columns)?;
-            let embeddings = self.filled_rows(&embeddings[start * width..end * width], BLOCK, width)?;
-            self.lend_buffers(false)?;
-            let forward = || self.network.forward(&numeric, &embeddings, &mut LayerCalls::for_scoring());
-            let block: Vec<f32> = to_vec(&tch::no_grad(forward)?)?;
-            logits.extend_from_slice(&block[..(end - start) * outputs]);
-        }
-        self.losses.finish_outputs(&mut logits);
-        Ok(logits)
-    }
-
-    /// As [`Self::score_blocks`], on weights that are elsewhere. Many blocks go through a layer before the next one.
-    pub(crate) fn streamed_scores(
-        &self,
-        streamed: &StreamedVariables,
-        numeric: &[f32],
-        embeddings: &[f32],
-        batch: usize,
-    ) -> Result<Vec<f32>, TorchError> {
         let (columns, width, outputs) = (self.shape.numeric, self.shape.width(), self.losses.output_count());
-        let most = batch_of_blocks(self.batch);
+        let most = self.streamed.as_ref().map_or(BLOCK, |_| batch_of_blocks(self.batch));
         let mut logits = Vec::with_capacity(batch * outputs);
         for start in (0..batch).step_by(most) {
             let (end, padded) = (batch.min(start + most), batch_of_blocks(batch.min(start + most) - start));
             let numeric = self.filled_rows(&numeric[start * columns..end * columns], padded, columns)?;
             let embeddings = self.filled_rows(&embeddings[start * width..end * width], padded, width)?;
             self.lend_buffers(false)?;
-            streamed.start_scoring();
-            let mut calls = LayerCalls::scoring_blocks(streamed, padded / BLOCK);
+            let mut calls = LayerCalls::for_scoring(self.streamed.as_ref(), padded / BLOCK);
             let forward = || self.network.forward(&numeric, &embeddings, &mut calls);
             let made: Vec<f32> = to_vec(&tch::no_grad(forward)?)?;
             logits.extend_from_slice(&made[..(end - start) * outputs]);

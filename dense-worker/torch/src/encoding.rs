@@ -65,10 +65,8 @@ pub(crate) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), TorchErro
     if let Some(name) = stored.names().into_iter().filter(|name| !variables.contains_key(*name)).min() {
         return Err(ModelError::Foreign { what: format!("{name} is not a tensor of this network") }.into());
     }
-    let mut values = Vec::with_capacity(variables.len());
-    for (name, variable) in &variables {
-        values.push(read(&stored, name, variable)?);
-    }
+    let values = variables.iter().map(|(name, variable)| read(&stored, name, variable));
+    let values = values.collect::<Result<Vec<_>, _>>()?;
     for (mut variable, values) in variables.into_values().zip_eq(values) {
         tch::no_grad(|| variable.f_copy_(&values))?;
     }

@@ -26,21 +26,14 @@ impl ProductKernel for TorchKernel {
     }
 
     fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
-        let made = || {
-            let (a, b, mut out) = (tensor(a)?, tensor(b)?, tensor_mut(out)?);
-            let _ = if adds { out.f_addmm_(&a, &b)? } else { a.f_mm_out(&out, &b)? };
-            Ok(())
-        };
-        made().map_err(failed)
+        let (a, b, mut out) = (tensor(a)?, tensor(b)?, tensor_mut(out)?);
+        let made = if adds { out.f_addmm_(&a, &b) } else { a.f_mm_out(&out, &b) };
+        Ok(made.map(drop).map_err(TorchError::from)?)
     }
 
     fn rounded(&self, shape: [usize; 2], rows: usize) -> Result<Box<dyn RoundedProducts>, StepError> {
-        Ok(Box::new(HalfCopies::new(shape, rows).map_err(failed)?))
+        Ok(Box::new(HalfCopies::new(shape, rows)?))
     }
-}
-
-fn failed(error: TorchError) -> StepError {
-    error.into()
 }
 
 /// For libtorch to read.
@@ -108,37 +101,29 @@ impl RoundedProducts for HalfCopies {
     fn refresh(&mut self, weight: &[f32]) -> Result<(), StepError> {
         let shape = self.weight.size();
         let [outputs, inputs] = [0, 1].map(|index| usize::try_from(shape[index]).unwrap_or(0));
-        let made = tensor(View::dense(weight, (outputs, inputs))).and_then(|weight| round(&weight, &mut self.weight));
-        made.map_err(failed)
+        let weight = tensor(View::dense(weight, (outputs, inputs)))?;
+        Ok(round(&weight, &mut self.weight)?)
     }
 
     fn forward(&mut self, input: View<'_>, output: ViewMut<'_>) -> Result<(), StepError> {
         self.rows = int(input.rows);
-        let made = || {
-            let mut copy = self.last_rows(&self.input)?;
-            round(&tensor(input)?, &mut copy)?;
-            put(&product(&copy, &self.transposed)?, output, false)
-        };
-        made().map_err(failed)
+        let mut copy = self.last_rows(&self.input)?;
+        round(&tensor(input)?, &mut copy)?;
+        Ok(put(&product(&copy, &self.transposed)?, output, false)?)
     }
 
     fn weight_gradient(&mut self, slopes: View<'_>, gradient: &mut [f32], adds: bool) -> Result<(), StepError> {
-        let mut made = || {
-            let (mut copy, input) = (self.last_rows(&self.slopes)?, self.last_rows(&self.input)?);
-            round(&tensor(slopes)?, &mut copy)?;
-            let columns = usize::try_from(input.size()[1]).unwrap_or(0);
-            put(&product(&copy.f_tr()?, &input)?, ViewMut::dense(gradient, (slopes.columns, columns)), adds)
-        };
-        made().map_err(failed)
+        let (mut copy, input) = (self.last_rows(&self.slopes)?, self.last_rows(&self.input)?);
+        round(&tensor(slopes)?, &mut copy)?;
+        let columns = usize::try_from(input.size()[1]).unwrap_or(0);
+        let transposed = copy.f_tr().map_err(TorchError::from)?;
+        Ok(put(&product(&transposed, &input)?, ViewMut::dense(gradient, (slopes.columns, columns)), adds)?)
     }
 
     fn input_gradient(&mut self, d_input: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
-        let made = || {
-            let wanted = int(d_input.columns);
-            let weight = self.weight.f_narrow(1, self.weight.size()[1] - wanted, wanted)?;
-            put(&product(&self.last_rows(&self.slopes)?, &weight)?, d_input, adds)
-        };
-        made().map_err(failed)
+        let wanted = int(d_input.columns);
+        let weight = self.weight.f_narrow(1, self.weight.size()[1] - wanted, wanted).map_err(TorchError::from)?;
+        Ok(put(&product(&self.last_rows(&self.slopes)?, &weight)?, d_input, adds)?)
     }
 }
 

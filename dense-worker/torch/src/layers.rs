@@ -9,5 +9,5 @@ mod numeric_embedding;
 pub(super) use buffers::{ModuleBuffers, is_number};
 pub(super) use hidden::{Dice, LayerNorm, LentBuffers};
 pub(super) use layer_calls::{LayerCalls, LayerNumber};
-pub(super) use mlp::{BlockTensors, LinearLayer, MadeBeside, Mlp, ValuesPlace, WeightBuilder};
+pub(super) use mlp::{BlockTensors, LinearLayer, Mlp, ValuesPlace, WeightBuilder};
 pub(super) use numeric_embedding::NumericEmbeddings;

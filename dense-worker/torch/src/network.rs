@@ -97,7 +97,7 @@ impl TorchNetwork {
     }
 
     fn train(&mut self, samples: LabelledSamples<'_>, batch: usize, scale: f32) -> Result<StepOutput, TorchError> {
-        self.buffers.drop_changes();
+        self.buffers.drop_step();
         self.lend_buffers(true)?;
         let output = self.backward_by_autograd(samples, batch, scale)?;
         let left = match &self.network {
@@ -127,16 +127,8 @@ impl AutogradNetwork for TorchNetwork {
         self.weights.values()
     }
 
-    fn weights_mut(&mut self) -> &mut [f32] {
-        self.weights.values_mut()
-    }
-
     fn gradients(&self) -> &[f32] {
         self.gradients.values()
-    }
-
-    fn gradients_mut(&mut self) -> &mut [f32] {
-        self.gradients.values_mut()
     }
 
     fn weights_and_gradients(&mut self) -> (&mut [f32], &mut [f32]) {
@@ -173,11 +165,8 @@ impl AutogradNetwork for TorchNetwork {
         weights: Option<&[f32]>,
     ) -> Result<Vec<f32>, ModelError> {
         use_threads(self.threads);
-        let scored = match &self.streamed {
-            Some(streamed) => self.streamed_scores(streamed, numeric, embeddings, batch),
-            None => self.weights.with_values(weights, || self.score_blocks(numeric, embeddings, batch)),
-        };
-        Ok(scored?)
+        let score = || self.score_blocks(numeric, embeddings, batch);
+        Ok(if self.streamed.is_some() { score()? } else { self.weights.with_values(weights, score)? })
     }
 
     fn encode(&self, weights: Option<&[f32]>) -> Result<Vec<u8>, ModelError> {

@@ -37,13 +37,6 @@ struct StreamedThread {
     keep: UnitDropout,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct StreamedTraversal<'a> {
-    purpose: TraversalPurpose,
-    blocks: SampleBlocks,
-    mean: MeanLoss<'a>,
-}
-
 impl StreamedThreads {
     /// For batches of up to `train.batch_size` samples.
     pub(crate) fn from_job(
@@ -86,8 +79,7 @@ impl StreamedThreads {
                 gradients: &mut gradients[..training * width],
             };
             self.window.start(purpose, (0, 0.0), 1);
-            let blocks = SampleBlocks::TRAINING;
-            self.run(StreamedTraversal { purpose, blocks, mean: MeanLoss { losses, factor: 0.0 } }, vec![share])?;
+            self.run(purpose, MeanLoss { losses, factor: 0.0 }, vec![share])?;
         }
         Ok(())
     }
@@ -115,11 +107,7 @@ impl StreamedThreads {
         let sizes = share_sizes(batch.samples, self.threads.len());
         let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
         exchange.start_step(step, shares.len());
-        let mean = MeanLoss { losses, factor };
-        let sum = self.run(
-            StreamedTraversal { purpose: TraversalPurpose::Training, blocks: SampleBlocks::TRAINING, mean },
-            shares,
-        )?;
+        let sum = self.run(TraversalPurpose::Training, MeanLoss { losses, factor }, shares)?;
         exchange.end_step()?;
         Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
     }
@@ -144,14 +132,18 @@ impl StreamedThreads {
             let sizes = share_sizes(batch.samples, self.threads.len());
             let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
             self.window.start(TraversalPurpose::Scoring, (0, 0.0), shares.len());
-            let (purpose, blocks) = (TraversalPurpose::Scoring, SampleBlocks::TRAINING);
-            self.run(StreamedTraversal { purpose, blocks, mean: MeanLoss { losses, factor: 0.0 } }, shares)?;
+            self.run(TraversalPurpose::Scoring, MeanLoss { losses, factor: 0.0 }, shares)?;
         }
         Ok(logits)
     }
 
     /// Each share on a thread, the first on this one. Returns the sum of the losses.
-    fn run(&mut self, traversal: StreamedTraversal<'_>, shares: Vec<BatchShare<'_>>) -> Result<f64, ModelError> {
+    fn run(
+        &mut self,
+        purpose: TraversalPurpose,
+        mean: MeanLoss<'_>,
+        shares: Vec<BatchShare<'_>>,
+    ) -> Result<f64, ModelError> {
         let busy = shares.len();
         let (window, kernel, mut shares) = (&self.window, self.kernel, shares.into_iter());
         let (lead, others) = self.threads[..busy].split_at_mut(1);
@@ -159,7 +151,7 @@ impl StreamedThreads {
         let results = std::thread::scope(|scope| {
             let work = |(index, thread): (usize, &mut StreamedThread), share| {
                 let layers = WindowLayers { window, thread: index, present: BTreeMap::new() };
-                thread.run(traversal, kernel, share, layers).inspect_err(|_| window.note_failure())
+                thread.run((purpose, mean), kernel, share, layers).inspect_err(|_| window.note_failure())
             };
             let mut running = Vec::new();
             for (thread, share) in others.iter_mut().enumerate().zip_eq(shares) {
@@ -187,20 +179,19 @@ impl StreamedThreads {
 impl StreamedThread {
     fn run(
         &mut self,
-        traversal: StreamedTraversal<'_>,
+        (purpose, MeanLoss { losses, factor }): (TraversalPurpose, MeanLoss<'_>),
         kernel: &dyn ProductKernel,
         share: BatchShare<'_>,
         mut layers: WindowLayers<'_>,
     ) -> Result<f64, ModelError> {
         let _ready = kernel.prepare_thread();
-        let StreamedTraversal { purpose, blocks, mean: MeanLoss { losses, factor } } = traversal;
         let dropout = if purpose == TraversalPurpose::Training { &mut self.dropout } else { &mut self.keep };
         let chunk = share.samples;
         let kernel: &dyn ProductKernel = match purpose {
             TraversalPurpose::Training => kernel,
             TraversalPurpose::Scoring => &DotsKernel,
         };
-        let traversal = Traversal { purpose, blocks, chunk, loss: losses, factor, kernel };
+        let traversal = Traversal { purpose, blocks: SampleBlocks::TRAINING, chunk, loss: losses, factor, kernel };
         Ok(self.step.run(share, &traversal, dropout, &mut layers)?)
     }
 }

@@ -33,13 +33,4 @@ impl StreamedExchange {
         self.squares = self.window.store.summed()?;
         Ok(())
     }
-
-    /// Applies the gradients of a step, times the factor, where they wait for it.
-    pub(crate) fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
-        self.window.store.commit(step, factor)
-    }
-
-    pub(crate) fn wait_for_pushes(&self) -> Result<(), ModelError> {
-        self.window.store.wait_for_pushes()
-    }
 }

@@ -70,12 +70,11 @@ impl TargetLosses {
     #[must_use]
     pub fn new(targets: &[Target]) -> Self {
         let mut outputs = 0;
-        let mut firsts = Vec::with_capacity(targets.len());
-        let mut losses = Vec::with_capacity(targets.len());
+        let mut losses: Vec<TargetLoss> = Vec::with_capacity(targets.len());
         for target in targets {
             let kind = match &target.kind {
                 TargetKind::Click { given: None, .. } => LossKind::Click,
-                TargetKind::Click { given: Some(index), .. } => LossKind::ClickGiven(firsts[*index]),
+                TargetKind::Click { given: Some(index), .. } => LossKind::ClickGiven(losses[*index].first),
                 TargetKind::Regression { loss: RegressionLoss::Mse } => LossKind::Squared,
                 TargetKind::Regression { loss: RegressionLoss::Huber { delta } } => LossKind::Huber(*delta as f32),
                 TargetKind::Regression { loss: RegressionLoss::Poisson } => LossKind::Poisson,
@@ -83,7 +82,6 @@ impl TargetLosses {
             };
             let may_be_missing = target.missing == MissingLabel::Skip;
             losses.push(TargetLoss { kind, first: outputs, weight: target.weight as f32, may_be_missing });
-            firsts.push(outputs);
             outputs += target.output_count();
         }
         Self { targets: losses, outputs }

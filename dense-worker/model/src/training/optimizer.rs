@@ -69,9 +69,21 @@ impl WeightUpdater {
         Self { rates, ..self }
     }
 
-    /// Clips the gradients, which are finite, as the first part of [`Self::apply`].
+    /// Clips the gradients, which are finite, as the first part of [`Self::apply`]: each value first, then all values by their Euclidean
+    /// norm.
     pub(crate) fn clip(&self, gradients: &mut [f32]) -> Result<(), ModelError> {
-        clip(gradients, &self.updates)
+        if let Some(limit) = self.updates.clip_value {
+            let limit = limit as f32;
+            gradients.iter_mut().for_each(|gradient| *gradient = gradient.clamp(-limit, limit));
+        }
+        if self.updates.clip_norm.is_none() {
+            return Ok(());
+        }
+        let scale = self.norm_factor(gradients.iter().map(|gradient| f64::from(*gradient).powi(2)).sum())?;
+        if scale < 1.0 {
+            gradients.iter_mut().for_each(|gradient| *gradient *= scale);
+        }
+        Ok(())
     }
 
     /// Clips the gradients, which are finite, and applies them with the learning rate of `step`, counted from 0.
@@ -79,7 +91,7 @@ impl WeightUpdater {
     /// # Errors
     /// When the gradients' norm is needed and beyond f32. The weights have not changed then.
     pub(crate) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> Result<(), ModelError> {
-        clip(gradients, &self.updates)?;
+        self.clip(gradients)?;
         let lr = self.lr * f64::from(self.updates.schedule.in_steps().rate_factor(step));
         let SlotState { applied, vectors } = &mut self.state;
         *applied += 1;
@@ -92,12 +104,17 @@ impl WeightUpdater {
         Ok(())
     }
 
-    /// The factor by which gradients that are elsewhere are clipped to their norm, from the sum of their squares.
+    /// The factor by which gradients, also such as are elsewhere, are clipped to their norm, from the sum of their squares.
     ///
     /// # Errors
     /// When the norm is beyond f32.
     pub(crate) fn norm_factor(&self, squares: f64) -> Result<f32, ModelError> {
-        norm_factor(squares, &self.updates)
+        let Some(limit) = self.updates.clip_norm else { return Ok(1.0) };
+        let norm = squares.sqrt();
+        if norm > f64::from(f32::MAX) {
+            return Err(ModelError::NotFinite { what: "the norm of the dense network's gradients" });
+        }
+        Ok(if norm > limit { (limit / norm) as f32 } else { 1.0 })
     }
 
     /// # Errors
@@ -122,32 +139,6 @@ fn part<'a>(vector: &'a mut [f32], range: &Range<usize>) -> &'a mut [f32] {
 
 fn named(vectors: &[String]) -> String {
     if vectors.is_empty() { "nothing".to_owned() } else { vectors.join(", ") }
-}
-
-/// Clips each value first, then all values by their Euclidean norm.
-fn clip(gradients: &mut [f32], updates: &DenseUpdates) -> Result<(), ModelError> {
-    if let Some(limit) = updates.clip_value {
-        let limit = limit as f32;
-        gradients.iter_mut().for_each(|gradient| *gradient = gradient.clamp(-limit, limit));
-    }
-    if updates.clip_norm.is_none() {
-        return Ok(());
-    }
-    let scale = norm_factor(gradients.iter().map(|gradient| f64::from(*gradient).powi(2)).sum(), updates)?;
-    if scale < 1.0 {
-        gradients.iter_mut().for_each(|gradient| *gradient *= scale);
-    }
-    Ok(())
-}
-
-/// The factor by which gradients are clipped to their norm, from the sum of their squares.
-fn norm_factor(squares: f64, updates: &DenseUpdates) -> Result<f32, ModelError> {
-    let Some(limit) = updates.clip_norm else { return Ok(1.0) };
-    let norm = squares.sqrt();
-    if norm > f64::from(f32::MAX) {
-        return Err(ModelError::NotFinite { what: "the norm of the dense network's gradients" });
-    }
-    Ok(if norm > limit { (limit / norm) as f32 } else { 1.0 })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use zagros_network::{OutputLoss, UnitDropout};
 
-use crate::{DenseModel, LabelledSamples, ModelError, NetworkBuffers, StepCompute, StreamedExchange};
+use crate::{DenseModel, LabelledSamples, ModelError, NetworkBuffers, StepCompute};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and
 /// in any sizes. The other gradients are final when backward ends.
@@ -75,7 +75,7 @@ impl DenseModel {
     /// When there are not so many weights.
     pub fn replace_gradients(&mut self, from: usize, by: &[f32]) -> Result<(), ModelError> {
         let weights = self.weight_count();
-        let place = self.compute.gradients_mut().get_mut(from..from + by.len());
+        let place = self.compute.weights_and_gradients().1.get_mut(from..from + by.len());
         place
             .ok_or(ModelError::Length { what: "dense gradients", expected: weights, found: from + by.len() })?
             .copy_from_slice(by);
@@ -115,7 +115,7 @@ impl DenseModel {
 
     /// Waits until the gradients of all steps have arrived where the weights are. Resident weights have them.
     pub fn wait_for_pushes(&self) -> Result<(), ModelError> {
-        self.exchange.as_ref().map_or(Ok(()), StreamedExchange::wait_for_pushes)
+        self.exchange.as_ref().map_or(Ok(()), |exchange| exchange.window.store.wait_for_pushes())
     }
 
     /// Seeds dropout from now on, so that another worker drops other units.

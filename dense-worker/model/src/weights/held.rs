@@ -34,11 +34,8 @@ impl HeldWeights {
         let layers = job.dense_layers().unwrap_or_default();
         let count = layers.iter().flat_map(|layer| &layer.tensors).map(|tensor| tensor.segment.range.end).max();
         let count = count.unwrap_or(0);
-        let mut held = Self {
-            tensors: BTreeMap::new(),
-            values: AlignedValues::zeros(count),
-            gradients: AlignedValues::zeros(count),
-        };
+        let (values, gradients) = (AlignedValues::zeros(count), AlignedValues::zeros(count));
+        let mut held = Self { tensors: BTreeMap::new(), values, gradients };
         for StreamedTensor { segment, table, .. } in layers.into_iter().flat_map(|layer| layer.tensors) {
             let first = first_values(job.train.seed, table, segment.initializer(), &segment.tensor.shape);
             held.values[segment.range.clone()].copy_from_slice(&first);

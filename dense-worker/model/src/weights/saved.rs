@@ -64,7 +64,7 @@ impl DenseModel {
     /// When their length is not [`Self::weight_count`]: nothing is taken then.
     pub fn set_weights(&mut self, weights: &[f32]) -> Result<(), ModelError> {
         expect("dense weights", self.weight_count(), weights.len())?;
-        self.compute.weights_mut().copy_from_slice(weights);
+        self.compute.weights_and_gradients().0.copy_from_slice(weights);
         Ok(())
     }
 
@@ -72,7 +72,8 @@ impl DenseModel {
     /// [`Self::gradients`] and makes the update. Inputs as for [`Self::step`].
     pub fn gradients_of(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
         let output = self.backward_whole(samples)?;
-        let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.compute.gradients_mut()));
+        let finite = self.check_finite(&output);
+        let clipped = finite.and_then(|()| self.updater.clip(self.compute.weights_and_gradients().1));
         clipped.map_err(|error| self.skipped(error))?;
         self.made()?;
         Ok(output)

@@ -31,8 +31,10 @@ impl DenseModel {
     /// # Errors
     /// When the bytes are damaged, or libtorch fails.
     pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
-        let names = self.tensors_kept(bytes, same)?;
-        let wanted = |name: &str| names.contains(name);
+        let stored = SafeTensors::deserialize(bytes)?;
+        let kept = stored.names().into_iter().filter(|name| self.keeps_meaning(name, same));
+        let kept: HashSet<&str> = kept.collect();
+        let wanted = |name: &str| kept.contains(name);
         let others = match &mut self.compute {
             StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.decode_fitting(bytes, wanted)?,
             StepCompute::Autograd(network) => network.decode_fitting(bytes, &wanted)?,
@@ -42,11 +44,5 @@ impl DenseModel {
         let mut layers: Vec<String> = others.iter().map(layer).collect();
         layers.dedup();
         Ok(layers)
-    }
-
-    /// The tensors in such a file that mean the same here.
-    fn tensors_kept(&self, bytes: &[u8], same: SameInputs) -> Result<HashSet<String>, ModelError> {
-        let names = SafeTensors::deserialize(bytes)?;
-        Ok(names.names().into_iter().filter(|name| self.keeps_meaning(name, same)).map(str::to_owned).collect())
     }
 }

@@ -9,12 +9,12 @@ use std::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 use zagros_coordinator_client::Waiting;
-use zagros_plumbing::{Backoff, Deadline};
+use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Position, PositionRequest, SaveStage, WaitKind};
 
 use super::{CapturedCheckpoint, ResumeCursor, TrainingPosition, delete_all, folder_of};
-use crate::control::data::control_error;
+use crate::control::data::call_coordinator;
 use crate::control::save::{on_all, save_rows};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
@@ -193,16 +193,14 @@ impl Trainer {
         let request =
             PositionRequest { member: self.run.splits.member, incarnation: self.run.splits.incarnation, epoch };
         let deadline = Deadline::from_now(self.run.job.cluster.timeout);
-        let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
+        let control = &*self.run.splits.control;
         let ask = || async {
-            let asked = deadline.bound(self.run.splits.control.position(request)).await;
+            let asked = deadline.bound(control.position(request)).await;
             asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
         };
         let waiting = Waiting::new("checkpoint", WaitKind::Coordinator, "the position of the run");
         let _waiting = self.run.metrics.waits.begin_wait(waiting.with_timeout(self.run.job.cluster.timeout));
-        match Backoff::default().retry(deadline, is_away, ask).await {
-            Ok(answer) => Ok(answer.position.unwrap_or_default()),
-            Err(refusal) => Err(control_error(&*self.run.splits.control, "tell the position", deadline, refusal)),
-        }
+        let answer = call_coordinator(control, "tell the position", deadline, ask).await?;
+        Ok(answer.position.unwrap_or_default())
     }
 }

@@ -2,17 +2,16 @@
 //! the same.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tracing::warn;
 use zagros_ingest::{BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, StreamStart};
-use zagros_job::{Job, KeyChange, Overrides};
+use zagros_job::{Job, KeyChange};
 use zagros_store::Folder;
 
 use super::folders::{CheckpointRoot, complete, delete_all};
 use super::position::{FORMAT, FileSize, TrainingPosition};
-use crate::control::save::{JOB, Manifest};
+use crate::control::save::{JOB, Manifest, parse_job};
 use crate::error::{ExitClass, WorkerError};
 use crate::report::{RunFolder, RunLock};
 
@@ -147,10 +146,7 @@ impl ResumePoint {
             let found = training.format;
             return Err(wrong(format!("{TRAINING} has format {found}, this release reads format {FORMAT}")));
         }
-        let text = String::from_utf8(manifest.read_file(&folder, JOB)?)
-            .map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
-        let path = PathBuf::from(format!("{folder}/{JOB}"));
-        let job = Job::parse(&text, &path, &Overrides::none()).map_err(|errors| wrong(errors.to_string()))?;
+        let job = parse_job(&folder, manifest.read_file(&folder, JOB)?)?;
         Ok(Self { folder, training, job })
     }
 
@@ -256,6 +252,8 @@ pub(super) fn changed_split(job: &Job, splits: Vec<(SplitTask, u64)>) -> Result<
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use zagros_job::Overrides;
 
     use super::*;
 

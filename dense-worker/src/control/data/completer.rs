@@ -7,11 +7,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 use zagros_coordinator_client::{ControlPlane, Waiting, Waits};
-use zagros_plumbing::{Backoff, Deadline};
-use zagros_protocol::Refusal;
+use zagros_plumbing::Deadline;
 use zagros_protocol::control::{CompleteRequest, WaitKind};
 
-use super::splits::control_error;
+use super::splits::call_coordinator;
 use crate::error::WorkerError;
 
 /// A task that reports complete splits, in order. Dropping it ends it.
@@ -86,13 +85,11 @@ impl CompleterTask {
     /// What could not be reported stays pending.
     async fn report(&mut self) -> Result<(), WorkerError> {
         let deadline = Deadline::from_now(self.timeout);
-        let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let waiting = Waiting::new("completer", WaitKind::Coordinator, "the receipt of complete splits");
         let _waiting = (!self.pending.is_empty()).then(|| self.waits.begin_wait(waiting.with_timeout(self.timeout)));
         while let Some(request) = self.pending.first() {
-            let reported = Backoff::default().retry(deadline, is_away, || self.control.complete(request.clone())).await;
-            let reported =
-                reported.map_err(|refusal| control_error(&*self.control, "complete splits", deadline, refusal))?;
+            let complete = || self.control.complete(request.clone());
+            let reported = call_coordinator(&*self.control, "complete splits", deadline, complete).await?;
             self.bad_rows.fetch_max(reported.bad_rows, Ordering::Relaxed);
             self.pending.remove(0);
         }

@@ -17,13 +17,12 @@ use std::sync::atomic::AtomicBool;
 use zagros_ingest::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, StreamStats};
 use zagros_job::{Job, Mode};
 use zagros_model::seed_of_rank;
-use zagros_plumbing::{Backoff, Deadline};
-use zagros_protocol::Refusal;
+use zagros_plumbing::Deadline;
 use zagros_protocol::control::{PositionRequest, PositionResponse};
 use zagros_protocol::datapath::Access;
 use zagros_worker_core::Event;
 
-use super::splits::{AssignedSplits, AssignedStream, SplitNeed, control_error};
+use super::splits::{AssignedSplits, AssignedStream, SplitNeed, call_coordinator};
 use super::stream::StreamPosition;
 use crate::control::trainer::Trainer;
 use crate::datapath::look_ahead::look_ahead;
@@ -195,11 +194,10 @@ impl Trainer {
     async fn books(&self, epoch: u32) -> Result<PositionResponse, WorkerError> {
         let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
         let deadline = Deadline::from_now(self.run.job.cluster.timeout);
-        let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
-        let ask = || self.run.splits.control.position(PositionRequest { member, incarnation, epoch });
+        let control = &*self.run.splits.control;
+        let ask = || control.position(PositionRequest { member, incarnation, epoch });
         // Not ended by a request to stop: workers who step together go on to their next call together.
-        let answer = Backoff::default().retry(deadline, is_away, ask).await;
-        answer.map_err(|refusal| control_error(&*self.run.splits.control, "tell the position", deadline, refusal))
+        call_coordinator(control, "tell the position", deadline, ask).await
     }
 }
 

@@ -138,6 +138,21 @@ impl SplitClient {
     }
 }
 
+/// Calls the coordinator, again while it is away and the deadline lasts.
+pub(crate) async fn call_coordinator<T, F>(
+    control: &dyn ControlPlane,
+    what: &'static str,
+    deadline: Deadline,
+    call: impl FnMut() -> F,
+) -> Result<T, WorkerError>
+where
+    F: Future<Output = Result<T, Refusal>>,
+{
+    let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
+    let answer = Backoff::default().retry(deadline, is_away, call).await;
+    answer.map_err(|refusal| control_error(control, what, deadline, refusal))
+}
+
 pub(crate) fn control_error(
     control: &dyn ControlPlane,
     what: &'static str,
@@ -246,7 +261,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_stream_that_is_asked_to_stop_takes_all_of_its_splits() {
         let splits = splits([split(4, 1), split(5, 0)]);
-        splits.stop.shutdown().request();
+        splits.stop.shutdown.request();
         assert!(matches!(splits.ask_for_splits(0, SplitNeed::ForAStream).await, Err(WorkerError::Interrupted)));
         let mut leased = splits.lease_stream(0, vec![task(3, "a")]);
         let taken = tokio::task::spawn_blocking(move || std::array::from_fn(|_| leased.next())).await.unwrap();

@@ -17,7 +17,7 @@ const WORD_OF_DRAIN: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
 pub(crate) struct StopSignal {
-    shutdown: Shutdown,
+    pub(crate) shutdown: Shutdown,
     view: watch::Receiver<MemberView>,
 }
 
@@ -29,10 +29,6 @@ impl StopSignal {
     pub(crate) fn from_shutdown(shutdown: Shutdown) -> Self {
         let (_, view) = watch::channel(MemberView::default());
         Self { shutdown, view }
-    }
-
-    pub(crate) fn shutdown(&self) -> &Shutdown {
-        &self.shutdown
     }
 
     /// Which other process was asked to end, so that the run is drained; `None` where this one was. A worker that heard it

@@ -18,7 +18,7 @@ use zagros_worker_core::{Event, MeasuredState};
 
 use super::model_choice::{
     EvaluatedState, MeasuredParts, ModelChoice, StateUse, better_than_last, explain_end, group_thousands,
-    measured_state, name_of,
+    measured_state, named_measure,
 };
 use super::part_scores::{PartMeasures, PartScores};
 use crate::control::save::{BestStates, ModelCalibrators, TrainedModel};
@@ -70,26 +70,18 @@ impl Trainer {
         }
         if outcome == TrainingOutcome::Finished {
             self.calibrate().await?;
-            self.score_test_part().await?;
+            if let Some(test) = self.scoring.held_out.at_end.clone() {
+                let epoch = u32::try_from(self.scoring.of_epochs.len().saturating_sub(1)).unwrap_or(u32::MAX);
+                self.scoring.model.tested = Some(self.score_part(&test, epoch).await?);
+            }
             let (test, validation) = self.model_measures();
             self.check_sense(test.or(validation))?;
-            self.report_weights().await?;
+            if let Some(audit) = self.run.observer.audit() {
+                self.pull_weights().await?;
+                audit.note_weights(&self.run.dense.call(|dense| dense.model.to_safetensors()).await??);
+            }
         }
         Ok(Event::Concluded)
-    }
-
-    async fn report_weights(&self) -> Result<(), WorkerError> {
-        let Some(audit) = self.run.observer.audit() else { return Ok(()) };
-        self.pull_weights().await?;
-        audit.note_weights(&self.run.dense.call(|dense| dense.model.to_safetensors()).await??);
-        Ok(())
-    }
-
-    async fn score_test_part(&mut self) -> Result<(), WorkerError> {
-        let Some(test) = self.scoring.held_out.at_end.clone() else { return Ok(()) };
-        let epoch = u32::try_from(self.scoring.of_epochs.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        self.scoring.model.tested = Some(self.score_part(&test, epoch).await?);
-        Ok(())
     }
 
     async fn restore_best(&mut self) -> Result<(), WorkerError> {
@@ -97,21 +89,18 @@ impl Trainer {
             // By an earlier group, in which a worker was lost after that.
             return Ok(());
         }
-        if self.scoring.model.early_stop.is_none() {
+        let Some(early_stop) = self.scoring.model.early_stop else {
             self.report_a_better_state();
             return Ok(());
-        }
-        let ModelChoice { early_stop: Some(early_stop), search, best_states, evaluated, .. } = &mut self.scoring.model
-        else {
-            return Ok(());
         };
+        let ModelChoice { search, best_states, evaluated, .. } = &mut self.scoring.model;
         let best = best_states.as_ref().and_then(BestStates::best_step);
         let fate = match (best, self.run.job.output.save_model) {
             (None, _) => StateUse::Lost,
             (Some(_), true) => StateUse::Saved,
             (Some(_), false) => StateUse::Scored,
         };
-        let message = explain_end(*early_stop, search, fate);
+        let message = explain_end(early_stop, search, fate);
         let state = evaluated.iter().find(|state| Some(state.step) == best).copied();
         if let (Some(state), Some(best_states)) = (state, best_states)
             && state.step != self.tracker.steps_of_all()
@@ -162,8 +151,7 @@ impl Trainer {
             return error;
         }
         let choice = &self.scoring.model;
-        let folder = choice.best_states.as_ref().and_then(BestStates::best_folder).map(|folder| folder.to_string());
-        let kept = choice.best_states.as_ref().and_then(BestStates::best_step).zip(folder);
+        let kept = choice.best_states.as_ref().and_then(BestStates::best_place);
         let metric = choice.early_stop.map_or(EvalMetric::Auc, |early_stop| early_stop.metric);
         let Some(best) = best_before(metric, &choice.evaluated, kept.as_ref()) else { return error };
         self.scoring.model.message = Some(format!("training has diverged; {best}"));
@@ -203,7 +191,7 @@ fn best_before(metric: EvalMetric, evaluated: &[EvaluatedState], kept: Option<&(
         None => evaluated.iter().filter_map(measured).reduce(|a, b| if b.1.merit > a.1.merit { b } else { a }),
     };
     let (step, best) = best?;
-    let (name, value, step) = (name_of(metric), best.value, group_thousands(step));
+    let ((name, _), value, step) = (named_measure(metric), best.value, group_thousands(step));
     let what = format!("the best state before had a validation {name} of {value:.4} at step {step}");
     Some(match kept {
         Some((_, folder)) => format!(

@@ -12,7 +12,8 @@ use zagros_job::{Job, Target};
 use zagros_zip::ZipEq;
 
 use super::part_scores::{
-    ImportanceOptions, ImportanceReport, PartMeasures, PartScores, TargetImportance, column, measures_of, target_form,
+    ImportanceOptions, ImportanceReport, PartMeasures, PartScores, TargetImportance, by_target, measures_of,
+    target_form,
 };
 use super::scorer::{HeldOut, PartScorer};
 use crate::control::save::ModelCalibrators;
@@ -38,17 +39,6 @@ fn names(job: &Job) -> Vec<String> {
 struct ImportanceScores {
     scores: PartScores,
     permuted: Vec<PermutedScores>,
-}
-
-fn by_target(job: &Job, labels: &[f32], outputs: &[f32]) -> Vec<(Vec<f32>, Vec<f32>)> {
-    let (targets, of_sample, mut first) = (&job.features.targets, job.features.output_count(), 0);
-    let own = |(index, target): (usize, &Target)| {
-        let form = target_form(target);
-        let own = (column(labels, targets.len(), index, 1), column(outputs, of_sample, first, form.output_count()));
-        first += form.output_count();
-        own
-    };
-    targets.iter().enumerate().map(own).collect()
 }
 
 impl PartScorer {

@@ -57,15 +57,12 @@ impl ModelChoice {
     }
 
     pub(crate) fn restore(&mut self, state: ChoiceState) {
-        let ChoiceState { search, inventory, evaluated } = state;
-        self.search = search;
-        if let Some(best_states) = &mut self.best_states {
+        (self.search, self.evaluated) = (state.search, state.evaluated);
+        match &mut self.best_states {
             // States that were kept later lie there still, and are replaced in time.
-            best_states.inventory = inventory;
-        } else {
-            self.inventory_of_first = inventory;
+            Some(best_states) => best_states.inventory = state.inventory,
+            None => self.inventory_of_first = state.inventory,
         }
-        self.evaluated = evaluated;
     }
 
     pub(crate) async fn delete_states(&mut self) -> Result<(), WorkerError> {
@@ -93,7 +90,7 @@ pub(super) fn better_than_last(evaluated: &[EvaluatedState]) -> Option<String> {
     })
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ScoringState {
     pub(crate) held_out: HeldOutParts,
     /// The last evaluation while training, and after which step it was.
@@ -129,22 +126,14 @@ pub(crate) fn early_stop_rule(early_stop: EarlyStop) -> EarlyStopRule {
 
 /// `None` where the measure is not defined.
 pub(crate) fn measured_state(metric: EvalMetric, evaluation: &Evaluation) -> Option<MeasuredState> {
-    let value = match metric {
-        EvalMetric::Auc => evaluation.auc,
-        EvalMetric::Logloss => evaluation.logloss,
-        EvalMetric::Gauc => evaluation.gauc,
-        EvalMetric::Mse => evaluation.mse,
-        EvalMetric::Mae => evaluation.mae,
-        EvalMetric::Deviance => evaluation.deviance,
-        EvalMetric::Accuracy => evaluation.accuracy,
-    };
-    let value = value.filter(|value| value.is_finite())?;
+    let (_, measure) = named_measure(metric);
+    let value = measure(evaluation).filter(|value| value.is_finite())?;
     Some(MeasuredState { value, merit: if metric.is_gain() { value } else { -value } })
 }
 
 pub(crate) fn explain_end(early_stop: EarlyStop, search: &SearchState, fate: StateUse) -> String {
     let EarlyStop { metric, patience, min_delta } = early_stop;
-    let name = name_of(metric);
+    let (name, _) = named_measure(metric);
     let Some(BestState { step, value, .. }) = search.best_state() else {
         return format!("no state is the best: the validation {name} was never defined; the last state is the model");
     };
@@ -163,15 +152,18 @@ pub(crate) fn explain_end(early_stop: EarlyStop, search: &SearchState, fate: Sta
     format!("stopped: validation {name} has not {verb}{margin} for {patience} {evaluations}; the best was {best}")
 }
 
-pub(crate) fn name_of(metric: EvalMetric) -> &'static str {
+/// A measure's name, and what gives its value.
+type NamedMeasure = (&'static str, fn(&Evaluation) -> Option<f64>);
+
+pub(super) fn named_measure(metric: EvalMetric) -> NamedMeasure {
     match metric {
-        EvalMetric::Auc => "AUC",
-        EvalMetric::Logloss => "logloss",
-        EvalMetric::Gauc => "GAUC",
-        EvalMetric::Mse => "MSE",
-        EvalMetric::Mae => "MAE",
-        EvalMetric::Deviance => "deviance",
-        EvalMetric::Accuracy => "accuracy",
+        EvalMetric::Auc => ("AUC", |evaluation| evaluation.auc),
+        EvalMetric::Logloss => ("logloss", |evaluation| evaluation.logloss),
+        EvalMetric::Gauc => ("GAUC", |evaluation| evaluation.gauc),
+        EvalMetric::Mse => ("MSE", |evaluation| evaluation.mse),
+        EvalMetric::Mae => ("MAE", |evaluation| evaluation.mae),
+        EvalMetric::Deviance => ("deviance", |evaluation| evaluation.deviance),
+        EvalMetric::Accuracy => ("accuracy", |evaluation| evaluation.accuracy),
     }
 }
 

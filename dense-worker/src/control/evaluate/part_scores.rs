@@ -61,13 +61,9 @@ impl PartScores {
         match &mut self.targets[..] {
             [only] => only.extend(&batch.labels, outputs, &batch.groups)?,
             targets => {
-                let (of_sample, mut first) = (self.job.features.output_count(), 0);
-                let forms = self.job.features.targets.iter().map(target_form);
-                for (index, (scores, form)) in targets.iter_mut().zip_eq(forms.collect::<Vec<_>>()).enumerate() {
-                    let labels = column(&batch.labels, self.job.features.targets.len(), index, 1);
-                    let own = column(outputs, of_sample, first, form.output_count());
+                let columns = by_target(&self.job, &batch.labels, outputs);
+                for (index, (scores, (labels, own))) in targets.iter_mut().zip_eq(columns).enumerate() {
                     scores.extend(&labels, &own, if index == 0 { &batch.groups } else { &[] })?;
-                    first += form.output_count();
                 }
             }
         }
@@ -155,8 +151,20 @@ fn empty(job: &Job, target: &Target) -> TargetScores {
     if job.eval.calibration.is_some() { TargetScores::to_calibrate(form) } else { TargetScores::new(form) }
 }
 
+/// The labels and the outputs of each target.
+pub(super) fn by_target(job: &Job, labels: &[f32], outputs: &[f32]) -> Vec<(Vec<f32>, Vec<f32>)> {
+    let (targets, of_sample, mut first) = (&job.features.targets, job.features.output_count(), 0);
+    let own = |(index, target): (usize, &Target)| {
+        let form = target_form(target);
+        let own = (column(labels, targets.len(), index, 1), column(outputs, of_sample, first, form.output_count()));
+        first += form.output_count();
+        own
+    };
+    targets.iter().enumerate().map(own).collect()
+}
+
 /// `width` values from `first` on of each row of `every` values.
-pub(crate) fn column(values: &[f32], every: usize, first: usize, width: usize) -> Vec<f32> {
+fn column(values: &[f32], every: usize, first: usize, width: usize) -> Vec<f32> {
     values.chunks_exact(every).flat_map(|row| &row[first..first + width]).copied().collect()
 }
 

@@ -19,7 +19,7 @@ use zagros_worker_core::StepVote;
 use super::part_scores::{ImportanceOptions, PartMeasures, PartScores, measures_of};
 use crate::control::data::StopSignal;
 use crate::control::group::GroupRank;
-use crate::control::save::{LoadMode, ModelCalibrators, SavedModel, wire_encoding};
+use crate::control::save::{LoadMode, SavedModel, wire_encoding};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
 use crate::datapath::prepared::{BatchPreparer, FetchedBatch, inconsistent_batch};
@@ -42,14 +42,7 @@ pub struct EvaluateCommand {
     pub files: Option<Vec<PathBuf>>,
     /// How to measure the importance of each feature, if that is wanted.
     pub importance: Option<ImportanceOptions>,
-    /// Computes the network.
-    pub backend: Backend,
-    /// Knows where the embedding servers are.
-    pub control: Arc<dyn ControlPlane>,
-    /// Reaches one. They must be empty: the saved rows are loaded into them.
-    pub connect: Connect,
-    pub observer: Arc<dyn Observer>,
-    pub shutdown: Shutdown,
+    pub parts: ScoringParts,
 }
 
 impl EvaluateCommand {
@@ -68,24 +61,26 @@ impl EvaluateCommand {
             None => find_test(Arc::clone(&job)).await?,
         };
         let held_out = held_out.ok_or(IngestError::NoFiles { key: "test" })?;
-        let (control, connect, observer, shutdown) = (self.control, self.connect, self.observer, self.shutdown);
-        let scoring = ScoringParts { backend: self.backend, control, connect, observer, shutdown };
-        let (scorer, saved) = scoring.load(job, &self.model).await?;
+        let (mut scorer, saved) = self.parts.load(job, &self.model).await?;
         let calibrators = saved.read_calibrators(&scorer.job.features.targets).await?;
         let step = saved.manifest.steps;
         match self.importance {
             Some(options) => scorer.measure_importance(&held_out, step, calibrators, options).await,
-            None => scorer.score(&held_out, step, calibrators).await,
+            None => measures_of(scorer.score_share(&held_out, step).await?, calibrators).await,
         }
     }
 }
 
-pub(crate) struct ScoringParts {
-    pub(crate) backend: Backend,
-    pub(crate) control: Arc<dyn ControlPlane>,
-    pub(crate) connect: Connect,
-    pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) shutdown: Shutdown,
+/// What a process scores with.
+pub struct ScoringParts {
+    /// Computes the network.
+    pub backend: Backend,
+    /// Knows where the embedding servers are.
+    pub control: Arc<dyn ControlPlane>,
+    /// Reaches one. They must be empty: the saved rows are loaded into them.
+    pub connect: Connect,
+    pub observer: Arc<dyn Observer>,
+    pub shutdown: Shutdown,
 }
 
 impl ScoringParts {
@@ -136,7 +131,7 @@ pub(crate) async fn find_held_out(job: Arc<Job>) -> Result<HeldOutParts, WorkerE
 
 async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
     let (paths, part) = match &job.data.test {
-        TestPart::Files(paths) => return Ok(Some(whole_files(Arc::clone(&job), paths.clone()).await?)),
+        TestPart::Files(paths) => (paths.clone(), DataPart::All),
         TestPart::Fraction(_) | TestPart::Newest(_) => (job.data.train.clone(), DataPart::Test),
         TestPart::None => return Ok(None),
     };
@@ -144,18 +139,13 @@ async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
     Ok(Some(HeldOut { files, part, name: HeldOutPart::Test }))
 }
 
-async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
-    let files = look_at_files(job, paths, DataPart::All).await?;
-    Ok(HeldOut { files, part: DataPart::All, name: HeldOutPart::Test })
-}
-
 /// All rows of these files, which write the columns of categories as those did that the model was trained on.
 pub(crate) async fn rows_to_score(job: Arc<Job>, paths: Vec<PathBuf>, model: &Folder) -> Result<HeldOut, WorkerError> {
     let written = SavedModel::open(model).await?.manifest.written;
-    let rows = whole_files(Arc::clone(&job), paths).await?;
-    let files = rows.files.clone();
-    run_blocking("writings", move || check_writings(&job, &files, &written)).await??;
-    Ok(rows)
+    let files = look_at_files(Arc::clone(&job), paths, DataPart::All).await?;
+    let looked_at = files.clone();
+    run_blocking("writings", move || check_writings(&job, &looked_at, &written)).await??;
+    Ok(HeldOut { files, part: DataPart::All, name: HeldOutPart::Test })
 }
 
 /// Every file is there, and its first rows are well-formed.
@@ -203,16 +193,6 @@ pub(crate) struct PartScorer {
 }
 
 impl PartScorer {
-    async fn score(
-        mut self,
-        held_out: &HeldOut,
-        step: u64,
-        calibrators: Option<ModelCalibrators>,
-    ) -> Result<PartMeasures, WorkerError> {
-        let scores = self.score_share(held_out, step).await?;
-        measures_of(scores, calibrators).await
-    }
-
     pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let total = held_out.files.iter().map(|file| file.bytes).sum();
@@ -220,7 +200,9 @@ impl PartScorer {
         while let ScoringTurn::Score(fetched) = self.turn(&mut prefetch).await? {
             let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
-            scores = self.add(*fetched, scores).await?;
+            let seq = fetched.seq;
+            let (batch, logits) = self.logits(*fetched).await?;
+            scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
             self.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.timeout).await?;
@@ -290,13 +272,6 @@ impl PartScorer {
             }
             next => next,
         }
-    }
-
-    async fn add(&self, fetched: FetchedBatch, mut scores: PartScores) -> Result<PartScores, WorkerError> {
-        let seq = fetched.seq;
-        let (batch, logits) = self.logits(fetched).await?;
-        scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
-        Ok(scores)
     }
 
     /// The outputs of a batch. `zagros eval` measures them, and `zagros predict` writes them.

@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zagros_coordinator_client::ControlPlane;
-use zagros_plumbing::{Backoff, Deadline};
-use zagros_protocol::Refusal;
+use zagros_plumbing::Deadline;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_worker_core::{Event, MeasuredState};
 
 use super::model_choice::MeasuredParts;
 use super::part_scores::{PartMeasures, PartScores, measures_of};
 use super::scorer::{HeldOut, PartScorer};
-use crate::control::data::{control_error, is_interruption};
+use crate::control::data::{call_coordinator, control_error, is_interruption};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, HeldOutPart, WorkerEvent};
+
+const WHAT: &str = "take an evaluation";
 
 impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
@@ -113,21 +114,15 @@ impl Trainer {
             // Beside training, for a coordinator that comes back.
             tokio::spawn(report_later(control, request, timeout));
         } else if let Ok(Err(refusal)) = first {
-            warn_of(&*control, Deadline::from_now(timeout), refusal);
+            let error = control_error(&*control, WHAT, Deadline::from_now(timeout), refusal);
+            tracing::warn!(%error, "training goes on");
         }
     }
 }
 
 async fn report_later(control: Arc<dyn ControlPlane>, request: ReportEvaluationRequest, timeout: Duration) {
-    let deadline = Deadline::from_now(timeout);
-    let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
-    let reported = Backoff::default().retry(deadline, is_away, || control.report_evaluation(request)).await;
-    if let Err(refusal) = reported {
-        warn_of(&*control, deadline, refusal);
+    let report = || control.report_evaluation(request);
+    if let Err(error) = call_coordinator(&*control, WHAT, Deadline::from_now(timeout), report).await {
+        tracing::warn!(%error, "training goes on");
     }
-}
-
-fn warn_of(control: &dyn ControlPlane, deadline: Deadline, refusal: Refusal) {
-    let error = control_error(control, "take an evaluation", deadline, refusal);
-    tracing::warn!(%error, "training goes on");
 }

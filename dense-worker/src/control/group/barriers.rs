@@ -2,12 +2,11 @@
 //! votes and decides (invariant AS-1).
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
-use zagros_coordinator_client::{ControlPlane, MemberView, Waiting, Waits};
+use zagros_coordinator_client::{MemberView, Waiting};
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::barrier_response::State;
@@ -32,22 +31,17 @@ const WHAT: &str = "count a vote at a barrier";
 /// The ballots of one process group, one after another. A job of one worker has none.
 #[derive(Clone)]
 pub(crate) struct GroupBallots {
-    control: Arc<dyn ControlPlane>,
-    member: u64,
-    incarnation: u32,
-    timeout: Duration,
+    /// Names this worker, and the coordinator.
+    splits: SplitClient,
     /// Generation of the process group; 0 before the first, and in a job of one worker.
     group: u64,
     next: u64,
-    waits: Waits,
 }
 
 impl GroupBallots {
     /// `splits` are those of this worker.
     pub(crate) fn new(splits: &SplitClient) -> Self {
-        let (control, member) = (Arc::clone(&splits.control), splits.member);
-        let (incarnation, timeout, waits) = (splits.incarnation, splits.timeout, splits.waits.clone());
-        Self { control, member, incarnation, timeout, group: 0, next: 1, waits }
+        Self { splits: splits.clone(), group: 0, next: 1 }
     }
 
     pub(crate) fn enter_group(&mut self, generation: u64) {
@@ -61,22 +55,23 @@ impl GroupBallots {
     /// the job's timeout.
     pub(crate) async fn vote(&mut self, vote: BarrierVote) -> Result<BarrierResult, WorkerError> {
         let request = self.request(Some(vote));
+        let SplitClient { control, timeout, waits, .. } = &self.splits;
         let waiting = Waiting::new(LOOP, WaitKind::Workers, "the vote at barrier").with_number(self.next);
-        let _waiting = self.waits.begin_wait(waiting.with_timeout(self.timeout));
-        let (mut silence, mut attempt) = (Deadline::from_now(self.timeout), 0);
+        let _waiting = waits.begin_wait(waiting.with_timeout(*timeout));
+        let (mut silence, mut attempt) = (Deadline::from_now(*timeout), 0);
         loop {
-            match silence.bound(self.control.barrier(request.clone())).await {
+            match silence.bound(control.barrier(request.clone())).await {
                 Ok(Ok(response)) => {
                     if let Some(result) = closed(response)? {
                         self.next += 1;
                         return Ok(result);
                     }
                     // The coordinator answers for the timeout of the others.
-                    (silence, attempt) = (Deadline::from_now(self.timeout), 0);
+                    (silence, attempt) = (Deadline::from_now(*timeout), 0);
                 }
                 Ok(Err(refusal)) if refusal.kind.is_retryable() && !silence.is_past() => {}
-                Ok(Err(refusal)) => return Err(control_error(&*self.control, WHAT, silence, refusal)),
-                Err(waited) => return Err(control_error(&*self.control, WHAT, silence, Refusal::no_answer(waited))),
+                Ok(Err(refusal)) => return Err(control_error(&**control, WHAT, silence, refusal)),
+                Err(waited) => return Err(control_error(&**control, WHAT, silence, Refusal::no_answer(waited))),
             }
             sleep(PAUSES.pause_before(attempt).min(silence.time_left())).await;
             attempt += 1;
@@ -123,18 +118,18 @@ impl GroupBallots {
         if self.group == 0 {
             return Ok(());
         }
-        let deadline = Deadline::from_now(self.timeout / REPORTS_PER_TIMEOUT);
-        match deadline.bound(self.control.barrier(self.request(None))).await {
+        let deadline = Deadline::from_now(self.splits.timeout / REPORTS_PER_TIMEOUT);
+        match deadline.bound(self.splits.control.barrier(self.request(None))).await {
             Ok(Ok(response)) => closed(response).map(|_| ()),
             Ok(Err(refusal)) if refusal.kind.is_retryable() => Ok(()),
-            Ok(Err(refusal)) => Err(control_error(&*self.control, WHAT, deadline, refusal)),
+            Ok(Err(refusal)) => Err(control_error(&*self.splits.control, WHAT, deadline, refusal)),
             Err(_) => Ok(()),
         }
     }
 
     fn request(&self, vote: Option<BarrierVote>) -> BarrierRequest {
-        let Self { member, incarnation, group, next, .. } = *self;
-        BarrierRequest { member, incarnation, group, ballot: next, vote }
+        let SplitClient { member, incarnation, .. } = self.splits;
+        BarrierRequest { member, incarnation, group: self.group, ballot: self.next, vote }
     }
 }
 
@@ -179,6 +174,8 @@ impl BarrierCalls {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use futures::FutureExt;
     use tokio::time::Instant;
     use zagros_coordinator_client::AnnouncedBarrier;

@@ -10,7 +10,7 @@ use zagros_protocol::RefusalKind;
 use zagros_protocol::control::LoadRequest;
 use zagros_worker_core::Event;
 
-use crate::control::save::on_all;
+use crate::control::save::{on_all, storage_error};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
@@ -36,8 +36,7 @@ impl Trainer {
         if self.group.leads() {
             let clear = |_, server: Arc<dyn Shard>| async move {
                 let cleared = server.load(LoadRequest { clear: true, ..LoadRequest::default() }).await;
-                let what = "remove all rows";
-                cleared.map_err(|refusal| WorkerError::Storage { server: server.name().to_owned(), what, refusal })
+                cleared.map_err(|refusal| storage_error(&*server, "remove all rows", refusal))
             };
             on_all(&*self.run.client, clear).await?;
         }

@@ -62,7 +62,7 @@ impl Trainer {
         let waiting = Waiting::new(LOOP, WaitKind::Members, "the next process group").with_timeout(timeout);
         let _waiting = self.run.metrics.waits.begin_wait(waiting);
         let (control, mut stop) = (Arc::clone(&self.run.splits.control), self.run.stop.clone());
-        let shutdown = self.run.stop.shutdown();
+        let shutdown = &self.run.stop.shutdown;
         tokio::select! {
             biased;
             reason = stop.wait_for_request() => Err(reason),

@@ -10,7 +10,7 @@ use super::start_model::StartedModel;
 use crate::control::checkpoint::{ResumePoint, TrainingPosition};
 use crate::control::group::GroupSession;
 use crate::control::save::{LoadMode, OPTIMIZER, SavedModel};
-use crate::control::step::VotedCounts;
+use crate::control::step::{TrackerState, VotedCounts};
 use crate::control::trainer::Trainer;
 use crate::datapath::prepared::inconsistent_batch;
 use crate::error::WorkerError;
@@ -119,7 +119,7 @@ impl Trainer {
         let measures = training.measures_of_rank(rank, world);
         if rank > 0 && self.group.is_asynchronous() {
             // Steps add up: what was done before is the first worker's.
-            training.tracker = training.tracker.of_another();
+            training.tracker = TrackerState::starting_at(0).in_epoch_of(&training.tracker);
         }
         training.tracker = training.tracker.with_overall(measures);
         self.continue_from(training);

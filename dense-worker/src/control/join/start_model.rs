@@ -14,18 +14,15 @@
 //! | the layers that read a number that is transformed otherwise | begin anew, or stay, with a word |
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::sync::Arc;
 
-use zagros_embedding_client::Shard;
 use zagros_job::{
-    Categorical, DENSE_TABLE, Job, Numeric, Overrides, RegressionLoss, Sequence, StartChanged, StartSteps, Table,
-    Target, TargetKind, WeightStore, is_dense_table,
+    Categorical, DENSE_TABLE, Job, Numeric, RegressionLoss, Sequence, StartChanged, StartSteps, Table, Target,
+    TargetKind, WeightStore, is_dense_table,
 };
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_store::Folder;
 
-use crate::control::save::{JOB, MODEL, OPTIMIZER, RowServers, SavedModel, on_all};
+use crate::control::save::{JOB, MODEL, OPTIMIZER, RowServers, SavedModel, damaged, on_all, parse_job};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
 use crate::report::files::run_blocking;
@@ -60,11 +57,8 @@ impl StartModel {
             Ok(if SavedModel::is_in(&folder)? || !SavedModel::is_in(&of_run)? { folder } else { of_run })
         };
         let saved = SavedModel::open(&run_blocking("model files", find).await??).await?;
-        let text = saved.read_file(JOB).await?;
-        let wrong = |reason: String| WorkerError::SavedModel { folder: saved.folder.to_string(), reason };
-        let text = String::from_utf8(text).map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
-        let path = PathBuf::from(format!("{}/{JOB}", saved.folder));
-        let of_model = Job::parse(&text, &path, &Overrides::none()).map_err(|errors| wrong(errors.to_string()))?;
+        let of_model = parse_job(&saved.folder, saved.read_file(JOB).await?)?;
+        let wrong = |reason: String| damaged(&saved.folder, reason);
         if predicted(job) != predicted(&of_model) {
             let (ours, its) = (predicted(job).join(", "), predicted(&of_model).join(", "));
             return Err(wrong(format!(
@@ -112,13 +106,16 @@ impl StartModel {
         let tensors = self.streamed_anew(job, dense).await?;
         let tiles = tensors.iter().map(|tensor| format!("{DENSE_TABLE} {tensor}"));
         let anew: Vec<String> = changed.tables_anew().into_iter().cloned().chain(tiles).collect();
-        let (_, loaded) = on_all(servers, |_, server| self.load_rows(server, anew.clone())).await?;
+        let restart_steps = self.steps == StartSteps::Restart;
+        let how =
+            LoadRequest { replace: true, other_run: true, restart_steps, anew: anew.clone(), ..Default::default() };
+        let (_, loaded) = on_all(servers, |_, server| self.saved.load_rows(server, how.clone())).await?;
         let rows = loaded.iter().map(|loaded| loaded.rows).sum();
         let mut differences = self.tables(job, &loaded);
         if differences.is_empty() && anew.is_empty() && rows != self.saved.manifest.rows {
             let saved = self.saved.manifest.rows;
             let reason = format!("{saved} rows were saved, but the embedding servers took {rows}; is a file missing?");
-            return Err(WorkerError::SavedModel { folder: self.saved.folder.to_string(), reason });
+            return Err(damaged(&self.saved.folder, reason));
         }
         differences.extend(self.converted(job, &anew));
         differences.extend(changed.lines());
@@ -148,20 +145,6 @@ impl StartModel {
             ours.into_iter().filter(begins_anew).map(|(name, _)| name).collect()
         };
         dense.call(anew).await
-    }
-
-    async fn load_rows(&self, server: Arc<dyn Shard>, anew: Vec<String>) -> Result<LoadResponse, WorkerError> {
-        let request = LoadRequest {
-            folder: self.saved.folder.to_string(),
-            files: self.saved.manifest.row_digests(),
-            replace: true,
-            other_run: true,
-            restart_steps: self.steps == StartSteps::Restart,
-            anew,
-            ..LoadRequest::default()
-        };
-        let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
-        server.load(request).await.map_err(refused)
     }
 
     fn tables(&self, job: &Job, loaded: &[LoadResponse]) -> Vec<String> {
@@ -202,11 +185,8 @@ impl StartModel {
             let optimizer = taken.err().map(|error| format!("the dense network's optimiser begins anew: {error}"));
             Ok(layers.chain(optimizer).collect())
         };
-        let wrong = |error: ModelError| WorkerError::SavedModel {
-            folder: self.saved.folder.to_string(),
-            reason: format!("{}: {error}", self.saved.manifest.dense),
-        };
-        dense.call(load).await?.map_err(wrong)
+        let loaded = dense.call(load).await?;
+        loaded.map_err(|error| damaged(&self.saved.folder, format!("{}: {error}", self.saved.manifest.dense)))
     }
 
     /// `None` in a model of a release that did not save it.

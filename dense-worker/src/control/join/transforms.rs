@@ -16,19 +16,20 @@ use tokio::time::Instant;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting};
 use zagros_ingest::{FitReport, IngestError, fit_features};
 use zagros_job::{EncodingTable, FeatureStatistic, Job, MeasuredValue};
-use zagros_plumbing::{Backoff, Deadline};
+use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse, WaitKind};
 use zagros_zip::ZipEq;
 
 use super::worker::Worker;
-use crate::control::data::{LOOP, StopSignal, control_error};
+use crate::control::data::{LOOP, StopSignal, call_coordinator, control_error};
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::report::files::run_blocking;
 
 /// How often the first worker tells how far it is, and how often the others ask.
 const PAUSE: Duration = Duration::from_millis(500);
+const WHAT: &str = "share the transforms";
 
 impl Worker {
     /// Gives these statistics their values: those of the run if it has some, else measured by this worker if
@@ -117,13 +118,11 @@ impl TransformsCaller {
     async fn call(&self, measured: Vec<Transform>, bytes: u64) -> Result<TransformsResponse, WorkerError> {
         let deadline = Deadline::from_now(self.timeout);
         let request = TransformsRequest { member: self.member, incarnation: self.incarnation, measured, bytes };
-        let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
-        let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
-        let reported = tokio::select! {
-            reported = backoff.retry(deadline, is_away, || self.control.transforms(request.clone())) => reported,
-            reason = stop.wait_for_request() => return Err(reason),
-        };
-        reported.map_err(|refusal| control_error(&*self.control, "share the transforms", deadline, refusal))
+        let (share, mut stop) = (|| self.control.transforms(request.clone()), self.stop.clone());
+        tokio::select! {
+            reported = call_coordinator(&*self.control, WHAT, deadline, share) => reported,
+            reason = stop.wait_for_request() => Err(reason),
+        }
     }
 
     async fn keep_reporting(&self, read: &AtomicU64) -> WorkerError {
@@ -156,7 +155,7 @@ impl TransformsCaller {
                 );
                 let refusal = Refusal::new(zagros_protocol::RefusalKind::Deadline, what);
                 let deadline = Deadline::from_now(Duration::ZERO);
-                return Err(control_error(&*self.control, "share the transforms", deadline, refusal));
+                return Err(control_error(&*self.control, WHAT, deadline, refusal));
             }
             tokio::select! {
                 reason = stop.wait_for_request() => return Err(reason),

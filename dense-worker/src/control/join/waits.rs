@@ -21,37 +21,28 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// Waits shorter than this are how it should be.
 const WORTH_REPORTING: Duration = Duration::from_secs(1);
 
-/// Reports while it lives.
-#[derive(Debug)]
-pub(crate) struct StatusReport {
-    _task: AbortOnDropHandle<()>,
-}
-
-impl StatusReport {
-    /// Of the servers of `client`, and of the disk below `folder`.
-    pub(crate) fn start(
-        client: &Arc<EmbeddingClient>,
-        membership: &Arc<Membership>,
-        waits: &Waits,
-        folder: Option<PathBuf>,
-    ) -> Self {
-        // What these hold must not live as long as a task that sleeps.
-        let (client, membership, waits) = (Arc::downgrade(client), Arc::downgrade(membership), waits.clone());
-        let task = tokio::spawn(async move {
-            loop {
-                let (Some(client), Some(membership)) = (client.upgrade(), membership.upgrade()) else { return };
-                let requests = worth_reporting(&client.unanswered_requests());
-                waits.set_requests(requests.clone());
-                membership.set_waits(requests);
-                if let Some(Ok(DiskSpace { free, size })) = folder.as_deref().map(DiskSpace::measure) {
-                    membership.set_disk(Disk { free_bytes: free, size_bytes: size });
-                }
-                drop((client, membership));
-                tokio::time::sleep(PERIOD).await;
+/// Reports the servers of `client`, and the disk below `folder`, while the handle lives.
+pub(crate) fn report_status(
+    client: &Arc<EmbeddingClient>,
+    membership: &Arc<Membership>,
+    waits: &Waits,
+    folder: Option<PathBuf>,
+) -> AbortOnDropHandle<()> {
+    // What these hold must not live as long as a task that sleeps.
+    let (client, membership, waits) = (Arc::downgrade(client), Arc::downgrade(membership), waits.clone());
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            let (Some(client), Some(membership)) = (client.upgrade(), membership.upgrade()) else { return };
+            let requests = worth_reporting(&client.unanswered_requests());
+            waits.set_requests(requests.clone());
+            membership.set_waits(requests);
+            if let Some(Ok(DiskSpace { free, size })) = folder.as_deref().map(DiskSpace::measure) {
+                membership.set_disk(Disk { free_bytes: free, size_bytes: size });
             }
-        });
-        Self { _task: AbortOnDropHandle::new(task) }
-    }
+            drop((client, membership));
+            tokio::time::sleep(PERIOD).await;
+        }
+    }))
 }
 
 fn worth_reporting(waiting: &[UnansweredRequests]) -> Vec<ServerWait> {
@@ -68,40 +59,32 @@ fn worth_reporting(waiting: &[UnansweredRequests]) -> Vec<ServerWait> {
 const SLOW: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(250);
 
-#[derive(Debug)]
-pub(crate) struct SlowServers {
-    _looking: AbortOnDropHandle<()>,
-}
-
-impl SlowServers {
-    /// Tells of the servers of `client`, whose batches are in `window` of `places`.
-    pub(crate) fn watch(
-        client: Arc<EmbeddingClient>,
-        window: StalenessWindow,
-        places: usize,
-        registry: &Registry,
-        observer: Arc<dyn Observer>,
-    ) -> Self {
-        let help = "Seconds that the oldest unanswered request to an embedding server has waited.";
-        let gauge = GaugeVec::new(Opts::new("zagros_worker_server_wait_seconds", help), &["server"]);
-        let gauge = register(registry, gauge);
-        show(&gauge, client.known_servers().len(), &[]);
-        // What the client holds, servers in this process among it, must not live as long as a task that sleeps.
-        let client = Arc::downgrade(&client);
-        let looking = tokio::spawn(async move {
-            let mut reported = ReportedWaits::default();
-            loop {
-                tokio::time::sleep(LOOK).await;
-                let Some(client) = client.upgrade() else { return };
-                let waiting = client.unanswered_requests();
-                show(&gauge, client.known_servers().len(), &waiting);
-                for news in reported.news(&waiting) {
-                    tell(&news, &client, (window.batch_count(), places), &*observer);
-                }
+/// Tells of slow servers of `client`, whose batches are in `window` of `places`, while the handle lives.
+pub(crate) fn watch_servers(
+    client: &Arc<EmbeddingClient>,
+    window: StalenessWindow,
+    places: usize,
+    registry: &Registry,
+    observer: Arc<dyn Observer>,
+) -> AbortOnDropHandle<()> {
+    let help = "Seconds that the oldest unanswered request to an embedding server has waited.";
+    let gauge = GaugeVec::new(Opts::new("zagros_worker_server_wait_seconds", help), &["server"]);
+    let gauge = register(registry, gauge);
+    show(&gauge, client.known_servers().len(), &[]);
+    // What the client holds, servers in this process among it, must not live as long as a task that sleeps.
+    let client = Arc::downgrade(client);
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut reported = ReportedWaits::default();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let Some(client) = client.upgrade() else { return };
+            let waiting = client.unanswered_requests();
+            show(&gauge, client.known_servers().len(), &waiting);
+            for news in reported.news(&waiting) {
+                tell(&news, &client, (window.batch_count(), places), &*observer);
             }
-        });
-        Self { _looking: AbortOnDropHandle::new(looking) }
-    }
+        }
+    }))
 }
 
 /// Every server has a wait, most of them none: a series that comes and goes is no base for an alert. A server that has

@@ -18,12 +18,10 @@ use zagros_protocol::{PROTOCOL_VERSION, tile_writer};
 use zagros_zip::ZipEq;
 
 use super::start_model::StartModel;
-use super::waits::{SlowServers, StatusReport};
+use super::waits::{report_status, watch_servers};
 use crate::control::checkpoint::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
 use crate::control::data::{SplitClient, SplitCompleter, StopSignal, StreamState, ask_to_leave_first};
-use crate::control::evaluate::{
-    HeldOutParts, MeasuredParts, ModelChoice, ScoringState, compare_types, find_held_out, look_at_files,
-};
+use crate::control::evaluate::{HeldOutParts, ModelChoice, ScoringState, compare_types, find_held_out, look_at_files};
 use crate::control::group::{BarrierCalls, GroupBallots, GroupSession};
 use crate::control::save::wire_encoding;
 use crate::control::step::{LossWatch, TrainingTracker};
@@ -75,7 +73,7 @@ pub enum WorkerInput {
 }
 
 struct WorkerData {
-    input: WorkerInput,
+    preloaded: Option<Arc<Vec<Batch>>>,
     files: Vec<FileInfo>,
     fingerprints: Vec<u64>,
     held_out: HeldOutParts,
@@ -160,12 +158,13 @@ impl Worker {
     }
 
     async fn look_at_data(&mut self, input: WorkerInput) -> Result<WorkerData, WorkerError> {
-        if let WorkerInput::Preloaded(batches) = &input {
+        if let WorkerInput::Preloaded(batches) = input {
             // The coordinator counts bytes. It does not deal these batches out.
             let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
             let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
             let (files, fingerprints, held_out) = (vec![memory], vec![0], HeldOutParts::default());
-            return Ok(WorkerData { input, files, fingerprints, held_out, measured: Vec::new(), start: None });
+            let preloaded = Some(batches);
+            return Ok(WorkerData { preloaded, files, fingerprints, held_out, measured: Vec::new(), start: None });
         }
         let job = Arc::new(self.job.clone());
         let held_out = find_held_out(Arc::clone(&job)).await?;
@@ -191,7 +190,7 @@ impl Worker {
         if let Some(start) = &start {
             start.fix_statistics(&mut self.job);
         }
-        Ok(WorkerData { input, files, fingerprints, held_out, measured, start })
+        Ok(WorkerData { preloaded: None, files, fingerprints, held_out, measured, start })
     }
 
     /// Writes the resolved job, and from now on the measures, into the run folder.
@@ -235,19 +234,15 @@ impl Worker {
         let writer = (tile_writer(membership.member_id()), membership.incarnation());
         dense.stream_by(Access::Train, || self.client_of(writer)).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
-        let input = data.input.clone();
         let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::weight_rows)).await?;
         let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());
-        let _report = StatusReport::start(&client, &membership, &self.waits, folder);
+        let _report = report_status(&client, &membership, &self.waits, folder);
         let mut trainer = self.trainer(data, metrics, dense, membership, client, weights)?;
-        let (client, window) = (Arc::clone(&trainer.run.client), trainer.stream.window.clone());
-        let (places, observer) = (self.job.staleness() + 1, Arc::clone(&self.observer));
-        let _slow = SlowServers::watch(client, window, places, &self.registry, observer);
+        let (window, places) = (trainer.stream.window.clone(), self.job.staleness() + 1);
+        let observer = Arc::clone(&self.observer);
+        let _slow = watch_servers(&trainer.run.client, window, places, &self.registry, observer);
         let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.observe(&WorkerEvent::Started { total_bytes, epochs, steps_hint });
-        if let WorkerInput::Preloaded(batches) = input {
-            trainer.stream.preloaded = Some(batches);
-        }
         let outcome = trainer.train(self.resume.as_ref()).await;
         let outcome = match outcome {
             Ok(outcome) => outcome,
@@ -317,15 +312,11 @@ impl Worker {
         let window = StalenessWindow::new(job.staleness());
         Ok(Trainer {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
-            stream: StreamState::new(pushes, window, weights),
+            stream: StreamState { preloaded: data.preloaded, ..StreamState::new(pushes, window, weights) },
             scoring: ScoringState {
-                calibrators: None,
-                calibrated: None,
                 held_out: data.held_out,
-                evaluated: None,
-                of_epochs: Vec::new(),
-                measured: MeasuredParts::default(),
                 model: ModelChoice::new(&job, checkpoints.clone()),
+                ..ScoringState::default()
             },
             tracker: TrainingTracker::new(data.files.iter().map(|file| file.bytes).sum()),
             loss: LossWatch::new(&job),

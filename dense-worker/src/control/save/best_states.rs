@@ -60,8 +60,9 @@ impl BestStates {
         self.inventory.best.first().map(|kept| kept.step)
     }
 
-    pub(crate) fn best_folder(&self) -> Option<Folder> {
-        self.best_step().map(|step| self.path(step))
+    /// Step and folder.
+    pub(crate) fn best_place(&self) -> Option<(u64, String)> {
+        self.best_step().map(|step| (step, self.path(step).to_string()))
     }
 
     pub(crate) async fn restore(

@@ -14,7 +14,7 @@ use zagros_plumbing::durable;
 use zagros_protocol::control::ForgetRequest;
 use zagros_protocol::packed::{decode_ids, encode_ids};
 
-use super::row_servers::{RowServers, on_all};
+use super::row_servers::{RowServers, on_all, storage_error};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::report::files::run_blocking;
@@ -85,8 +85,8 @@ async fn forget_on(servers: &dyn RowServers, table: &str, ids: &BTreeSet<u64>) -
 
 async fn forget_at(server: Arc<dyn Shard>, request: ForgetRequest) -> Result<Vec<u64>, WorkerError> {
     let answer = server.forget(request).await;
-    let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "forget rows", refusal };
-    answer.map(|answer| decode_ids(&answer.removed)).map_err(refused)
+    let answer = answer.map_err(|refusal| storage_error(&*server, "forget rows", refusal))?;
+    Ok(decode_ids(&answer.removed))
 }
 
 impl Trainer {

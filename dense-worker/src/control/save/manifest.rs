@@ -23,7 +23,7 @@ use crate::report::files::to_json;
 use crate::summary::TrainingOutcome;
 
 /// Layout of the folder; counts up when an older release could not read it.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 1;
 /// Written last: a folder without it holds no model.
 pub const MANIFEST: &str = "manifest.json";
 /// One of [`MOST_ROW_FILES`] has 400 kB.
@@ -90,8 +90,6 @@ impl FileRecord {
 }
 
 impl Manifest {
-    pub(crate) const FORMAT: u32 = FORMAT;
-
     /// # Errors
     /// When there is none, or it is damaged, of another format, or names files elsewhere.
     pub fn read(folder: &Folder) -> Result<Self, WorkerError> {
@@ -246,7 +244,7 @@ fn compare(folder: &Folder, record: &FileRecord, found: ContentDigest) -> Result
     Err(damaged(folder, format!("{name} is not the file that was saved: {differs}; {HELP}")))
 }
 
-pub(super) fn damaged(folder: &Folder, reason: String) -> WorkerError {
+pub(crate) fn damaged(folder: &Folder, reason: String) -> WorkerError {
     WorkerError::SavedModel { folder: folder.to_string(), reason }
 }
 
@@ -285,7 +283,7 @@ impl Manifest {
     pub(crate) fn of_test(dense: &str, files: Vec<FileRecord>) -> Self {
         Self {
             manifest_sha256: String::new(),
-            format: Self::FORMAT,
+            format: FORMAT,
             job: "ads".to_owned(),
             fingerprint: "0".to_owned(),
             release: "0".to_owned(),

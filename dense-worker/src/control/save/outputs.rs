@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use zagros_embedding_client::Shard;
+use zagros_embedding_client::{LookAheadCounts, Shard};
 use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::{BarrierReason, DescribeRequest};
 
-use super::row_servers::on_all;
+use super::row_servers::{on_all, storage_error};
 use super::saved_model::{TrainedModel, model_place, save};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::report::files::run_blocking;
-use crate::summary::{RunSummary, TrainingOutcome};
+use crate::summary::{LookAhead, RunSummary, TrainingOutcome};
 
 #[derive(Debug)]
 pub(crate) struct ModelHere {
@@ -94,6 +94,7 @@ impl Trainer {
         let seconds = tracker.training_seconds();
         let (evaluation, validation) = self.model_measures();
         let recent = tracker.recent_measures();
+        let LookAheadCounts { hinted, ready, late, lost } = self.run.client.look_ahead_counts();
         Ok(RunSummary {
             outcome,
             complete: outcome == TrainingOutcome::Finished && saved.is_ok(),
@@ -117,7 +118,7 @@ impl Trainer {
             rows,
             table_bytes,
             staleness: tracker.staleness(),
-            look_ahead: self.run.job.reads_disk().then(|| self.run.client.look_ahead_counts().into()),
+            look_ahead: self.run.job.reads_disk().then_some(LookAhead { hinted, ready, late, lost }),
             stages: self.run.metrics.stage_seconds(),
             bad_rows: self.run.metrics.bad_rows.get(),
             peak_rss_bytes: peak_memory(),
@@ -128,9 +129,8 @@ impl Trainer {
 
     async fn describe(&self) -> Result<(u64, u64), WorkerError> {
         let describe = |_, server: Arc<dyn Shard>| async move {
-            let what = "describe its tables";
-            let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what, refusal };
-            server.describe(DescribeRequest {}).await.map_err(refused)
+            let described = server.describe(DescribeRequest {}).await;
+            described.map_err(|refusal| storage_error(&*server, "describe its tables", refusal))
         };
         let (_, described) = on_all(&*self.run.client, describe).await?;
         let mut tables: Vec<_> = described.into_iter().flat_map(|server| server.tables).collect();

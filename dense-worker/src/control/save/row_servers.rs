@@ -12,8 +12,8 @@ use tracing::debug;
 use zagros_embedding_client::{EmbeddingClient, Shard};
 use zagros_job::{Job, WireFormat};
 use zagros_plumbing::{Backoff, Deadline};
-use zagros_protocol::RefusalKind;
 use zagros_protocol::datapath::Encoding;
+use zagros_protocol::{Refusal, RefusalKind};
 use zagros_zip::number_from;
 
 use crate::error::WorkerError;
@@ -64,6 +64,11 @@ where
             answers => return answers.map(|answers| (listed, answers)),
         }
     }
+}
+
+/// A server could not do something with its rows.
+pub(crate) fn storage_error(server: &dyn Shard, what: &'static str, refusal: Refusal) -> WorkerError {
+    WorkerError::Storage { server: server.name().to_owned(), what, refusal }
 }
 
 pub(crate) fn wire_encoding(job: &Job) -> Encoding {

@@ -3,17 +3,18 @@
 //!
 //! What the manifest says, and why it comes last: [`super::manifest`].
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use zagros_embedding_client::Shard;
-use zagros_job::{Job, Target, WeightStore};
-use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
+use zagros_job::{Job, Overrides, Target, WeightStore};
+use zagros_protocol::control::{LoadRequest, LoadResponse, SaveRequest, SaveResponse, SaveStage};
 use zagros_store::{Folder, StoreError};
 
 use super::calibrators;
 use super::calibrators::ModelCalibrators;
-use super::manifest::{FileRecord, MANIFEST, Manifest, damaged};
-use super::row_servers::{RowServers, on_all};
+use super::manifest::{FORMAT, FileRecord, MANIFEST, Manifest, damaged};
+use super::row_servers::{RowServers, on_all, storage_error};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
 use crate::event::Evaluation;
@@ -124,7 +125,7 @@ pub(crate) async fn write_files(
     files.extend(run_blocking("model files", write_own).await??);
     let manifest = Manifest {
         manifest_sha256: String::new(),
-        format: Manifest::FORMAT,
+        format: FORMAT,
         job: trained.job.name.clone(),
         fingerprint: fingerprint(trained.job),
         release: env!("CARGO_PKG_VERSION").to_owned(),
@@ -168,8 +169,7 @@ pub(crate) async fn save_rows(
 ) -> Result<SaveResponse, WorkerError> {
     let saved =
         server.save(SaveRequest { folder: folder.to_string(), stage: stage.into(), ..SaveRequest::default() }).await;
-    let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "save its rows", refusal };
-    saved.map_err(refused)
+    saved.map_err(|refusal| storage_error(&*server, "save its rows", refusal))
 }
 
 #[derive(Clone, Debug)]
@@ -244,8 +244,9 @@ impl SavedModel {
         let weights = self.read_file(&self.manifest.dense).await?;
         let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
         taken.map_err(|error| damaged(&self.folder, format!("{}: {error}", self.manifest.dense)))?;
-        let (_, loaded) = on_all(servers, |_, server| self.load_rows(server, how)).await?;
-        let loaded: u64 = loaded.iter().sum();
+        let how = LoadRequest { replace: how == LoadMode::Replace, ..LoadRequest::default() };
+        let (_, loaded) = on_all(servers, |_, server| self.load_rows(server, how.clone())).await?;
+        let loaded: u64 = loaded.iter().map(|loaded| loaded.rows).sum();
         if loaded == self.manifest.rows {
             return Ok(());
         }
@@ -256,19 +257,29 @@ impl SavedModel {
         Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
     }
 
-    async fn load_rows(&self, server: Arc<dyn Shard>, how: LoadMode) -> Result<u64, WorkerError> {
+    /// Has a server load its rows from the files of this model. `how` says what else is wanted.
+    pub(crate) async fn load_rows(
+        &self,
+        server: Arc<dyn Shard>,
+        how: LoadRequest,
+    ) -> Result<LoadResponse, WorkerError> {
         let (folder, files) = (self.folder.to_string(), self.manifest.row_digests());
-        let loaded = server
-            .load(LoadRequest { folder, files, replace: how == LoadMode::Replace, ..LoadRequest::default() })
-            .await;
-        let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
-        loaded.map(|loaded| loaded.rows).map_err(refused)
+        let loaded = server.load(LoadRequest { folder, files, ..how }).await;
+        loaded.map_err(|refusal| storage_error(&*server, "load rows", refusal))
     }
 }
 
 fn file_bytes(folder: &Folder, name: &str) -> std::io::Result<u64> {
     let (folder, file) = folder.locate_file(name).unwrap_or_else(|| (folder.clone(), name));
     folder.open_file(file).map(|(_, bytes)| bytes)
+}
+
+/// The job in the folder of a model or a checkpoint.
+pub(crate) fn parse_job(folder: &Folder, text: Vec<u8>) -> Result<Job, WorkerError> {
+    let wrong = |reason| damaged(folder, reason);
+    let text = String::from_utf8(text).map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
+    let path = PathBuf::from(format!("{folder}/{JOB}"));
+    Job::parse(&text, &path, &Overrides::none()).map_err(|errors| wrong(errors.to_string()))
 }
 
 pub(crate) fn fingerprint(job: &Job) -> String {

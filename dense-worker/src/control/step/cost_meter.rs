@@ -10,83 +10,66 @@ use crate::summary::TrainingCost;
 #[derive(Debug)]
 pub(super) struct CostMeter {
     cpu: Duration,
-    joules: EnergyTotal,
+    /// `None` if no counter is readable.
+    energy: Option<EnergyTotal>,
     /// The processor time at the start; `None` while it is stopped.
     running_since: Option<Duration>,
 }
 
 /// Energy of the processor packages of this machine.
 #[derive(Debug)]
-enum EnergyTotal {
-    /// No counter is readable.
-    Unknown,
-    Metered {
-        meter: EnergyMeter,
-        /// Up to the last stop.
-        total: f64,
-        /// What the meter showed at the last start.
-        start: f64,
-    },
+struct EnergyTotal {
+    meter: EnergyMeter,
+    /// In joules, up to the last stop.
+    total: f64,
+    /// What the meter showed at the last start.
+    start: f64,
 }
 
 impl CostMeter {
     pub(super) fn new(energy: Option<EnergyMeter>) -> Self {
-        let joules =
-            energy.map_or(EnergyTotal::Unknown, |meter| EnergyTotal::Metered { meter, total: 0.0, start: 0.0 });
-        Self { cpu: Duration::ZERO, joules, running_since: None }
+        let energy = energy.map(|meter| EnergyTotal { meter, total: 0.0, start: 0.0 });
+        Self { cpu: Duration::ZERO, energy, running_since: None }
     }
 
     pub(crate) fn start(&mut self) {
         if self.running_since.is_none() {
             self.running_since = Some(cpu_time());
-            self.joules.mark_start();
+            self.read_energy(|energy, now| energy.start = now);
         }
     }
 
     pub(crate) fn stop(&mut self) {
         if let Some(since) = self.running_since.take() {
             self.cpu += cpu_time().saturating_sub(since);
-            self.joules.add();
+            self.read_energy(|energy, now| energy.total += now - energy.start);
         }
     }
 
     pub(crate) fn update(&mut self) {
-        if let EnergyTotal::Metered { meter, .. } = &mut self.joules {
-            meter.read_if_due();
+        if let Some(energy) = &mut self.energy {
+            energy.meter.read_if_due();
         }
     }
 
     /// The cost so far, of `samples` that all workers trained on since this process started, `own` of them in this one.
     pub(crate) fn cost(&self, samples: u64, own: u64) -> TrainingCost {
         let cpu = self.cpu + self.running_since.map_or(Duration::ZERO, |since| cpu_time().saturating_sub(since));
-        let joules = match &self.joules {
-            EnergyTotal::Metered { total, .. } if samples > 0 => Some(total / samples as f64),
-            EnergyTotal::Metered { .. } | EnergyTotal::Unknown => None,
-        };
+        let energy = self.energy.as_ref().filter(|_| samples > 0);
         TrainingCost {
             samples,
             cpu_us_per_sample: (own > 0).then(|| cpu.as_secs_f64() * 1e6 / own as f64),
             cpu_us_per_sample_of_all: None,
-            joules_per_sample: joules,
+            joules_per_sample: energy.map(|energy| energy.total / samples as f64),
         }
-    }
-}
-
-impl EnergyTotal {
-    fn mark_start(&mut self) {
-        self.read(|_, start, now| *start = now);
-    }
-
-    fn add(&mut self) {
-        self.read(|total, start, now| *total += now - *start);
     }
 
     /// A counter that became unreadable leaves the whole energy unknown.
-    fn read(&mut self, change: impl FnOnce(&mut f64, &mut f64, f64)) {
-        let Self::Metered { meter, total, start } = self else { return };
-        match meter.joules_used() {
-            Some(now) => change(total, start, now),
-            None => *self = Self::Unknown,
+    fn read_energy(&mut self, change: impl FnOnce(&mut EnergyTotal, f64)) {
+        let Some(energy) = &mut self.energy else { return };
+        match energy.meter.joules_used() {
+            Some(now) => change(energy, now),
+            None => self.energy = None,
         }
     }
 }

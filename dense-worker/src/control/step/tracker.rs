@@ -78,11 +78,6 @@ impl TrackerState {
     pub(crate) fn in_epoch_of(self, other: &Self) -> Self {
         Self { epoch: other.epoch, epoch_bytes: other.epoch_bytes, ..self }
     }
-
-    /// Of a worker that has done nothing yet beside one that has this state.
-    pub(crate) fn of_another(self) -> Self {
-        Self { epoch: self.epoch, epoch_bytes: self.epoch_bytes, ..TrainingTracker::new(0).state() }
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -385,7 +380,7 @@ mod tests {
         assert_eq!((state.steps, state.samples, first.steps_of_all(), first.steps), (3, 6, 3, 1));
         let [mut again, mut beside] = [TrainingTracker::new(100), TrainingTracker::new(100)];
         again.restore(state.clone());
-        beside.restore(state.of_another());
+        beside.restore(TrackerState::starting_at(0).in_epoch_of(&state));
         again.others = beside.own_counts();
         assert_eq!((again.steps_of_all(), again.samples_of_all(), again.staleness()), (3, 6, first.staleness()));
         assert_eq!((beside.steps, beside.epoch_fraction(), beside.is_untouched()), (0, 0.4, false));

@@ -30,10 +30,8 @@ struct TiledTensor {
     weights: usize,
 }
 
-#[derive(Debug)]
-pub(super) struct LayerPart {
-    pub(super) requests: Vec<TileRequest>,
-}
+/// The requests of the tiles of some of a layer's weights.
+pub(super) type LayerPart = Vec<TileRequest>;
 
 #[derive(Debug)]
 pub(super) struct TileRequest {
@@ -53,7 +51,7 @@ impl TiledLayer {
             tensors.push(TiledTensor { table: tensor.table, dim, tile, first, weights });
             first += weights;
         }
-        let whole = Arc::new(LayerPart::new(&tensors, &(0..first)));
+        let whole = Arc::new(cut_part(&tensors, &(0..first)));
         Self { name: layer.name.clone(), weights: first, tensors, whole }
     }
 
@@ -72,7 +70,7 @@ impl TiledLayer {
 
     /// The tiles of these weights, which begin and end between tiles.
     pub(super) fn cut_part(&self, weights: &Range<usize>) -> LayerPart {
-        LayerPart::new(&self.tensors, weights)
+        cut_part(&self.tensors, weights)
     }
 }
 
@@ -82,28 +80,26 @@ impl TiledTensor {
     }
 }
 
-impl LayerPart {
-    fn new(tensors: &[TiledTensor], weights: &Range<usize>) -> Self {
-        let (mut requests, mut request, mut ends) = (Vec::new(), RequestTiles::default(), RequestTiles::default());
-        for tensor in tensors {
-            let end = tensor.first + tensor.weights;
-            let own = tensor.starts().enumerate().filter(|(_, start)| weights.contains(start));
-            let (whole, partial): (Vec<_>, Vec<_>) = own.partition(|(_, start)| start + tensor.dim <= end);
-            let mut whole = &whole[..];
-            while !whole.is_empty() {
-                let (tiles, others) = whole.split_at(whole.len().min(TILES_PER_REQUEST - request.tiles));
-                request.add(tensor, tiles, end);
-                whole = others;
-                if request.tiles == TILES_PER_REQUEST {
-                    requests.push(std::mem::take(&mut request).close());
-                }
+fn cut_part(tensors: &[TiledTensor], weights: &Range<usize>) -> LayerPart {
+    let (mut requests, mut request, mut ends) = (Vec::new(), RequestTiles::default(), RequestTiles::default());
+    for tensor in tensors {
+        let end = tensor.first + tensor.weights;
+        let own = tensor.starts().enumerate().filter(|(_, start)| weights.contains(start));
+        let (whole, partial): (Vec<_>, Vec<_>) = own.partition(|(_, start)| start + tensor.dim <= end);
+        let mut whole = &whole[..];
+        while !whole.is_empty() {
+            let (tiles, others) = whole.split_at(whole.len().min(TILES_PER_REQUEST - request.tiles));
+            request.add(tensor, tiles, end);
+            whole = others;
+            if request.tiles == TILES_PER_REQUEST {
+                requests.push(std::mem::take(&mut request).close());
             }
-            ends.add(tensor, &partial, end);
         }
-        let others = [request, ends].into_iter().filter(|request| request.tiles > 0);
-        requests.extend(others.map(RequestTiles::close));
-        Self { requests }
+        ends.add(tensor, &partial, end);
     }
+    let others = [request, ends].into_iter().filter(|request| request.tiles > 0);
+    requests.extend(others.map(RequestTiles::close));
+    requests
 }
 
 #[derive(Default)]
@@ -189,14 +185,14 @@ mod tests {
             made.push(TiledTensor { table: table as u32, dim: *dim, tile: table, first, weights: *weights });
             first += weights;
         }
-        let whole = Arc::new(LayerPart::new(&made, &(0..first)));
+        let whole = Arc::new(cut_part(&made, &(0..first)));
         TiledLayer { name: "top.0".to_owned(), weights: first, tensors: made, whole }
     }
 
     /// The weights of all requests of a part, and its tiles as (table, id), both ascending.
-    fn content(part: &LayerPart) -> (Vec<usize>, Vec<(u32, u64)>) {
-        let weights = part.requests.iter().flat_map(|request| request.weights.iter().cloned().flatten());
-        let tables = part.requests.iter().flat_map(|request| request.ids.tables.iter());
+    fn content(part: &[TileRequest]) -> (Vec<usize>, Vec<(u32, u64)>) {
+        let weights = part.iter().flat_map(|request| request.weights.iter().cloned().flatten());
+        let tables = part.iter().flat_map(|request| request.ids.tables.iter());
         let tiles = tables.flat_map(|table| table.ids.iter().map(|id| (table.table.0, *id)));
         let (mut weights, mut tiles): (Vec<_>, Vec<_>) = (weights.collect(), tiles.collect());
         weights.sort_unstable();
@@ -220,7 +216,7 @@ mod tests {
                 let part = layer.cut_part(&(rank[0]..rank[1]));
                 let (weights, tiles) = content(&part);
                 prop_assert_eq!(&weights, &(rank[0]..rank[1]).collect::<Vec<_>>());
-                let largest = part.requests.iter().map(|request| request.ids.tables.iter().map(|table| table.ids.len()).sum());
+                let largest = part.iter().map(|request| request.ids.tables.iter().map(|table| table.ids.len()).sum());
                 prop_assert!(largest.max().unwrap_or(0_usize) <= TILES_PER_REQUEST.max(tensors.len()));
                 // A part has its share of the weights, to half a tile at each end.
                 let widest = tensors.iter().map(|(dim, _)| *dim).max().unwrap_or(0);
@@ -236,7 +232,7 @@ mod tests {
     fn weights_go_to_tiles_and_come_back() {
         let layer = layer(&[(4, 10), (2, 3)]);
         let gradient: Vec<f32> = (0..13_u16).map(f32::from).collect();
-        let [whole, ends] = &layer.whole.requests[..] else { panic!("{:?}", layer.whole) };
+        let [whole, ends] = &layer.whole[..] else { panic!("{:?}", layer.whole) };
         let given = [whole, ends].map(|request| request.gradient_slices(&gradient));
         assert_eq!(given[0], [vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], vec![10.0, 11.0]]);
         assert_eq!(given[1], [vec![8.0, 9.0, 0.0, 0.0], vec![12.0, 0.0]]);

@@ -13,7 +13,7 @@ use zagros_embedding_client::{ClientError, EmbeddingClient, PushedBatch};
 use zagros_protocol::datapath::Access;
 use zagros_zip::{ZipEq, number_from};
 
-use super::layer::{LayerPart, TileRequest};
+use super::layer::TileRequest;
 use crate::error::WorkerError;
 use zagros_model::LayerValues;
 
@@ -40,12 +40,12 @@ pub(super) type PushReceipt = oneshot::Receiver<Result<(), TransferError>>;
 pub(super) async fn pull(
     client: &EmbeddingClient,
     access: Access,
-    part: &LayerPart,
+    part: &[TileRequest],
     mut layer: LayerValues,
     before: Option<PushReceipt>,
 ) -> Result<LayerValues, TransferError> {
     acknowledged(before).await?;
-    for group in part.requests.chunks(REQUESTS_AT_ONCE) {
+    for group in part.chunks(REQUESTS_AT_ONCE) {
         let answers = try_join_all(group.iter().map(|request| client.lookup_answers(&request.ids, access))).await?;
         for (request, answers) in group.iter().zip_eq(answers) {
             request.write_weights(&mut layer, |tables| answers.write_rows(tables))?;
@@ -58,12 +58,12 @@ pub(super) async fn pull(
 pub(super) async fn push(
     client: &EmbeddingClient,
     batch: PushedBatch,
-    part: &LayerPart,
+    part: &[TileRequest],
     gradient: LayerValues,
     before: Option<PushReceipt>,
 ) -> Result<(), TransferError> {
     acknowledged(before).await?;
-    for (first, group) in number_from(0, part.requests.chunks(REQUESTS_AT_ONCE)) {
+    for (first, group) in number_from(0, part.chunks(REQUESTS_AT_ONCE)) {
         let numbered = number_from(batch.seq + first * REQUESTS_AT_ONCE as u64, group);
         let each = numbered.map(async |(seq, request): (u64, &TileRequest)| {
             let given = request.gradient_slices(&gradient);
@@ -79,11 +79,11 @@ pub(super) async fn push(
 pub(super) async fn commit(
     client: &EmbeddingClient,
     batch: PushedBatch,
-    part: &LayerPart,
+    part: &[TileRequest],
     before: Option<PushReceipt>,
 ) -> Result<(), TransferError> {
     acknowledged(before).await?;
-    let each = number_from(batch.seq, &part.requests)
+    let each = number_from(batch.seq, part)
         .map(|(seq, request)| client.push_slices(PushedBatch { seq, ..batch }, &request.ids, &[]));
     try_join_all(each).await?;
     Ok(())

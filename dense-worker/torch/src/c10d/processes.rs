@@ -40,7 +40,11 @@ impl ProcessRank {
         work: impl FnOnce(&mut NativeGroup) -> Result<T, String>,
     ) -> Result<T, CollectiveError> {
         let started = Instant::now();
-        let Some(group) = &mut self.group else { return Err(self.failed_before()) };
+        let Some(group) = &mut self.group else {
+            let (call, waited, reason) = ("an earlier call", Duration::ZERO, "it did not say why".to_owned());
+            let unknown = || CollectiveError::Broken { call, waited, reason };
+            return Err(CollectiveError::Failed { first: Box::new(self.first.clone().unwrap_or_else(unknown)) });
+        };
         let reason = match work(group) {
             Ok(done) => return Ok(done),
             Err(reason) => reason,
@@ -71,12 +75,6 @@ impl ProcessRank {
         } else {
             end();
         }
-    }
-
-    fn failed_before(&self) -> CollectiveError {
-        let (call, waited, reason) = ("an earlier call", Duration::ZERO, "it did not say why".to_owned());
-        let unknown = || CollectiveError::Broken { call, waited, reason };
-        CollectiveError::Failed { first: Box::new(self.first.clone().unwrap_or_else(unknown)) }
     }
 
     /// A call with parts, from its start to its end.
@@ -112,10 +110,6 @@ impl CollectiveGroup for ProcessRank {
         self.roll.world
     }
 
-    fn interrupt(&self) -> GroupInterrupt {
-        self.interrupt.clone()
-    }
-
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         if values.is_empty() {
             return Ok(PendingSum::new(None::<NativeWork>));
@@ -132,14 +126,6 @@ impl CollectiveGroup for ProcessRank {
             // Of no values.
             None => Ok(Vec::new()),
         }
-    }
-
-    fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
-        if values.is_empty() {
-            return Ok(());
-        }
-        let interrupt = self.interrupt.clone();
-        self.run("a broadcast", |group| group.broadcast(root, values, &interrupt))
     }
 
     fn reduce_scatter_sum(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
@@ -210,14 +196,14 @@ mod tests {
         let (tell_end, ended) = (parking_lot::Mutex::new(Some(tell_end)), parking_lot::Mutex::new(ended));
         let patient = |rank| ProcessGroupConfig { timeout: Duration::from_secs(3600), ..place(rank, 2, &store) };
         testing::ranks(2, |rank| {
-            let mut group = ends[rank].form_group(&patient(rank)).unwrap();
+            let place = patient(rank);
+            let mut group = ends[rank].form_group(&place).unwrap();
             if rank == 1 {
                 // Stays in the group without a call until the other rank has given up.
                 let _ = ended.lock().recv();
                 return;
             }
-            let interrupt = group.interrupt();
-            std::thread::spawn(move || interrupt.set());
+            std::thread::spawn(move || place.interrupt.set());
             let error = group.all_reduce_sum(&mut [1.0; 1000]).unwrap_err();
             assert!(error.to_string().contains("was interrupted"), "{error}");
             assert_eq!(error.missing_ranks(), [1], "{error}");

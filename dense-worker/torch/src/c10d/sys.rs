@@ -71,15 +71,6 @@ unsafe extern "C" {
     fn zagros_work_wait(work: *mut RawWork, millis: u64, done: *mut bool, why: *mut c_char, room: usize) -> c_int;
     fn zagros_work_is_done(work: *mut RawWork) -> bool;
     fn zagros_work_free(work: *mut RawWork);
-    fn zagros_group_start_broadcast(
-        group: *mut RawGroup,
-        root: c_int,
-        values: *mut f32,
-        length: usize,
-        out: *mut *mut RawWork,
-        why: *mut c_char,
-        room: usize,
-    ) -> c_int;
     fn zagros_group_start_all_gather(
         group: *mut RawGroup,
         mine: *mut u8,
@@ -89,16 +80,9 @@ unsafe extern "C" {
         why: *mut c_char,
         room: usize,
     ) -> c_int;
-    fn zagros_group_start_reduce_scatter(
+    fn zagros_group_start_parts(
         group: *mut RawGroup,
-        values: *mut f32,
-        bounds: *const usize,
-        out: *mut *mut RawWork,
-        why: *mut c_char,
-        room: usize,
-    ) -> c_int;
-    fn zagros_group_start_all_gather_parts(
-        group: *mut RawGroup,
+        gathers: bool,
         values: *mut f32,
         bounds: *const usize,
         out: *mut *mut RawWork,
@@ -125,7 +109,7 @@ pub(crate) struct NativeGroup(NonNull<RawGroup>);
 unsafe impl Send for NativeGroup {}
 
 /// A call in which each rank has a part of the values.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartsCall {
     ReduceScatter,
     AllGather,
@@ -205,21 +189,6 @@ impl NativeGroup {
         })
     }
 
-    pub(crate) fn broadcast(
-        &mut self,
-        root: usize,
-        values: &mut [f32],
-        interrupt: &GroupInterrupt,
-    ) -> Result<(), String> {
-        let (group, root, start, length) = (self.0.as_ptr(), to_c_int(root)?, values.as_mut_ptr(), values.len());
-        let mut out = ptr::null_mut();
-        // SAFETY: libtorch works on a copy. The values are ours during the wait below, and only that writes to them.
-        checked_call(|why, room| unsafe {
-            zagros_group_start_broadcast(group, root, start, length, &raw mut out, why, room)
-        })?;
-        NativeWork::started(out, None)?.finish(interrupt)
-    }
-
     /// The parts of every rank, all of one length. The length of `all` is a multiple of `mine`'s.
     pub(crate) fn all_gather(
         &mut self,
@@ -246,15 +215,11 @@ impl NativeGroup {
         values: Vec<f32>,
         bounds: &[usize],
     ) -> Result<NativeWork, String> {
-        let (group, bounds) = (self.0.as_ptr(), bounds.as_ptr());
-        let start_call = match parts {
-            PartsCall::ReduceScatter => zagros_group_start_reduce_scatter,
-            PartsCall::AllGather => zagros_group_start_all_gather_parts,
-        };
+        let (group, bounds, gathers) = (self.0.as_ptr(), bounds.as_ptr(), parts == PartsCall::AllGather);
         // SAFETY: the values are those of `start_owning`. The caller ensures that there is a bound for each rank and one more, and that
         // they lie in the values.
         NativeWork::start_owning(values, |start, out, why, room| unsafe {
-            start_call(group, start, bounds, out, why, room)
+            zagros_group_start_parts(group, gathers, start, bounds, out, why, room)
         })
     }
 

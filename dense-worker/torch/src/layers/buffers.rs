@@ -52,36 +52,6 @@ impl ModuleBuffers {
         self.next = Some(left);
         Ok(())
     }
-
-    /// Another forward replaces the last one.
-    pub(crate) fn drop_changes(&mut self) {
-        self.next = None;
-    }
-
-    fn find_divergence(&self) -> Result<bool, TorchError> {
-        let Some(next) = &self.next else { return Ok(false) };
-        for (live, next) in self.live.iter().zip_eq(next) {
-            let (before, after) = (values::<f64>(live)?, values::<f64>(next)?);
-            if before.into_iter().zip_eq(after).any(|(before, after)| before.is_finite() && !after.is_finite()) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn find_changes(&self) -> Result<Vec<f32>, TorchError> {
-        let Some(next) = &self.next else { return Ok(vec![0.0; self.value_count()]) };
-        let mut all = Vec::with_capacity(self.value_count());
-        for ((name, live), next) in self.named().zip_eq(next) {
-            let changes = changes(live, next)?;
-            if let Some(change) = changes.iter().find(|change| !change.is_finite()) {
-                let reason = format!("its buffer {name} changes by {change}, which cannot be summed over workers");
-                return Err(TorchError::script_failed(reason));
-            }
-            all.extend(changes);
-        }
-        Ok(all)
-    }
 }
 
 impl NetworkBuffers for ModuleBuffers {
@@ -96,15 +66,32 @@ impl NetworkBuffers for ModuleBuffers {
     }
 
     fn drop_step(&mut self) {
-        self.drop_changes();
+        self.next = None;
     }
 
     fn has_diverged(&self) -> Result<bool, ModelError> {
-        Ok(self.find_divergence()?)
+        let Some(next) = &self.next else { return Ok(false) };
+        for (live, next) in self.live.iter().zip_eq(next) {
+            let (before, after) = (values::<f64>(live)?, values::<f64>(next)?);
+            if before.into_iter().zip_eq(after).any(|(before, after)| before.is_finite() && !after.is_finite()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn changes(&self) -> Result<Vec<f32>, ModelError> {
-        Ok(self.find_changes()?)
+        let Some(next) = &self.next else { return Ok(vec![0.0; self.value_count()]) };
+        let mut all = Vec::with_capacity(self.value_count());
+        for ((name, live), next) in self.named().zip_eq(next) {
+            let changes = changes(live, next)?;
+            if let Some(change) = changes.iter().find(|change| !change.is_finite()) {
+                let reason = format!("its buffer {name} changes by {change}, which cannot be summed over workers");
+                return Err(ModelError::ScriptFailed { reason });
+            }
+            all.extend(changes);
+        }
+        Ok(all)
     }
 
     fn replace_changes(&mut self, changes: &[f32]) -> Result<(), ModelError> {

@@ -65,14 +65,13 @@ impl<'n> LayerCalls<'n> {
         Self { dropout: Some(dropout), weights }
     }
 
-    /// Without dropout and without slopes.
-    pub(crate) fn for_scoring() -> Self {
-        Self { dropout: None, weights: CallWeights::Here }
-    }
-
-    /// As [`Self::for_scoring`], of so many blocks of samples, whose weights are elsewhere. The outputs of a block have the same bits as alone.
-    pub(crate) fn scoring_blocks(streamed: &'n StreamedVariables, blocks: usize) -> Self {
-        Self { dropout: None, weights: CallWeights::InBlocks(streamed, int(blocks)) }
+    /// Without dropout and without slopes, of so many blocks of samples. The outputs of a block have the same bits as alone.
+    pub(crate) fn for_scoring(streamed: Option<&'n StreamedVariables>, blocks: usize) -> Self {
+        let weights = streamed.map_or(CallWeights::Here, |streamed| {
+            streamed.start_scoring();
+            CallWeights::InBlocks(streamed, int(blocks))
+        });
+        Self { dropout: None, weights }
     }
 
     pub(crate) fn is_training(&self) -> bool {
@@ -214,10 +213,7 @@ fn in_blocks<const N: usize>(
             let rows = input.size()[0] / blocks;
             input.f_narrow(0, block * rows, rows)
         };
-        let mut parts = Vec::with_capacity(N);
-        for input in inputs {
-            parts.push(part(input)?);
-        }
+        let parts = inputs.into_iter().map(part).collect::<Result<Vec<_>, _>>()?;
         outputs.push(function(std::array::from_fn(|index| &parts[index]))?);
     }
     match <[Tensor; 1]>::try_from(outputs) {

@@ -19,12 +19,12 @@ pub(crate) struct WeightBuilder<'a> {
     tensors: HashMap<String, ListedTensor>,
     held: ValuesPlace,
     /// By layer: the variables that have no values here.
-    streamed: Vec<Vec<Tensor>>,
+    pub(crate) streamed: Vec<Vec<Tensor>>,
     precision: Precision,
     layers: MlpSettings,
     /// The buffers of the layers so far, by name, and where their forward finds them.
-    buffers: Vec<(String, Tensor)>,
-    lent: LentBuffers,
+    pub(crate) buffers: Vec<(String, Tensor)>,
+    pub(crate) lent: LentBuffers,
 }
 
 /// A tensor in the job's list.
@@ -66,11 +66,6 @@ impl<'a> WeightBuilder<'a> {
             buffers: Vec::new(),
             lent: LentBuffers::default(),
         }
-    }
-
-    /// What was made besides the variables that have their values.
-    pub(crate) fn finish(self) -> MadeBeside {
-        MadeBeside { buffers: self.buffers, lent: self.lent, streamed: self.streamed }
     }
 
     /// A variable, whose first values are as the tensor says.
@@ -188,15 +183,6 @@ impl<'m, 'w> BlockTensors<'m, 'w> {
     }
 }
 
-pub(crate) struct MadeBeside {
-    /// The buffers of all layers, by name.
-    pub(crate) buffers: Vec<(String, Tensor)>,
-    /// Where their forward finds them.
-    pub(crate) lent: LentBuffers,
-    /// By layer: the variables that have no values here.
-    pub(crate) streamed: Vec<Vec<Tensor>>,
-}
-
 /// W·x + b.
 #[derive(Debug)]
 pub(crate) struct LinearLayer {
@@ -248,14 +234,8 @@ impl Mlp {
 
     /// Precision of a layer's products. The layer without an activation gives the logit, which stays f32: with the eight
     /// bits of a bf16, different samples would get the same score. It has few columns, so it costs next to nothing.
-    pub(crate) fn precision_of(&self, activate: bool) -> Precision {
-        if activate { self.precision } else { Precision::F32 }
-    }
-
-    /// For each layer: weight, bias, and whether it is a hidden one.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (&Tensor, &Tensor, bool)> {
-        let hidden = self.norms.len();
-        self.layers.iter().enumerate().map(move |(index, layer)| (&layer.weight, &layer.bias, index < hidden))
+    fn precision_of(&self, is_hidden: bool) -> Precision {
+        if is_hidden { self.precision } else { Precision::F32 }
     }
 
     /// `[batch, inputs]` to `[batch, last width]`. Drops units of hidden layers in training.
@@ -311,9 +291,10 @@ impl Mlp {
         mut activation: impl FnMut(usize, Tensor) -> Result<Tensor, TorchError>,
     ) -> Result<Tensor, TorchError> {
         let mut x = input.shallow_clone();
-        for (index, (weight, bias, activate)) in self.parts().enumerate() {
-            x = linear(&x, weight, bias, self.precision_of(activate))?;
-            if activate {
+        for (index, layer) in self.layers.iter().enumerate() {
+            let is_hidden = index < self.norms.len();
+            x = linear(&x, &layer.weight, &layer.bias, self.precision_of(is_hidden))?;
+            if is_hidden {
                 x = activation(index, x)?;
             }
         }

@@ -121,17 +121,14 @@ impl TorchBlock {
                 Self::EmbedNumbers(NumericEmbeddings::new(embedding, inputs.numbers, tensors)?)
             }
             Block::Join(parts) => {
-                let mut joined = Vec::with_capacity(parts.len());
-                for part in parts {
-                    joined.push(match part {
+                let rest = || tensors.column_indices(&split_places(&inputs.dims).1);
+                let joined = |part: &Columns| {
+                    Ok::<_, TorchError>(match part {
                         Columns::All(value) => JoinedPart { value: value.block, places: None },
-                        Columns::WithoutFirst(value) => {
-                            let (_, rest) = split_places(&inputs.dims);
-                            JoinedPart { value: value.block, places: Some(tensors.column_indices(&rest)?) }
-                        }
-                    });
-                }
-                Self::Join(joined)
+                        Columns::WithoutFirst(value) => JoinedPart { value: value.block, places: Some(rest()?) },
+                    })
+                };
+                Self::Join(parts.iter().map(joined).collect::<Result<_, _>>()?)
             }
             Block::Sum(values) => Self::Sum(values.iter().map(block_of).collect()),
             Block::Mlp(mlp) => Self::Mlp {

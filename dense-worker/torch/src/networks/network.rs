@@ -9,7 +9,7 @@ use zagros_network::wiring::WiredBlock;
 use super::block::{BlockInputs, TorchBlock};
 use super::torchscript::TorchScript;
 use crate::error::TorchError;
-use crate::layers::{BlockTensors, LayerCalls, LentBuffers, MadeBeside, ModuleBuffers, ValuesPlace, WeightBuilder};
+use crate::layers::{BlockTensors, LayerCalls, LentBuffers, ModuleBuffers, ValuesPlace, WeightBuilder};
 
 #[derive(Debug)]
 pub(crate) enum DenseNetwork {
@@ -46,7 +46,7 @@ impl DenseNetwork {
         InputShape::check(job)?;
         let mut weights = WeightBuilder::new(job, variables.root(), held);
         let network = BlockNetwork::build(job, &mut weights)?;
-        let MadeBeside { buffers, lent, streamed } = weights.finish();
+        let WeightBuilder { buffers, lent, streamed, .. } = weights;
         Ok(BuiltNetwork { network: Self::Blocks(network), buffers: ModuleBuffers::new(buffers), lent, streamed })
     }
 
@@ -67,10 +67,8 @@ impl DenseNetwork {
 impl BlockNetwork {
     fn build(job: &Job, weights: &mut WeightBuilder) -> Result<Self, TorchError> {
         let network = job.network().ok_or(TorchError::shape("the network has no blocks"))?;
-        let mut made = Vec::with_capacity(network.layout.tensors.len());
-        for tensor in &network.layout.tensors {
-            made.push(weights.variable(tensor)?);
-        }
+        let tensors = network.layout.tensors.iter();
+        let made = tensors.map(|tensor| weights.variable(tensor)).collect::<Result<Vec<_>, _>>()?;
         let (mut blocks, mut readers) = (Vec::with_capacity(network.blocks.len()), vec![0; network.blocks.len()]);
         for (index, WiredBlock { block, tensors }) in network.blocks.iter().enumerate() {
             let mut tensors = BlockTensors::new(&made[tensors.clone()], weights);
