@@ -76,12 +76,12 @@ fn the_layout_of_a_job_is_that_of_its_network() {
             assert_eq!(segments.last().unwrap().range.end, model.weight_count(), "{network}");
             for segment in &segments {
                 let what = format!("{network} {sections} {}", segment.tensor.name);
-                let found = named.get(&segment.tensor.name).unwrap_or_else(|| panic!("{what} is not there"));
-                let (shape, values) = found;
+                let found = named.get(&segment.tensor.name);
+                let (shape, values) = found.unwrap_or_else(|| panic!("{what} is not there"));
                 let shape: Vec<u64> = shape.iter().map(|size| *size as u64).collect();
                 assert_eq!(shape, segment.tensor.shape, "{what}");
                 let own = &all[segment.range.clone()];
-                assert!(values.iter().map(|value| *value as f32).eq(own.iter().copied()), "{what} lies elsewhere");
+                assert!(values == own, "{what} lies elsewhere");
                 check_first_values(segment, own, &what);
             }
         }

@@ -141,10 +141,8 @@ fn what_padding_holds_changes_no_logit_and_has_no_gradient() {
             }
         }
         padding.iter().for_each(|index| other.embeddings[*index] += 1.0);
-        let predict = |samples: &TestSamples| model.predict(&samples.numeric, &samples.embeddings, 24).unwrap();
-        assert_eq!(predict(&samples), predict(&other), "{:?}", job.model);
-        let mut model = DenseModel::new(&job, backend()).unwrap();
-        let output = model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+        assert_eq!(samples.predict(&model), other.predict(&model), "{:?}", job.model);
+        let output = samples.step(&mut DenseModel::new(&job, backend()).unwrap());
         assert!(padding.iter().all(|index| output.gradients[*index] == 0.0), "{:?}", job.model);
         assert!(output.gradients.iter().filter(|gradient| **gradient != 0.0).count() > 24 * 14);
     }
