@@ -61,6 +61,15 @@ fn stored(model: &DenseModel) -> HashMap<String, (Vec<usize>, Vec<f32>)> {
     tensors.iter().map(|(name, view)| (name.to_owned(), (view.shape().to_vec(), values(view.data())))).collect()
 }
 
+/// Every number of real positions. What padding holds must change nothing.
+fn set_sequence_lengths(shape: &InputShape, embeddings: &mut [f32]) {
+    for (sample, row) in embeddings.chunks_mut(shape.width().max(1)).enumerate() {
+        for SequenceShape { offset, dim, sequence } in &shape.sequences {
+            row[offset + sequence.length * dim] = (sample % (sequence.length + 1)) as f32;
+        }
+    }
+}
+
 #[derive(Clone)]
 struct TestSamples {
     numeric: Vec<f32>,
@@ -74,12 +83,7 @@ impl TestSamples {
         let shape = InputShape::new(job);
         let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
         let (numeric, mut embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
-        // Every number of real positions. What padding holds must change nothing.
-        for (sample, row) in embeddings.chunks_mut(shape.width().max(1)).enumerate() {
-            for SequenceShape { offset, dim, sequence } in &shape.sequences {
-                row[offset + sequence.length * dim] = (sample % (sequence.length + 1)) as f32;
-            }
-        }
+        set_sequence_lengths(&shape, &mut embeddings);
         Self { numeric, embeddings, labels: (0..batch).map(|i| (i % 2) as f32).collect() }
     }
 
