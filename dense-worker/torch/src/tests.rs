@@ -61,6 +61,12 @@ fn stored(model: &DenseModel) -> HashMap<String, (Vec<usize>, Vec<f32>)> {
     tensors.iter().map(|(name, view)| (name.to_owned(), (view.shape().to_vec(), values(view.data())))).collect()
 }
 
+/// The Euclidean norm of the difference, relative to that of what is exact.
+fn relative_difference(found: &[f32], exact: &[f32]) -> f32 {
+    let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
+    norm(&mut found.iter().zip_eq(exact).map(|(found, exact)| found - exact)) / norm(&mut exact.iter().copied())
+}
+
 /// Every number of real positions. What padding holds must change nothing.
 fn set_sequence_lengths(shape: &InputShape, embeddings: &mut [f32]) {
     for (sample, row) in embeddings.chunks_mut(shape.width().max(1)).enumerate() {

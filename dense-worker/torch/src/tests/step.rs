@@ -8,7 +8,7 @@ use zagros_model::{DenseModel, InputShape, ModelError, StepOutput};
 use zagros_network::CHUNK;
 use zagros_zip::ZipEq;
 
-use super::set_sequence_lengths;
+use super::{relative_difference, set_sequence_lengths};
 use crate::{TorchLibrary, backend};
 
 fn dlrm(dropout: f64) -> Model {
@@ -200,9 +200,7 @@ fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
             (&logits(&job), &exact_logits),
             (&by_autograd.logits, &exact.logits),
         ] {
-            let size = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
-            let off = size(&mut found.iter().zip_eq(exact).map(|(found, exact)| found - exact));
-            let share = off / size(&mut exact.iter().copied());
+            let share = relative_difference(found, exact);
             assert!(share > 1e-6 && share < 0.2, "{share}");
         }
     }
