@@ -83,17 +83,6 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
     run.check_no_row_is_skipped(&own);
 }
 
-/// Asks another worker to end, after a step.
-struct EndRequester(u64, Shutdown);
-
-impl Observer for EndRequester {
-    fn observe(&self, event: &WorkerEvent) {
-        if matches!(event, WorkerEvent::Step(report) if report.step >= self.0) {
-            self.1.request();
-        }
-    }
-}
-
 /// One worker leaves and two finish. Between them they train on every row once. Their summaries in this order.
 async fn one_leaves(
     [leaver, first, other]: [&mut WorkerTask; 3],
@@ -115,7 +104,7 @@ async fn with_too_few_others_a_worker_that_is_asked_to_end_drains_the_run() {
     job.cluster.min_workers = Some(3);
     let run = RejoinRun::new(job).await;
     let shutdown = Shutdown::new();
-    let mut first = run.start(0, vec![Arc::new(EndRequester(5, shutdown.clone()))]);
+    let mut first = run.start(0, vec![Arc::new(StopAfter(5, shutdown.clone()))]);
     let (mut asked, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
     for worker in [&mut first, &mut asked, &mut third] {
         assert_eq!(finished(worker).await.outcome, TrainingOutcome::Interrupted);

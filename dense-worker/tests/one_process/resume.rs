@@ -156,11 +156,7 @@ async fn a_run_does_not_go_on_over_other_rows_of_as_many_bytes() {
     let (before, changed) = (&text[..from], text[from..from + (32 << 10)].replace(",c1", ",c7"));
     let other = format!("{before}{changed}{}", &text[from + (32 << 10)..]);
     assert!(other.len() == text.len() && other != text);
-    let job = job(&other);
-    let cluster = WorkerCluster::start(&job).await;
-    let point = ResumePoint::find_newest(&job, &first.run).unwrap();
-    let worker = Worker { resume: Some(point.expect("a checkpoint")), ..cluster.worker_in(&first.run, &job, 0) };
-    let error = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs").unwrap_err().to_string();
+    let error = resume_run(&job(&other), &first.run).await.unwrap_err().to_string();
     assert!(error.contains("the data has changed since: the rows at bytes") && error.contains("--fresh"), "{error}");
 }
 
@@ -204,20 +200,18 @@ async fn early_stopping_goes_on_and_remembers_the_best() {
 async fn data_that_has_changed_is_refused_and_a_disk_that_fails_stops_no_training() {
     let folder = tempfile::tempdir().unwrap();
     let first = run(job_with(folder.path(), &[]), None, RunBreak::Tidy(9)).await;
-    let point = ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
     let job = job_over(rows(4001), folder.path(), &SETS);
+    let point = ResumePoint::find_newest(&job, &first.run).unwrap().expect("a checkpoint");
     let changes: Vec<String> = point.changed_keys(&job).iter().map(ToString::to_string).collect();
     assert!(changes.is_empty(), "{changes:?}");
-    let cluster = WorkerCluster::start(&job).await;
-    let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
-    let refused = Worker { resume: Some(point), ..worker }.run().await.unwrap_err();
+    let refused = resume_run(&job, &first.run).await.unwrap_err();
     assert_eq!(refused.exit_class(), ExitClass::Data);
     assert!(refused.to_string().contains("the data has changed since"), "{refused}");
 
     let job = job_with(folder.path(), &["checkpoint.every_steps=5"]);
     let cluster = WorkerCluster::start(&job).await;
     let recording = Arc::new(RecordedEvents::default());
-    let worker = cluster.worker(job, recording.clone(), Shutdown::new());
+    let worker = cluster.worker(&job, recording.clone());
     let in_the_way = worker.folder.as_ref().unwrap().checkpoints_folder();
     std::fs::write(&in_the_way, "a file where checkpoints should be").unwrap();
     assert_eq!(worker.run().await.unwrap().outcome, TrainingOutcome::Finished);
@@ -242,7 +236,7 @@ fn job_with_resets(folder: &Path, more: &[&str]) -> Job {
     job_over(rows(4000), folder, &[&RESET_SETS[..], &["data.shuffle_rows=100"], more].concat())
 }
 
-fn learned(ended: &EndedRun) -> (u64, Evaluation, Vec<u8>) {
+pub(super) fn learned(ended: &EndedRun) -> (u64, Evaluation, Vec<u8>) {
     let summary = ended.summary.as_ref().unwrap();
     let dense = std::fs::read(ended.run.model_folder().join("dense.safetensors")).unwrap();
     (summary.rows, summary.evaluation.unwrap(), dense)
