@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use tokio::sync::watch;
 

@@ -1,13 +1,8 @@
 //! Who adds up the rows of a bag changes bytes, not the model.
 
-use std::path::Path;
-use std::sync::Arc;
+use zagros_job::{PoolAt, Values};
 
-use zagros_dense_worker::{SilentObserver, WorkerInput};
-use zagros_ingest::{Batch, CategoryIds};
-use zagros_job::{Job, PoolAt, Values};
-
-use crate::{JOB, WorkerCluster, assert_near_losses, auc, job_of, rows, train};
+use super::*;
 
 /// The job with every multi-valued feature pooled there.
 fn job_at(place: PoolAt, folder: &Path, sets: &[&str]) -> Job {

@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::{AbortHandle, JoinHandle};
 use zagros_collective::{CollectiveError, CollectiveGroup, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
-
-use zagros_protocol::Refusal;
-use zagros_protocol::control::{ScaleRequest, ScaleResponse, StatusRequest};
+use zagros_protocol::control::{ScaleRequest, ScaleResponse};
 
 use super::tally::PushTally;
 use super::*;

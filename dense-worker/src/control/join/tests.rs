@@ -56,7 +56,7 @@ struct WorkerSetting {
 impl WorkerSetting {
     fn new(shard: FakeShard) -> Self {
         let control = Arc::new(FakeControlPlane::with_lease(LEASE));
-        Self { control, shard: Arc::new(shard.into()), steps: Arc::default(), shutdown: Shutdown::new() }
+        Self { control, shard: Arc::new(WorkerShard(shard)), steps: Arc::default(), shutdown: Shutdown::new() }
     }
 
     fn stopping_after(shard: FakeShard, step: u64) -> Self {

@@ -304,7 +304,7 @@ mod tests {
     }
 
     fn shards() -> Vec<Arc<dyn Shard>> {
-        (0..2).map(|index| -> Arc<dyn Shard> { Arc::new(WorkerShard::from(server(index))) }).collect()
+        (0..2).map(|index| -> Arc<dyn Shard> { Arc::new(WorkerShard(server(index))) }).collect()
     }
 
     async fn dense() -> (Job, DenseThread) {
@@ -324,7 +324,7 @@ mod tests {
     #[tokio::test]
     async fn a_failed_save_leaves_no_manifest_not_even_an_older_one() {
         let (folder, job, dense, _) = saved().await;
-        let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(server(0).failing_to_save()))];
+        let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard(server(0).failing_to_save()))];
         assert_refused(
             save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &failing).await,
             &["embedding server 0 (fake) could not save its rows: disk full"],
