@@ -21,7 +21,7 @@ enum SplitMishap {
 
 /// A coordinator between which and the worker something goes wrong.
 struct FaultyControl {
-    control: Arc<LocalCoordinator>,
+    control: Arc<dyn ControlPlane>,
     mishap: SplitMishap,
     asked: AtomicU32,
 }
@@ -83,10 +83,11 @@ async fn a_split_whose_assignment_was_lost_on_its_way_is_read_all_the_same() {
 async fn two_workers_whose_assignments_were_lost_do_not_wait_for_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let run = RejoinRun::new(job_with(folder.path(), 2, &["train.epochs=1"])).await;
-    let lossy = |control| -> Arc<dyn ControlPlane> {
-        Arc::new(FaultyControl { control, mishap: SplitMishap::AnswerLost, asked: AtomicU32::new(0) })
+    let lossy = |worker: Worker| {
+        let (control, mishap) = (worker.control.clone(), SplitMishap::AnswerLost);
+        Worker { control: Arc::new(FaultyControl { control, mishap, asked: AtomicU32::new(0) }), ..worker }
     };
-    let workers = [0, 1].map(|index| run.start_through(lossy, index));
+    let workers = [0, 1].map(|index| run.start_changed(index, Vec::new(), lossy));
     let (_, whole) = unharmed(job_with(tempfile::tempdir().unwrap().path(), 2, &["train.epochs=1"])).await;
     for mut worker in workers {
         assert_eq!(finished(&mut worker).await.samples, whole.samples);

@@ -104,7 +104,8 @@ async fn with_too_few_others_a_worker_that_is_asked_to_end_drains_the_run() {
     let run = RejoinRun::new(job).await;
     let shutdown = Shutdown::new();
     let mut first = run.start(0, vec![Arc::new(StopAfter(5, shutdown.clone()))]);
-    let (mut asked, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
+    let mut asked = run.start_changed(1, Vec::new(), |worker| Worker { shutdown, ..worker });
+    let mut third = run.start(2, Vec::new());
     for worker in [&mut first, &mut asked, &mut third] {
         assert_eq!(finished(worker).await.outcome, TrainingOutcome::Interrupted);
     }

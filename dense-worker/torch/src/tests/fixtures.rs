@@ -14,7 +14,7 @@ use zagros_job::{
 use zagros_model::{DenseModel, LabelledSamples};
 use zagros_zip::ZipEq;
 
-use super::{gradient, tensors};
+use super::{dlrm, gradient, tensors};
 use crate::backend;
 
 #[derive(Deserialize)]
@@ -84,10 +84,6 @@ pub(super) fn check(name: &str, job: &Job, fixture: &NetworkFixture) -> DenseMod
         }
     }
     model
-}
-
-fn a_dlrm() -> Model {
-    Model::Dlrm { bottom: vec![5], top: vec![6, 4], dropout: 0.0 }
 }
 
 fn dcnv2(cross_layers: usize, rank: Option<usize>, structure: CrossStructure, hidden: &[i64]) -> Model {
@@ -194,8 +190,8 @@ fn networks() -> [(&'static str, Job); 15] {
     let wide_deep = |hidden: &[i64]| Model::WideDeep { hidden: hidden.to_vec(), dropout: 0.0 };
     let finalmlp = |first: &[i64], second: &[i64], heads, gates| a_finalmlp((first, second), heads, gates);
     [
-        ("dlrm", job(3, &[4, 4, 4], a_dlrm())),
-        ("dlrm_without_numbers", job(0, &[4, 4, 4], a_dlrm())),
+        ("dlrm", job(3, &[4, 4, 4], dlrm())),
+        ("dlrm_without_numbers", job(0, &[4, 4, 4], dlrm())),
         ("ffnn", job(2, &[4, 3, 1], ffnn(&[7, 3]))),
         ("dcnv2_stacked", job(2, &[3, 2], dcnv2(2, None, stacked, &[6, 4]))),
         ("dcnv2_parallel_low_rank", job(2, &[3, 2], dcnv2(3, Some(2), parallel, &[6, 4]))),
@@ -228,7 +224,7 @@ fn networks_of_sequences() -> [(&'static str, Job); 7] {
         ("bst_two", both(0, a_bst(&two, (1, 1, 3), false, &[6]), 2)),
         // Each position attends to itself and earlier ones.
         ("bst_causal", both(1, a_bst(&two, (2, 1, 3), true, &[6]), 3)),
-        ("dlrm_plr", with_embedded_numbers(&[4, 4, 4], a_dlrm())),
+        ("dlrm_plr", with_embedded_numbers(&[4, 4, 4], dlrm())),
         ("dcnv2_plr", with_embedded_numbers(&[3, 2], dcnv2(2, None, CrossStructure::Stacked, &[6, 4]))),
     ]
 }

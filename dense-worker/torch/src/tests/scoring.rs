@@ -7,15 +7,11 @@ use zagros_job::{AttentionActivation, CrossStructure, Job, Model, PadSide, Preci
 use zagros_model::{DenseModel, batch_of_blocks};
 
 use super::fixtures::{a_bst, a_din, a_finalmlp, with_sequences};
-use super::{TestSamples, dlrm, ffnn};
+use super::{TestSamples, bits, dlrm, ffnn, with_first_seed};
 use crate::backend;
 
 /// Samples that are compared: two blocks and a part.
 const SAMPLES: usize = 600;
-
-fn bits(logits: &[f32]) -> Vec<u32> {
-    logits.iter().map(|logit| logit.to_bits()).collect()
-}
 
 /// The logits of the samples from `start` on, in batches of `size`.
 fn in_batches(model: &DenseModel, samples: &TestSamples, start: usize, size: usize) -> Vec<u32> {
@@ -54,17 +50,11 @@ fn check(job: &Job) {
 }
 
 /// The job with the first seed with which its few units are on for some samples.
-fn with_live_units(job: Job) -> Job {
-    let is_alive = |job: &Job| {
+fn with_live_units(job: &Job) -> Job {
+    with_first_seed(job, |job| {
         let (model, samples) = (DenseModel::new(job, backend()).unwrap(), TestSamples::random(job, SAMPLES));
         in_batches(&model, &samples, 0, SAMPLES).into_iter().collect::<HashSet<_>>().len() > 20
-    };
-    let seeded = |seed| {
-        let mut job = job.clone();
-        job.train.seed = seed;
-        job
-    };
-    (1..100).map(seeded).find(is_alive).expect("a seed with which a unit is on")
+    })
 }
 
 #[test]
@@ -94,7 +84,7 @@ fn a_logit_has_the_same_bits_in_every_batch() {
             for precision in [Precision::F32, Precision::Bf16] {
                 let mut job = job(numeric, &dims, network.clone());
                 job.train.precision = precision;
-                check(&with_live_units(job));
+                check(&with_live_units(&job));
             }
         }
     }

@@ -17,7 +17,7 @@ use zagros_table::{LookupMode, PushStep, RequestBuffers, Table, TileUpdate};
 use zagros_zip::{ZipEq, number_from};
 
 use super::step::samples;
-use super::weights;
+use super::{bits, weights};
 use crate::backend;
 
 mod autograd;
@@ -179,10 +179,6 @@ fn difference(found: &StepOutput, expected: &StepOutput) -> String {
     let logits = largest(&found.logits, &expected.logits);
     let gradients = largest(&found.gradients, &expected.gradients);
     format!("loss {}, logits {logits}, gradients {gradients}", (found.loss - expected.loss).abs())
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
 }
 
 fn sized_job(numeric: usize, dims: &[usize], model: Model, batch: usize, threads: usize) -> Job {
