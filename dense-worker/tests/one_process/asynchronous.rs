@@ -151,10 +151,6 @@ struct FaultyVotes {
 }
 
 impl ControlPlane for FaultyVotes {
-    fn name(&self) -> &str {
-        self.control.name()
-    }
-
     fn barrier(&self, request: BarrierRequest) -> ControlAnswer<'_, BarrierResponse> {
         if request.vote.as_ref().is_none_or(|vote| vote.reason() != BarrierReason::EpochEnd) {
             return self.control.barrier(request);

@@ -44,10 +44,6 @@ impl FaultyControl {
 }
 
 impl ControlPlane for FaultyControl {
-    fn name(&self) -> &str {
-        self.control.name()
-    }
-
     fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse> {
         Box::pin(async move {
             if self.mishap != SplitMishap::None && self.asked.fetch_add(1, Ordering::AcqRel) == 0 {

@@ -1,7 +1,7 @@
 //! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
 
-/// Control planes of tests that change one call: these calls of a [`ControlPlane`] and the given ones go to `self.control`, the coordinator that
-/// they stand before.
+/// Control planes of tests that change one call: the name, these calls of a [`ControlPlane`] and the given ones go to `self.control`, the
+/// coordinator that they stand before.
 macro_rules! delegate_calls {
     (@each $($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
         fn $method(&self, request: $request) -> ControlAnswer<'_, $response> {
@@ -9,6 +9,10 @@ macro_rules! delegate_calls {
         }
     )*};
     ($($others:tt)*) => {
+        fn name(&self) -> &str {
+            self.control.name()
+        }
+
         delegate_calls! {
             @each
             join(JoinRequest) -> JoinResponse,

@@ -191,8 +191,7 @@ async fn early_stopping_goes_on_and_remembers_the_best() {
     let first = run(job_with(folder.path(), &sets), None, RunBreak::Tidy(stop)).await;
     let second = run(job_with(folder.path(), &sets), Some(&first.run), RunBreak::Never).await;
     same_end(&whole, &second);
-    let choice =
-        |ended: &EndedRun| (ended.summary.as_ref().unwrap().choice.clone(), ended.summary.as_ref().unwrap().model_step);
+    let choice = |ended: &EndedRun| ended.summary.as_ref().map(|summary| (summary.choice.clone(), summary.model_step));
     assert_eq!(choice(&second), choice(&whole));
 }
 
