@@ -35,19 +35,25 @@ struct StartEvent {
     differences: Vec<String>,
 }
 
-async fn started(job: Job) -> (Result<RunSummary, WorkerError>, Option<StartEvent>) {
+/// A run that starts from a model, and ends well.
+async fn started(job: Job) -> (RunSummary, StartEvent) {
     let (trained, recorded, _) = train(job).await;
-    (trained, start_event(&recorded))
+    (trained.unwrap(), start_event(&recorded))
 }
 
-fn start_event(recorded: &RecordedEvents) -> Option<StartEvent> {
+async fn refused(job: Job) -> WorkerError {
+    train(job).await.0.unwrap_err()
+}
+
+fn start_event(recorded: &RecordedEvents) -> StartEvent {
     let events = recorded.0.lock().unwrap();
-    events.iter().find_map(|event| match event {
+    let event = events.iter().find_map(|event| match event {
         WorkerEvent::StartedFrom { step, rows, differences, .. } => {
             Some(StartEvent { step: *step, rows: *rows, differences: differences.clone() })
         }
         _ => None,
-    })
+    });
+    event.expect("it starts from the model")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,7 +77,6 @@ async fn counting_on_is_as_another_epoch_of_the_same_run_bit_by_bit() {
 
     // Steps count from 0 again: the schedule starts over.
     let (restarted, start) = started(next_job(&first, folder.path(), &[])).await;
-    let (restarted, start) = (restarted.unwrap(), start.expect("it starts from the model"));
     assert_eq!((start.step, start.differences.len()), (0, 0), "{:?}", start.differences);
     assert_eq!((restarted.steps * 2, start.rows), (whole.losses.len() as u64, first.summary.as_ref().unwrap().rows));
     assert!(restarted.evaluation.unwrap().logloss < evaluation(&first).logloss);
@@ -97,13 +102,13 @@ async fn what_only_one_of_the_two_has_is_dropped_or_begins_anew_with_a_word() {
     let first = run(job_with(folder.path(), &["train.epochs=1"]), None, RunBreak::Never).await;
     let other = "features.categorical=['city', 'age']";
     let (trained, start) = started(next_job(&first, folder.path(), &[other])).await;
-    assert!(trained.unwrap().evaluation.unwrap().auc.unwrap() > 0.6);
+    assert!(auc(&trained) > 0.6);
     let differences = [
         "table `tags` of the model is dropped: this job has none",
         "table `age` begins empty: the model has none",
         "layer `top.0` of the dense network begins anew",
     ];
-    assert_eq!(start.expect("it starts from the model").differences, differences);
+    assert_eq!(start.differences, differences);
     // A model that was standardised so is trained on so, although the data is other data.
     let from = format!("train.start_from={:?}", first.run.path());
     let sets = [&SETS[..], &["train.max_steps=1", &from]].concat();
@@ -123,7 +128,6 @@ async fn ids_that_mean_something_else_get_new_rows_unless_they_are_to_keep_them(
     let rows = first.summary.as_ref().unwrap().rows;
     for servers in ["cluster.servers=1", "cluster.servers=3"] {
         let (trained, start) = started(next_job(&first, folder.path(), &[CITY_HASHED, servers])).await;
-        let (trained, start) = (trained.unwrap(), start.expect("it starts from the model"));
         assert_eq!((start.rows, trained.rows), (rows - CITIES, rows - CITIES + 5), "{servers}");
         assert_eq!(
             start.differences,
@@ -133,7 +137,6 @@ async fn ids_that_mean_something_else_get_new_rows_unless_they_are_to_keep_them(
         );
     }
     let (_, kept) = started(next_job(&first, folder.path(), &[CITY_HASHED, "train.start_changed=keep"])).await;
-    let kept = kept.expect("it starts from the model");
     assert_eq!((kept.rows, kept.differences.len()), (rows, 1), "{:?}", kept.differences);
 }
 
@@ -146,25 +149,24 @@ async fn numbers_that_mean_something_else_get_new_layers_and_statistics() {
     trained.unwrap();
     let (old_mean, mean) = (standardised(&first.run).0, standardised(&run).0);
     assert!(old_mean < 20.0 && mean > 10_000.0, "not the mean of the logarithms: {mean}");
-    let lines = start_event(&recorded).expect("it starts from the model").differences;
+    let lines = start_event(&recorded).differences;
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].starts_with("feature `income` transforms its number otherwise"), "{lines:?}");
     assert_eq!(lines[1], "layer `bottom.0` of the dense network begins anew");
     let (_, kept) = started(next_job(&first, folder.path(), &[plain, "train.start_changed=keep"])).await;
-    assert_eq!(kept.expect("it starts from the model").differences.len(), 1);
+    assert_eq!(kept.differences.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_not_there_or_has_rows_of_another_shape_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let (nowhere, _) = started(job_with(folder.path(), &["train.start_from='nowhere'"])).await;
-    let nowhere = nowhere.unwrap_err();
+    let nowhere = refused(job_with(folder.path(), &["train.start_from='nowhere'"])).await;
     assert!(nowhere.exit_class() == ExitClass::Data && nowhere.to_string().contains("nowhere"), "{nowhere}");
     let first = run(job_with(folder.path(), &["train.epochs=1"]), None, RunBreak::Never).await;
-    let (wider, _) = started(next_job(&first, folder.path(), &["embedding.dim=8"])).await;
-    assert!(wider.unwrap_err().to_string().contains("table `city` has dim 4 of f32"));
-    let (asynchronous, _) = started(next_job(&first, folder.path(), &["train.mode=async", "cluster.workers=1"])).await;
-    let asynchronous = asynchronous.unwrap_err().to_string();
+    let wider = refused(next_job(&first, folder.path(), &["embedding.dim=8"])).await;
+    assert!(wider.to_string().contains("table `city` has dim 4 of f32"));
+    let sets = ["train.mode=async", "cluster.workers=1"];
+    let asynchronous = refused(next_job(&first, folder.path(), &sets)).await.to_string();
     assert!(asynchronous.contains("train.mode = \"hybrid\" starts from this model"), "{asynchronous}");
 }
 
@@ -179,13 +181,12 @@ async fn a_run_starts_from_streamed_weights_as_from_others() {
         let second = run(next_job(&first, folder.path(), &sets), None, RunBreak::Never).await;
         let other = [weights, "features.categorical=['city', 'age']", "train.max_steps=3"];
         let (_, start) = started(next_job(&first, folder.path(), &other)).await;
-        ends.push((second.losses.clone(), evaluation(&second).auc, start.expect("it starts").differences));
+        ends.push((second.losses.clone(), evaluation(&second).auc, start.differences));
     }
     assert_eq!(ends[0], ends[1]);
     assert!(ends[1].2.contains(&"layer `top.0` of the dense network begins anew".to_owned()), "{:?}", ends[1].2);
     let first =
         run(job_with(folder.path(), &["train.epochs=1", "train.weights=streamed"]), None, RunBreak::Never).await;
-    let (refused, _) = started(next_job(&first, folder.path(), &["train.weights=resident"])).await;
-    let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("rows of its tables") && refused.contains("train.weights = \"streamed\""), "{refused}");
+    let resident = refused(next_job(&first, folder.path(), &["train.weights=resident"])).await.to_string();
+    assert!(resident.contains("rows of its tables") && resident.contains("train.weights = \"streamed\""), "{resident}");
 }

@@ -33,11 +33,6 @@ fn weights(model: &DenseModel) -> Vec<f32> {
     all
 }
 
-/// The values of its tensors by name, as they are saved.
-fn tensors(model: &DenseModel) -> HashMap<String, Vec<f32>> {
-    stored(model).into_iter().map(|(name, (_, values))| (name, values)).collect()
-}
-
 /// The gradient of a tensor, of the last backward.
 fn gradient(model: &DenseModel, job: &Job, tensor: &str) -> Vec<f32> {
     let segments = job.dense_segments().unwrap();
@@ -53,7 +48,7 @@ fn ffnn() -> Model {
     Model::Ffnn { hidden: vec![7, 3], dropout: 0.0 }
 }
 
-/// Shape and values of its tensors by name.
+/// Shape and values of its tensors by name, as they are saved.
 fn stored(model: &DenseModel) -> HashMap<String, (Vec<usize>, Vec<f32>)> {
     let bytes = model.to_safetensors().unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();

@@ -14,7 +14,7 @@ use zagros_job::{
 use zagros_model::{DenseModel, LabelledSamples};
 use zagros_zip::ZipEq;
 
-use super::{dlrm, gradient, tensors};
+use super::{dlrm, gradient, stored};
 use crate::backend;
 
 #[derive(Deserialize)]
@@ -75,9 +75,9 @@ pub(super) fn check(name: &str, job: &Job, fixture: &NetworkFixture) -> DenseMod
     near("logits", &output.logits, &fixture.logits);
     near("loss", &[output.loss], &[fixture.loss]);
     near("gradient of embeddings", &output.gradients, &gradients["embeddings"]);
-    let tensors = tensors(&model);
+    let tensors = stored(&model);
     assert_eq!(tensors.len() + 1, gradients.len() + buffers.len(), "{name}");
-    for (tensor, values) in tensors {
+    for (tensor, (_, values)) in tensors {
         match buffers.get(&tensor) {
             Some(expected) => near(&tensor, &values, expected),
             None => near(&format!("gradient of {tensor}"), &gradient(&model, job, &tensor), &gradients[&tensor]),
@@ -262,7 +262,7 @@ fn first_frequencies_are_those_of_the_seed_and_sigma() {
         job.features.numeric_embedding = Some(NumericEmbedding { frequencies: 50, sigma, dim: 1 });
         job.train.seed = seed;
         let model = DenseModel::new(&job, backend()).unwrap();
-        tensors(&model)["numeric_embedding.frequencies"].clone()
+        stored(&model)["numeric_embedding.frequencies"].1.clone()
     };
     let first = frequencies(1, 0.5);
     assert_eq!(frequencies(1, 0.5), first);

@@ -8,7 +8,7 @@ use zagros_model::{DenseModel, ModelError};
 use zagros_zip::ZipEq;
 
 use super::fixtures::{NetworkFixture, a_din, assert_near, with_sequences};
-use super::{TestSamples, fixtures, tensors};
+use super::{TestSamples, fixtures, stored};
 use crate::backend;
 
 /// A fixture of `mlp_layers.json`.
@@ -111,7 +111,7 @@ fn running_averages_count_once_the_step_is_made_and_add_up_over_workers() {
     busy.replace_buffer_changes(&of_both).unwrap();
     busy.apply_gradients().unwrap();
     for (name, expected) in &values.buffers {
-        assert_near(name, &tensors(&busy)[name], expected);
+        assert_near(name, &stored(&busy)[name].1, expected);
     }
 }
 
