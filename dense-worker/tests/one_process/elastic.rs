@@ -136,15 +136,18 @@ impl Observer for StepPace {
     }
 }
 
+/// Of one worker, and up to three.
+fn growing_job(folder: &Path, sets: &[&str]) -> Job {
+    let mut job = job_with(folder, 1, sets);
+    job.cluster.max_workers = Some(3);
+    job
+}
+
 /// Invariant RK-5: workers 1 → 3 → 2, and each sample counts once.
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on_once() {
     let folder = tempfile::tempdir().unwrap();
-    let job = || {
-        let mut job = job_with(folder.path(), 1, &["data.shuffle_rows=3000", "train.evaluate_every=40"]);
-        job.cluster.max_workers = Some(3);
-        job
-    };
+    let job = || growing_job(folder.path(), &["data.shuffle_rows=3000", "train.evaluate_every=40"]);
     let (own, whole) = unharmed(job()).await;
     let run = RejoinRun::new(job()).await;
     let (pace, reported) = (StepPace::new(Duration::from_millis(5)), Arc::new(RecordedEvents::default()));
@@ -166,11 +169,7 @@ async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on
 #[tokio::test(flavor = "multi_thread")]
 async fn asynchronous_workers_join_and_leave_while_the_run_trains_and_every_row_counts_once() {
     let folder = tempfile::tempdir().unwrap();
-    let job = || {
-        let mut job = job_with(folder.path(), 1, &["train.mode=async", "data.shuffle_rows=3000", LONG_LEASE]);
-        job.cluster.max_workers = Some(3);
-        job
-    };
+    let job = || growing_job(folder.path(), &["train.mode=async", "data.shuffle_rows=3000", LONG_LEASE]);
     let (own, whole) = unharmed(job()).await;
     let run = RejoinRun::new(job()).await;
     let (gate, later, reported) = (StepGate::new(10), StepGate::new(20), Arc::new(RecordedEvents::default()));

@@ -212,13 +212,8 @@ fn golden_results_stay() {
         let is_other =
             |(case, result): &(&String, &String)| !golden.get(*case).is_some_and(|known| is_as(known, result));
         let others: Vec<_> = found.iter().filter(is_other).collect();
-        assert!(
-            others.is_empty(),
-            "{} of {} cases differ from {}: {others:#?}",
-            others.len(),
-            found.len(),
-            own.display()
-        );
+        let (count, all, file) = (others.len(), found.len(), own.display());
+        assert!(others.is_empty(), "{count} of {all} cases differ from {file}: {others:#?}");
         return;
     }
     let golden = std::fs::read_dir(&folder).unwrap().map(|entry| read(&entry.unwrap().path())).next().unwrap();

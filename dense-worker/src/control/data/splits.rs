@@ -276,10 +276,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_that_stays_away_is_named_with_the_time_waited() {
         let away = std::iter::repeat_with(away);
-        assert_refused(
-            splits(away.take(1000)).ask_for_splits(0, SplitNeed::ForAStream).await,
-            &["coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"],
-        );
+        let refused = splits(away.take(1000)).ask_for_splits(0, SplitNeed::ForAStream).await;
+        let words = ["coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"];
+        assert_refused(refused, &words);
     }
 
     #[tokio::test]

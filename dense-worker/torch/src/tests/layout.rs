@@ -93,10 +93,9 @@ fn the_layout_of_a_job_is_that_of_its_network() {
 fn at_the_base_width_mup_changes_nothing() {
     let model =
         |mup: &str| DenseModel::new(&job("", &format!("kind = 'ffnn'\nhidden = [16, 16]\n{mup}")), backend()).unwrap();
-    let [plain, mut base, mut wide] = ["", "mup_base_width = 16", "mup_base_width = 4"].map(model);
+    let [mut plain, mut base, mut wide] = ["", "mup_base_width = 16", "mup_base_width = 4"].map(model);
     assert_eq!(weights(&plain), weights(&base));
     assert_ne!(weights(&plain), weights(&wide));
-    let mut plain = plain;
     let batch = ([0.5; 13], [0.25; 26 * 4], [1.0]);
     let [one, other, third] = [&mut plain, &mut base, &mut wide].map(|model| {
         model.step(&batch.0, &batch.1, &batch.2).unwrap();

@@ -91,11 +91,8 @@ fn each_rank_drops_its_own_units_and_the_same_ones_in_every_run() {
         dropped(&mut model, &samples)
     };
     let ranks = [0, 1, 2].map(of_rank);
-    assert_eq!(
-        dropped(&mut DenseModel::new(&job, backend()).unwrap(), &samples),
-        ranks[0],
-        "a lone worker draws as rank 0 does"
-    );
+    let alone = dropped(&mut DenseModel::new(&job, backend()).unwrap(), &samples);
+    assert_eq!(alone, ranks[0], "a lone worker draws as rank 0 does");
     assert_eq!(of_rank(1), ranks[1]);
     let all: std::collections::HashSet<_> = ranks.iter().flatten().collect();
     assert_eq!(all.len(), 9, "two ranks or steps drop the same units");
