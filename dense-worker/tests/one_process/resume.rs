@@ -6,17 +6,20 @@ use zagros_collective::{InProcess, Rendezvous};
 
 use super::*;
 
-/// Everything that has a state: dropout, Adam, momentum of rows by frequency counts, shuffled windows over several splits.
-const SETS: [&str; 8] = [
+/// Everything that has a state: dropout, Adam, momentum of rows by frequency counts.
+pub(super) const STATES: [&str; 6] = [
     "train.mode=sync",
-    "train.evaluate_every=20",
     "model.dropout=0.25",
     "optimizer.kind=adam",
     "embedding.optimizer={kind='adam'}",
     "embedding.admission={kind='count', min_count=2}",
-    "data.shuffle_rows=100",
     "train.schedule={kind='cosine', warmup=10, decay=100}",
 ];
+
+/// With shuffled windows over several splits.
+fn state_sets<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&STATES[..], &["train.evaluate_every=20", "data.shuffle_rows=100"], more].concat()
+}
 
 #[derive(Clone, Copy)]
 pub(super) enum RunBreak {
@@ -68,7 +71,7 @@ fn bits(report: &StepReport) -> [u64; 4] {
 }
 
 fn job_with(folder: &Path, more: &[&str]) -> Job {
-    job_over(rows(4000), folder, &[&SETS[..], more].concat())
+    job_over(rows(4000), folder, &state_sets(more))
 }
 
 /// Runs a job in a fresh cluster; goes on from the newest checkpoint of `run`, if it is given one that has any.
@@ -148,8 +151,8 @@ async fn a_run_does_not_go_on_over_other_rows_of_as_many_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let text = rows(120_000);
     assert!(text.len() > 2 << 20, "{} bytes", text.len());
-    let sets = ["train.evaluate_every=100000"];
-    let job = |text: &str| job_over(text.to_owned(), folder.path(), &[&SETS[..], &sets].concat());
+    let sets = state_sets(&["train.evaluate_every=100000"]);
+    let job = |text: &str| job_over(text.to_owned(), folder.path(), &sets);
     let first = run(job(&text), None, RunBreak::Tidy(900)).await;
     // One sample of 64 KiB in each sixteenth: this is between two of them.
     let from = text[text.len() / 2 - (16 << 10)..].find('\n').unwrap() + text.len() / 2 - (16 << 10) + 1;
@@ -199,7 +202,7 @@ async fn early_stopping_goes_on_and_remembers_the_best() {
 async fn data_that_has_changed_is_refused_and_a_disk_that_fails_stops_no_training() {
     let folder = tempfile::tempdir().unwrap();
     let first = run(job_with(folder.path(), &[]), None, RunBreak::Tidy(9)).await;
-    let job = job_over(rows(4001), folder.path(), &SETS);
+    let job = job_over(rows(4001), folder.path(), &state_sets(&[]));
     let point = ResumePoint::find_newest(&job, &first.run).unwrap().expect("a checkpoint");
     let changes: Vec<String> = point.changed_keys(&job).iter().map(ToString::to_string).collect();
     assert!(changes.is_empty(), "{changes:?}");

@@ -129,16 +129,14 @@ async fn steps_are_clipped_by_the_norm_of_all_layers_at_the_servers() {
 /// Networks of all kinds, with dropout, norms, buffers and embedded numbers.
 fn networks() -> Vec<String> {
     let pair = "attention = [{ sequence = 'liked', target = 'city' }]\nhidden = [8]\n";
+    let gate = "gate = { hidden = [4], first = ['city'] }\n";
     let normed = "kind = 'ffnn'\nhidden = [8]\ndropout = 0.2\n[mlp]\nnorm = 'batch'\nactivation = 'dice'\n";
     let numbers = "kind = 'dlrm'\nbottom = [8]\ntop = [8]\n[features.numeric_embedding]\ndim = 3\n";
     vec![
         network_text(None, "kind = 'wukong'\nlayers = 2\nfmb_hidden = [16]\nbottom = [8]\ntop = [8]\ndropout = 0.2\n"),
         network_text(Some(SEQUENCES), &format!("kind = 'din'\nactivation = 'dice'\n{pair}")),
         network_text(Some(SEQUENCES), &format!("kind = 'bst'\nheads = 2\n{pair}")),
-        network_text(
-            None,
-            "kind = 'finalmlp'\nfirst = [8]\nsecond = [8]\nheads = 2\ngate = { hidden = [4], first = ['city'] }\n",
-        ),
+        network_text(None, &format!("kind = 'finalmlp'\nfirst = [8]\nsecond = [8]\nheads = 2\n{gate}")),
         network_text(None, normed),
         network_text(None, numbers),
     ]

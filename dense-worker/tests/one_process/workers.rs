@@ -28,7 +28,7 @@ impl WorkerPart {
 }
 
 /// So many workers of the job's files.
-fn all_of_files(workers: u32) -> Vec<WorkerPart> {
+pub(super) fn all_of_files(workers: u32) -> Vec<WorkerPart> {
     (0..workers).map(|_| WorkerPart::of_files()).collect()
 }
 
