@@ -129,9 +129,6 @@ async fn auc(sets: &[&str]) -> f64 {
 async fn a_file_that_is_sorted_by_label_trains_like_a_shuffled_one() {
     let (shuffled, windows, as_in_file) =
         (auc(&[]).await, auc(&["data.shuffle_rows=2000"]).await, auc(&["data.shuffle_rows=0"]).await);
-    eprintln!(
-        "test AUC: {shuffled:.4} by default, {windows:.4} with a window of a tenth, {as_in_file:.4} in file order"
-    );
     assert!(shuffled > 0.9 && windows > shuffled - 0.05, "AUC {shuffled}, in windows of a tenth of the file {windows}");
     assert!(as_in_file < shuffled - 0.1, "the file order is kept no more: AUC {as_in_file}");
 }

@@ -138,7 +138,7 @@ pub(super) fn a_bst(
 /// Hidden layers, numbers of the features that the first gate reads, and the same of the second.
 type FixtureGates<'a> = (&'a [i64], &'a [&'a str], &'a [&'a str]);
 
-pub(super) fn a_finalmlp((first, second): (&[i64], &[i64]), heads: usize, gates: Option<FixtureGates<'_>>) -> Model {
+pub(super) fn a_finalmlp(first: &[i64], second: &[i64], heads: usize, gates: Option<FixtureGates<'_>>) -> Model {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let gate = |(hidden, first, second): FixtureGates<'_>| StreamGates {
         hidden: hidden.to_vec(),
@@ -188,7 +188,6 @@ fn networks() -> [(&'static str, Job); 15] {
     let (stacked, parallel) = (CrossStructure::Stacked, CrossStructure::Parallel);
     let deepfm = |hidden: &[i64]| Model::DeepFm { hidden: hidden.to_vec(), dropout: 0.0 };
     let wide_deep = |hidden: &[i64]| Model::WideDeep { hidden: hidden.to_vec(), dropout: 0.0 };
-    let finalmlp = |first: &[i64], second: &[i64], heads, gates| a_finalmlp((first, second), heads, gates);
     [
         ("dlrm", job(3, &[4, 4, 4], dlrm())),
         ("dlrm_without_numbers", job(0, &[4, 4, 4], dlrm())),
@@ -203,9 +202,9 @@ fn networks() -> [(&'static str, Job); 15] {
         // The second layer takes as many vectors as it gives.
         ("wukong", job(3, &[4, 4, 4], a_wukong(2, (3, 2), &[7]))),
         ("wukong_without_numbers", job(0, &[4, 4, 4], a_wukong(1, (2, 1), &[]))),
-        ("finalmlp", job(2, &[4, 3], finalmlp(&[6, 4], &[6], 1, None))),
-        ("finalmlp_gates", job(2, &[4, 3], finalmlp(&[4], &[5, 6], 2, Some((&[5], &["I1", "C1"], &[]))))),
-        ("finalmlp_without_numbers", job(0, &[3, 2], finalmlp(&[6], &[3], 3, Some((&[], &["C1"], &["C0"]))))),
+        ("finalmlp", job(2, &[4, 3], a_finalmlp(&[6, 4], &[6], 1, None))),
+        ("finalmlp_gates", job(2, &[4, 3], a_finalmlp(&[4], &[5, 6], 2, Some((&[5], &["I1", "C1"], &[]))))),
+        ("finalmlp_without_numbers", job(0, &[3, 2], a_finalmlp(&[6], &[3], 3, Some((&[], &["C1"], &["C0"]))))),
     ]
 }
 
@@ -240,7 +239,7 @@ fn networks_of_several() -> [(&'static str, Job); 6] {
         ("shared_bottom", job_of_several(towers_over(&[6], &[4]), &[("mse", 0.5), ("click", 2.0)])),
         ("esmm", job_of_several(towers_over(&[], &[5]), &[("click", 1.0), ("given", 1.0)])),
         ("mmoe", job_of_several(mmoe, &[("click", 1.0), ("poisson", 0.25)])),
-        ("finalmlp_of_several", job_of_several(a_finalmlp((&[4], &[6]), 2, None), &click_and_classes)),
+        ("finalmlp_of_several", job_of_several(a_finalmlp(&[4], &[6], 2, None), &click_and_classes)),
         ("ple", job_of_several(ple, &click_and_classes)),
         // Through the step without autograd, with samples that have weights.
         ("losses", job_of_several(ffnn(&[6]), &losses)),

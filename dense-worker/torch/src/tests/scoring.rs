@@ -74,7 +74,7 @@ fn a_logit_has_the_same_bits_in_every_batch() {
         Model::DeepFm { hidden: vec![64, 19], dropout: 0.0 },
         Model::WideDeep { hidden: vec![64, 19], dropout: 0.0 },
         wukong,
-        a_finalmlp((&[33, 16], &[24]), 8, Some((&[17], &["C0"], &[]))),
+        a_finalmlp(&[33, 16], &[24], 8, Some((&[17], &["C0"], &[]))),
     ];
     for network in networks {
         for (numeric, dims) in [(0, vec![5, 5]), (1, vec![2]), (13, vec![16; 26])] {

@@ -53,7 +53,7 @@ fn layers_that_read_other_inputs_or_have_another_shape_keep_their_first_weights(
 /// A layer that is not named here would be taken with the columns of other features.
 #[test]
 fn every_network_names_the_layers_that_read_inputs() {
-    let finalmlp = a_finalmlp((&[3, 2], &[2]), 2, Some((&[3], &["C0"], &[])));
+    let finalmlp = a_finalmlp(&[3, 2], &[2], 2, Some((&[3], &["C0"], &[])));
     let networks = [
         (dlrm(), vec!["bottom.0", "top.0"]),
         (ffnn(&[3]), vec!["layers.0"]),
