@@ -332,6 +332,7 @@ mod tests {
         let (call, waited) = ("an all-reduce", Duration::from_secs(2));
         let missing = CollectiveError::Missing { ranks: vec![1, 2], call, waited, reason: "closed".to_owned() };
         let not_finite = WorkerError::Step { step: 12, source: ModelError::NotFinite { what: "the loss" } };
+        let diverged = WorkerError::PeerDiverged { step: 7, workers: vec![1] };
         let control = |refusal| {
             let (coordinator, waited) = ("coordinator (h:1)".to_owned(), Duration::from_secs(5));
             WorkerError::Control { coordinator, what: "complete splits", waited, refusal }
@@ -340,10 +341,7 @@ mod tests {
         for (error, start) in [
             (&not_finite, "step 12: the loss is not finite; likely a learning rate"),
             (&WorkerError::from(missing), "dense worker 1, dense worker 2 gone or late: ranks 1, 2 did"),
-            (
-                &WorkerError::PeerDiverged { step: 7, workers: vec![1] },
-                "step 7: loss or gradients of dense worker 1 are",
-            ),
+            (&diverged, "step 7: loss or gradients of dense worker 1 are"),
             (&control(gone), "coordinator (h:1) did not complete splits for 5.0s: tcp connect error; see"),
         ] {
             let class = if start.starts_with("step") { ExitClass::Diverged } else { ExitClass::Cluster };

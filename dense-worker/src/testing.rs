@@ -31,7 +31,7 @@ pub(crate) fn metrics() -> WorkerMetrics {
 
 /// A client that knows its only server, and the server.
 pub(crate) async fn client(shard: FakeShard) -> (Arc<EmbeddingClient>, Arc<WorkerShard>) {
-    let shard = Arc::new(WorkerShard::from(shard));
+    let shard = Arc::new(WorkerShard(shard));
     let server: Arc<dyn Shard> = Arc::clone(&shard) as _;
     let config = ClientConfig { writer: 1, incarnation: 1, wire: Encoding::F32, timeout: Duration::from_secs(60) };
     let connect = Arc::new(move |_: &_| Ok(Arc::clone(&server)));
@@ -81,13 +81,7 @@ impl BatchSource for ScriptedBatches {
 
 /// The fake embedding server of all tests, as a shard of a worker.
 #[derive(Default)]
-pub(crate) struct WorkerShard(FakeShard);
-
-impl From<FakeShard> for WorkerShard {
-    fn from(shard: FakeShard) -> Self {
-        Self(shard)
-    }
-}
+pub(crate) struct WorkerShard(pub(crate) FakeShard);
 
 impl Deref for WorkerShard {
     type Target = FakeShard;

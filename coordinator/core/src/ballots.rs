@@ -340,27 +340,26 @@ mod tests {
     #[test]
     fn an_epoch_ends_once_all_came_to_end_it_and_whoever_stops_has_all_stop() {
         use BarrierReason::{Checkpoint, EpochEnd, Leave, Ready, Saved, Stop, Unspecified};
-        assert_eq!(decide_barrier(&[EpochEnd; 3]), Some(BarrierDecision::EpochOver));
-        assert_eq!(decide_barrier(&[EpochEnd, Checkpoint, EpochEnd]), Some(BarrierDecision::Checkpoint));
-        assert_eq!(decide_barrier(&[Checkpoint, Stop, EpochEnd]), Some(BarrierDecision::Stop));
-        assert_eq!([decide_barrier(&[Ready; 2]), decide_barrier(&[Ready, Stop])].map(Option::unwrap), {
-            [BarrierDecision::Continue, BarrierDecision::Stop]
-        });
-        assert_eq!([decide_barrier(&[Saved; 2]), decide_barrier(&[Saved, Stop])].map(Option::unwrap), {
-            [BarrierDecision::Continue, BarrierDecision::Stop]
-        });
-        assert_eq!(decide_barrier(&[Checkpoint, Leave, EpochEnd]), Some(BarrierDecision::Regroup));
-        assert_eq!(decide_barrier(&[Leave, Stop]), Some(BarrierDecision::Stop));
-        let mixed = [
-            &[Ready, EpochEnd][..],
-            &[Leave, Ready],
-            &[Saved, Leave],
-            &[Checkpoint, Ready],
-            &[Saved, Ready],
-            &[EpochEnd, Saved],
-        ];
-        for nonsense in mixed.into_iter().chain([&[EpochEnd, Unspecified][..], &[]]) {
-            assert_eq!(decide_barrier(nonsense), None, "{nonsense:?}");
+        for (reasons, decided) in [
+            (&[EpochEnd; 3][..], Some(BarrierDecision::EpochOver)),
+            (&[EpochEnd, Checkpoint, EpochEnd], Some(BarrierDecision::Checkpoint)),
+            (&[Checkpoint, Stop, EpochEnd], Some(BarrierDecision::Stop)),
+            (&[Ready; 2], Some(BarrierDecision::Continue)),
+            (&[Ready, Stop], Some(BarrierDecision::Stop)),
+            (&[Saved; 2], Some(BarrierDecision::Continue)),
+            (&[Saved, Stop], Some(BarrierDecision::Stop)),
+            (&[Checkpoint, Leave, EpochEnd], Some(BarrierDecision::Regroup)),
+            (&[Leave, Stop], Some(BarrierDecision::Stop)),
+            (&[Ready, EpochEnd], None),
+            (&[Leave, Ready], None),
+            (&[Saved, Leave], None),
+            (&[Checkpoint, Ready], None),
+            (&[Saved, Ready], None),
+            (&[EpochEnd, Saved], None),
+            (&[EpochEnd, Unspecified], None),
+            (&[], None),
+        ] {
+            assert_eq!(decide_barrier(reasons), decided, "{reasons:?}");
         }
     }
 }

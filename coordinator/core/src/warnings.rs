@@ -192,16 +192,15 @@ mod tests {
         let given_up = MemberStatus { state: "given up".to_owned(), ..member(MemberSlot::worker(4)) };
         let still = MemberStatus { still_ms: Some(400_000), ..member(MemberSlot::worker(2)) };
         let silent = MemberStatus { silent_ms: 4000, ..member(MemberSlot::worker(3)) };
-        assert_eq!(
-            warn(vec![still, silent, lost(MemberSlot::server(1)), lost(MemberSlot::worker(0)), given_up]),
-            [
-                "embedding server 1 is lost: silent for 34 s; its rows are out of reach until it answers",
-                "dense worker 0 is lost: silent for 34 s; the others read its splits, and wait for another process in its slot",
-                "dense worker 4 was given up: it was lost, and the run goes on without it",
-                "dense worker 3 has not been heard for 4.0 s",
-                "dense worker 2 has made no step for 6 min: it scores a held-out part, writes a checkpoint, or waits",
-            ]
-        );
+        let members = vec![still, silent, lost(MemberSlot::server(1)), lost(MemberSlot::worker(0)), given_up];
+        let expected = [
+            "embedding server 1 is lost: silent for 34 s; its rows are out of reach until it answers",
+            "dense worker 0 is lost: silent for 34 s; the others read its splits, and wait for another process in its slot",
+            "dense worker 4 was given up: it was lost, and the run goes on without it",
+            "dense worker 3 has not been heard for 4.0 s",
+            "dense worker 2 has made no step for 6 min: it scores a held-out part, writes a checkpoint, or waits",
+        ];
+        assert_eq!(warn(members), expected);
     }
 
     #[test]
@@ -211,13 +210,11 @@ mod tests {
         let worker = MemberStatus { progress, disk, ..member(MemberSlot::worker(1)) };
         let roomy = Some(Disk { free_bytes: 4 << 30, size_bytes: 40 << 30 });
         let server = MemberStatus { disk: roomy, ..member(MemberSlot::server(0)) };
-        assert_eq!(
-            warn(vec![worker, server]),
-            [
-                "loss is not finite on dense worker 1: training has diverged; a lower learning rate may help",
-                "the disk of the run folder of dense worker 1 is nearly full: 3.0 GiB are free",
-            ]
-        );
+        let expected = [
+            "loss is not finite on dense worker 1: training has diverged; a lower learning rate may help",
+            "the disk of the run folder of dense worker 1 is nearly full: 3.0 GiB are free",
+        ];
+        assert_eq!(warn(vec![worker, server]), expected);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use zagros_protocol::control::*;
 
 use super::rejoin::join_in_time;
 use super::resume::{EndedRun, RunBreak, run};
-use super::workers::{WorkerPart, train_parts};
+use super::workers::{WorkerPart, all_of_files, train_parts};
 use super::*;
 
 const ASYNC: &str = "train.mode=async";
@@ -59,8 +59,7 @@ async fn the_best_state_of_asynchronous_workers_is_scored_and_saved() {
         "cluster.servers=2",
         "cluster.workers=2",
     ];
-    let (ended, _, run) =
-        train_parts(job(folder.path(), &sets), vec![WorkerPart::of_files(), WorkerPart::of_files()]).await;
+    let (ended, _, run) = train_parts(job(folder.path(), &sets), all_of_files(2)).await;
     let ended: Vec<RunSummary> = ended.into_iter().map(Result::unwrap).collect();
     assert!(ended[0].epochs.len() < 30, "never settled");
     assert!(ended[0].model_step < ended[0].steps, "{} of {}", ended[0].model_step, ended[0].steps);
@@ -151,10 +150,6 @@ struct FaultyVotes {
 }
 
 impl ControlPlane for FaultyVotes {
-    fn name(&self) -> &str {
-        self.control.name()
-    }
-
     fn barrier(&self, request: BarrierRequest) -> ControlAnswer<'_, BarrierResponse> {
         if request.vote.as_ref().is_none_or(|vote| vote.reason() != BarrierReason::EpochEnd) {
             return self.control.barrier(request);
@@ -186,7 +181,7 @@ async fn an_asynchronous_worker_that_is_killed_at_a_barrier_or_stays_away_is_nam
                 index,
                 rendezvous: Some(rendezvous.clone()),
                 registry: Registry::new(),
-                ..cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new())
+                ..cluster.worker(&job, Arc::new(SilentObserver))
             };
             tokio::spawn(worker.run())
         };

@@ -21,7 +21,7 @@ enum SplitMishap {
 
 /// A coordinator between which and the worker something goes wrong.
 struct FaultyControl {
-    control: Arc<LocalCoordinator>,
+    control: Arc<dyn ControlPlane>,
     mishap: SplitMishap,
     asked: AtomicU32,
 }
@@ -44,10 +44,6 @@ impl FaultyControl {
 }
 
 impl ControlPlane for FaultyControl {
-    fn name(&self) -> &str {
-        self.control.name()
-    }
-
     fn assign(&self, request: AssignRequest) -> ControlAnswer<'_, AssignResponse> {
         Box::pin(async move {
             if self.mishap != SplitMishap::None && self.asked.fetch_add(1, Ordering::AcqRel) == 0 {
@@ -66,7 +62,7 @@ async fn train_with(mishap: SplitMishap) -> Result<RunSummary, WorkerError> {
     let job = job_over(rows(100_000), folder.path(), &["train.batch_size=1000", "train.staleness=2"]);
     let cluster = WorkerCluster::start(&job).await;
     let control = Arc::new(FaultyControl { control: cluster.control.clone(), mishap, asked: AtomicU32::new(0) });
-    let worker = Worker { control, ..cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()) };
+    let worker = Worker { control, ..cluster.worker(&job, Arc::new(SilentObserver)) };
     tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs")
 }
 
@@ -83,10 +79,11 @@ async fn a_split_whose_assignment_was_lost_on_its_way_is_read_all_the_same() {
 async fn two_workers_whose_assignments_were_lost_do_not_wait_for_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let run = RejoinRun::new(job_with(folder.path(), 2, &["train.epochs=1"])).await;
-    let lossy = |control| -> Arc<dyn ControlPlane> {
-        Arc::new(FaultyControl { control, mishap: SplitMishap::AnswerLost, asked: AtomicU32::new(0) })
+    let lossy = |worker: Worker| {
+        let (control, mishap) = (worker.control.clone(), SplitMishap::AnswerLost);
+        Worker { control: Arc::new(FaultyControl { control, mishap, asked: AtomicU32::new(0) }), ..worker }
     };
-    let workers = [0, 1].map(|index| run.start_through(lossy, index));
+    let workers = [0, 1].map(|index| run.start_changed(index, Vec::new(), lossy));
     let (_, whole) = unharmed(job_with(tempfile::tempdir().unwrap().path(), 2, &["train.epochs=1"])).await;
     for mut worker in workers {
         assert_eq!(finished(&mut worker).await.samples, whole.samples);
@@ -132,9 +129,6 @@ async fn auc(sets: &[&str]) -> f64 {
 async fn a_file_that_is_sorted_by_label_trains_like_a_shuffled_one() {
     let (shuffled, windows, as_in_file) =
         (auc(&[]).await, auc(&["data.shuffle_rows=2000"]).await, auc(&["data.shuffle_rows=0"]).await);
-    eprintln!(
-        "test AUC: {shuffled:.4} by default, {windows:.4} with a window of a tenth, {as_in_file:.4} in file order"
-    );
     assert!(shuffled > 0.9 && windows > shuffled - 0.05, "AUC {shuffled}, in windows of a tenth of the file {windows}");
     assert!(as_in_file < shuffled - 0.1, "the file order is kept no more: AUC {as_in_file}");
 }

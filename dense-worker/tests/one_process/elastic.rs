@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -83,17 +82,6 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
     run.check_no_row_is_skipped(&own);
 }
 
-/// Asks another worker to end, after a step.
-struct EndRequester(u64, Shutdown);
-
-impl Observer for EndRequester {
-    fn observe(&self, event: &WorkerEvent) {
-        if matches!(event, WorkerEvent::Step(report) if report.step >= self.0) {
-            self.1.request();
-        }
-    }
-}
-
 /// One worker leaves and two finish. Between them they train on every row once. Their summaries in this order.
 async fn one_leaves(
     [leaver, first, other]: [&mut WorkerTask; 3],
@@ -115,8 +103,9 @@ async fn with_too_few_others_a_worker_that_is_asked_to_end_drains_the_run() {
     job.cluster.min_workers = Some(3);
     let run = RejoinRun::new(job).await;
     let shutdown = Shutdown::new();
-    let mut first = run.start(0, vec![Arc::new(EndRequester(5, shutdown.clone()))]);
-    let (mut asked, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
+    let mut first = run.start(0, vec![Arc::new(StopAfter(5, shutdown.clone()))]);
+    let mut asked = run.start_changed(1, Vec::new(), |worker| Worker { shutdown, ..worker });
+    let mut third = run.start(2, Vec::new());
     for worker in [&mut first, &mut asked, &mut third] {
         assert_eq!(finished(worker).await.outcome, TrainingOutcome::Interrupted);
     }
@@ -147,15 +136,18 @@ impl Observer for StepPace {
     }
 }
 
+/// Of one worker, and up to three.
+fn growing_job(folder: &Path, sets: &[&str]) -> Job {
+    let mut job = job_with(folder, 1, sets);
+    job.cluster.max_workers = Some(3);
+    job
+}
+
 /// Invariant RK-5: workers 1 → 3 → 2, and each sample counts once.
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on_once() {
     let folder = tempfile::tempdir().unwrap();
-    let job = || {
-        let mut job = job_with(folder.path(), 1, &["data.shuffle_rows=3000", "train.evaluate_every=40"]);
-        job.cluster.max_workers = Some(3);
-        job
-    };
+    let job = || growing_job(folder.path(), &["data.shuffle_rows=3000", "train.evaluate_every=40"]);
     let (own, whole) = unharmed(job()).await;
     let run = RejoinRun::new(job()).await;
     let (pace, reported) = (StepPace::new(Duration::from_millis(5)), Arc::new(RecordedEvents::default()));
@@ -177,11 +169,7 @@ async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on
 #[tokio::test(flavor = "multi_thread")]
 async fn asynchronous_workers_join_and_leave_while_the_run_trains_and_every_row_counts_once() {
     let folder = tempfile::tempdir().unwrap();
-    let job = || {
-        let mut job = job_with(folder.path(), 1, &["train.mode=async", "data.shuffle_rows=3000", LONG_LEASE]);
-        job.cluster.max_workers = Some(3);
-        job
-    };
+    let job = || growing_job(folder.path(), &["train.mode=async", "data.shuffle_rows=3000", LONG_LEASE]);
     let (own, whole) = unharmed(job()).await;
     let run = RejoinRun::new(job()).await;
     let (gate, later, reported) = (StepGate::new(10), StepGate::new(20), Arc::new(RecordedEvents::default()));

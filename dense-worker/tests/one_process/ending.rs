@@ -27,16 +27,12 @@ async fn a_server_that_fails_after_the_save_takes_no_checkpoint_away() {
     let connect: Connect = Arc::new(move |entry| {
         inner(entry).map(|shard| Arc::new(WatchedShard::new(shard, MuteShard)) as Arc<dyn Shard>)
     });
-    let worker = Worker { connect, ..cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new()) };
+    let worker = Worker { connect, ..cluster.worker(&job, Arc::new(SilentObserver)) };
     let run = worker.folder.clone().unwrap();
     let failed = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap_err();
     assert!(failed.to_string().contains("could not describe its tables"), "{failed}");
     assert!(run.model_folder().join("manifest.json").is_file() && !run.is_complete());
-    let point = ResumePoint::find_newest(&job, &run).unwrap().expect("a checkpoint");
-    let cluster = WorkerCluster::start(&job).await;
-    let worker = cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new());
-    let again = Worker { folder: Some(run.clone()), resume: Some(point), ..worker };
-    assert!(again.run().await.unwrap().complete && run.is_complete());
+    assert!(resume_run(&job, &run).await.unwrap().complete && run.is_complete());
     assert!(ResumePoint::find_newest(&job, &run).unwrap().is_none());
 }
 
@@ -47,7 +43,7 @@ async fn kept_states_are_there_until_the_summary_is() {
     let sets = ["data.validation_share=0.2", "train.early_stop={}", "output.save_model=false"];
     let job = job(folder.path(), &[&CHECKPOINTS[..], &sets].concat());
     let cluster = WorkerCluster::start(&job).await;
-    let worker = cluster.worker(job.clone(), Arc::new(SilentObserver), Shutdown::new());
+    let worker = cluster.worker(&job, Arc::new(SilentObserver));
     let run = worker.folder.clone().unwrap();
     std::fs::create_dir(run.summary_file()).unwrap();
     let failed = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap_err();
@@ -56,17 +52,13 @@ async fn kept_states_are_there_until_the_summary_is() {
     let kept: Vec<String> = kept.map(|name| name.into_string().unwrap()).collect();
     assert!(kept.iter().any(|name| name.starts_with("step-")), "{kept:?}");
     std::fs::remove_dir(run.summary_file()).unwrap();
-    let point = ResumePoint::find_newest(&job, &run).unwrap().expect("a checkpoint");
-    let cluster = WorkerCluster::start(&job).await;
-    let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
-    Worker { folder: Some(run.clone()), resume: Some(point), ..worker }.run().await.unwrap();
+    resume_run(&job, &run).await.unwrap();
     assert!(run.is_complete() && !run.checkpoints_folder().exists());
 }
 
 /// Holds training up after a step until the coordinator knows of the checkpoint before it.
 struct UntilReported {
     control: Arc<LocalCoordinator>,
-    cut: AtomicU64,
     reported: AtomicU64,
 }
 
@@ -80,17 +72,15 @@ impl UntilReported {
 
 impl Observer for UntilReported {
     fn observe(&self, event: &WorkerEvent) {
-        match event {
-            WorkerEvent::Checkpoint { step, .. } => self.cut.store(*step, Ordering::Release),
-            // The next would be cut after step 20.
-            WorkerEvent::Step(report) if report.step == 15 => tokio::task::block_in_place(|| {
+        // The next would be cut after step 20.
+        if matches!(event, WorkerEvent::Step(report) if report.step == 15) {
+            tokio::task::block_in_place(|| {
                 let deadline = std::time::Instant::now() + LATE / 4;
                 while self.newest() == 0 && std::time::Instant::now() < deadline {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 self.reported.store(self.newest(), Ordering::Release);
-            }),
-            _ => {}
+            });
         }
     }
 }
@@ -100,10 +90,8 @@ async fn a_checkpoint_is_reported_once_it_is_there_and_not_with_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &[&CHECKPOINTS[..], &["cluster.lease_seconds=1"]].concat());
     let cluster = WorkerCluster::start(&job).await;
-    let (control, cut, reported) = (cluster.control.clone(), AtomicU64::new(0), AtomicU64::new(0));
-    let observer = Arc::new(UntilReported { control, cut, reported });
-    let worker = cluster.worker(job, observer.clone(), Shutdown::new());
+    let observer = Arc::new(UntilReported { control: cluster.control.clone(), reported: AtomicU64::new(0) });
+    let worker = cluster.worker(&job, observer.clone());
     worker.run().await.unwrap();
-    assert!(observer.cut.load(Ordering::Acquire) >= 10);
     assert_eq!(observer.reported.load(Ordering::Acquire), 10);
 }

@@ -27,12 +27,6 @@ const RESULT: &str = "golden\t";
 const FARTHEST_F32: f64 = 1e-4;
 const FARTHEST_BF16: f64 = 0.03;
 
-const SEQUENCE: &str = r#"[features]
-label = { column = "click", positive = ["1"], negative = ["0"] }
-numeric = ["age"]
-categorical = ["city", { column = "liked", table = "city", separator = "|", sequence = { length = 3 } }]
-"#;
-
 /// Each network once with its settings that change a step. The first word names the case.
 const NETWORKS: [(&str, &str); 15] = [
     ("dlrm", "kind = 'dlrm'\nbottom = [8]\ntop = [16, 8]\ndropout = 0.1\n"),
@@ -65,14 +59,8 @@ struct GoldenCase {
 fn cases() -> Vec<GoldenCase> {
     let mut cases = Vec::new();
     for (network, model) in NETWORKS {
-        let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", model);
-        let text = match network {
-            "din" | "bst" => {
-                let (before, rest) = text.split_once("[features]\n").unwrap();
-                format!("{before}{SEQUENCE}[embedding]\n{}", rest.split_once("[embedding]\n").unwrap().1)
-            }
-            _ => text,
-        };
+        let features = matches!(network, "din" | "bst").then_some(SEQUENCES);
+        let text = network_text(features, model);
         // Streamed weights compute in f32 alone.
         for (precision, weights) in [("f32", "resident"), ("f32", "streamed"), ("bf16", "resident")] {
             for mode in ["sync", "hybrid"] {
@@ -220,13 +208,8 @@ fn golden_results_stay() {
         let is_other =
             |(case, result): &(&String, &String)| !golden.get(*case).is_some_and(|known| is_as(known, result));
         let others: Vec<_> = found.iter().filter(is_other).collect();
-        assert!(
-            others.is_empty(),
-            "{} of {} cases differ from {}: {others:#?}",
-            others.len(),
-            found.len(),
-            own.display()
-        );
+        let (count, all, file) = (others.len(), found.len(), own.display());
+        assert!(others.is_empty(), "{count} of {all} cases differ from {file}: {others:#?}");
         return;
     }
     let golden = std::fs::read_dir(&folder).unwrap().map(|entry| read(&entry.unwrap().path())).next().unwrap();

@@ -1,7 +1,7 @@
 //! A worker, a coordinator and embedding servers in one process: the real ones, with calls instead of sockets.
 
-/// Control planes of tests that change one call: these calls of a [`ControlPlane`] and the given ones go to `self.control`, the coordinator that
-/// they stand before.
+/// Control planes of tests that change one call: the name, these calls of a [`ControlPlane`] and the given ones go to `self.control`, the
+/// coordinator that they stand before.
 macro_rules! delegate_calls {
     (@each $($method:ident($request:ident) -> $response:ident),* $(,)?) => {$(
         fn $method(&self, request: $request) -> ControlAnswer<'_, $response> {
@@ -9,6 +9,10 @@ macro_rules! delegate_calls {
         }
     )*};
     ($($others:tt)*) => {
+        fn name(&self) -> &str {
+            self.control.name()
+        }
+
         delegate_calls! {
             @each
             join(JoinRequest) -> JoinResponse,
@@ -96,6 +100,13 @@ threads = 1
 folder = "runs"
 "#;
 
+/// Features of which one is a sequence.
+const SEQUENCES: &str = r#"[features]
+label = { column = "click", positive = ["1"], negative = ["0"] }
+numeric = ["age"]
+categorical = ["city", { column = "liked", table = "city", separator = "|", sequence = { length = 3 } }]
+"#;
+
 /// Rows whose label depends on all kinds of columns.
 fn rows(count: u64) -> String {
     let mut text = "click,age,income,city,tags,liked\n".to_owned();
@@ -115,6 +126,15 @@ fn job(folder: &Path, sets: &[&str]) -> Job {
 
 fn job_over(rows: String, folder: &Path, sets: &[&str]) -> Job {
     job_of(JOB, rows, folder, sets)
+}
+
+/// The job on another network, with these features if any are given.
+fn network_text(features: Option<&str>, network: &str) -> String {
+    let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", network);
+    let Some(features) = features else { return text };
+    let (before, rest) = text.split_once("[features]\n").unwrap();
+    let (_, after) = rest.split_once("[embedding]\n").unwrap();
+    format!("{before}{features}[embedding]\n{after}")
 }
 
 fn job_of(text: &str, rows: String, folder: &Path, sets: &[&str]) -> Job {
@@ -166,16 +186,9 @@ impl WorkerCluster {
         self.traffic.load(Ordering::Acquire)
     }
 
-    fn worker(&self, job: Job, observer: Arc<dyn Observer>, shutdown: Shutdown) -> Worker {
-        let folder = Some(RunFolder::create(&job).unwrap());
-        let alone = Worker::without_peers(
-            job,
-            zagros_torch::backend(),
-            self.control.clone(),
-            Arc::clone(&self.connect),
-            self.registry.clone(),
-        );
-        Worker { observer, folder, shutdown, ..alone }
+    fn worker(&self, job: &Job, observer: Arc<dyn Observer>) -> Worker {
+        let folder = RunFolder::create(job).unwrap();
+        Worker { observer, registry: self.registry.clone(), ..self.worker_in(&folder, job, 0) }
     }
 
     /// A worker of a run that has a folder.
@@ -189,6 +202,14 @@ impl WorkerCluster {
         );
         Worker { index, folder: Some(folder.clone()), ..alone }
     }
+}
+
+/// Goes on from the newest checkpoint of a run, in a fresh cluster.
+async fn resume_run(job: &Job, run: &RunFolder) -> Result<RunSummary, WorkerError> {
+    let point = ResumePoint::find_newest(job, run).unwrap().expect("a checkpoint");
+    let cluster = WorkerCluster::start(job).await;
+    let worker = Worker { resume: Some(point), ..cluster.worker_in(run, job, 0) };
+    tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs")
 }
 
 /// Both made the same steps, and no two losses differ by more.
@@ -246,7 +267,7 @@ fn auc(summary: &RunSummary) -> f64 {
 async fn train(job: Job) -> (Result<RunSummary, WorkerError>, Arc<RecordedEvents>, RunFolder) {
     let cluster = WorkerCluster::start(&job).await;
     let recording = Arc::new(RecordedEvents::default());
-    let worker = cluster.worker(job, recording.clone(), Shutdown::new());
+    let worker = cluster.worker(&job, recording.clone());
     let folder = worker.folder.clone().unwrap();
     let trained = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs");
     (trained, recording, folder)
@@ -334,7 +355,7 @@ async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.staleness=2"]);
     let cluster = WorkerCluster::start(&job).await;
-    let summary = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new()).run().await.unwrap();
+    let summary = cluster.worker(&job, Arc::new(SilentObserver)).run().await.unwrap();
     let status = cluster.control.status(StatusRequest {}).await.unwrap();
     assert_eq!((status.state.as_str(), status.splits_done), ("finished", status.splits));
     assert_eq!(status.evaluations.len(), 2);

@@ -1,14 +1,8 @@
 //! Who adds up the rows of a bag changes bytes, not the model.
 
-use std::path::Path;
-use std::sync::Arc;
+use zagros_job::{PoolAt, Values};
 
-use zagros_dense_worker::{SilentObserver, WorkerInput};
-use zagros_ingest::{Batch, CategoryIds};
-use zagros_job::{Job, PoolAt, Values};
-use zagros_plumbing::Shutdown;
-
-use crate::{JOB, WorkerCluster, assert_near_losses, auc, job_of, rows, train};
+use super::*;
 
 /// The job with every multi-valued feature pooled there.
 fn job_at(place: PoolAt, folder: &Path, sets: &[&str]) -> Job {
@@ -70,7 +64,7 @@ async fn bytes(place: PoolAt, batch: &Batch, sets: &[&str]) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let job = job_at(place, folder.path(), &[&["train.staleness=1"], sets].concat());
     let cluster = WorkerCluster::start(&job).await;
-    let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
+    let worker = cluster.worker(&job, Arc::new(SilentObserver));
     let summary = worker.run_on(WorkerInput::Preloaded(Arc::new(vec![batch.clone(); 3]))).await.unwrap();
     assert_eq!(summary.steps, 6);
     cluster.bytes()

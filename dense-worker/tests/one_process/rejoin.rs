@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::{AbortHandle, JoinHandle};
 use zagros_collective::{CollectiveError, CollectiveGroup, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
-
-use zagros_protocol::Refusal;
-use zagros_protocol::control::{ScaleRequest, ScaleResponse, StatusRequest};
+use zagros_protocol::control::{ScaleRequest, ScaleResponse};
 
 use super::tally::PushTally;
 use super::*;
@@ -75,13 +72,24 @@ impl RejoinRun {
     }
 
     pub(super) fn start(&self, index: u32, observers: Vec<Arc<dyn Observer>>) -> WorkerTask {
-        self.start_at(self.rendezvous.clone(), index, observers)
+        self.start_changed(index, observers, |worker| worker)
     }
 
-    /// Starts a worker that can be asked to end.
-    pub(super) fn start_stoppable(&self, index: u32, shutdown: Shutdown) -> WorkerTask {
-        let worker = self.worker(self.rendezvous.clone(), index, Vec::new());
-        tokio::spawn(Worker { shutdown, ..worker }.run())
+    /// Starts a worker that differs from the others.
+    pub(super) fn start_changed(
+        &self,
+        index: u32,
+        observers: Vec<Arc<dyn Observer>>,
+        change: impl FnOnce(Worker) -> Worker,
+    ) -> WorkerTask {
+        let worker = Worker {
+            rendezvous: Some(self.rendezvous.clone()),
+            connect: self.tally.watch(&self.cluster.connect),
+            resume: ResumePoint::find_newest(&self.job, &self.folder).unwrap(),
+            observer: Arc::new(ObserverList(observers)),
+            ..self.cluster.worker_in(&self.folder, &self.job, index)
+        };
+        tokio::spawn(change(worker).run())
     }
 
     /// Asks for another number of workers, as `zagros scale` does.
@@ -93,36 +101,6 @@ impl RejoinRun {
     pub(super) async fn has_workers(&self, workers: u32) {
         let scale = async || self.cluster.control.status(StatusRequest {}).await.ok().and_then(|status| status.scale);
         until(async || scale().await.is_some_and(|scale| scale.workers == workers)).await;
-    }
-
-    /// Starts another process in the place of a worker whose end was seen: it need not wait for the lease of that one.
-    fn restart(&self, index: u32) -> WorkerTask {
-        let worker = self.worker(self.rendezvous.clone(), index, Vec::new());
-        tokio::spawn(Worker { supersede: true, ..worker }.run())
-    }
-
-    /// Starts a worker that talks to the coordinator through `between`.
-    pub(super) fn start_through(
-        &self,
-        between: impl FnOnce(Arc<LocalCoordinator>) -> Arc<dyn ControlPlane>,
-        index: u32,
-    ) -> WorkerTask {
-        let control = between(self.cluster.control.clone());
-        tokio::spawn(Worker { control, ..self.worker(self.rendezvous.clone(), index, Vec::new()) }.run())
-    }
-
-    fn start_at(&self, rendezvous: Arc<dyn Rendezvous>, index: u32, observers: Vec<Arc<dyn Observer>>) -> WorkerTask {
-        tokio::spawn(self.worker(rendezvous, index, observers).run())
-    }
-
-    fn worker(&self, rendezvous: Arc<dyn Rendezvous>, index: u32, observers: Vec<Arc<dyn Observer>>) -> Worker {
-        Worker {
-            rendezvous: Some(rendezvous),
-            connect: self.tally.watch(&self.cluster.connect),
-            resume: ResumePoint::find_newest(&self.job, &self.folder).unwrap(),
-            observer: Arc::new(ObserverList(observers)),
-            ..self.cluster.worker_in(&self.folder, &self.job, index)
-        }
     }
 
     /// Every row that only one id has was trained on once in each of two epochs.
@@ -162,7 +140,9 @@ impl RejoinRun {
         killer.victim.set(lost.abort_handle()).expect("set once");
         let ended = join_in_time(lost).await.map(|ended| ended.map(|summary| summary.steps));
         assert!(ended.is_err(), "the worker ended before it was lost: {ended:?}");
-        workers[victim as usize] = self.restart(victim);
+        // Another process in the place of a worker whose end was seen: it need not wait for the lease of that one.
+        workers[victim as usize] =
+            self.start_changed(victim, Vec::new(), |worker| Worker { supersede: true, ..worker });
         let mut summaries = Vec::new();
         for worker in &mut workers {
             summaries.push(finished(worker).await);
@@ -374,7 +354,8 @@ async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
         let deaf = DeafMember { rendezvous: run.rendezvous.clone(), at };
         let reported = Arc::new(RecordedEvents::default());
         let mut first = run.start(0, vec![reported.clone()]);
-        let mut second = run.start_at(Arc::new(deaf), 1, Vec::new());
+        let mut second =
+            run.start_changed(1, Vec::new(), |worker| Worker { rendezvous: Some(Arc::new(deaf)), ..worker });
         let (first, second) = (finished(&mut first).await, finished(&mut second).await);
         assert_eq!((first.samples, first.evaluation), (second.samples, second.evaluation), "{call}");
         assert_eq!(first.samples, whole.samples, "{call}");

@@ -6,17 +6,20 @@ use zagros_collective::{InProcess, Rendezvous};
 
 use super::*;
 
-/// Everything that has a state: dropout, Adam, momentum of rows by frequency counts, shuffled windows over several splits.
-const SETS: [&str; 8] = [
+/// Everything that has a state: dropout, Adam, momentum of rows by frequency counts.
+pub(super) const STATES: [&str; 6] = [
     "train.mode=sync",
-    "train.evaluate_every=20",
     "model.dropout=0.25",
     "optimizer.kind=adam",
     "embedding.optimizer={kind='adam'}",
     "embedding.admission={kind='count', min_count=2}",
-    "data.shuffle_rows=100",
     "train.schedule={kind='cosine', warmup=10, decay=100}",
 ];
+
+/// With shuffled windows over several splits.
+fn state_sets<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&STATES[..], &["train.evaluate_every=20", "data.shuffle_rows=100"], more].concat()
+}
 
 #[derive(Clone, Copy)]
 pub(super) enum RunBreak {
@@ -68,7 +71,7 @@ fn bits(report: &StepReport) -> [u64; 4] {
 }
 
 fn job_with(folder: &Path, more: &[&str]) -> Job {
-    job_over(rows(4000), folder, &[&SETS[..], more].concat())
+    job_over(rows(4000), folder, &state_sets(more))
 }
 
 /// Runs a job in a fresh cluster; goes on from the newest checkpoint of `run`, if it is given one that has any.
@@ -148,19 +151,15 @@ async fn a_run_does_not_go_on_over_other_rows_of_as_many_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let text = rows(120_000);
     assert!(text.len() > 2 << 20, "{} bytes", text.len());
-    let sets = ["train.evaluate_every=100000"];
-    let job = |text: &str| job_over(text.to_owned(), folder.path(), &[&SETS[..], &sets].concat());
+    let sets = state_sets(&["train.evaluate_every=100000"]);
+    let job = |text: &str| job_over(text.to_owned(), folder.path(), &sets);
     let first = run(job(&text), None, RunBreak::Tidy(900)).await;
     // One sample of 64 KiB in each sixteenth: this is between two of them.
     let from = text[text.len() / 2 - (16 << 10)..].find('\n').unwrap() + text.len() / 2 - (16 << 10) + 1;
     let (before, changed) = (&text[..from], text[from..from + (32 << 10)].replace(",c1", ",c7"));
     let other = format!("{before}{changed}{}", &text[from + (32 << 10)..]);
     assert!(other.len() == text.len() && other != text);
-    let job = job(&other);
-    let cluster = WorkerCluster::start(&job).await;
-    let point = ResumePoint::find_newest(&job, &first.run).unwrap();
-    let worker = Worker { resume: Some(point.expect("a checkpoint")), ..cluster.worker_in(&first.run, &job, 0) };
-    let error = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs").unwrap_err().to_string();
+    let error = resume_run(&job(&other), &first.run).await.unwrap_err().to_string();
     assert!(error.contains("the data has changed since: the rows at bytes") && error.contains("--fresh"), "{error}");
 }
 
@@ -195,8 +194,7 @@ async fn early_stopping_goes_on_and_remembers_the_best() {
     let first = run(job_with(folder.path(), &sets), None, RunBreak::Tidy(stop)).await;
     let second = run(job_with(folder.path(), &sets), Some(&first.run), RunBreak::Never).await;
     same_end(&whole, &second);
-    let choice =
-        |ended: &EndedRun| (ended.summary.as_ref().unwrap().choice.clone(), ended.summary.as_ref().unwrap().model_step);
+    let choice = |ended: &EndedRun| ended.summary.as_ref().map(|summary| (summary.choice.clone(), summary.model_step));
     assert_eq!(choice(&second), choice(&whole));
 }
 
@@ -204,20 +202,18 @@ async fn early_stopping_goes_on_and_remembers_the_best() {
 async fn data_that_has_changed_is_refused_and_a_disk_that_fails_stops_no_training() {
     let folder = tempfile::tempdir().unwrap();
     let first = run(job_with(folder.path(), &[]), None, RunBreak::Tidy(9)).await;
-    let point = ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
-    let job = job_over(rows(4001), folder.path(), &SETS);
+    let job = job_over(rows(4001), folder.path(), &state_sets(&[]));
+    let point = ResumePoint::find_newest(&job, &first.run).unwrap().expect("a checkpoint");
     let changes: Vec<String> = point.changed_keys(&job).iter().map(ToString::to_string).collect();
     assert!(changes.is_empty(), "{changes:?}");
-    let cluster = WorkerCluster::start(&job).await;
-    let worker = cluster.worker(job, Arc::new(SilentObserver), Shutdown::new());
-    let refused = Worker { resume: Some(point), ..worker }.run().await.unwrap_err();
+    let refused = resume_run(&job, &first.run).await.unwrap_err();
     assert_eq!(refused.exit_class(), ExitClass::Data);
     assert!(refused.to_string().contains("the data has changed since"), "{refused}");
 
     let job = job_with(folder.path(), &["checkpoint.every_steps=5"]);
     let cluster = WorkerCluster::start(&job).await;
     let recording = Arc::new(RecordedEvents::default());
-    let worker = cluster.worker(job, recording.clone(), Shutdown::new());
+    let worker = cluster.worker(&job, recording.clone());
     let in_the_way = worker.folder.as_ref().unwrap().checkpoints_folder();
     std::fs::write(&in_the_way, "a file where checkpoints should be").unwrap();
     assert_eq!(worker.run().await.unwrap().outcome, TrainingOutcome::Finished);
@@ -242,7 +238,7 @@ fn job_with_resets(folder: &Path, more: &[&str]) -> Job {
     job_over(rows(4000), folder, &[&RESET_SETS[..], &["data.shuffle_rows=100"], more].concat())
 }
 
-fn learned(ended: &EndedRun) -> (u64, Evaluation, Vec<u8>) {
+pub(super) fn learned(ended: &EndedRun) -> (u64, Evaluation, Vec<u8>) {
     let summary = ended.summary.as_ref().unwrap();
     let dense = std::fs::read(ended.run.model_folder().join("dense.safetensors")).unwrap();
     (summary.rows, summary.evaluation.unwrap(), dense)

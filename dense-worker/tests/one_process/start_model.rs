@@ -1,21 +1,13 @@
 //! Runs that start from the model of another: yesterday's rows and dense network, today's data.
 
-use super::resume::{EndedRun, RunBreak, run};
+use super::resume::{EndedRun, RunBreak, STATES, learned, run};
 use super::*;
 
-/// Everything that has a state, as for a run that resumes. The rows of both epochs come in the same order.
-const SETS: [&str; 7] = [
-    "train.mode=sync",
-    "model.dropout=0.25",
-    "optimizer.kind=adam",
-    "embedding.optimizer={kind='adam'}",
-    "embedding.admission={kind='count', min_count=2}",
-    "data.shuffle_rows=0",
-    "train.schedule={kind='cosine', warmup=10, decay=100}",
-];
+/// The rows of both epochs come in the same order.
+const IN_ORDER: &str = "data.shuffle_rows=0";
 
 fn job_with(folder: &Path, more: &[&str]) -> Job {
-    job_over(rows(4000), folder, &[&SETS[..], more].concat())
+    job_over(rows(4000), folder, &[&STATES[..], &[IN_ORDER], more].concat())
 }
 
 /// The job of a run that starts from the model of another.
@@ -28,10 +20,6 @@ fn evaluation(ended: &EndedRun) -> Evaluation {
     ended.summary.as_ref().unwrap().evaluation.unwrap()
 }
 
-fn dense(ended: &EndedRun) -> Vec<u8> {
-    std::fs::read(ended.run.model_folder().join("dense.safetensors")).unwrap()
-}
-
 /// Step and rows of the model that a run has started from, and how it differs.
 struct StartEvent {
     step: u64,
@@ -39,19 +27,25 @@ struct StartEvent {
     differences: Vec<String>,
 }
 
-async fn started(job: Job) -> (Result<RunSummary, WorkerError>, Option<StartEvent>) {
+/// A run that starts from a model, and ends well.
+async fn started(job: Job) -> (RunSummary, StartEvent) {
     let (trained, recorded, _) = train(job).await;
-    (trained, start_event(&recorded))
+    (trained.unwrap(), start_event(&recorded))
 }
 
-fn start_event(recorded: &RecordedEvents) -> Option<StartEvent> {
+async fn refused(job: Job) -> WorkerError {
+    train(job).await.0.unwrap_err()
+}
+
+fn start_event(recorded: &RecordedEvents) -> StartEvent {
     let events = recorded.0.lock().unwrap();
-    events.iter().find_map(|event| match event {
+    let event = events.iter().find_map(|event| match event {
         WorkerEvent::StartedFrom { step, rows, differences, .. } => {
             Some(StartEvent { step: *step, rows: *rows, differences: differences.clone() })
         }
         _ => None,
-    })
+    });
+    event.expect("it starts from the model")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,20 +56,19 @@ async fn counting_on_is_as_another_epoch_of_the_same_run_bit_by_bit() {
     let job = |more: &[&str]| next_job(&first, folder.path(), &[&["train.start_steps=continue"], more].concat());
     for servers in ["cluster.servers=1", "cluster.servers=3"] {
         let second = run(job(&[servers]), None, RunBreak::Never).await;
-        assert_eq!((evaluation(&second), dense(&second)), (evaluation(&whole), dense(&whole)), "{servers}");
-        let rows_and_steps = |ended: &EndedRun| ended.summary.as_ref().map(|summary| (summary.rows, summary.steps));
-        assert_eq!(rows_and_steps(&second), rows_and_steps(&whole));
+        assert_eq!(learned(&second), learned(&whole), "{servers}");
+        let steps = |ended: &EndedRun| ended.summary.as_ref().map(|summary| summary.steps);
+        assert_eq!(steps(&second), steps(&whole));
         assert_eq!(second.losses.len() * 2, whole.losses.len());
     }
     // It is interrupted, and resumes.
     let half = run(job(&[]), None, RunBreak::Tidy(whole.losses.len() as u64 * 3 / 4)).await;
     assert!(half.losses.len() * 2 < whole.losses.len(), "{} steps", half.losses.len());
     let second = run(job(&[]), Some(&half.run), RunBreak::Never).await;
-    assert_eq!((evaluation(&second), dense(&second)), (evaluation(&whole), dense(&whole)));
+    assert_eq!(learned(&second), learned(&whole));
 
     // Steps count from 0 again: the schedule starts over.
     let (restarted, start) = started(next_job(&first, folder.path(), &[])).await;
-    let (restarted, start) = (restarted.unwrap(), start.expect("it starts from the model"));
     assert_eq!((start.step, start.differences.len()), (0, 0), "{:?}", start.differences);
     assert_eq!((restarted.steps * 2, start.rows), (whole.losses.len() as u64, first.summary.as_ref().unwrap().rows));
     assert!(restarted.evaluation.unwrap().logloss < evaluation(&first).logloss);
@@ -101,16 +94,16 @@ async fn what_only_one_of_the_two_has_is_dropped_or_begins_anew_with_a_word() {
     let first = run(job_with(folder.path(), &["train.epochs=1"]), None, RunBreak::Never).await;
     let other = "features.categorical=['city', 'age']";
     let (trained, start) = started(next_job(&first, folder.path(), &[other])).await;
-    assert!(trained.unwrap().evaluation.unwrap().auc.unwrap() > 0.6);
+    assert!(auc(&trained) > 0.6);
     let differences = [
         "table `tags` of the model is dropped: this job has none",
         "table `age` begins empty: the model has none",
         "layer `top.0` of the dense network begins anew",
     ];
-    assert_eq!(start.expect("it starts from the model").differences, differences);
+    assert_eq!(start.differences, differences);
     // A model that was standardised so is trained on so, although the data is other data.
     let from = format!("train.start_from={:?}", first.run.path());
-    let sets = [&SETS[..], &["train.max_steps=1", &from]].concat();
+    let sets = [&STATES[..], &[IN_ORDER, "train.max_steps=1", &from]].concat();
     let (trained, _, run) = train(job_over(rows(4000).replace(",9", ","), folder.path(), &sets)).await;
     assert!(trained.is_ok(), "{trained:?}");
     assert_eq!(standardised(&run).0, standardised(&first.run).0);
@@ -127,17 +120,12 @@ async fn ids_that_mean_something_else_get_new_rows_unless_they_are_to_keep_them(
     let rows = first.summary.as_ref().unwrap().rows;
     for servers in ["cluster.servers=1", "cluster.servers=3"] {
         let (trained, start) = started(next_job(&first, folder.path(), &[CITY_HASHED, servers])).await;
-        let (trained, start) = (trained.unwrap(), start.expect("it starts from the model"));
         assert_eq!((start.rows, trained.rows), (rows - CITIES, rows - CITIES + 5), "{servers}");
-        assert_eq!(
-            start.differences,
-            [
-                "table `city` begins empty: feature `city` makes its ids otherwise than in the model (train.start_changed = \"keep\" keeps the rows)"
-            ]
-        );
+        let anew = "table `city` begins empty: feature `city` makes its ids otherwise than in the model \
+                    (train.start_changed = \"keep\" keeps the rows)";
+        assert_eq!(start.differences, [anew]);
     }
     let (_, kept) = started(next_job(&first, folder.path(), &[CITY_HASHED, "train.start_changed=keep"])).await;
-    let kept = kept.expect("it starts from the model");
     assert_eq!((kept.rows, kept.differences.len()), (rows, 1), "{:?}", kept.differences);
 }
 
@@ -150,25 +138,24 @@ async fn numbers_that_mean_something_else_get_new_layers_and_statistics() {
     trained.unwrap();
     let (old_mean, mean) = (standardised(&first.run).0, standardised(&run).0);
     assert!(old_mean < 20.0 && mean > 10_000.0, "not the mean of the logarithms: {mean}");
-    let lines = start_event(&recorded).expect("it starts from the model").differences;
+    let lines = start_event(&recorded).differences;
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].starts_with("feature `income` transforms its number otherwise"), "{lines:?}");
     assert_eq!(lines[1], "layer `bottom.0` of the dense network begins anew");
     let (_, kept) = started(next_job(&first, folder.path(), &[plain, "train.start_changed=keep"])).await;
-    assert_eq!(kept.expect("it starts from the model").differences.len(), 1);
+    assert_eq!(kept.differences.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_not_there_or_has_rows_of_another_shape_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let (nowhere, _) = started(job_with(folder.path(), &["train.start_from='nowhere'"])).await;
-    let nowhere = nowhere.unwrap_err();
+    let nowhere = refused(job_with(folder.path(), &["train.start_from='nowhere'"])).await;
     assert!(nowhere.exit_class() == ExitClass::Data && nowhere.to_string().contains("nowhere"), "{nowhere}");
     let first = run(job_with(folder.path(), &["train.epochs=1"]), None, RunBreak::Never).await;
-    let (wider, _) = started(next_job(&first, folder.path(), &["embedding.dim=8"])).await;
-    assert!(wider.unwrap_err().to_string().contains("table `city` has dim 4 of f32"));
-    let (asynchronous, _) = started(next_job(&first, folder.path(), &["train.mode=async", "cluster.workers=1"])).await;
-    let asynchronous = asynchronous.unwrap_err().to_string();
+    let wider = refused(next_job(&first, folder.path(), &["embedding.dim=8"])).await;
+    assert!(wider.to_string().contains("table `city` has dim 4 of f32"));
+    let sets = ["train.mode=async", "cluster.workers=1"];
+    let asynchronous = refused(next_job(&first, folder.path(), &sets)).await.to_string();
     assert!(asynchronous.contains("train.mode = \"hybrid\" starts from this model"), "{asynchronous}");
 }
 
@@ -183,13 +170,12 @@ async fn a_run_starts_from_streamed_weights_as_from_others() {
         let second = run(next_job(&first, folder.path(), &sets), None, RunBreak::Never).await;
         let other = [weights, "features.categorical=['city', 'age']", "train.max_steps=3"];
         let (_, start) = started(next_job(&first, folder.path(), &other)).await;
-        ends.push((second.losses.clone(), evaluation(&second).auc, start.expect("it starts").differences));
+        ends.push((second.losses.clone(), evaluation(&second).auc, start.differences));
     }
     assert_eq!(ends[0], ends[1]);
     assert!(ends[1].2.contains(&"layer `top.0` of the dense network begins anew".to_owned()), "{:?}", ends[1].2);
     let first =
         run(job_with(folder.path(), &["train.epochs=1", "train.weights=streamed"]), None, RunBreak::Never).await;
-    let (refused, _) = started(next_job(&first, folder.path(), &["train.weights=resident"])).await;
-    let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("rows of its tables") && refused.contains("train.weights = \"streamed\""), "{refused}");
+    let resident = refused(next_job(&first, folder.path(), &["train.weights=resident"])).await.to_string();
+    assert!(resident.contains("rows of its tables") && resident.contains("train.weights = \"streamed\""), "{resident}");
 }

@@ -21,7 +21,7 @@ const SETS: [&str; 9] = [
 ];
 
 fn job_with(folder: &Path, sets: &[&str]) -> Job {
-    let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", "kind = \"ffnn\"\n");
+    let text = network_text(None, "kind = \"ffnn\"\n");
     job_of(&text, rows(2000), folder, &[&SETS[1..], &SETS[..1], sets].concat())
 }
 
@@ -126,35 +126,19 @@ async fn steps_are_clipped_by_the_norm_of_all_layers_at_the_servers() {
     }
 }
 
-const SEQUENCES: &str = r#"[features]
-label = { column = "click", positive = ["1"], negative = ["0"] }
-numeric = ["age"]
-categorical = ["city", { column = "liked", table = "city", separator = "|", sequence = { length = 3 } }]
-"#;
-
-fn text(features: Option<&str>, network: &str) -> String {
-    let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", network);
-    let Some(features) = features else { return text };
-    let (before, rest) = text.split_once("[features]\n").unwrap();
-    let (_, after) = rest.split_once("[embedding]\n").unwrap();
-    format!("{before}{features}[embedding]\n{after}")
-}
-
 /// Networks of all kinds, with dropout, norms, buffers and embedded numbers.
 fn networks() -> Vec<String> {
     let pair = "attention = [{ sequence = 'liked', target = 'city' }]\nhidden = [8]\n";
+    let gate = "gate = { hidden = [4], first = ['city'] }\n";
     let normed = "kind = 'ffnn'\nhidden = [8]\ndropout = 0.2\n[mlp]\nnorm = 'batch'\nactivation = 'dice'\n";
     let numbers = "kind = 'dlrm'\nbottom = [8]\ntop = [8]\n[features.numeric_embedding]\ndim = 3\n";
     vec![
-        text(None, "kind = 'wukong'\nlayers = 2\nfmb_hidden = [16]\nbottom = [8]\ntop = [8]\ndropout = 0.2\n"),
-        text(Some(SEQUENCES), &format!("kind = 'din'\nactivation = 'dice'\n{pair}")),
-        text(Some(SEQUENCES), &format!("kind = 'bst'\nheads = 2\n{pair}")),
-        text(
-            None,
-            "kind = 'finalmlp'\nfirst = [8]\nsecond = [8]\nheads = 2\ngate = { hidden = [4], first = ['city'] }\n",
-        ),
-        text(None, normed),
-        text(None, numbers),
+        network_text(None, "kind = 'wukong'\nlayers = 2\nfmb_hidden = [16]\nbottom = [8]\ntop = [8]\ndropout = 0.2\n"),
+        network_text(Some(SEQUENCES), &format!("kind = 'din'\nactivation = 'dice'\n{pair}")),
+        network_text(Some(SEQUENCES), &format!("kind = 'bst'\nheads = 2\n{pair}")),
+        network_text(None, &format!("kind = 'finalmlp'\nfirst = [8]\nsecond = [8]\nheads = 2\n{gate}")),
+        network_text(None, normed),
+        network_text(None, numbers),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! Several dense workers in one process: what they train together is what one trains alone.
 
 use futures::future::join_all;
-use zagros_collective::InProcess;
+use zagros_collective::{InProcess, Rendezvous};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::ServerEntry;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
@@ -25,6 +25,11 @@ impl WorkerPart {
     pub(super) fn of_batches(batches: Vec<Batch>) -> Self {
         Self { input: WorkerInput::Preloaded(Arc::new(batches)), ..Self::of_files() }
     }
+}
+
+/// So many workers of the job's files.
+pub(super) fn all_of_files(workers: u32) -> Vec<WorkerPart> {
+    (0..workers).map(|_| WorkerPart::of_files()).collect()
 }
 
 /// Trains in a fresh cluster, a worker per part: how each ended, the first one's steps, and its run folder.
@@ -65,7 +70,7 @@ async fn train_parts_on(
 /// Trains on the job's files with so many workers; the first one's summary.
 pub(super) async fn train_with(workers: u32, mut job: Job) -> (RunSummary, Arc<RecordedEvents>, RunFolder) {
     job.cluster.workers = workers;
-    let (ended, recorded, run) = train_parts(job, (0..workers).map(|_| WorkerPart::of_files()).collect()).await;
+    let (ended, recorded, run) = train_parts(job, all_of_files(workers)).await;
     let summaries: Vec<RunSummary> = ended.into_iter().map(Result::unwrap).collect();
     for other in &summaries {
         let end = |summary: &RunSummary| (summary.steps, summary.samples, summary.evaluation);
@@ -221,7 +226,7 @@ async fn workers_without_a_row_among_them_are_refused_as_one_is() {
             let mut job = job_over(text.clone(), folder.path(), &sets);
             job.cluster.workers = workers;
             job.features.numeric.iter_mut().for_each(|column| column.standardise = Standardise::No);
-            let (ended, ..) = train_parts(job, (0..workers).map(|_| WorkerPart::of_files()).collect()).await;
+            let (ended, ..) = train_parts(job, all_of_files(workers)).await;
             for error in ended.into_iter().map(Result::unwrap_err) {
                 assert_eq!(error.exit_class(), ExitClass::Data, "{error}");
                 assert!(error.to_string().contains(reported) && error.to_string().contains("train.csv"), "{error}");
@@ -281,7 +286,7 @@ async fn malformed_rows_are_counted_over_all_workers_and_epochs() {
         for (most, epochs) in [(6, 1), (12, 2)] {
             let mut job = sets(most, epochs);
             job.cluster.workers = workers;
-            let (ended, ..) = train_parts(job, (0..workers).map(|_| WorkerPart::of_files()).collect()).await;
+            let (ended, ..) = train_parts(job, all_of_files(workers)).await;
             let errors: Vec<_> = ended.into_iter().map(Result::unwrap_err).collect();
             let reported = format!("data.max_bad_rows allows {most};");
             assert!(errors.iter().all(|error| error.to_string().contains(&reported)), "{errors:?}");
@@ -294,15 +299,14 @@ async fn malformed_rows_are_counted_over_all_workers_and_epochs() {
 async fn a_worker_that_never_comes_is_named_and_so_is_one_that_cannot_reach_others() {
     let folder = tempfile::tempdir().unwrap();
     let two = job(folder.path(), &["cluster.timeout_seconds=1", "cluster.workers=2"]);
-    let cluster = WorkerCluster::start(&two).await;
-    let worker = cluster.worker(two.clone(), Arc::new(SilentObserver), Shutdown::new());
-    let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");
-    assert!(ended.unwrap_err().to_string().contains("start the run with `zagros up`"));
-
-    let cluster = WorkerCluster::start(&two).await;
-    let mut worker = cluster.worker(two, Arc::new(SilentObserver), Shutdown::new());
-    worker.rendezvous = Some(Arc::new(InProcess::default()));
-    let error = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs").unwrap_err();
+    let failed = async |rendezvous: Option<Arc<dyn Rendezvous>>| {
+        let cluster = WorkerCluster::start(&two).await;
+        let alone = cluster.worker(&two, Arc::new(SilentObserver));
+        let worker = Worker { rendezvous, ..alone };
+        tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs").unwrap_err()
+    };
+    assert!(failed(None).await.to_string().contains("start the run with `zagros up`"));
+    let error = failed(Some(Arc::new(InProcess::default()))).await;
     assert_eq!(error.exit_class(), ExitClass::Cluster);
     assert!(error.to_string().contains("dense worker 1 has not joined"), "{error}");
 }

@@ -264,13 +264,6 @@ mod tests {
     }
 
     #[test]
-    fn a_server_with_another_incarnation_has_lost_its_rows() {
-        let known = adopt(response(1, vec![entry(0, "a:1", 11), entry(1, "b:1", 12)]), None).unwrap();
-        let restarted = response(2, vec![entry(0, "a:1", 11), entry(1, "b:1", 99)]);
-        assert_lost(adopt(restarted, Some(&known)), 1);
-    }
-
-    #[test]
     fn a_server_that_has_recovered_its_rows_is_connected_again_under_the_same_generation() {
         let (connect, calls) = counting_connect();
         let with_lineage = |instance, lineage| ServerEntry { lineage, ..entry(0, "a:1", instance) };

@@ -8,6 +8,7 @@ use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind, RunI
 
 use super::*;
 use crate::SplitOrder;
+use crate::totals::tests::time;
 use crate::watch::EVALUATIONS_KEPT;
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -34,10 +35,6 @@ fn core(servers: u32, workers: u32) -> Core {
         timeout: TIMEOUT,
         fingerprint: FINGERPRINT,
     })
-}
-
-fn time(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
 }
 
 fn request(slot: MemberSlot, instance: u64) -> JoinRequest {
@@ -277,13 +274,9 @@ fn a_lost_server_and_a_replaced_worker_do_not_end_the_run() {
 }
 
 #[test]
-fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
+fn a_worker_that_leaves_gives_its_splits_back() {
     let (mut core, ada, bob) = two_workers();
     let Work::Split(first) = assign(&mut core, 0, &ada, 0).unwrap() else { panic!("no split") };
-    let successor = JoinRequest { supersede: true, ..request(MemberSlot::worker(0), 2) };
-    let ada = core.join(time(0), &successor).unwrap();
-    assert_eq!(ada.incarnation, 2);
-    assert_eq!(assign(&mut core, 0, &ada, 0).unwrap(), Work::Split(first));
     leave(&mut core, &ada, Outcome::Finished, "").unwrap();
     // Its own share comes first.
     assert!(matches!(assign(&mut core, 1, &bob, 0).unwrap(), Work::Split(own) if own.id == 1));

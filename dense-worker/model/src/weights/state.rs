@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
     use crate::Backend;
-    use zagros_fakes::jobs::{BATCH, assert_refused, job};
+    use zagros_fakes::jobs::{BATCH, assert_refused, ffnn, job};
 
     fn job_with(optimizer: DenseOptimizer, model: Model) -> Job {
         let mut job = job(1, &[2, 2], model);
@@ -126,14 +126,11 @@ mod tests {
 
     #[test]
     fn the_state_of_another_network_is_refused() {
-        let ffnn = || Model::Ffnn { hidden: vec![3], dropout: 0.0 };
-        let model = |optimizer| DenseModel::new(&job_with(optimizer, ffnn()), Backend::default()).unwrap();
+        let model = |optimizer| DenseModel::new(&job_with(optimizer, ffnn(&[3])), Backend::default()).unwrap();
         let mut adam = model(DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 });
         let sgd = model(DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 });
-        assert_refused(
-            adam.restore_optimizer(&sgd.optimizer_state().unwrap()),
-            &["the optimiser's state is nothing, not first_moment"],
-        );
+        let refused = adam.restore_optimizer(&sgd.optimizer_state().unwrap());
+        assert_refused(refused, &["the optimiser's state is nothing, not first_moment"]);
         assert_refused(adam.restore_optimizer(&adam.to_safetensors().unwrap()), &["has no steps_applied"]);
         assert!(adam.restore_optimizer(b"damaged").is_err());
     }

@@ -268,15 +268,9 @@ mod tests {
         assert_eq!(taken, [Ok(Some(task(3, "a"))), Ok(Some(task(4, "b"))), Ok(Some(task(5, "a"))), Ok(None)]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_coordinator_that_comes_back_is_asked_again() {
-        let splits = splits([away(), away(), Ok(Work::EpochDone(EpochDone::default()))]);
-        assert_eq!(splits.ask_for_splits(0, SplitNeed::ForAStream).await.unwrap(), AssignedSplits::EpochDone);
-    }
-
     /// A coordinator that has dealt a split and whose answer is lost must not deal another one, which no stream would read.
     #[tokio::test(start_paused = true)]
-    async fn a_question_keeps_its_number_however_often_it_is_asked() {
+    async fn a_coordinator_that_comes_back_is_asked_again_and_a_question_keeps_its_number() {
         let questions = Arc::new(std::sync::Mutex::new(Vec::new()));
         let (noted, control) = (Arc::clone(&questions), FakeControlPlane::default());
         control.assign.set(move |request| {
@@ -297,10 +291,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_that_stays_away_is_named_with_the_time_waited() {
         let away = std::iter::repeat_with(away);
-        assert_refused(
-            splits(away.take(1000)).ask_for_splits(0, SplitNeed::ForAStream).await,
-            &["coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"],
-        );
+        let refused = splits(away.take(1000)).ask_for_splits(0, SplitNeed::ForAStream).await;
+        let words = ["coordinator (fake) did not assign a split for 5.0s: connection refused; see whether"];
+        assert_refused(refused, &words);
     }
 
     #[tokio::test]

@@ -199,11 +199,9 @@ mod tests {
     #[test]
     fn a_better_state_than_the_last_is_reported_with_the_key_that_keeps_it() {
         let reported = |aucs: &[Option<f64>]| better_than_last(&states(aucs));
-        assert_eq!(
-            reported(&[Some(0.75), Some(0.7929), Some(0.6985)]).unwrap(),
-            "the model is the last state, whose validation AUC is 0.6985; it was 0.7929 at step 200: \
-             train.early_stop = { patience = 2 } ends training there and keeps the best state"
-        );
+        let expected = "the model is the last state, whose validation AUC is 0.6985; it was 0.7929 at step 200: \
+                        train.early_stop = { patience = 2 } ends training there and keeps the best state";
+        assert_eq!(reported(&[Some(0.75), Some(0.7929), Some(0.6985)]).unwrap(), expected);
         assert_eq!(reported(&[Some(0.7), Some(0.79)]), None);
         assert_eq!(reported(&[Some(0.7905), Some(0.79)]), None, "as good, but for chance");
         assert_eq!((reported(&[]), reported(&[Some(0.9), None])), (None, None));

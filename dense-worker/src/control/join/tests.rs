@@ -56,7 +56,7 @@ struct WorkerSetting {
 impl WorkerSetting {
     fn new(shard: FakeShard) -> Self {
         let control = Arc::new(FakeControlPlane::with_lease(LEASE));
-        Self { control, shard: Arc::new(shard.into()), steps: Arc::default(), shutdown: Shutdown::new() }
+        Self { control, shard: Arc::new(WorkerShard(shard)), steps: Arc::default(), shutdown: Shutdown::new() }
     }
 
     fn stopping_after(shard: FakeShard, step: u64) -> Self {
@@ -69,21 +69,9 @@ impl WorkerSetting {
         let mut job = job(1, &[2], ffnn(&[3]));
         job.train.staleness = staleness;
         let shard: Arc<dyn Shard> = self.shard.clone();
-        Worker {
-            job,
-            backend: zagros_torch::backend(),
-            control: self.control.clone(),
-            connect: Arc::new(move |_| Ok(Arc::clone(&shard))),
-            index: 0,
-            supersede: false,
-            waits: zagros_coordinator_client::Waits::default(),
-            rendezvous: None,
-            registry: Registry::new(),
-            observer: self.steps.clone(),
-            folder: None,
-            resume: None,
-            shutdown: self.shutdown.clone(),
-        }
+        let connect = Arc::new(move |_: &_| Ok(Arc::clone(&shard)));
+        let alone = Worker::without_peers(job, zagros_torch::backend(), self.control.clone(), connect, Registry::new());
+        Worker { observer: self.steps.clone(), shutdown: self.shutdown.clone(), ..alone }
     }
 
     async fn run(&self, staleness: usize, batches: u64) -> Result<RunSummary, WorkerError> {

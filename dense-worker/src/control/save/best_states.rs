@@ -156,7 +156,7 @@ mod tests {
         let (folder, job, dense, shards) = setting().await;
         let mut checkpoints = BestStates::new(Folder::on_disk(folder.path()), 1);
         checkpoints.keep_state(Some(0.5), TrainedModel::of_test(&job, 1), &dense, &shards).await.unwrap();
-        let full: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(FakeShard::default().failing_to_save()))];
+        let full: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard(FakeShard::default().failing_to_save()))];
         assert!(checkpoints.keep_state(Some(0.6), TrainedModel::of_test(&job, 2), &dense, &full).await.is_err());
         assert_eq!((folders(folder.path()), checkpoints.best_step()), (vec!["step-000000001".to_owned()], Some(1)));
     }

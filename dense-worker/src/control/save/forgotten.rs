@@ -130,7 +130,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_server_hears_of_all_ids_in_parts() {
-        let shards = [Arc::new(WorkerShard::from(FakeShard::default())), Arc::new(WorkerShard::default())];
+        let shards = [Arc::new(WorkerShard(FakeShard::default())), Arc::new(WorkerShard::default())];
         let servers: Vec<Arc<dyn Shard>> = shards.iter().map(|shard| Arc::clone(shard) as Arc<dyn Shard>).collect();
         let ids: BTreeSet<u64> = (0..AT_ONCE as u64 + 3).collect();
         forget_on(&servers, "user", &ids).await.unwrap();

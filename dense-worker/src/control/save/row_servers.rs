@@ -118,7 +118,7 @@ mod tests {
     fn server(faults: impl IntoIterator<Item = RefusalKind>) -> Arc<dyn Shard> {
         let server = FakeShard::default();
         server.faults.lock().unwrap().extend(faults.into_iter().map(ScriptedFault::Refuse));
-        Arc::new(WorkerShard::from(server))
+        Arc::new(WorkerShard(server))
     }
 
     async fn describe(_: u32, server: Arc<dyn Shard>) -> Result<u64, WorkerError> {

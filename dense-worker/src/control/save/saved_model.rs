@@ -315,7 +315,7 @@ mod tests {
     }
 
     fn shards() -> Vec<Arc<dyn Shard>> {
-        (0..2).map(|index| -> Arc<dyn Shard> { Arc::new(WorkerShard::from(server(index))) }).collect()
+        (0..2).map(|index| -> Arc<dyn Shard> { Arc::new(WorkerShard(server(index))) }).collect()
     }
 
     async fn dense() -> (Job, DenseThread) {
@@ -335,11 +335,9 @@ mod tests {
     #[tokio::test]
     async fn a_failed_save_leaves_no_manifest_not_even_an_older_one() {
         let (folder, job, dense, _) = saved().await;
-        let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard::from(server(0).failing_to_save()))];
-        assert_refused(
-            save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &failing).await,
-            &["embedding server 0 (fake) could not save its rows: disk full"],
-        );
+        let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard(server(0).failing_to_save()))];
+        let refused = save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &failing).await;
+        assert_refused(refused, &["embedding server 0 (fake) could not save its rows: disk full"]);
         assert!(!folder.path().join(MANIFEST).exists());
         assert_refused(SavedModel::open(&disk(&folder)).await, &["no model here"]);
     }
@@ -408,10 +406,8 @@ mod tests {
     async fn rows_that_went_missing_are_reported() {
         let (folder, _, dense, _) = saved().await;
         let saved = SavedModel::open(&disk(&folder)).await.unwrap();
-        assert_refused(
-            saved.load(&dense, &shards()[..1].to_vec(), LoadMode::Replace).await,
-            &["2 rows were saved, but the embedding servers took 1"],
-        );
+        let refused = saved.load(&dense, &shards()[..1].to_vec(), LoadMode::Replace).await;
+        assert_refused(refused, &["2 rows were saved, but the embedding servers took 1"]);
     }
 
     #[tokio::test]

@@ -144,9 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_cannot_be_opened_is_named() {
-        let error = open_cuda_half("libno_such_library.so").unwrap_err();
-        assert!(error.contains("libno_such_library.so"), "{error}");
+    fn a_library_that_is_there_is_opened() {
         // Every process can open its C library.
         open_cuda_half("libc.so.6").unwrap();
     }

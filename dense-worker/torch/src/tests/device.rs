@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zagros_job::StreamGates;
-use zagros_model::{AutogradLibrary, AutogradNetwork, LayerWindow, StepOutput, TargetLosses};
+use zagros_model::{AutogradLibrary, AutogradNetwork, LayerWindow, TargetLosses};
 
 use super::*;
 use crate::device::DevicePlacement;
@@ -43,10 +43,6 @@ fn mirrored(job: &Job) -> DenseModel {
     DenseModel::by_autograd(job, &MirroredLibrary).unwrap()
 }
 
-fn step(model: &mut DenseModel, samples: &TestSamples) -> StepOutput {
-    model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap()
-}
-
 #[test]
 fn a_mirrored_network_makes_the_same_steps_bit_for_bit() {
     for model in networks() {
@@ -55,11 +51,10 @@ fn a_mirrored_network_makes_the_same_steps_bit_for_bit() {
         let samples = TestSamples::random(&job, 9);
         let (mut plain, mut mirrored) = (DenseModel::by_autograd(&job, &TorchLibrary).unwrap(), mirrored(&job));
         for _ in 0..3 {
-            assert_eq!(step(&mut mirrored, &samples), step(&mut plain, &samples), "{:?}", job.model);
+            assert_eq!(samples.step(&mut mirrored), samples.step(&mut plain), "{:?}", job.model);
             assert_eq!(mirrored.gradients(), plain.gradients());
         }
-        let predict = |model: &DenseModel| model.predict(&samples.numeric, &samples.embeddings, 9).unwrap();
-        assert_eq!(predict(&mirrored), predict(&plain));
+        assert_eq!(samples.predict(&mirrored), samples.predict(&plain));
         assert_eq!(mirrored.to_safetensors().unwrap(), plain.to_safetensors().unwrap());
     }
 }
@@ -69,22 +64,21 @@ fn weights_given_to_a_mirrored_network_reach_the_device() {
     let job = job(2, &[3, 3], dlrm());
     let samples = TestSamples::random(&job, 9);
     let (mut first, mut second) = (mirrored(&job), mirrored(&job));
-    (0..3).for_each(|_| drop(step(&mut first, &samples)));
-    let predict = |model: &DenseModel| model.predict(&samples.numeric, &samples.embeddings, 9).unwrap();
-    assert_ne!(predict(&first), predict(&second));
+    (0..3).for_each(|_| drop(samples.step(&mut first)));
+    assert_ne!(samples.predict(&first), samples.predict(&second));
     second.load_safetensors(&first.to_safetensors().unwrap()).unwrap();
-    assert_eq!(predict(&first), predict(&second));
+    assert_eq!(samples.predict(&first), samples.predict(&second));
     // As an asynchronous worker takes its weights, and as a worker without samples joins a step.
     let mut weights = vec![0.0; first.weight_count()];
-    step(&mut first, &samples);
+    samples.step(&mut first);
     first.copy_weights(&mut weights).unwrap();
     second.set_weights(&weights).unwrap();
-    assert_eq!(predict(&first), predict(&second));
+    assert_eq!(samples.predict(&first), samples.predict(&second));
     second.clear_gradients().unwrap();
     assert!(second.gradients().iter().all(|gradient| *gradient == 0.0));
     second.replace_gradients(0, first.gradients()).unwrap();
     second.apply_gradients().unwrap();
-    assert_ne!(predict(&first), predict(&second));
+    assert_ne!(samples.predict(&first), samples.predict(&second));
 }
 
 #[test]
@@ -93,7 +87,7 @@ fn a_missing_device_is_refused_with_what_to_do() {
     job.train.device = zagros_job::Device::Cuda;
     match DenseModel::new(&job, backend()) {
         // This machine has a device.
-        Ok(mut model) => assert!(step(&mut model, &TestSamples::random(&job, 9)).loss.is_finite()),
+        Ok(mut model) => assert!(TestSamples::random(&job, 9).step(&mut model).loss.is_finite()),
         Err(error) => {
             let text = error.to_string();
             assert!(matches!(error, ModelError::Device { .. }), "{text}");

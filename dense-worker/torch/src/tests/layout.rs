@@ -76,12 +76,12 @@ fn the_layout_of_a_job_is_that_of_its_network() {
             assert_eq!(segments.last().unwrap().range.end, model.weight_count(), "{network}");
             for segment in &segments {
                 let what = format!("{network} {sections} {}", segment.tensor.name);
-                let found = named.get(&segment.tensor.name).unwrap_or_else(|| panic!("{what} is not there"));
-                let (shape, values) = found;
+                let found = named.get(&segment.tensor.name);
+                let (shape, values) = found.unwrap_or_else(|| panic!("{what} is not there"));
                 let shape: Vec<u64> = shape.iter().map(|size| *size as u64).collect();
                 assert_eq!(shape, segment.tensor.shape, "{what}");
                 let own = &all[segment.range.clone()];
-                assert!(values.iter().map(|value| *value as f32).eq(own.iter().copied()), "{what} lies elsewhere");
+                assert!(values == own, "{what} lies elsewhere");
                 check_first_values(segment, own, &what);
             }
         }
@@ -93,10 +93,9 @@ fn the_layout_of_a_job_is_that_of_its_network() {
 fn at_the_base_width_mup_changes_nothing() {
     let model =
         |mup: &str| DenseModel::new(&job("", &format!("kind = 'ffnn'\nhidden = [16, 16]\n{mup}")), backend()).unwrap();
-    let [plain, mut base, mut wide] = ["", "mup_base_width = 16", "mup_base_width = 4"].map(model);
+    let [mut plain, mut base, mut wide] = ["", "mup_base_width = 16", "mup_base_width = 4"].map(model);
     assert_eq!(weights(&plain), weights(&base));
     assert_ne!(weights(&plain), weights(&wide));
-    let mut plain = plain;
     let batch = ([0.5; 13], [0.25; 26 * 4], [1.0]);
     let [one, other, third] = [&mut plain, &mut base, &mut wide].map(|model| {
         model.step(&batch.0, &batch.1, &batch.2).unwrap();

@@ -1,7 +1,6 @@
 //! Products in f16, whose loss is scaled.
 
 use zagros_job::{NonFinitePolicy, Precision};
-use zagros_zip::ZipEq;
 
 use super::*;
 
@@ -10,10 +9,6 @@ fn half(model: Model) -> Job {
     job.train.precision = Precision::F16;
     job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
     job
-}
-
-fn size(values: &mut dyn Iterator<Item = f32>) -> f32 {
-    values.map(|value| value * value).sum::<f32>().sqrt()
 }
 
 /// f16 keeps 11 digits of 24.
@@ -33,8 +28,7 @@ fn gradients_are_near_those_of_f32_and_not_equal() {
         for (found, exact) in
             [(&found.logits, &exact.logits), (&found.gradients, &exact.gradients), (&of_weights, &exact_of_weights)]
         {
-            let off = size(&mut found.iter().zip_eq(exact).map(|(found, exact)| found - exact));
-            let share = off / size(&mut exact.iter().copied());
+            let share = relative_difference(found, exact);
             assert!(share > 1e-7 && share < 0.01, "{share}");
         }
     }
@@ -44,19 +38,13 @@ fn gradients_are_near_those_of_f32_and_not_equal() {
 #[test]
 fn gradients_below_the_range_of_f16_are_not_lost() {
     // With the first seed with which the first sample has a gradient.
-    let seeded = |seed| {
-        let mut job = half(ffnn());
-        job.train.seed = seed;
-        job
-    };
-    let has_gradient = |job: &Job| {
+    let job = with_first_seed(&half(ffnn()), |job| {
         let (samples, mut exact) = (TestSamples::random(job, 2), job.clone());
         exact.train.precision = Precision::F32;
         let mut exact = DenseModel::new(&exact, backend()).unwrap();
         let output = exact.backward(&samples.numeric, &samples.embeddings, &[1.0; 2]).unwrap();
         output.gradients[..job.tables[0].dim].iter().all(|gradient| *gradient != 0.0)
-    };
-    let job = (1..100).map(seeded).find(has_gradient).expect("a seed with a gradient");
+    });
     let samples = TestSamples::random(&job, 2);
     // Each of very many samples counts little. The embeddings of all but two are zero.
     let batch = 1 << 17;

@@ -1,8 +1,6 @@
 //! Each activation with each norm, and an attention unit with Dice, against PyTorch's modules, by the fixtures of `scripts/model_fixtures.py`: values in training, every
 //! gradient, the running averages after a step, and scores by them.
 
-use std::collections::HashMap;
-
 use serde::Deserialize;
 use zagros_fakes::jobs::{ffnn, job};
 use zagros_job::{AttentionActivation, DenseOptimizer, Job, MlpActivation, MlpNorm, MlpSettings, PadSide};
@@ -10,7 +8,7 @@ use zagros_model::{DenseModel, ModelError};
 use zagros_zip::ZipEq;
 
 use super::fixtures::{NetworkFixture, a_din, assert_near, with_sequences};
-use super::{TestSamples, gradient, tensors};
+use super::{TestSamples, fixtures, stored};
 use crate::backend;
 
 /// A fixture of `mlp_layers.json`.
@@ -19,21 +17,10 @@ struct LayersFixture {
     activation: MlpActivation,
     norm: MlpNorm,
     #[serde(flatten)]
-    values: StatisticsFixture,
-}
-
-/// Values of a network with running averages.
-#[derive(Deserialize)]
-struct StatisticsFixture {
-    #[serde(flatten)]
     values: NetworkFixture,
-    /// After the step.
-    buffers: HashMap<String, Vec<f64>>,
-    /// Logits by the buffers.
-    scored: Vec<f64>,
 }
 
-fn fixtures() -> Vec<LayersFixture> {
+fn all_fixtures() -> Vec<LayersFixture> {
     serde_json::from_str(include_str!("../fixtures/mlp_layers.json")).unwrap()
 }
 
@@ -49,7 +36,7 @@ fn still_job(activation: MlpActivation, norm: MlpNorm) -> Job {
 
 #[test]
 fn every_activation_with_every_norm_has_the_values_of_pytorch() {
-    let fixtures = fixtures();
+    let fixtures = all_fixtures();
     assert_eq!(fixtures.len(), 20);
     for LayersFixture { activation, norm, values } in fixtures {
         check(&format!("{activation:?}, {norm:?}"), &still_job(activation, norm), &values);
@@ -58,28 +45,17 @@ fn every_activation_with_every_norm_has_the_values_of_pytorch() {
     check("DIN", &din_with_dice(), &serde_json::from_str(include_str!("../fixtures/din_dice.json")).unwrap());
 }
 
-fn check(case: &str, job: &Job, fixture: &StatisticsFixture) {
-    let StatisticsFixture { values, buffers, scored } = fixture;
-    let mut model = DenseModel::new(job, backend()).unwrap();
-    let label = |what: &str| format!("{case}: {what}");
-    assert_eq!(job.dense_parameters(), Some(model.weight_count() as u64), "{}", label("parameters"));
-    model.load_safetensors(&values.safetensors()).unwrap();
-    let output = model.step(&values.numeric, &values.embeddings, &values.labels).unwrap();
-    assert_near(&label("logits"), &output.logits, &values.logits);
-    assert_near(&label("loss"), &[output.loss], &[values.loss]);
-    assert_near(&label("gradient of embeddings"), &output.gradients, &values.gradients["embeddings"]);
-    for (name, values_now) in tensors(&model) {
-        match buffers.get(&name) {
-            Some(expected) => assert_near(&label(&name), &values_now, expected),
-            None => assert_near(&label(&name), &gradient(&model, job, &name), &values.gradients[&name]),
-        }
-    }
-    let predicted = model.predict(&values.numeric, &values.embeddings, values.labels.len()).unwrap();
-    assert_near(&label("scores"), &predicted, scored);
+fn check(case: &str, job: &Job, fixture: &NetworkFixture) {
+    let model = fixtures::check(case, job, fixture);
+    assert_eq!(job.dense_parameters(), Some(model.weight_count() as u64), "{case}: parameters");
+    let NetworkFixture { numeric, embeddings, labels, scored, .. } = fixture;
+    let predict = |model: &DenseModel| model.predict(numeric, embeddings, labels.len()).unwrap();
+    let predicted = predict(&model);
+    assert_near(&format!("{case}: scores"), &predicted, scored);
     // Buffers are part of the weights, so a network that is loaded scores the same bits.
     let mut again = DenseModel::new(job, backend()).unwrap();
     again.load_safetensors(&model.to_safetensors().unwrap()).unwrap();
-    assert_eq!(again.predict(&values.numeric, &values.embeddings, values.labels.len()).unwrap(), predicted);
+    assert_eq!(predict(&again), predicted);
 }
 
 fn din_with_dice() -> Job {
@@ -100,7 +76,7 @@ fn dice_counts_no_padding_and_a_batch_of_padding_leaves_its_averages() {
     let saved = model.to_safetensors().unwrap();
     assert!(model.step(&samples.numeric, &padding, &samples.labels).unwrap().loss.is_finite());
     assert_eq!(model.to_safetensors().unwrap(), saved);
-    model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+    samples.step(&mut model);
     let averages = model.to_safetensors().unwrap();
     assert_ne!(averages, saved);
     let mut other = DenseModel::new(&job, backend()).unwrap();
@@ -113,8 +89,8 @@ fn dice_counts_no_padding_and_a_batch_of_padding_leaves_its_averages() {
 
 #[test]
 fn running_averages_count_once_the_step_is_made_and_add_up_over_workers() {
-    let LayersFixture { activation, norm, values: StatisticsFixture { values, buffers, .. } } =
-        fixtures().into_iter().find(|fixture| fixture.norm == MlpNorm::Batch).unwrap();
+    let LayersFixture { activation, norm, values } =
+        all_fixtures().into_iter().find(|fixture| fixture.norm == MlpNorm::Batch).unwrap();
     let model = || {
         let mut model = DenseModel::new(&still_job(activation, norm), backend()).unwrap();
         model.load_safetensors(&values.safetensors()).unwrap();
@@ -134,8 +110,8 @@ fn running_averages_count_once_the_step_is_made_and_add_up_over_workers() {
     let of_both: Vec<f32> = changes.iter().zip_eq(&changes).map(|(one, other)| 0.25 * one + 0.75 * other).collect();
     busy.replace_buffer_changes(&of_both).unwrap();
     busy.apply_gradients().unwrap();
-    for (name, expected) in buffers {
-        assert_near(&name, &tensors(&busy)[&name], &expected);
+    for (name, expected) in &values.buffers {
+        assert_near(name, &stored(&busy)[name].1, expected);
     }
 }
 

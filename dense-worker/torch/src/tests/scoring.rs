@@ -7,15 +7,11 @@ use zagros_job::{AttentionActivation, CrossStructure, Job, Model, PadSide, Preci
 use zagros_model::{DenseModel, batch_of_blocks};
 
 use super::fixtures::{a_bst, a_din, a_finalmlp, with_sequences};
-use super::{TestSamples, dlrm, ffnn};
+use super::{TestSamples, bits, dlrm, ffnn, with_first_seed};
 use crate::backend;
 
 /// Samples that are compared: two blocks and a part.
 const SAMPLES: usize = 600;
-
-fn bits(logits: &[f32]) -> Vec<u32> {
-    logits.iter().map(|logit| logit.to_bits()).collect()
-}
 
 /// The logits of the samples from `start` on, in batches of `size`.
 fn in_batches(model: &DenseModel, samples: &TestSamples, start: usize, size: usize) -> Vec<u32> {
@@ -54,17 +50,11 @@ fn check(job: &Job) {
 }
 
 /// The job with the first seed with which its few units are on for some samples.
-fn with_live_units(job: Job) -> Job {
-    let is_alive = |job: &Job| {
+fn with_live_units(job: &Job) -> Job {
+    with_first_seed(job, |job| {
         let (model, samples) = (DenseModel::new(job, backend()).unwrap(), TestSamples::random(job, SAMPLES));
         in_batches(&model, &samples, 0, SAMPLES).into_iter().collect::<HashSet<_>>().len() > 20
-    };
-    let seeded = |seed| {
-        let mut job = job.clone();
-        job.train.seed = seed;
-        job
-    };
-    (1..100).map(seeded).find(is_alive).expect("a seed with which a unit is on")
+    })
 }
 
 #[test]
@@ -84,7 +74,7 @@ fn a_logit_has_the_same_bits_in_every_batch() {
         Model::DeepFm { hidden: vec![64, 19], dropout: 0.0 },
         Model::WideDeep { hidden: vec![64, 19], dropout: 0.0 },
         wukong,
-        a_finalmlp((&[33, 16], &[24]), 8, Some((&[17], &["C0"], &[]))),
+        a_finalmlp(&[33, 16], &[24], 8, Some((&[17], &["C0"], &[]))),
     ];
     for network in networks {
         for (numeric, dims) in [(0, vec![5, 5]), (1, vec![2]), (13, vec![16; 26])] {
@@ -94,7 +84,7 @@ fn a_logit_has_the_same_bits_in_every_batch() {
             for precision in [Precision::F32, Precision::Bf16] {
                 let mut job = job(numeric, &dims, network.clone());
                 job.train.precision = precision;
-                check(&with_live_units(job));
+                check(&with_live_units(&job));
             }
         }
     }
@@ -141,10 +131,8 @@ fn what_padding_holds_changes_no_logit_and_has_no_gradient() {
             }
         }
         padding.iter().for_each(|index| other.embeddings[*index] += 1.0);
-        let predict = |samples: &TestSamples| model.predict(&samples.numeric, &samples.embeddings, 24).unwrap();
-        assert_eq!(predict(&samples), predict(&other), "{:?}", job.model);
-        let mut model = DenseModel::new(&job, backend()).unwrap();
-        let output = model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+        assert_eq!(samples.predict(&model), other.predict(&model), "{:?}", job.model);
+        let output = samples.step(&mut DenseModel::new(&job, backend()).unwrap());
         assert!(padding.iter().all(|index| output.gradients[*index] == 0.0), "{:?}", job.model);
         assert!(output.gradients.iter().filter(|gradient| **gradient != 0.0).count() > 24 * 14);
     }

@@ -8,6 +8,7 @@ use zagros_model::{DenseModel, InputShape, ModelError, StepOutput};
 use zagros_network::CHUNK;
 use zagros_zip::ZipEq;
 
+use super::{relative_difference, set_sequence_lengths};
 use crate::{TorchLibrary, backend};
 
 fn dlrm(dropout: f64) -> Model {
@@ -41,13 +42,14 @@ fn experts(hidden: Vec<i64>, dropout: f64) -> ExpertLayers {
     ExpertLayers { hidden, tower: vec![5], dropout }
 }
 
-/// Numeric values, embeddings and labels of a batch.
+/// Numeric values, embeddings and labels of a batch. Its sequences have every number of real positions.
 pub(super) fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let shape = InputShape::new(job);
     let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
-    let (numeric, embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
+    let (numeric, mut embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
     let labels = values(batch * job.features.targets.len()).into_iter().map(|value| f32::from(value > 0.3)).collect();
+    set_sequence_lengths(&shape, &mut embeddings);
     [numeric, embeddings, labels]
 }
 
@@ -198,9 +200,7 @@ fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
             (&logits(&job), &exact_logits),
             (&by_autograd.logits, &exact.logits),
         ] {
-            let size = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
-            let off = size(&mut found.iter().zip_eq(exact).map(|(found, exact)| found - exact));
-            let share = off / size(&mut exact.iter().copied());
+            let share = relative_difference(found, exact);
             assert!(share > 1e-6 && share < 0.2, "{share}");
         }
     }

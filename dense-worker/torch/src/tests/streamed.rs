@@ -8,15 +8,16 @@ use zagros_job::{
     RateSchedule, StreamedLayer, StreamedTensor, WeightStore,
 };
 use zagros_model::{
-    DenseModel, GradientLimit, InputShape, LayerStore, LayerValues, LayerWindow, ModelError, PendingLayer,
-    SequenceShape, StepOutput, TargetLosses, TraversalPurpose,
+    DenseModel, GradientLimit, LayerStore, LayerValues, LayerWindow, ModelError, PendingLayer, StepOutput,
+    TargetLosses, TraversalPurpose,
 };
 use zagros_network::CHUNK;
 use zagros_table::optimizer::dense::Staging;
 use zagros_table::{LookupMode, PushStep, RequestBuffers, Table, TileUpdate};
 use zagros_zip::{ZipEq, number_from};
 
-use super::weights;
+use super::step::samples;
+use super::{bits, weights};
 use crate::backend;
 
 mod autograd;
@@ -32,26 +33,28 @@ pub(crate) struct TileTables {
     update: TileUpdate,
     squares: Mutex<f64>,
     log: Mutex<Vec<String>>,
+    /// A layer that does not come.
+    lost: Option<usize>,
 }
 
 #[derive(Debug)]
-struct FetchedLayer(LayerValues);
+struct FetchedLayer(Result<LayerValues, ModelError>);
 
 impl PendingLayer for FetchedLayer {
     fn wait(self: Box<Self>) -> Result<LayerValues, ModelError> {
-        Ok(self.0)
+        self.0
     }
 }
 
 impl TileTables {
-    pub(crate) fn new(job: &Job) -> Arc<Self> {
+    pub(crate) fn new(job: &Job) -> Self {
         let tables = job.server_tables();
         let of_layers = tables.iter().enumerate().skip(job.tables.len());
         let tables = of_layers.map(|(id, table)| Table::new(job.train.seed, id as u32, &table.config).unwrap());
         let (layers, first) = (job.worker_layers(), job.tables.len() as u32);
         let update = if job.gradient_staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage };
         let (limit, squares, log) = (GradientLimit::new(job), Mutex::default(), Mutex::default());
-        Arc::new(Self { tables: tables.collect(), layers, first, limit, update, squares, log })
+        Self { tables: tables.collect(), layers, first, limit, update, squares, log, lost: None }
     }
 
     /// A tensor's table and rows.
@@ -82,8 +85,12 @@ impl TileTables {
 impl LayerStore for TileTables {
     fn pull(&self, layer: usize, _: TraversalPurpose, mut into: LayerValues) -> Box<dyn PendingLayer> {
         self.log.lock().unwrap().push(format!("pull {layer}"));
+        if self.lost == Some(layer) {
+            let (layer, reason) = (self.layers[layer].name.clone(), "as the test wants".to_owned());
+            return Box::new(FetchedLayer(Err(ModelError::Layer { layer, what: "fetch the weights", reason })));
+        }
         into.copy_from_slice(&self.read(layer));
-        Box::new(FetchedLayer(into))
+        Box::new(FetchedLayer(Ok(into)))
     }
 
     fn push(&self, layer: usize, step: u64, mut gradient: LayerValues) -> Result<(), ModelError> {
@@ -131,19 +138,8 @@ fn streamed(mut job: Job) -> Job {
 
 /// A network with streamed weights, and where they are.
 fn far_model(job: &Job) -> (DenseModel, Arc<TileTables>) {
-    let store = TileTables::new(job);
+    let store = Arc::new(TileTables::new(job));
     (DenseModel::with_streamed_weights(job, backend(), store.clone()).unwrap(), store)
-}
-
-fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
-    let [numeric, mut embeddings, labels] = super::step::samples(job, batch, seed);
-    let shape = InputShape::new(job);
-    for (index, sample) in embeddings.chunks_exact_mut(shape.width().max(1)).enumerate() {
-        for SequenceShape { offset, dim, sequence } in &shape.sequences {
-            sample[offset + dim * sequence.length] = (index % (sequence.length + 1)) as f32;
-        }
-    }
-    [numeric, embeddings, labels]
 }
 
 /// What the store is asked for in the last of so many steps.
@@ -183,10 +179,6 @@ fn difference(found: &StepOutput, expected: &StepOutput) -> String {
     let logits = largest(&found.logits, &expected.logits);
     let gradients = largest(&found.gradients, &expected.gradients);
     format!("loss {}, logits {logits}, gradients {gradients}", (found.loss - expected.loss).abs())
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
 }
 
 fn sized_job(numeric: usize, dims: &[usize], model: Model, batch: usize, threads: usize) -> Job {
@@ -394,48 +386,18 @@ fn a_layer_whose_gradient_is_not_finite_is_named_and_not_pushed() {
     assert_eq!(store.all(), old_weights);
 }
 
-/// A store that loses a layer.
-#[derive(Debug)]
-struct LossyStore(Arc<TileTables>);
-
-#[derive(Debug)]
-struct LostLayer;
-
-impl PendingLayer for LostLayer {
-    fn wait(self: Box<Self>) -> Result<LayerValues, ModelError> {
-        let (layer, what) = ("layers.1".to_owned(), "fetch the weights");
-        Err(ModelError::Layer { layer, what, reason: "as the test wants".to_owned() })
-    }
-}
-
-impl LayerStore for LossyStore {
-    fn pull(&self, layer: usize, purpose: TraversalPurpose, into: LayerValues) -> Box<dyn PendingLayer> {
-        if layer == 1 { Box::new(LostLayer) } else { self.0.pull(layer, purpose, into) }
-    }
-
-    fn push(&self, layer: usize, step: u64, gradient: LayerValues) -> Result<(), ModelError> {
-        self.0.push(layer, step, gradient)
-    }
-
-    fn summed(&self) -> Result<f64, ModelError> {
-        Ok(0.0)
-    }
-
-    fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
-        self.0.commit(step, factor)
-    }
-
-    fn wait_for_pushes(&self) -> Result<(), ModelError> {
-        Ok(())
-    }
+/// A step of which one layer does not come.
+fn check_lost_layer(job: &Job, batch: usize) {
+    let store = TileTables { lost: Some(1), ..TileTables::new(job) };
+    let name = store.layers[1].name.clone();
+    let mut model = DenseModel::with_streamed_weights(job, backend(), Arc::new(store)).unwrap();
+    let [numeric, embeddings, labels] = samples(job, batch, 1);
+    let error = model.step(&numeric, &embeddings, &labels).unwrap_err().to_string();
+    let expected = format!("cannot fetch the weights of layer {name} of the dense network: as the test wants");
+    assert_eq!(error, expected);
 }
 
 #[test]
 fn all_threads_end_when_a_layer_does_not_come() {
-    let job = streamed(sized_job(2, &[4], ffnn(&[8, 8]), 256, 3));
-    let mut model =
-        DenseModel::with_streamed_weights(&job, backend(), Arc::new(LossyStore(TileTables::new(&job)))).unwrap();
-    let [numeric, embeddings, labels] = samples(&job, 256, 1);
-    let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
-    assert_eq!(error.to_string(), "cannot fetch the weights of layer layers.1 of the dense network: as the test wants");
+    check_lost_layer(&streamed(sized_job(2, &[4], ffnn(&[8, 8]), 256, 3)), 256);
 }

@@ -64,24 +64,21 @@ fn a_module_trains_like_the_equal_built_in_network() {
     let mut module = DenseModel::new(&job, backend()).unwrap();
     let mut built = twin(&module);
     for step in 0..5 {
-        let [mine, its] =
-            [&mut module, &mut built].map(|m| m.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap());
+        let [mine, its] = [&mut module, &mut built].map(|model| samples.step(model));
         assert!((mine.loss - its.loss).abs() < 1e-6, "step {step}: {} {}", mine.loss, its.loss);
         for (mine, its) in mine.gradients.iter().zip_eq(&its.gradients) {
             assert!((mine - its).abs() < 1e-6, "step {step}: {mine} {its}");
         }
     }
-    let predict = |model: &DenseModel| model.predict(&samples.numeric, &samples.embeddings, 6).unwrap();
     let mut fresh = DenseModel::new(&job, backend()).unwrap();
-    assert_ne!(predict(&fresh), predict(&module), "five steps changed something");
+    assert_ne!(samples.predict(&fresh), samples.predict(&module), "five steps changed something");
     fresh.load_safetensors(&module.to_safetensors().unwrap()).unwrap();
-    assert_eq!(predict(&fresh), predict(&module));
+    assert_eq!(samples.predict(&fresh), samples.predict(&module));
 }
 
 /// Which of 64 logits are dropped in each of three steps.
 fn dropped(model: &mut DenseModel, samples: &TestSamples) -> Vec<Vec<bool>> {
-    let mut step = || model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap().logits;
-    (0..3).map(|_| step().into_iter().map(|logit| logit == 0.0).collect()).collect()
+    (0..3).map(|_| samples.step(model).logits.into_iter().map(|logit| logit == 0.0).collect()).collect()
 }
 
 #[test]
@@ -94,11 +91,8 @@ fn each_rank_drops_its_own_units_and_the_same_ones_in_every_run() {
         dropped(&mut model, &samples)
     };
     let ranks = [0, 1, 2].map(of_rank);
-    assert_eq!(
-        dropped(&mut DenseModel::new(&job, backend()).unwrap(), &samples),
-        ranks[0],
-        "a lone worker draws as rank 0 does"
-    );
+    let alone = dropped(&mut DenseModel::new(&job, backend()).unwrap(), &samples);
+    assert_eq!(alone, ranks[0], "a lone worker draws as rank 0 does");
     assert_eq!(of_rank(1), ranks[1]);
     let all: std::collections::HashSet<_> = ranks.iter().flatten().collect();
     assert_eq!(all.len(), 9, "two ranks or steps drop the same units");
@@ -130,10 +124,8 @@ fn a_module_that_gives_no_logits_or_takes_other_inputs_is_refused() {
     let job = script_job(fixture(WIDE.0), WIDE.1);
     let samples = TestSamples::random(&job, 6);
     let step = |job: &Job, samples: &TestSamples| {
-        DenseModel::new(job, backend())
-            .unwrap()
-            .step(&samples.numeric, &samples.embeddings, &samples.labels)
-            .unwrap_err()
+        let mut model = DenseModel::new(job, backend()).unwrap();
+        model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap_err()
     };
     let shape =
         "the TorchScript module gives Float [6, 2] for a batch of 6; expected f32 logits of [batch] or [batch, 1]";
@@ -151,9 +143,9 @@ fn buffers_of_a_module_are_saved_with_its_weights() {
     let samples = TestSamples::random(&job, 4);
     let mut model = DenseModel::new(&job, backend()).unwrap();
     for _ in 0..3 {
-        model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+        samples.step(&mut model);
         // Scoring changes no buffer.
-        model.predict(&samples.numeric, &samples.embeddings, 4).unwrap();
+        samples.predict(&model);
     }
     let saved = model.to_safetensors().unwrap();
     let mean = samples.numeric.iter().sum::<f32>() / 4.0;
@@ -173,10 +165,7 @@ fn buffers_of_a_module_are_saved_with_its_weights() {
     restored.restore_optimizer(&model.optimizer_state().unwrap()).unwrap();
     assert_eq!(restored.to_safetensors().unwrap(), saved);
     for _ in 0..2 {
-        let [mine, its] = [&mut model, &mut restored].map(|model| {
-            let predicted = model.predict(&samples.numeric, &samples.embeddings, 4).unwrap();
-            (predicted, model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap())
-        });
+        let [mine, its] = [&mut model, &mut restored].map(|model| (samples.predict(model), samples.step(model)));
         assert_eq!(mine, its);
     }
 }
@@ -192,11 +181,9 @@ fn a_skipped_or_failed_batch_changes_no_buffer() {
     assert!(matches!(skipped, ModelError::Skipped { .. }), "{skipped}");
     assert_eq!(model.to_safetensors().unwrap(), saved);
     // A batch norm refuses a single sample.
-    assert_refused(
-        model.step(&samples.numeric[..1], &samples.embeddings[..2], &samples.labels[..1]),
-        &["Expected more than 1 value per channel"],
-    );
+    let refused = model.step(&samples.numeric[..1], &samples.embeddings[..2], &samples.labels[..1]);
+    assert_refused(refused, &["Expected more than 1 value per channel"]);
     assert_eq!(model.to_safetensors().unwrap(), saved);
-    model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
+    samples.step(&mut model);
     assert_ne!(model.to_safetensors().unwrap(), saved);
 }

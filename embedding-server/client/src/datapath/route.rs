@@ -148,9 +148,7 @@ mod tests {
                 prop_assert_eq!(&part.gather(&rows.table_slices(), &buffers)[..], &answer(part)[..]);
             }
         }
-    }
 
-    proptest! {
         /// Of a part that is divided again, and again, each id has one owner, and comes back to its place.
         #[test]
         fn a_divided_part_has_each_of_its_ids_once(

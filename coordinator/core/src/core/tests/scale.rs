@@ -146,13 +146,6 @@ fn the_last_server_hands_its_buckets_over_when_it_is_asked_to_end_and_another_on
 }
 
 #[test]
-fn a_server_that_is_alone_drains_the_run() {
-    let (mut core, members) = training(1);
-    ask_to_end(&mut core, 1, &members[0]);
-    assert!(core.run.drain_reason().is_some(), "no other worker is there");
-}
-
-#[test]
 fn a_move_needs_all_its_stages_from_its_own_target() {
     let (mut core, members, id) = moving();
     assert_eq!(beat(&mut core, 1, &members[0]).unwrap().bucket_move, id);

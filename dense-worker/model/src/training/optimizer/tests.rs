@@ -93,18 +93,27 @@ fn sgd_has_momentum() {
     });
 }
 
+/// At a rate of 0.1, which the schedule scales.
+fn check_adagrad(
+    (epsilon, initial_accumulator, weight_decay): (f64, f64, f64),
+    schedule: RateSchedule,
+    scale: fn(usize) -> f64,
+) {
+    let mut squares = [initial_accumulator; 8];
+    let optimizer = DenseOptimizer::Adagrad { lr: 0.1, epsilon, initial_accumulator, weight_decay };
+    check(optimizer, DenseUpdates { schedule, ..DenseUpdates::default() }, move |weights, gradients, step| {
+        for i in 0..8 {
+            let g = gradients[i] + weight_decay * weights[i];
+            squares[i] += g * g;
+            weights[i] -= 0.1 * scale(step) * g / (f64::sqrt(squares[i]) + epsilon);
+        }
+    });
+}
+
 #[test]
 fn adagrad_follows_its_paper() {
-    for (epsilon, initial_accumulator, weight_decay) in [(1e-10, 0.0, 0.0), (0.5, 0.25, 0.1)] {
-        let mut squares = [initial_accumulator; 8];
-        let optimizer = DenseOptimizer::Adagrad { lr: 0.1, epsilon, initial_accumulator, weight_decay };
-        check(optimizer, DenseUpdates::default(), move |weights, gradients, _| {
-            for i in 0..8 {
-                let g = gradients[i] + weight_decay * weights[i];
-                squares[i] += g * g;
-                weights[i] -= 0.1 * g / (f64::sqrt(squares[i]) + epsilon);
-            }
-        });
+    for settings in [(1e-10, 0.0, 0.0), (0.5, 0.25, 0.1)] {
+        check_adagrad(settings, DenseUpdates::default().schedule, |_| 1.0);
     }
 }
 
@@ -131,17 +140,8 @@ fn schedules_scale_the_rate_of_each_step() {
 
 #[test]
 fn adagrad_follows_the_schedule_too() {
-    let mut squares = [0.0; 8];
     let schedule = RateSchedule::Step { warmup: 0.into(), every: 2.into(), factor: 0.5 };
-    let updates = DenseUpdates { schedule, ..DenseUpdates::default() };
-    let optimizer = DenseOptimizer::Adagrad { lr: 0.1, epsilon: 1e-10, initial_accumulator: 0.0, weight_decay: 0.0 };
-    check(optimizer, updates, move |weights, gradients, step| {
-        for i in 0..8 {
-            squares[i] += gradients[i] * gradients[i];
-            let rate = 0.1 * 0.5_f64.powi(step as i32 / 2);
-            weights[i] -= rate * gradients[i] / (f64::sqrt(squares[i]) + 1e-10);
-        }
-    });
+    check_adagrad((1e-10, 0.0, 0.0), schedule, |step| 0.5_f64.powi(step as i32 / 2));
 }
 
 #[test]

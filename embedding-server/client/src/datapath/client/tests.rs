@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use zagros_fakes::{ScriptedFault, added, row_value};
 use zagros_protocol::control::{PlacementResponse, ServerEntry};
 use zagros_protocol::{BucketMap, RefusalKind, RowKey, ServerIndex, TableId};
-use zagros_zip::ZipEq;
+use zagros_zip::{ZipEq, number_from};
 
 use super::*;
 use crate::LookAheadCounts;
@@ -112,12 +112,10 @@ proptest! {
         servers in 1_u32..=7,
         faults in prop::collection::vec((0_u32..7, fault()), 0..12),
     ) {
-        let cluster = Cluster::new(servers);
+        let (cluster, client) = with_client(servers);
         fail(&cluster, &faults);
-        let client = client(&cluster);
         let mut booked = Ledger::new();
-        for (seq, unique) in batches.iter().enumerate() {
-            let seq = seq as u64;
+        for (seq, unique) in number_from(0, &batches) {
             let gradients = expected(unique);
             run(client.push(seq, &unique.clone().into(), &gradients)).unwrap();
             book(&mut booked, unique, &gradients);
@@ -203,14 +201,11 @@ proptest! {
         let pushes = all.iter().enumerate().map(|(seq, (ids, gradients))| client.push(seq as u64, ids, gradients));
         let pushes = futures::future::try_join_all(pushes);
         run(async { tokio::join!(pushes, make_moves(&cluster, servers, &moves)) }).0.unwrap();
-        let mut booked = std::collections::BTreeMap::<RowKey, usize>::new();
-        let keys = batches.iter().flat_map(|unique| &unique.tables).flat_map(|table| {
-            table.ids.iter().map(|id| RowKey { table: table.table, id: *id })
-        });
-        keys.for_each(|key| *booked.entry(key).or_default() += 1);
-        let applied: std::collections::BTreeMap<_, _> =
-            cluster.ledger().into_iter().map(|(key, gradients)| (key, gradients.len())).collect();
-        prop_assert_eq!(applied, booked);
+        let mut booked = Ledger::new();
+        batches.iter().for_each(|unique| book(&mut booked, unique, &expected(unique)));
+        let counts =
+            |ledger: Ledger| ledger.into_iter().map(|(key, gradients)| (key, gradients.len())).collect::<Vec<_>>();
+        prop_assert_eq!(counts(cluster.ledger()), counts(booked));
     }
 }
 
@@ -249,8 +244,7 @@ fn storage_calls_begin_with_the_servers_of_the_newest_map() {
 #[test]
 fn narrow_wires_carry_the_same_rows() {
     for wire in [Encoding::F16, Encoding::Bf16] {
-        let cluster = Cluster::new(3);
-        let mut client = client(&cluster);
+        let (_cluster, mut client) = with_client(3);
         client.config.wire = wire;
         let ids = some_ids();
         assert_eq!(run(client.lookup(&ids, Access::Read)).unwrap(), expected(&ids));
@@ -346,11 +340,10 @@ fn a_coordinator_that_is_away_does_not_stop_the_data_path() {
 
 #[test]
 fn without_a_placement_the_coordinators_reason_is_reported() {
-    let cluster = Cluster::new(1);
+    let (cluster, client) = with_client(1);
     let waiting_for = "embedding server 0 has not joined".to_owned();
     let none = PlacementResponse { waiting_for, ..PlacementResponse::default() };
     cluster.control.placement.respond(none);
-    let client = client(&cluster);
     let error = run(client.lookup(&some_ids(), Access::Train)).unwrap_err().to_string();
     assert!(error.contains("coordinator (fake) after 30.0s: embedding server 0 has not joined"), "{error}");
     assert!(client.known_servers().is_empty());
