@@ -176,10 +176,10 @@ fn validation(job: &Job) -> String {
 }
 
 fn model(job: &Job) -> String {
-    let about = job.model.describe();
+    let network = job.model.describe();
     // A module is not loaded, because a plan must not run its code.
     let weights = job.dense_parameters();
-    weights.map_or_else(|| about.clone(), |weights| format!("{about}, {} dense weights", HumanCount(weights)))
+    weights.map_or_else(|| network.clone(), |weights| format!("{network}, {} dense weights", HumanCount(weights)))
 }
 
 fn training(job: &Job) -> String {

@@ -86,14 +86,14 @@ mod tests {
             let mut out = Matrix::aligned(rows, columns);
             out.values_mut(rows).fill(0.5);
             GemmKernel.multiply(a, b, out.view_mut(rows), adds).unwrap();
-            let at = |view: View<'_>, row: usize, column: usize| {
+            let value = |view: View<'_>, row: usize, column: usize| {
                 f64::from(view.values[row * view.row_stride + column * view.column_stride])
             };
             for row in 0..rows {
                 for column in 0..columns {
-                    let sum: f64 = (0..inner).map(|index| at(a, row, index) * at(b, index, column)).sum();
+                    let sum: f64 = (0..inner).map(|index| value(a, row, index) * value(b, index, column)).sum();
                     let expected = sum + if adds { 0.5 } else { 0.0 };
-                    let found = at(out.view(rows), row, column);
+                    let found = value(out.view(rows), row, column);
                     prop_assert!((found - expected).abs() < 1e-5, "{} is not {}", found, expected);
                 }
             }

@@ -112,7 +112,7 @@ mod tests {
     fn factors_and_products_are_rounded() {
         let found = products(RoundedCopies::new(&GemmKernel, [12, 40], 9));
         let (weight, input, slopes) = (wave(12, 40, 0.7), wave(9, 40, 0.3), wave(9, 12, 1.1));
-        let at = |matrix: &Matrix, row: usize, column: usize| {
+        let value = |matrix: &Matrix, row: usize, column: usize| {
             f64::from(rounded(matrix.values(row + 1)[row * matrix.columns + column]))
         };
         let sum = |terms: &dyn Fn(usize) -> f64, count: usize| (0..count).map(terms).sum::<f64>();
@@ -123,17 +123,17 @@ mod tests {
         };
         for row in 0..9 {
             for column in 0..12 {
-                let expected = sum(&|index| at(&input, row, index) * at(&weight, column, index), 40);
+                let expected = sum(&|index| value(&input, row, index) * value(&weight, column, index), 40);
                 is_near(found[0].values(9)[row * 12 + column], expected);
             }
             for column in 0..33 {
-                let expected = sum(&|index| at(&slopes, row, index) * at(&weight, index, column + 7), 12);
+                let expected = sum(&|index| value(&slopes, row, index) * value(&weight, index, column + 7), 12);
                 is_near(found[2].values(9)[row * 33 + column], expected);
             }
         }
         for row in 0..12 {
             for column in 0..40 {
-                let expected = 2.0 * sum(&|index| at(&slopes, index, row) * at(&input, index, column), 9);
+                let expected = 2.0 * sum(&|index| value(&slopes, index, row) * value(&input, index, column), 9);
                 is_near(found[1].values(12)[row * 40 + column], expected);
             }
         }

@@ -128,9 +128,9 @@ fn a_column_of_one_value_or_none_has_a_range_all_the_same() {
 /// The city, and the combination of the city and the measured range of ages, by mean label; the city by count.
 fn encoded(text: &str) -> (tempfile::TempDir, Job) {
     let (folder, mut job) = described(text);
-    let encoding = |by, with: &[&str]| {
-        let with = with.iter().map(|name| (*name).to_owned()).collect();
-        CategoryEncoding { by, with, folds: Some(3), max_size: 100, ..fixture::encoding(None) }
+    let encoding = |by, others: &[&str]| {
+        let columns = others.iter().map(|name| (*name).to_owned()).collect();
+        CategoryEncoding { by, with: columns, folds: Some(3), max_size: 100, ..fixture::encoding(None) }
     };
     let feature = |name: &str, encoding| Numeric {
         name: Some(name.to_owned()),
