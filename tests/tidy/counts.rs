@@ -11,7 +11,7 @@ use super::syntax::{attributes, is_for_tests, product_files};
 /// Thousands of code lines of the product, without tests, comments and blanks, by folder of the root.
 const LINES: [(&str, usize); 11] = [
     ("bench", 3),
-    ("cli", 23),
+    ("cli", 22),
     ("coordinator", 8),
     ("dense-worker", 30),
     ("embedding-server", 15),
@@ -23,13 +23,13 @@ const LINES: [(&str, usize); 11] = [
     ("table", 8),
 ];
 /// Percent of the public functions whose name is one word.
-const ONE_WORD: usize = 30;
+const ONE_WORD: usize = 29;
 /// Percent of the files of the product with fewer than 40 lines.
-const SHORT_FILES: usize = 10;
+const SHORT_FILES: usize = 8;
 /// Functions with a tuple among their parameters: a pair has no names.
-const TUPLES: usize = 500;
+const TUPLES: usize = 100;
 /// Comments of one line that say what the name below them says.
-const ECHOES: usize = 100;
+const ECHOES: usize = 0;
 const RECORDS: usize = 39;
 
 #[derive(Default)]
