@@ -18,7 +18,7 @@ file, an address, a number.
 # The parts of the program in the order of the page, with the folders that their messages are in.
 PARTS = [
     ("Data", "dense-worker/ingest/src"),
-    ("Training", "dense-worker/src"),
+    ("Training", "dense-worker/src dense-worker/model/src"),
     ("Modules, devices and groups by libtorch", "dense-worker/torch/src dense-worker/collective/src"),
     ("Joining a run", "coordinator/client/src"),
     ("Rows: requests between worker and server", "embedding-server/client/src embedding-server/src table/src"),

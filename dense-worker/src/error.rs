@@ -319,7 +319,7 @@ fn model_class(error: &ModelError) -> ExitClass {
         | ModelError::ScriptOutput { .. }
         | ModelError::Foreign { .. }
         | ModelError::Damaged(_) => ExitClass::Data,
-        ModelError::Length { .. } | ModelError::Thread | ModelError::Torch(_) => ExitClass::Internal,
+        ModelError::Length { .. } | ModelError::Thread | ModelError::Library(_) => ExitClass::Internal,
     }
 }
 

@@ -67,7 +67,7 @@ pub enum ModelError {
         key: &'static str,
     },
     #[error("the library of products or of autograd failed")]
-    Torch(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Library(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl From<zagros_network::StepError> for ModelError {
@@ -75,6 +75,6 @@ impl From<zagros_network::StepError> for ModelError {
         use zagros_network::StepError::{Kernel, Layer};
         let (Kernel(source) | Layer(source)) = error;
         // What the layers' store and libtorch say is an error of the model.
-        source.downcast().map_or_else(Self::Torch, |error| *error)
+        source.downcast().map_or_else(Self::Library, |error| *error)
     }
 }

@@ -27,7 +27,7 @@ impl From<TorchError> for ModelError {
     fn from(error: TorchError) -> Self {
         match error {
             TorchError::Model(error) => error,
-            TorchError::Torch(error) => Self::Torch(Box::new(error)),
+            TorchError::Torch(error) => Self::Library(Box::new(error)),
         }
     }
 }

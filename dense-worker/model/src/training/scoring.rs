@@ -54,3 +54,68 @@ impl WeightAverage {
         self.values.iter_mut().zip_eq(weights).for_each(|(average, weight)| *average += step * (weight - *average));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use zagros_fakes::jobs::job;
+    use zagros_job::{CrossStructure, ExpertLayers, Model, Precision};
+
+    use crate::{Backend, DenseModel};
+
+    const ROWS: usize = 150;
+
+    fn networks() -> [Model; 8] {
+        let layers = || ExpertLayers { hidden: vec![19], tower: vec![5], dropout: 0.0 };
+        let (hidden, structure, dropout) = (vec![21, 6], CrossStructure::Stacked, 0.0);
+        [
+            Model::Dlrm { bottom: vec![9], top: vec![17, 5], dropout },
+            Model::Ffnn { hidden: hidden.clone(), dropout },
+            Model::Dcnv2 { cross_layers: 2, rank: Some(3), structure, hidden: hidden.clone(), dropout },
+            Model::DeepFm { hidden: hidden.clone(), dropout },
+            Model::WideDeep { hidden: hidden.clone(), dropout },
+            Model::FinalMlp { first: hidden, second: vec![8], heads: 2, gate: None, dropout },
+            Model::Mmoe { experts: 2, layers: layers() },
+            Model::Ple { levels: 2, shared_experts: 1, task_experts: 1, layers: layers() },
+        ]
+    }
+
+    /// Bits of the scores of rows, in batches of these sizes.
+    fn scores(model: &DenseModel, rows: &[usize], sizes: &[usize]) -> Vec<u32> {
+        let value = |row: usize, column: usize| ((row * 31 + column * 7) % 101) as f32 / 50.0 - 1.0;
+        let (numeric, width) = (model.input_shape().numeric, model.input_shape().width());
+        let matrix = |rows: &[usize], from: usize, columns: usize| -> Vec<f32> {
+            rows.iter().flat_map(|row| (from..from + columns).map(|column| value(*row, column))).collect()
+        };
+        let (mut left, mut bits) = (rows, Vec::new());
+        for size in sizes.iter().copied().cycle() {
+            let (batch, others) = left.split_at(size.min(left.len()));
+            let (numbers, vectors) = (matrix(batch, 0, numeric), matrix(batch, numeric, width));
+            bits.extend(model.predict(&numbers, &vectors, batch.len()).unwrap().into_iter().map(f32::to_bits));
+            left = others;
+            if left.is_empty() {
+                break;
+            }
+        }
+        bits
+    }
+
+    proptest! {
+        /// Whatever the batches, the order and the threads are.
+        #[test]
+        fn a_score_is_a_function_of_the_row_and_the_model(
+            network in 0_usize..8, threads in 1_usize..4, sizes in prop::collection::vec(1_usize..140, 1..6), step in 1_usize..7,
+            rounds: bool,
+        ) {
+            let mut job = job(3, &[4, 4, 4], networks()[network].clone());
+            job.train.precision = if rounds { Precision::Bf16 } else { Precision::F32 };
+            let alone = DenseModel::new(&job, Backend::default()).unwrap();
+            job.train.threads = threads;
+            let shared = DenseModel::new(&job, Backend::default()).unwrap();
+            // 150 has no factor with 7 or 11 in common: each row once.
+            let order: Vec<usize> = (0..ROWS).map(|place| place * [1, 7, 11, 13, 17, 19][step % 6] % ROWS).collect();
+            let expected = scores(&alone, &order, &[1]);
+            prop_assert_eq!(scores(&shared, &order, &sizes), expected);
+        }
+    }
+}
