@@ -260,7 +260,7 @@ fn build() -> HashMap<String, PathBuf> {
     // Variables that cargo sets for this test: build scripts of others would take them for a change, and be run again.
     for (key, _) in std::env::vars_os() {
         let key = key.to_string_lossy();
-        if key.starts_with("CARGO_PKG_") || key.starts_with("CARGO_MANIFEST_") {
+        if key.starts_with("CARGO_PKG_") || key.starts_with("CARGO_MANIFEST_") || key == "OUT_DIR" {
             build.env_remove(key.as_ref());
         }
     }
