@@ -221,9 +221,10 @@ fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
 
 #[test]
 fn a_worker_that_is_killed_or_stands_still_is_named_by_the_other() {
-    let fixture = Fixture::new(4_000);
     let hybrid = [("hybrid", Signal::KILL, 1), ("hybrid", Signal::KILL, 0), ("hybrid", Signal::STOP, 1)];
     for (mode, signal, lost) in hybrid.into_iter().chain([("async", Signal::KILL, 1)]) {
+        // The servers of one case may be killed before they have deleted their log, which mode `async` with its own tables refuses.
+        let fixture = Fixture::new(4_000);
         let mode = format!("train.mode={mode}");
         let sets = [mode.as_str(), "train.epochs=1000", "cluster.timeout_seconds=10"];
         let (roles, [mut first, second]) = RoleProcesses::start(&fixture, &sets);
