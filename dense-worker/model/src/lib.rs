@@ -216,18 +216,21 @@ impl DenseModel {
     /// Goes through the layers of a network with autograd with a sample of zeros, forward and backward, and forward: the window notes
     /// the order.
     fn learn_order(&mut self) -> Result<(), ModelError> {
+        let [numeric, embeddings, labels] = &self.zero_sample();
         let (StepCompute::Autograd(network), Some(exchange)) = (&mut self.compute, &self.exchange) else {
             return Ok(());
         };
-        let sample =
-            [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values]);
-        let [numeric, embeddings, labels] = &sample;
         exchange.window.learn_order(|| {
             exchange.start_step(0, AUTOGRAD_THREADS);
             network.backward(LabelledSamples::unweighted(numeric, embeddings, labels), 1, 1.0)?;
             network.buffers_mut().drop_step();
             network.score(numeric, embeddings, 1, None).map(drop)
         })
+    }
+
+    /// Numbers, vectors and labels of a sample of zeros.
+    fn zero_sample(&self) -> [Vec<f32>; 3] {
+        [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values])
     }
 
     /// The library that makes the products of its steps.

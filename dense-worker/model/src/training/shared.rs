@@ -1,7 +1,7 @@
 //! The dense gradients as workers share them: all gradients of a network one after another, in the order in which it made
 //! its weights. That order is the same on every worker.
 
-use zagros_network::{OutputLoss, UnitDropout};
+use zagros_network::UnitDropout;
 
 use crate::{DenseModel, LabelledSamples, ModelError, NetworkBuffers, StepCompute};
 
@@ -30,9 +30,7 @@ impl DenseModel {
     pub fn clear_gradients(&mut self) -> Result<(), ModelError> {
         if self.exchange.is_some() {
             self.set_share(0.0);
-            let sample =
-                [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values]);
-            let [numeric, embeddings, labels] = &sample;
+            let [numeric, embeddings, labels] = &self.zero_sample();
             self.backward_of(LabelledSamples::unweighted(numeric, embeddings, labels), 1, &mut |_, _| ())?;
         }
         self.drop_buffers();

@@ -1,8 +1,7 @@
 //! Which layers of a network read its inputs: they mean something else once a feature is added, removed or moved.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-use safetensors::SafeTensors;
 use zagros_network::wiring::ReadInputs;
 
 use crate::{DenseModel, ModelError, StepCompute};
@@ -15,14 +14,21 @@ pub struct SameInputs {
     pub categorical: bool,
 }
 
+impl SameInputs {
+    /// Whether a tensor means the same if no more is equal. `read` says what each tensor of a network reads.
+    fn keep_meaning(self, tensor: &str, read: Option<&HashMap<String, ReadInputs>>) -> bool {
+        // Of a user's module each may read all.
+        let all = ReadInputs { numbers: true, vectors: true };
+        let read = read.map_or(all, |read| read.get(tensor).copied().unwrap_or_default());
+        (self.numeric || !read.numbers) && (self.categorical || !read.vectors)
+    }
+}
+
 impl DenseModel {
     /// Whether a tensor means the same if no more than `same` is equal.
     #[must_use]
     pub fn keeps_meaning(&self, tensor: &str, same: SameInputs) -> bool {
-        // Of a user's module each may read all.
-        let all = ReadInputs { numbers: true, vectors: true };
-        let read = self.read.as_ref().map_or(all, |read| read.get(tensor).copied().unwrap_or_default());
-        (same.numeric || !read.numbers) && (same.categorical || !read.vectors)
+        same.keep_meaning(tensor, self.read.as_ref())
     }
 
     /// Takes those weights of another network that mean the same here: of equal name and shape, and not of a layer that reads other
@@ -31,10 +37,8 @@ impl DenseModel {
     /// # Errors
     /// When the bytes are damaged, or libtorch fails.
     pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
-        let stored = SafeTensors::deserialize(bytes)?;
-        let kept = stored.names().into_iter().filter(|name| self.keeps_meaning(name, same));
-        let kept: HashSet<&str> = kept.collect();
-        let wanted = |name: &str| kept.contains(name);
+        let read = self.read.as_ref();
+        let wanted = |name: &str| same.keep_meaning(name, read);
         let others = match &mut self.compute {
             StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.decode_fitting(bytes, wanted)?,
             StepCompute::Autograd(network) => network.decode_fitting(bytes, &wanted)?,
