@@ -68,7 +68,7 @@ async fn train(args: &TrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64) ->
     let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
     let worker = Worker {
         observer: meter.clone(),
-        ..Worker::without_peers(job, zagros_torch::backend(), control, connect, registry)
+        ..Worker::without_peers(job, zagros_torch::fastest_backend(), control, connect, registry)
     };
     let ran = worker.run_on(WorkerInput::Preloaded(Arc::new(batches))).await;
     ran.or_internal()?;

@@ -3,6 +3,7 @@
 //! ```text
 //! cargo bench -p zagros-dense-worker --bench step -- [--samples N] [--rounds N]     a table of these networks
 //! cargo bench -p zagros-dense-worker --bench step -- --serve                        steps on request
+//! PRODUCTS=libtorch cargo bench -p zagros-dense-worker --bench step                 products of this library, or of gemm
 //! ```
 //!
 //! One thread, 13 numbers and 26 vectors of 16, Adam. Networks of sequences have 25 vectors and a sequence of 50. A step is forward,
@@ -98,7 +99,9 @@ impl BenchNetwork {
              [model]\n{network}\n"
         );
         let job = Job::parse(&text, Path::new("/bench.toml"), &Overrides::none())?;
-        let model = DenseModel::new(&job, zagros_torch::backend())?;
+        let backend = zagros_torch::fastest_backend();
+        let backend = std::env::var("PRODUCTS").map_or(backend, |name| backend.keep_products(&name));
+        let model = DenseModel::new(&job, backend)?;
         let value = |index: usize| (index * 2_654_435_761 % 2001) as f32 / 1000.0 - 1.0;
         let values = |count: usize| (0..count).map(value).collect::<Vec<f32>>();
         let (width, sequences) = (model.input_shape().width(), model.input_shape().sequences.clone());

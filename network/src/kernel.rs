@@ -19,6 +19,11 @@ pub trait ProductKernel: Debug + Send + Sync {
     /// What a model's manifest calls it.
     fn name(&self) -> &'static str;
 
+    /// Whether the processor's units for bf16 make its rounded products.
+    fn has_bf16_units(&self) -> bool {
+        false
+    }
+
     /// Makes this thread ready for products, until what is returned is dropped.
     fn prepare_thread(&self) -> Box<dyn Any> {
         Box::new(())

@@ -47,9 +47,8 @@ fn a_model_has_the_same_scores_in_both_programs() {
     let eval = ["eval", &run, "--json"];
     let of_plain = plain(&fixture, eval).expect("it is built").expect(0).json();
     assert_eq!(of_plain, fixture.zagros(eval).expect(0).json());
-    // The same job trained with libtorch's products is as good.
+    // The same job trained by the other program is as good, whichever library makes its products.
     fixture.zagros(job).expect(0);
-    assert_eq!(fixture.read_run_json("model/manifest.json")["products"], "libtorch");
     let (found, expected) = (of_plain["auc"].as_f64().unwrap(), fixture.evaluate()["auc"].as_f64().unwrap());
     assert!((found - expected).abs() < 1e-3, "{found}, with libtorch {expected}");
 }
@@ -74,18 +73,4 @@ fn what_needs_libtorch_is_refused_by_its_key() {
     }
     // bf16 is rounded in software.
     plain(&fixture, ["train", "job.toml", "--set", "train.precision=bf16"]).expect("it is built").expect(0);
-}
-
-#[test]
-fn a_sync_run_does_not_go_on_with_other_products() {
-    for (mode, code) in [("sync", 3), ("hybrid", 0)] {
-        let fixture = Fixture::new(2_000);
-        let mode = format!("train.mode={mode}");
-        let job =
-            ["train", "job.toml", "--set", &mode, "--set", "checkpoint.every_steps=2", "--set", "train.epochs=50"];
-        fixture.start_to_checkpoint(1, job).interrupt().expect(130);
-        let Some(resumed) = plain(&fixture, job.into_iter().chain(["--set", "train.epochs=2"])) else { return };
-        let resumed = resumed.expect(code);
-        resumed.says(&["libtorch", "gemm", if code == 0 { "from now on" } else { "mode sync promises the same bits" }]);
-    }
 }

@@ -11,7 +11,7 @@ use zagros_torch::StoreRendezvous;
 
 /// Computes every network.
 pub(crate) fn backend() -> Backend {
-    zagros_torch::backend()
+    zagros_torch::fastest_backend()
 }
 
 /// Refuses a job whose workers are to sum by what this program lacks.

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use zagros_job::Job;
+use zagros_job::{Job, Precision};
 use zagros_network::{GemmKernel, ProductKernel};
 
 use crate::streamed::LayerWindow;
@@ -12,8 +12,8 @@ use crate::{LabelledSamples, ModelError, StepOutput, TargetLosses};
 /// The libraries of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
-    /// Makes the products of training where a network has a step of its own.
-    pub kernel: &'static dyn ProductKernel,
+    /// They make the products of training where a network has a step of its own: the first one, unless a run wants another.
+    pub kernels: &'static [&'static dyn ProductKernel],
     /// Makes the networks that have none, and what else needs libtorch.
     pub autograd: Option<&'static dyn AutogradLibrary>,
 }
@@ -21,7 +21,23 @@ pub struct Backend {
 impl Default for Backend {
     /// Products in Rust, and no autograd.
     fn default() -> Self {
-        Self { kernel: &GemmKernel, autograd: None }
+        Self { kernels: &[&GemmKernel], autograd: None }
+    }
+}
+
+impl Backend {
+    /// For a run that goes on: with the kernel of this name alone, if the program has it.
+    #[must_use]
+    pub fn keep_products(self, name: &str) -> Self {
+        let kept = self.kernels.iter().position(|kernel| kernel.name() == name);
+        kept.map_or(self, |index| Self { kernels: &self.kernels[index..=index], ..self })
+    }
+
+    /// The kernel of a run. In bf16, units of the processor outweigh all else.
+    pub(crate) fn kernel(&self, precision: Precision) -> &'static dyn ProductKernel {
+        let has_units = |kernel: &&&'static dyn ProductKernel| kernel.has_bf16_units();
+        let rounding = self.kernels.iter().find(has_units).filter(|_| precision == Precision::Bf16);
+        rounding.or(self.kernels.first()).copied().unwrap_or(&GemmKernel)
     }
 }
 

@@ -97,14 +97,15 @@ impl StepCompute {
             return Ok(Self::Autograd(library.make_network(job, losses, window)?));
         }
         InputShape::check(job)?;
+        let kernel = backend.kernel(job.train.precision);
         let dropout = |stream| UnitDropout::new(job.model.dropout_share(), job.train.seed, stream);
         Ok(match window {
             None => {
-                let threads = ComputeThreads::from_job(job, backend.kernel, dropout)?;
+                let threads = ComputeThreads::from_job(job, kernel, dropout)?;
                 Self::Threads(Box::new(RefCell::new(threads)), HeldWeights::from_job(job))
             }
             Some(window) => {
-                let threads = StreamedThreads::from_job(job, backend.kernel, window, losses, dropout)?;
+                let threads = StreamedThreads::from_job(job, kernel, window, losses, dropout)?;
                 Self::Streamed(Box::new(RefCell::new(threads)), HeldWeights::default())
             }
         })

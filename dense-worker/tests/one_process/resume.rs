@@ -3,6 +3,9 @@
 
 use futures::future::join_all;
 use zagros_collective::{InProcess, Rendezvous};
+use zagros_model::Backend;
+use zagros_network::GemmKernel;
+use zagros_torch::TorchKernel;
 
 use super::*;
 
@@ -143,6 +146,31 @@ async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
         let left = ResumePoint::find_newest(&job_with(folder.path(), &[]), &second.run).unwrap();
         assert!(left.is_none(), "a finished run leaves checkpoints behind");
     }
+}
+
+/// Libraries of products differ by the last bits, which mode `sync` promises.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_on_with_the_products_that_it_began_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = run(job_with(folder.path(), &[]), None, RunBreak::Never).await;
+    let first = run(job_with(folder.path(), &[]), None, RunBreak::Tidy(17)).await;
+    let made = first.losses.len();
+    let point = ResumePoint::find_newest(&job_with(folder.path(), &[]), &first.run).unwrap();
+    let (libtorch, gemm) = (zagros_torch::backend(), Backend::default());
+    assert_ne!(libtorch.kernels[0].name(), gemm.kernels[0].name());
+    let resume = async |backend: Backend, sets: &[&str]| {
+        let (job, recording) = (job_with(folder.path(), sets), Arc::new(RecordedEvents::default()));
+        let cluster = WorkerCluster::start(&job).await;
+        let (observer, resume) = (recording.clone(), point.clone());
+        let worker = Worker { backend, observer, resume, ..cluster.worker_in(&first.run, &job, 0) };
+        let ended = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs");
+        ended.map(|_| recording.steps().iter().map(|report| (report.step, bits(report))).collect::<Vec<_>>())
+    };
+    let refused = resume(gemm, &[]).await.unwrap_err();
+    assert!(refused.to_string().contains("mode sync promises the same bits"), "{refused}");
+    // It has both, and would begin a run with the other one.
+    let both = Backend { kernels: &[&GemmKernel, &TorchKernel], ..libtorch };
+    assert_eq!(resume(both, &[]).await.unwrap(), whole.losses[made..]);
 }
 
 /// Beyond the samples of a file's content, of which a smaller file has none.

@@ -19,6 +19,10 @@ impl ProductKernel for TorchKernel {
         "libtorch"
     }
 
+    fn has_bf16_units(&self) -> bool {
+        has_units(Precision::Bf16)
+    }
+
     fn prepare_thread(&self) -> Box<dyn Any> {
         // libtorch counts its threads by calling thread.
         tch::set_num_threads(1);

@@ -20,6 +20,7 @@ mod variables;
 use tch::kind::Element;
 use tch::{Device, Tensor};
 use zagros_model::Backend;
+use zagros_network::GemmKernel;
 
 pub use c10d::{StoreRendezvous, is_built};
 use error::TorchError;
@@ -29,7 +30,25 @@ pub use network::TorchLibrary;
 /// Products and autograd by libtorch.
 #[must_use]
 pub fn backend() -> Backend {
-    Backend { kernel: &TorchKernel, autograd: Some(&TorchLibrary) }
+    Backend { kernels: &[&TorchKernel, &GemmKernel], autograd: Some(&TorchLibrary) }
+}
+
+/// Products by what is fastest on this processor, a function of its maker: libtorch's library of products is Intel's, and on processors of AMD
+/// the crate gemm outruns it at every shape of a network's layers ([`docs/perf.md`](../../../docs/perf.md)). Autograd by libtorch.
+#[must_use]
+pub fn fastest_backend() -> Backend {
+    if is_made_by_amd() { Backend { kernels: &[&GemmKernel, &TorchKernel], ..backend() } } else { backend() }
+}
+
+fn is_made_by_amd() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let is_amd = {
+        let leaf = std::arch::x86_64::__cpuid(0);
+        [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let is_amd = false;
+    is_amd
 }
 
 /// This thread's share of libtorch. The other pool of libtorch (inter-op) serves TorchScript only and is never started.

@@ -27,6 +27,8 @@ pub struct ResumePoint {
     pub(crate) training: TrainingPosition,
     /// As it was trained, standardisation fitted.
     job: Job,
+    /// Which library made the products of its dense network.
+    pub(crate) products: String,
 }
 
 #[derive(Debug)]
@@ -147,7 +149,7 @@ impl ResumePoint {
             return Err(wrong(format!("{TRAINING} has format {found}, this release reads format {FORMAT}")));
         }
         let job = parse_job(&folder, manifest.read_file(&folder, JOB)?)?;
-        Ok(Self { folder, training, job })
+        Ok(Self { folder, training, job, products: manifest.products })
     }
 
     #[must_use]

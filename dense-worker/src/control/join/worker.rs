@@ -133,7 +133,9 @@ impl Worker {
         if let Some(folder) = &self.folder {
             watch_disk(&self.registry, &Opts::new("zagros_worker_run_disk", "the run folder"), folder.path());
         }
-        let dense = DenseThread::start(&self.job, self.backend, metrics.clone()).await?;
+        let kept = self.resume.as_ref().map(|point| &*point.products);
+        let backend = kept.map_or(self.backend, |products| self.backend.keep_products(products));
+        let dense = DenseThread::start(&self.job, backend, metrics.clone()).await?;
         let membership = Arc::new(self.join(fingerprint, &data).await?);
         membership.report_waits(self.waits.clone());
         let _departure = ask_to_leave_first(&self.job, self.index, &mut self.shutdown, &membership);
