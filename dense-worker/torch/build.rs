@@ -24,7 +24,7 @@ fn main() {
     };
     let mut shim = compiler(&libtorch);
     // libtorch's wheel does not contain Gloo's own headers. These declare what c10d's headers use.
-    shim.define("USE_C10D_GLOO", None).include("shim/include").file("shim/collective.cpp").file("shim/module.cpp");
+    shim.define("USE_C10D_GLOO", None).file("shim/collective.cpp").file("shim/module.cpp");
     if env::var_os("CARGO_FEATURE_NCCL").is_some() {
         if let Err(problem) = nccl_library(&libtorch) {
             println!("cargo::error={problem}");

@@ -69,7 +69,11 @@ impl ShapeChecker {
         path: &KeyPath,
         name_at: &SourcePlace,
     ) {
-        if let (None, Some(kind)) = (position(entries, TAG), default) {
+        // A default kind without keys does not explain those that are there.
+        let takes_keys = |kind: &str| variants.iter().any(|variant| variant.kind == kind && !variant.fields.is_empty());
+        if let (None, Some(kind)) = (position(entries, TAG), default)
+            && (entries.is_empty() || takes_keys(kind))
+        {
             entries.insert(0, implied(TAG, kind, name_at));
         }
         let Some(position) = position(entries, TAG) else {
@@ -224,6 +228,7 @@ mod tests {
         let rows = r#"
             [tables.C1]; init = { bound = 1 }     => missing key `tables.C1.init.kind`
             [model]; kind = 'dlmr'; hidden = 'x' => `model.kind` has no choice "dlmr"
+            [train]; schedule = { decay = 5 }     => missing key `train.schedule.kind`
             [features]; numeric = ['I1', { column = 'I2', log = 1 }, 3, { log = true }] => `features.numeric[1].log` is an integer, expected true or false & `features.numeric[2]` is an integer, expected text or a table & missing key `features.numeric[3].column`
         "#;
         assert_problems(CRITEO, rows);
