@@ -15,14 +15,11 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zagros_collective::{
-    CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, PendingSum, ProcessGroupConfig,
-    Rendezvous,
-};
+use zagros_collective::{CollectiveError, CollectiveGroup, PendingSum, ProcessGroupConfig, Rendezvous};
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, GradientBuckets};
 use zagros_dense_worker::datapath::kernels::{InputColumns, RowPositions, scatter_add};
-use zagros_job::{Job, Overrides};
+use zagros_job::{CollectiveKind, Job, Overrides};
 use zagros_model::{DenseModel, LabelledSamples};
 use zagros_torch::StoreRendezvous;
 use zagros_zip::{ZipEq, number_from};
@@ -79,17 +76,16 @@ fn compare<const N: usize>(
     let store = listener.local_addr()?.to_string();
     let rendezvous = [listener, TcpListener::bind("127.0.0.1:0")?].map(|listener| {
         let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
-        StoreRendezvous::new(listener, address, CollectiveBackend::Gloo)
+        StoreRendezvous::new(listener, address, CollectiveKind::Gloo)
     });
     let play = |rank: usize, rendezvous: StoreRendezvous| -> BenchResult<Vec<Vec<Duration>>> {
         let place = ProcessGroupConfig {
             rank,
             world: WORKERS,
             generation: 1,
-            lane: GroupLane::Steps,
-            store: store.clone(),
+            addresses: vec![store.clone()],
             timeout: TIMEOUT,
-            interrupt: GroupInterrupt::default(),
+            ..ProcessGroupConfig::default()
         };
         let group = DelayedGroup {
             group: rendezvous.form_group(&place)?,

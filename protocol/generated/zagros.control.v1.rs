@@ -39,6 +39,10 @@ pub struct JoinRequest {
     /// Whether this process has read its rows back from that log. A process that has made the log has no rows.
     #[prost(bool, tag = "12")]
     pub recovered: bool,
+    /// How the sender's process groups exchange values (dense workers, empty in a run of one worker). All workers of a run need
+    /// the same.
+    #[prost(string, tag = "14")]
+    pub transport: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -416,15 +420,15 @@ pub struct GroupResponse {
     pub rank: u32,
     #[prost(uint32, tag = "3")]
     pub world: u32,
-    /// Address of rank 0, which serves the store for the rendezvous.
-    #[prost(string, tag = "4")]
-    pub store: ::prost::alloc::string::String,
     /// What the coordinator waits for, as text, while generation is 0.
     #[prost(string, tag = "5")]
     pub waiting_for: ::prost::alloc::string::String,
     /// Index of the worker of each rank, in ascending order. A group may lack some workers of the job.
     #[prost(uint32, repeated, tag = "6")]
     pub workers: ::prost::alloc::vec::Vec<u32>,
+    /// Address of each rank.
+    #[prost(string, repeated, tag = "7")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Dense workers alone: a worker votes at a barrier of its process group. The worker repeats the request until the answer is
 /// a decision or a failure. A repeated vote changes nothing, so a lost answer does no harm.

@@ -44,7 +44,7 @@ impl RolePort {
         }
     }
 
-    /// Whether peers of this port can prove that they belong to the run. The library of the workers' sums has no proof.
+    /// Whether peers of this port can prove that they belong to the run. The connections of the workers' sums have no proof.
     fn can_be_proven(self) -> bool {
         self != Self::DenseWorker
     }

@@ -3,12 +3,10 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use zagros_collective::Rendezvous;
-use zagros_job::Job;
+use zagros_collective::{Rendezvous, TcpRendezvous};
+use zagros_job::{CollectiveKind, Job};
 use zagros_model::{Backend, ModelError};
-use zagros_shell::{Exit, Failure};
-
-const WORKERS: &str = "more than one dense worker (cluster.workers)";
+use zagros_shell::{Exit, Failure, OrFailure};
 
 /// Computes networks that have a step of their own.
 pub(crate) fn backend() -> Backend {
@@ -17,15 +15,13 @@ pub(crate) fn backend() -> Backend {
 
 /// Refuses a job that needs libtorch, by the first key that does.
 pub(crate) fn check(job: &Job) -> Result<(), Failure> {
-    let workers = job.cluster.has_groups().then_some(WORKERS);
-    workers.or_else(|| job.autograd_key()).map_or(Ok(()), |key| Err(refusal(key)))
+    let sums_on_devices = job.cluster.has_groups() && job.cluster.collective == CollectiveKind::Nccl;
+    let nccl = sums_on_devices.then_some("cluster.collective = \"nccl\"");
+    let refusal = |key| Err(Failure::from_error(Exit::Usage, ModelError::NoAutograd { key }));
+    nccl.or_else(|| job.autograd_key()).map_or(Ok(()), refusal)
 }
 
-/// There is none: workers meet by libtorch.
-pub(crate) fn rendezvous(_: &Job, _: TcpListener, _: String) -> Result<Arc<dyn Rendezvous>, Failure> {
-    Err(refusal(WORKERS))
-}
-
-fn refusal(key: &'static str) -> Failure {
-    Failure::from_error(Exit::Usage, ModelError::NoAutograd { key })
+/// Where the other workers of a run find this one, which listens there.
+pub(crate) fn rendezvous(_: &Job, listener: TcpListener, address: String) -> Result<Arc<dyn Rendezvous>, Failure> {
+    Ok(Arc::new(TcpRendezvous::new(listener, address).or_exit(Exit::Usage)?))
 }

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use zagros_collective::{CollectiveBackend, Rendezvous};
+use zagros_collective::Rendezvous;
 use zagros_job::{CollectiveKind, Job};
 use zagros_model::Backend;
 use zagros_shell::{Exit, Failure, OrFailure};
@@ -25,13 +25,10 @@ pub(crate) fn rendezvous(job: &Job, listener: TcpListener, address: String) -> R
 }
 
 /// What makes the sums of several workers, if this program contains it.
-fn choose_sums(job: &Job) -> Result<CollectiveBackend, Failure> {
-    let backend = match job.cluster.collective {
-        CollectiveKind::Nccl if job.cluster.has_groups() => CollectiveBackend::Nccl,
-        CollectiveKind::Gloo | CollectiveKind::Nccl => CollectiveBackend::Gloo,
-    };
-    zagros_torch::is_built(backend).or_exit(Exit::Usage)?;
-    Ok(backend)
+fn choose_sums(job: &Job) -> Result<CollectiveKind, Failure> {
+    let kind = if job.cluster.has_groups() { job.cluster.collective } else { CollectiveKind::Gloo };
+    zagros_torch::is_built(kind).or_exit(Exit::Usage)?;
+    Ok(kind)
 }
 
 #[cfg(test)]
@@ -49,8 +46,8 @@ mod tests {
 
     #[test]
     fn one_worker_needs_no_sums_and_several_use_those_of_the_job() {
-        assert_eq!(choose_sums(&job(&[])).unwrap(), CollectiveBackend::Gloo);
+        assert_eq!(choose_sums(&job(&[])).unwrap(), CollectiveKind::Gloo);
         let gloo = choose_sums(&job(&["cluster.workers=2", "cluster.collective=gloo"]));
-        assert_eq!(gloo.unwrap(), CollectiveBackend::Gloo);
+        assert_eq!(gloo.unwrap(), CollectiveKind::Gloo);
     }
 }

@@ -16,9 +16,10 @@ use zagros_protocol::{Lineage, PROTOCOL_VERSION, Refusal, RefusalKind};
 
 use crate::config::CoreConfig;
 use crate::members::MemberRecord;
+use crate::roster::Roster;
 use crate::{MemberSlot, Role};
 
-/// Bytes of an address, and of a release.
+/// Bytes of an address, of a release and of a transport.
 const LONGEST_NAME: usize = 1 << 10;
 
 pub(crate) fn check_same_run(config: &CoreConfig, request: &JoinRequest) -> Result<(), Refusal> {
@@ -64,13 +65,27 @@ pub(crate) fn replaced_refusal(slot: MemberSlot) -> Refusal {
 
 /// Checks what a join carries: a server gives its address, and no text is too long.
 pub(crate) fn check_join_payload(slot: MemberSlot, request: &JoinRequest) -> Result<(), Refusal> {
-    if request.address.len().max(request.release.len()) > LONGEST_NAME {
-        return Err(Refusal::invalid(format!("{slot} sent an address or a release of more than {LONGEST_NAME} bytes")));
+    if request.address.len().max(request.release.len()).max(request.transport.len()) > LONGEST_NAME {
+        return Err(Refusal::invalid(format!(
+            "{slot} sent an address, release or transport above {LONGEST_NAME} bytes"
+        )));
     }
     if slot.role == Role::EmbeddingServer && request.address.is_empty() {
         return Err(Refusal::invalid(format!("{slot} does not say where it listens")));
     }
     Ok(())
+}
+
+/// Checks that a worker exchanges values with the others as they do.
+pub(crate) fn check_same_transport(roster: Roster<'_>, slot: MemberSlot, transport: &str) -> Result<(), Refusal> {
+    let other = roster.alive_workers().find(|(other, member)| *other != slot && member.transport != transport);
+    let Some((other, member)) = other else { return Ok(()) };
+    let message = format!(
+        "{slot} exchanges values with other workers by {transport:?}, and {other} by {:?}; start every worker with the same \
+         program, with libtorch or without it (docs/models.md)",
+        member.transport
+    );
+    Err(Refusal::new(RefusalKind::Mismatch, message))
 }
 
 /// Waits of one process, and bytes and servers of each: no process has as many parts.

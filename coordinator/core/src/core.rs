@@ -26,7 +26,8 @@ use zagros_protocol::control::{
 use zagros_protocol::{Lineage, Refusal};
 
 use crate::admission::{
-    ServerContent, check_join_payload, check_report, check_same_run, replaced_refusal, requested_slot, why_lost,
+    ServerContent, check_join_payload, check_report, check_same_run, check_same_transport, replaced_refusal,
+    requested_slot, why_lost,
 };
 use crate::ballots::Ballots;
 use crate::barriers::BarrierSchedule;
@@ -104,6 +105,7 @@ impl Core {
         check_join_payload(slot, request)?;
         if slot.role == Role::DenseWorker {
             self.data.check_files(slot, &request.files)?;
+            check_same_transport(self.roster(), slot, &request.transport)?;
         }
         match self.members.earlier_join(slot, request.instance) {
             EarlierJoin::None => {}

@@ -60,10 +60,11 @@ impl ProcessGroups {
         if let Some(waiting_for) = roster.missing_workers() {
             return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
         }
-        let store = roster.group_workers().next().map(|(_, first)| first.address.clone()).unwrap_or_default();
-        if store.is_empty() && roster.config.has_groups() {
-            return Err(Refusal::invalid(format!("{} does not say where it listens", MemberSlot::worker(0))));
+        let hidden = roster.group_workers().find(|(_, member)| member.address.is_empty());
+        if let Some((hidden, _)) = hidden.filter(|_| roster.config.has_groups()) {
+            return Err(Refusal::invalid(format!("{hidden} does not say where it listens")));
         }
+        let addresses = roster.group_workers().map(|(_, member)| member.address.clone()).collect();
         let members: Vec<GroupMember> = roster
             .group_workers()
             .map(|(slot, member)| GroupMember { index: slot.index, incarnation: member.incarnation })
@@ -81,7 +82,7 @@ impl ProcessGroups {
             return Ok(GroupResponse { waiting_for: self.waiting_for(), ..GroupResponse::default() });
         }
         let (rank, world) = (rank as u32, workers.len() as u32);
-        Ok(GroupResponse { generation, rank, world, store, waiting_for: String::new(), workers })
+        Ok(GroupResponse { generation, rank, world, waiting_for: String::new(), workers, addresses })
     }
 
     /// The workers that vote at the barriers of the group of this `generation`, by rank, and the rank of the asker.

@@ -35,6 +35,8 @@ pub(crate) enum EarlierJoin {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct MemberRecord {
     pub(crate) address: String,
+    /// How a dense worker exchanges values with others.
+    pub(crate) transport: String,
     pub(crate) instance: u64,
     pub(crate) incarnation: u32,
     /// Which log holds the rows of an embedding server. Without a log its rows end with its process.
@@ -133,6 +135,7 @@ impl Members {
         let incarnation = last.map_or(0, |member| member.incarnation) + 1;
         let member = MemberRecord {
             address: request.address.clone(),
+            transport: request.transport.clone(),
             instance: request.instance,
             incarnation,
             lineage: Lineage::from_wire(request.lineage),

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::CollectiveBackend;
-
 /// Why a collective operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectiveError {
@@ -24,9 +22,9 @@ pub enum CollectiveError {
     /// An earlier call of the group failed.
     #[error("the group has failed before: {first}")]
     Failed { first: Box<CollectiveError> },
-    /// This program or this machine lacks the backend.
-    #[error("cluster.collective = \"{backend}\": {reason}; {next}, or use cluster.collective = \"gloo\"")]
-    Backend { backend: CollectiveBackend, reason: String, next: &'static str },
+    /// This program or this machine lacks what the job wants.
+    #[error("cluster.collective = \"nccl\": {reason}; {next}, or use cluster.collective = \"gloo\"")]
+    Backend { reason: String, next: &'static str },
     /// A caller's bounds do not name a part for each rank.
     #[error("the bounds name no parts of {length} values for {world} ranks")]
     Parts { world: usize, length: usize },
@@ -36,6 +34,15 @@ pub enum CollectiveError {
 }
 
 impl CollectiveError {
+    /// Why a call failed, after which these ranks did not say that they are alive.
+    #[must_use]
+    pub fn from_roll(ranks: Vec<usize>, call: &'static str, waited: Duration, reason: String) -> Self {
+        match ranks.is_empty() {
+            true => Self::Broken { call, waited, reason },
+            false => Self::Missing { ranks, call, waited, reason },
+        }
+    }
+
     /// Renumbers the ranks for the caller: rank r becomes `numbers[r]`.
     #[must_use]
     pub fn renumber_ranks(self, numbers: &[u32]) -> Self {

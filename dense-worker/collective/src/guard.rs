@@ -26,5 +26,9 @@ impl GroupInterrupt {
     }
 }
 
+/// After a failed call, the other ranks have this time to say that they are alive. Their own call fails at the same time, because
+/// the group's connections are closed by then.
+pub const ROLL_CALL: Duration = Duration::from_secs(2);
+
 /// How long one wait lasts. After each wait the call checks whether it was interrupted.
 pub const WAIT_SLICE: Duration = Duration::from_millis(50);

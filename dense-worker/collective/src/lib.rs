@@ -1,12 +1,13 @@
 //! Collective operations of the dense workers: all-reduce, reduce-scatter, all-gather, barrier. Each has a deadline.
 //!
-//! Workers find each other through a [`Rendezvous`] and form a [`CollectiveGroup`]. The crate torch forms one across processes, with
-//! libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
+//! Workers find each other through a [`Rendezvous`] and form a [`CollectiveGroup`]. [`TcpRendezvous`] forms one across processes. So
+//! does the crate torch, with libtorch's c10d. The crate fakes forms one of threads.
 //! [`SingleRank`] is a group of one rank.
 
 mod error;
 mod guard;
-mod in_process;
+mod single_rank;
+mod tcp;
 #[cfg(test)]
 mod testing;
 
@@ -19,8 +20,9 @@ use std::fmt;
 use std::time::Duration;
 
 pub use error::CollectiveError;
-pub use guard::{GroupInterrupt, WAIT_SLICE};
-pub use in_process::{InProcess, SingleRank};
+pub use guard::{GroupInterrupt, ROLL_CALL, WAIT_SLICE};
+pub use single_rank::SingleRank;
+pub use tcp::TcpRendezvous;
 
 /// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order. Each call waits for the
 /// others until the group's timeout (invariant WT-1). After an error the group cannot be used any more.
@@ -90,8 +92,11 @@ impl fmt::Debug for PendingSum {
 
 /// One worker's side of a rendezvous.
 pub trait Rendezvous: Send + Sync {
-    /// The address at which the others find this worker if it is rank 0.
+    /// The address at which the others find this worker.
     fn address(&self) -> &str;
+
+    /// How the ranks of its groups exchange values. Ranks with another transport cannot join, so the coordinator refuses them.
+    fn transport(&self) -> &'static str;
 
     /// Waits for all ranks of the group and connects them.
     ///
@@ -111,39 +116,29 @@ pub enum GroupLane {
 }
 
 /// The group to form, and this worker's rank in it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ProcessGroupConfig {
     /// This worker: 0 .. world − 1.
     pub rank: usize,
     pub world: usize,
+    /// The run's number, which only its members hear. Ranks of another run cannot join this group.
+    pub run: u64,
     /// Counts the groups of a run. Ranks of an older group cannot join this one.
     pub generation: u64,
     pub lane: GroupLane,
-    /// [`Rendezvous::address`] of rank 0.
-    pub store: String,
+    /// [`Rendezvous::address`] of each rank.
+    pub addresses: Vec<String>,
     /// The longest wait for other ranks.
     pub timeout: Duration,
     /// Ends the wait for other ranks, and later the calls of the group.
     pub interrupt: GroupInterrupt,
 }
 
-/// The transport of values between processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CollectiveBackend {
-    /// c10d's Gloo, over TCP between the processors.
-    #[default]
-    Gloo,
-    /// c10d's NCCL, between CUDA devices. Rank r uses device r modulo the number of devices that its process sees. Only in
-    /// programs with the cargo feature `nccl`.
-    Nccl,
-}
-
-impl fmt::Display for CollectiveBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gloo => "gloo",
-            Self::Nccl => "nccl",
-        })
+impl ProcessGroupConfig {
+    /// Empty if it is not known.
+    #[must_use]
+    pub fn rank_address(&self, rank: usize) -> &str {
+        self.addresses.get(rank).map_or("", String::as_str)
     }
 }
 
@@ -154,4 +149,16 @@ impl fmt::Display for CollectiveBackend {
 pub fn check_bounds(bounds: &[usize], world: usize, length: usize) -> Result<(), CollectiveError> {
     let are_there = bounds.len() == world + 1 && bounds.is_sorted() && bounds.last().is_some_and(|end| *end <= length);
     if are_there { Ok(()) } else { Err(CollectiveError::Parts { world, length }) }
+}
+
+/// Host, without brackets, and port.
+///
+/// # Errors
+/// [`CollectiveError::Address`] if it is not `host:port`.
+pub fn split_address(address: &str) -> Result<(String, u16), CollectiveError> {
+    let wrong = || CollectiveError::Address { address: address.to_owned(), reason: "it is not host:port".to_owned() };
+    let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let port = port.parse().map_err(|_| wrong())?;
+    if host.is_empty() { Err(wrong()) } else { Ok((host.to_owned(), port)) }
 }

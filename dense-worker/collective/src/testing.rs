@@ -3,16 +3,16 @@
 use std::thread;
 use std::time::Duration;
 
-use zagros_collective::{CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{CollectiveGroup, ProcessGroupConfig, Rendezvous};
 use zagros_zip::ZipEq;
 
 /// Long enough for a busy machine. Only a test that fails waits this long.
 pub(crate) const LATE: Duration = Duration::from_secs(60);
 
-/// A rank of a group of the first generation.
-pub(crate) fn place(rank: usize, world: usize, store: &str) -> ProcessGroupConfig {
-    let (lane, interrupt) = (GroupLane::Steps, GroupInterrupt::default());
-    ProcessGroupConfig { rank, world, generation: 1, lane, store: store.to_owned(), timeout: LATE, interrupt }
+/// A rank of a group of the first generation, whose ranks all are at one address.
+pub(crate) fn place(rank: usize, world: usize, address: &str) -> ProcessGroupConfig {
+    let addresses = vec![address.to_owned(); world];
+    ProcessGroupConfig { rank, world, generation: 1, addresses, timeout: LATE, ..ProcessGroupConfig::default() }
 }
 
 /// Plays every rank on its own thread. Returns their answers, by rank.
@@ -41,12 +41,13 @@ pub(crate) fn check_against_plain_sums<Ends>(rendezvous: impl Fn() -> Ends, most
 where
     Ends: Fn(usize) -> Box<dyn Rendezvous>,
 {
-    for world in [1, 2, 3, 5].into_iter().filter(|world| *world <= most) {
+    for world in 1..=most {
         let ends = rendezvous();
         let ends: Vec<_> = (0..world).map(ends).collect();
-        let store = ends[0].address().to_owned();
+        let addresses: Vec<String> = ends.iter().map(|end| end.address().to_owned()).collect();
         ranks(world, |rank| {
-            let mut group = ends[rank].form_group(&place(rank, world, &store)).unwrap();
+            let place = ProcessGroupConfig { addresses: addresses.clone(), ..place(rank, world, "") };
+            let mut group = ends[rank].form_group(&place).unwrap();
             assert_eq!((group.rank(), group.world_size()), (rank, world));
             for length in [0, 1, 7, 1000, 300_000] {
                 check(group.as_mut(), length);

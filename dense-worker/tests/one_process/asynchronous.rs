@@ -6,8 +6,8 @@
 use std::sync::OnceLock;
 
 use tokio::task::AbortHandle;
-use zagros_collective::InProcess;
 use zagros_coordinator_client::control_plane::ControlAnswer;
+use zagros_fakes::InProcess;
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::*;
 

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::sync::OnceLock;
 
 use tokio::task::{AbortHandle, JoinHandle};
-use zagros_collective::{CollectiveError, CollectiveGroup, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{CollectiveError, CollectiveGroup, PendingSum, ProcessGroupConfig, Rendezvous};
+use zagros_fakes::InProcess;
 use zagros_protocol::control::{ScaleRequest, ScaleResponse};
 
 use super::tally::PushTally;
@@ -286,6 +287,10 @@ struct DeafEnd {
 impl Rendezvous for DeafMember {
     fn address(&self) -> &str {
         self.rendezvous.address()
+    }
+
+    fn transport(&self) -> &'static str {
+        self.rendezvous.transport()
     }
 
     fn form_group(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError> {

@@ -2,7 +2,8 @@
 //! (`train.reset_embeddings`), together with everything else that has a state of its own.
 
 use futures::future::join_all;
-use zagros_collective::{InProcess, Rendezvous};
+use zagros_collective::Rendezvous;
+use zagros_fakes::InProcess;
 use zagros_model::Backend;
 use zagros_network::GemmKernel;
 use zagros_torch::TorchKernel;

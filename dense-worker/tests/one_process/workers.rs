@@ -1,7 +1,8 @@
 //! Several dense workers in one process: what they train together is what one trains alone.
 
 use futures::future::join_all;
-use zagros_collective::{InProcess, Rendezvous};
+use zagros_collective::Rendezvous;
+use zagros_fakes::InProcess;
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::ServerEntry;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};

@@ -20,12 +20,12 @@ mod testing;
 mod tests {
     use std::net::TcpListener;
 
-    use zagros_collective::CollectiveBackend;
+    use zagros_job::CollectiveKind;
 
     use super::StoreRendezvous;
 
     /// A worker's rendezvous on loopback.
-    pub(super) fn end(backend: CollectiveBackend) -> StoreRendezvous {
+    pub(super) fn end(backend: CollectiveKind) -> StoreRendezvous {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         StoreRendezvous::new(listener, address, backend).unwrap()

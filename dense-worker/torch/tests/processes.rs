@@ -7,9 +7,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use zagros_collective::{
-    CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous,
-};
+use zagros_collective::{CollectiveError, CollectiveGroup, ProcessGroupConfig, Rendezvous};
+use zagros_job::CollectiveKind;
 use zagros_torch::StoreRendezvous;
 
 /// Only a test that fails waits this long.
@@ -142,7 +141,7 @@ fn play(rank: usize) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     println!("{address}");
-    let rendezvous = StoreRendezvous::new(listener, address, CollectiveBackend::Gloo).expect("a good address");
+    let rendezvous = StoreRendezvous::new(listener, address, CollectiveKind::Gloo).expect("a good address");
     let mut group: Option<Box<dyn CollectiveGroup>> = None;
     for order in std::io::stdin().lines().map_while(Result::ok) {
         let words: Vec<&str> = order.split(' ').collect();
@@ -153,10 +152,9 @@ fn play(rank: usize) {
                     rank,
                     world: number(world) as usize,
                     generation: number(generation),
-                    lane: GroupLane::Steps,
-                    store: (*store).to_owned(),
+                    addresses: vec![(*store).to_owned()],
                     timeout: Duration::from_millis(number(timeout)),
-                    interrupt: GroupInterrupt::default(),
+                    ..ProcessGroupConfig::default()
                 };
                 group = None;
                 rendezvous.form_group(&place).map(|met| group = Some(met)).map(|()| "met".to_owned())

@@ -4,9 +4,14 @@
 //! another build of the crate.
 
 mod control_plane;
+mod in_process;
 pub mod jobs;
 pub mod s3;
 mod shard;
+#[cfg(test)]
+#[path = "../../../dense-worker/collective/src/testing.rs"]
+mod testing;
 
 pub use control_plane::{AnswerScript, FakeControlPlane, LEASE};
+pub use in_process::InProcess;
 pub use shard::{FakeShard, ScriptedFault, added, row_value};

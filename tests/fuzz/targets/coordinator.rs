@@ -128,6 +128,7 @@ impl ControlClaims {
             job_fingerprint: if self.incarnation.is_multiple_of(4) { self.number(4) } else { FINGERPRINT },
             protocol_version: if self.member.is_multiple_of(8) { self.small(5) } else { PROTOCOL_VERSION },
             release: self.text(),
+            transport: if self.incarnation.is_multiple_of(8) { self.text() } else { String::new() },
             files: self.list.iter().map(file).collect(),
             position: self.kind.is_multiple_of(4).then(|| self.position()),
             supersede: self.kind.is_multiple_of(2),

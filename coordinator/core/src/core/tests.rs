@@ -173,8 +173,8 @@ fn workers_form_a_group_once_all_have_joined_and_another_when_one_is_replaced() 
     let alone = ask(&mut core, 0, &second).unwrap();
     assert_eq!((alone.generation, alone.waiting_for.as_str()), (0, "dense worker 0 has not joined"));
     let first = core.join(time(1), &reachable(0, 1)).unwrap();
-    let (store, workers) = ("127.0.0.1:800".to_owned(), vec![0, 1]);
-    let expected = GroupResponse { generation: 1, rank: 1, world: 2, store, workers, ..alone };
+    let (addresses, workers) = (["127.0.0.1:800", "127.0.0.1:801"].map(str::to_owned).to_vec(), vec![0, 1]);
+    let expected = GroupResponse { generation: 1, rank: 1, world: 2, workers, addresses, ..alone };
     assert_eq!(ask(&mut core, 1, &second).unwrap(), GroupResponse { waiting_for: String::new(), ..expected });
     assert_eq!(ask(&mut core, 1, &first).map(|group| (group.generation, group.rank)), Ok((1, 0)));
 
@@ -210,12 +210,33 @@ fn a_group_that_lost_a_worker_waits_for_the_next_group_and_names_that_worker() {
 }
 
 #[test]
-fn a_group_whose_first_worker_cannot_be_reached_is_refused() {
+fn a_group_with_a_worker_that_cannot_be_reached_is_refused() {
+    for hidden in 0..2 {
+        let mut core = core(1, 2);
+        join(&mut core, 0, MemberSlot::worker(hidden));
+        let worker = core.join(time(0), &reachable(1 - hidden, 1)).unwrap();
+        let refused = core.group(time(0), &ask_after(&worker, 0)).unwrap_err();
+        assert_eq!(refused.message, format!("dense worker {hidden} does not say where it listens"));
+    }
+}
+
+/// As when one worker's program has libtorch, and another's has not.
+#[test]
+fn a_worker_that_exchanges_values_in_another_way_than_the_others_is_refused() {
     let mut core = core(1, 2);
-    join(&mut core, 0, MemberSlot::worker(0));
-    let worker = join(&mut core, 0, MemberSlot::worker(1));
-    let refused = core.group(time(0), &ask_after(&worker, 0)).unwrap_err();
-    assert_eq!(refused.message, "dense worker 0 does not say where it listens");
+    let joins = |index, instance, transport: &str| JoinRequest {
+        transport: transport.to_owned(),
+        ..reachable(index, instance)
+    };
+    core.join(time(0), &joins(0, 1, "c10d")).unwrap();
+    let refused = core.join(time(0), &joins(1, 1, "tcp")).unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Mismatch);
+    let expected =
+        "dense worker 1 exchanges values with other workers by \"tcp\", and dense worker 0 by \"c10d\"; start";
+    assert!(refused.message.starts_with(expected), "{refused}");
+    // A process is not compared with the one before it in its place.
+    assert_eq!(core.join(time(0), &joins(0, 2, "tcp")).unwrap_err().kind, RefusalKind::Unavailable);
+    core.join(time(0), &joins(1, 1, "c10d")).unwrap();
 }
 
 #[test]

@@ -77,14 +77,15 @@ impl Trainer {
         progress: RankProgress,
     ) -> Result<Vec<RankProgress>, WorkerError> {
         let (rank, world) = (group.rank as usize, group.world as usize);
-        let (generation, store, timeout) = (group.generation, group.store.clone(), self.run.job.cluster.timeout);
+        let (run, generation) = (self.run.membership.run_id().0, group.generation);
+        let (addresses, timeout) = (group.addresses.clone(), self.run.job.cluster.timeout);
         let interrupt = GroupInterrupt::default();
         let (mode, ends) = (self.run.job.train.mode, interrupt.clone());
         let watch = |stage| watch_group(ends.clone(), self.run.membership.subscribe(), (mode, stage), generation);
         // While the group forms, too, a worker of it may be lost.
         self.group.watch = Some(watch(GroupStage::Forming));
         let lane = GroupLane::Steps;
-        let place = ProcessGroupConfig { rank, world, generation, lane, store, timeout, interrupt };
+        let place = ProcessGroupConfig { rank, world, run, generation, lane, addresses, timeout, interrupt };
         let streams = self.run.job.train.weights == WeightStore::Streamed;
         let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").with_number(generation);
         let _waiting = self.run.metrics.waits.begin_wait(waiting.with_timeout(timeout));

@@ -210,7 +210,8 @@ impl Worker {
         let request = JoinRequest {
             role: Role::DenseWorker.into(),
             index: self.index,
-            address: self.rendezvous.as_ref().map(|barrier| barrier.address().to_owned()).unwrap_or_default(),
+            address: self.rendezvous.as_ref().map(|rendezvous| rendezvous.address().to_owned()).unwrap_or_default(),
+            transport: self.rendezvous.as_ref().map(|rendezvous| rendezvous.transport().to_owned()).unwrap_or_default(),
             instance: rand::random(),
             job_fingerprint: fingerprint,
             protocol_version: PROTOCOL_VERSION,

@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use safetensors::SafeTensors;
-use zagros_collective::{GroupInterrupt, GroupLane, InProcess, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{ProcessGroupConfig, Rendezvous};
+use zagros_fakes::InProcess;
 use zagros_job::{
     DenseOptimizer, Job, MissingLabel, Model, NonFinitePolicy, Precision, RegressionLoss, Target, TargetKind,
 };
@@ -28,10 +29,9 @@ fn job_of(seed: u64) -> Job {
 fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, DenseStage) -> T + Sync) -> Vec<Result<T, WorkerError>> {
     let barrier = InProcess::default();
     let rank = |rank: usize| -> Result<T, WorkerError> {
-        let (world, store, timeout) = (jobs.len(), String::new(), Duration::from_secs(60));
-        let (interrupt, lane) = (GroupInterrupt::default(), GroupLane::Steps);
-        let group =
-            barrier.form_group(&ProcessGroupConfig { rank, world, generation: 1, lane, store, timeout, interrupt })?;
+        let (world, timeout) = (jobs.len(), Duration::from_secs(60));
+        let place = ProcessGroupConfig { rank, world, generation: 1, timeout, ..ProcessGroupConfig::default() };
+        let group = barrier.form_group(&place)?;
         let mut dense = DenseStage::new(&jobs[rank], zagros_torch::backend(), metrics())?;
         dense.join_group((group, None), 11, b"same", RankProgress::default())?;
         Ok(play(rank, dense))

@@ -8,17 +8,18 @@ use crate::c10d::roll::RankRoll;
 use crate::c10d::sys::NativeGroup;
 #[cfg(feature = "nccl")]
 use crate::c10d::sys::nccl::NcclLibrary;
-use zagros_collective::{CollectiveBackend, CollectiveError};
+use zagros_collective::CollectiveError;
+use zagros_job::CollectiveKind;
 
 /// Checks that this program contains a backend. Says nothing about the machine.
 ///
 /// # Errors
 /// [`CollectiveError::Backend`] says how to build a program that contains it.
-pub fn is_built(backend: CollectiveBackend) -> Result<(), CollectiveError> {
-    if backend == CollectiveBackend::Nccl && !cfg!(feature = "nccl") {
+pub fn is_built(backend: CollectiveKind) -> Result<(), CollectiveError> {
+    if backend == CollectiveKind::Nccl && !cfg!(feature = "nccl") {
         let reason = "this program was built without NCCL".to_owned();
         let next = "build it with `make setup-cuda && cargo build --release -p zagros --features nccl` (docs/nccl.md)";
-        return Err(CollectiveError::Backend { backend, reason, next });
+        return Err(CollectiveError::Backend { reason, next });
     }
     Ok(())
 }
@@ -32,22 +33,22 @@ pub(crate) enum BackendConnector {
 }
 
 impl BackendConnector {
-    pub(crate) fn open(backend: CollectiveBackend) -> Result<Self, CollectiveError> {
+    pub(crate) fn open(backend: CollectiveKind) -> Result<Self, CollectiveError> {
         is_built(backend)?;
         match backend {
-            CollectiveBackend::Gloo => Ok(Self::Gloo),
+            CollectiveKind::Gloo => Ok(Self::Gloo),
             #[cfg(feature = "nccl")]
-            CollectiveBackend::Nccl => open_nccl(CUDA_HALF).map(Self::Nccl),
+            CollectiveKind::Nccl => open_nccl(CUDA_HALF).map(Self::Nccl),
             #[cfg(not(feature = "nccl"))]
-            CollectiveBackend::Nccl => unreachable!("it is not built"),
+            CollectiveKind::Nccl => unreachable!("it is not built"),
         }
     }
 
-    pub(crate) fn backend(self) -> CollectiveBackend {
+    pub(crate) fn backend(self) -> CollectiveKind {
         match self {
-            Self::Gloo => CollectiveBackend::Gloo,
+            Self::Gloo => CollectiveKind::Gloo,
             #[cfg(feature = "nccl")]
-            Self::Nccl(_) => CollectiveBackend::Nccl,
+            Self::Nccl(_) => CollectiveKind::Nccl,
         }
     }
 
@@ -69,13 +70,8 @@ fn open_nccl(cuda_half: &str) -> Result<NcclLibrary, CollectiveError> {
                         LD_LIBRARY_PATH (docs/nccl.md)";
     const DEVICE: &str = "see whether `nvidia-smi` lists a device and, in a container, whether it is given to it \
                           (docs/nccl.md)";
-    let missing = |what: &'static str, next| {
-        move |reason| CollectiveError::Backend {
-            backend: CollectiveBackend::Nccl,
-            reason: format!("{what}: {reason}"),
-            next,
-        }
-    };
+    let missing =
+        |what: &'static str, next| move |reason| CollectiveError::Backend { reason: format!("{what}: {reason}"), next };
     open_cuda_half(cuda_half).map_err(missing("libtorch's CUDA half cannot be opened", PATH))?;
     let nccl = NcclLibrary::open().map_err(missing("NCCL's part of this program cannot be opened", PATH))?;
     nccl.device_count().map_err(missing("CUDA shows no device to this program", DEVICE))?;
@@ -100,13 +96,13 @@ mod tests {
 
     #[test]
     fn gloo_is_in_every_program() {
-        assert_eq!(BackendConnector::open(CollectiveBackend::default()).unwrap().backend(), CollectiveBackend::Gloo);
+        assert_eq!(BackendConnector::open(CollectiveKind::Gloo).unwrap().backend(), CollectiveKind::Gloo);
     }
 
     #[cfg(not(feature = "nccl"))]
     #[test]
     fn a_program_without_nccl_says_how_to_build_one_with_it() {
-        let error = BackendConnector::open(CollectiveBackend::Nccl).unwrap_err().to_string();
+        let error = BackendConnector::open(CollectiveKind::Nccl).unwrap_err().to_string();
         let expected = "cluster.collective = \"nccl\": this program was built without NCCL; build it with";
         assert!(error.starts_with(expected) && error.contains("--features nccl"), "{error}");
         assert!(error.ends_with("or use cluster.collective = \"gloo\""), "{error}");
@@ -128,10 +124,10 @@ mod tests {
 
         use crate::c10d::{testing, tests};
 
-        match BackendConnector::open(CollectiveBackend::Nccl) {
+        match BackendConnector::open(CollectiveKind::Nccl) {
             Ok(BackendConnector::Nccl(nccl)) => {
                 let devices = nccl.device_count().unwrap();
-                let rendezvous = || |_| Box::new(tests::end(CollectiveBackend::Nccl)) as Box<dyn Rendezvous>;
+                let rendezvous = || |_| Box::new(tests::end(CollectiveKind::Nccl)) as Box<dyn Rendezvous>;
                 testing::check_against_plain_sums(rendezvous, devices);
             }
             Ok(BackendConnector::Gloo) => panic!("it is another backend"),

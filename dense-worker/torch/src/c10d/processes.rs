@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use zagros_collective::{
-    CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, PendingSum, check_bounds,
-};
+use zagros_collective::{CollectiveError, CollectiveGroup, GroupInterrupt, PendingSum, ROLL_CALL, check_bounds};
+use zagros_job::CollectiveKind;
 use zagros_zip::number_from;
 
-use crate::c10d::roll::{ROLL_CALL, RankRoll};
+use crate::c10d::roll::RankRoll;
 use crate::c10d::sys::{NativeGroup, NativeWork, PartsCall};
 use crate::c10d::within::run_within;
 
@@ -25,13 +24,8 @@ pub(crate) struct ProcessRank {
 }
 
 impl ProcessRank {
-    pub(crate) fn new(
-        group: NativeGroup,
-        roll: RankRoll,
-        backend: CollectiveBackend,
-        interrupt: GroupInterrupt,
-    ) -> Self {
-        Self { group: Some(group), ends_late: backend == CollectiveBackend::Nccl, roll, interrupt, first: None }
+    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: CollectiveKind, interrupt: GroupInterrupt) -> Self {
+        Self { group: Some(group), ends_late: backend == CollectiveKind::Nccl, roll, interrupt, first: None }
     }
 
     fn run<T>(
@@ -164,12 +158,12 @@ mod tests {
 
     #[test]
     fn sums_equal_a_plain_sum_for_all_worlds_and_lengths() {
-        testing::check_against_plain_sums(|| |_| Box::new(end(CollectiveBackend::Gloo)) as Box<dyn Rendezvous>, 5);
+        testing::check_against_plain_sums(|| |_| Box::new(end(CollectiveKind::Gloo)) as Box<dyn Rendezvous>, 5);
     }
 
     #[test]
     fn a_rank_that_misses_a_call_is_named_and_the_next_group_forms() {
-        let ends = [end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo)];
+        let ends = [end(CollectiveKind::Gloo), end(CollectiveKind::Gloo), end(CollectiveKind::Gloo)];
         let store = ends[0].address().to_owned();
         let gathered = testing::ranks(3, |rank| {
             let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 3, &store) };
@@ -190,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_a_call_before_its_timeout() {
-        let ends = [end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo)];
+        let ends = [end(CollectiveKind::Gloo), end(CollectiveKind::Gloo)];
         let store = ends[0].address().to_owned();
         let (tell_end, ended) = std::sync::mpsc::channel::<()>();
         let (tell_end, ended) = (parking_lot::Mutex::new(Some(tell_end)), parking_lot::Mutex::new(ended));
@@ -215,7 +209,7 @@ mod tests {
 
     #[test]
     fn sums_in_flight_end_with_the_group_and_their_memory_stays_valid() {
-        let ends = [end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo)];
+        let ends = [end(CollectiveKind::Gloo), end(CollectiveKind::Gloo)];
         let store = ends[0].address().to_owned();
         testing::ranks(2, |rank| {
             let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 2, &store) };

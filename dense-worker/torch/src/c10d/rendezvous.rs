@@ -10,13 +10,14 @@ use parking_lot::Mutex;
 
 use crate::c10d::connector::BackendConnector;
 use crate::c10d::processes::ProcessRank;
-use crate::c10d::roll::{ROLL_CALL, RankRoll};
+use crate::c10d::roll::RankRoll;
 use crate::c10d::sys::RendezvousStore;
 use crate::c10d::within::run_within_unless;
 use zagros_collective::{
-    CollectiveBackend, CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous,
-    SingleRank,
+    CollectiveError, CollectiveGroup, GroupInterrupt, ProcessGroupConfig, ROLL_CALL, Rendezvous, SingleRank,
+    split_address,
 };
+use zagros_job::CollectiveKind;
 
 /// The rendezvous of a worker in its own process.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl StoreRendezvous {
     /// # Errors
     /// [`CollectiveError::Address`] when it is not a valid address, [`CollectiveError::Backend`] when this program or this
     /// machine lacks the backend.
-    pub fn new(listener: TcpListener, address: String, backend: CollectiveBackend) -> Result<Self, CollectiveError> {
+    pub fn new(listener: TcpListener, address: String, backend: CollectiveKind) -> Result<Self, CollectiveError> {
         let (host, _) = split_address(&address)?;
         let connector = BackendConnector::open(backend)?;
         Ok(Self { host, address, connector, listener: Mutex::new(Some(listener)), served: Mutex::new(None) })
@@ -66,11 +67,11 @@ impl StoreRendezvous {
 
     fn connect_to_store(place: &ProcessGroupConfig, left: Duration) -> Result<Arc<RendezvousStore>, CollectiveError> {
         let started = Instant::now();
-        let (host, port) = split_address(&place.store)?;
+        let (host, port) = split_address(place.rank_address(0))?;
         let opened = run_within_unless(&place.interrupt, left, move || RendezvousStore::open(&host, port, None, left));
         let opened = opened.unwrap_or_else(|| Err("it does not answer".to_owned()));
         opened.map(Arc::new).map_err(|reason| {
-            let (waited, reason) = (started.elapsed(), format!("{} ({reason})", place.store));
+            let (waited, reason) = (started.elapsed(), format!("{} ({reason})", place.rank_address(0)));
             CollectiveError::Missing { ranks: vec![0], call: "forming the group", waited, reason }
         })
     }
@@ -81,6 +82,10 @@ impl Rendezvous for StoreRendezvous {
         &self.address
     }
 
+    fn transport(&self) -> &'static str {
+        "c10d"
+    }
+
     fn form_group(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError> {
         const CALL: &str = "forming the group";
         if place.world <= 1 {
@@ -89,12 +94,9 @@ impl Rendezvous for StoreRendezvous {
         let started = Instant::now();
         let left = || place.timeout.saturating_sub(started.elapsed());
         let store = self.open_store(place, left())?;
-        // The prefix keeps ranks with another backend out of this group.
-        let lane_suffix = match place.lane {
-            GroupLane::Steps => "",
-            GroupLane::Layers => " of layers",
-        };
-        let prefix = format!("{} group {}{lane_suffix}/", self.connector.backend(), place.generation);
+        // The prefix keeps ranks with another backend, and of another run, out of this group.
+        let (backend, ProcessGroupConfig { run, generation, lane, .. }) = (self.connector.backend(), place);
+        let prefix = format!("{backend:?} run {run:x} group {generation} {lane:?}/");
         let roll = RankRoll { store, prefix, rank: place.rank, world: place.world };
         let absent = roll.call_roll("here", left(), &place.interrupt);
         if !absent.is_empty() {
@@ -107,7 +109,7 @@ impl Rendezvous for StoreRendezvous {
             let (host, timeout) = (self.host.clone(), place.timeout);
             let form = move || connector.form_group(&roll, &host, timeout);
             // A minimum even for a late last rank: CUDA alone takes seconds to start.
-            let least = if connector.backend() == CollectiveBackend::Nccl { timeout } else { ROLL_CALL };
+            let least = if connector.backend() == CollectiveKind::Nccl { timeout } else { ROLL_CALL };
             let formed = run_within_unless(&place.interrupt, left().max(least), form);
             formed.unwrap_or_else(|| Err("connecting takes too long".to_owned()))
         };
@@ -118,15 +120,6 @@ impl Rendezvous for StoreRendezvous {
     }
 }
 
-/// Host, without brackets, and port.
-fn split_address(address: &str) -> Result<(String, u16), CollectiveError> {
-    let wrong = || CollectiveError::Address { address: address.to_owned(), reason: "it is not host:port".to_owned() };
-    let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let port = port.parse().map_err(|_| wrong())?;
-    if host.is_empty() { Err(wrong()) } else { Ok((host.to_owned(), port)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_never_comes_is_named_after_the_timeout() {
-        let rank = end(CollectiveBackend::Gloo);
+        let rank = end(CollectiveKind::Gloo);
         let place = ProcessGroupConfig { timeout: Duration::from_millis(300), ..place(0, 3, rank.address()) };
         let error = rank.form_group(&place).err().unwrap();
         assert_eq!(error.missing_ranks(), [1, 2]);
@@ -145,7 +138,7 @@ mod tests {
     /// Regression: a rank that formed a group waited for a lost rank until its timeout.
     #[test]
     fn a_rank_that_is_known_to_be_gone_is_not_waited_for() {
-        let rank = end(CollectiveBackend::Gloo);
+        let rank = end(CollectiveKind::Gloo);
         let place = ProcessGroupConfig { timeout: Duration::from_secs(3600), ..place(0, 2, rank.address()) };
         let interrupt = place.interrupt.clone();
         std::thread::spawn(move || interrupt.set());
@@ -159,7 +152,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let store = listener.local_addr().unwrap().to_string();
         let place = ProcessGroupConfig { timeout: Duration::from_millis(300), ..place(1, 2, &store) };
-        let error = end(CollectiveBackend::Gloo).form_group(&place).err().unwrap();
+        let error = end(CollectiveKind::Gloo).form_group(&place).err().unwrap();
         assert_eq!(error.missing_ranks(), [0]);
         assert!(error.to_string().contains(&store), "{error}");
     }
@@ -169,7 +162,7 @@ mod tests {
         assert_eq!(split_address("[::1]:80").unwrap(), ("::1".to_owned(), 80));
         for wrong in ["", "host", ":1", "host:x"] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let error = StoreRendezvous::new(listener, wrong.to_owned(), CollectiveBackend::Gloo).unwrap_err();
+            let error = StoreRendezvous::new(listener, wrong.to_owned(), CollectiveKind::Gloo).unwrap_err();
             assert!(error.to_string().contains("is not host:port"), "{error}");
         }
     }

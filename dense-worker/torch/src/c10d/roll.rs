@@ -7,13 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::c10d::sys::RendezvousStore;
 use crate::c10d::within::run_within;
-use zagros_collective::{CollectiveError, GroupInterrupt};
+use zagros_collective::{CollectiveError, GroupInterrupt, ROLL_CALL};
 
 /// Time between two looks for the keys of others.
 const POLL: Duration = Duration::from_millis(5);
-/// After a failed call, the other ranks have this time to report that they are alive. Their own call fails at the same
-/// time, because the group's connections are closed by then.
-pub(crate) const ROLL_CALL: Duration = Duration::from_secs(2);
 
 /// The ranks that have written their keys.
 #[derive(Clone, Debug)]
@@ -58,9 +55,7 @@ impl RankRoll {
     /// Why a call failed: the ranks that do not answer the roll call.
     pub(crate) fn post_mortem(&self, call: &'static str, started: Instant, reason: String) -> CollectiveError {
         let waited = started.elapsed();
-        match self.call_roll("failed", ROLL_CALL, &GroupInterrupt::default()) {
-            ranks if ranks.is_empty() => CollectiveError::Broken { call, waited, reason },
-            ranks => CollectiveError::Missing { ranks, call, waited, reason },
-        }
+        let missing = self.call_roll("failed", ROLL_CALL, &GroupInterrupt::default());
+        CollectiveError::from_roll(missing, call, waited, reason)
     }
 }

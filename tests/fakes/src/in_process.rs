@@ -1,16 +1,15 @@
-//! Groups inside one process: of its threads, for tests and for a run whose workers share a process, and of one rank, whose calls return at once.
+//! Groups of the threads of one process: every rank adds up by itself what all have brought.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use zagros_zip::ZipEq;
-
-use crate::{
+use zagros_collective::{
     CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, PendingSum, ProcessGroupConfig, Rendezvous,
     WAIT_SLICE, check_bounds,
 };
+use zagros_zip::ZipEq;
 
 /// By generation and lane.
 type ExchangeTables = BTreeMap<(u64, GroupLane), Arc<ExchangeTable>>;
@@ -24,6 +23,10 @@ pub struct InProcess {
 impl Rendezvous for InProcess {
     fn address(&self) -> &'static str {
         "in-process:0"
+    }
+
+    fn transport(&self) -> &'static str {
+        "in-process"
     }
 
     fn form_group(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError> {
@@ -180,41 +183,13 @@ impl CollectiveGroup for InProcessRank {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SingleRank;
-
-impl CollectiveGroup for SingleRank {
-    fn rank(&self) -> usize {
-        0
-    }
-
-    fn world_size(&self) -> usize {
-        1
-    }
-
-    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
-        Ok(PendingSum::new(values))
-    }
-
-    fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
-        pending.into_state()
-    }
-
-    fn reduce_scatter_sum(&mut self, values: Vec<f32>, _: &[usize]) -> Result<Vec<f32>, CollectiveError> {
-        Ok(values)
-    }
-
-    fn all_gather_parts(&mut self, values: Vec<f32>, _: &[usize]) -> Result<Vec<f32>, CollectiveError> {
-        Ok(values)
-    }
-
-    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        Ok(vec![mine.to_vec()])
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
+    use proptest::prelude::*;
+    use zagros_collective::TcpRendezvous;
+
     use super::*;
     use crate::testing::{self, place};
 
@@ -264,16 +239,57 @@ mod tests {
         assert_eq!(ranks, [[[0], [1]], [[0], [1]]]);
     }
 
-    #[test]
-    fn a_world_of_one_changes_nothing() {
-        let mut values = [1.5, f32::NAN];
-        SingleRank.all_reduce_sum(&mut values).unwrap();
-        assert!(values[0] == 1.5 && values[1].is_nan());
-        assert_eq!(SingleRank.all_gather(b"all").unwrap(), [b"all"]);
-        let pending = SingleRank.start_all_reduce_sum(vec![2.5]).unwrap();
-        assert_eq!(SingleRank.wait(pending).unwrap(), [2.5]);
-        assert_eq!(SingleRank.reduce_scatter_sum(vec![1.5], &[0, 1]).unwrap(), [1.5]);
-        assert_eq!(SingleRank.all_gather_parts(vec![1.5], &[0, 1]).unwrap(), [1.5]);
-        SingleRank.barrier().unwrap();
+    /// A worker's rendezvous on loopback.
+    fn tcp_end() -> TcpRendezvous {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        TcpRendezvous::new(listener, address).unwrap()
+    }
+
+    /// Values of many sizes: another order of the ranks gives other sums.
+    fn value(seed: u32, rank: usize, index: usize) -> f32 {
+        let mixed = (u64::from(seed) << 32 | (rank << 24 | index) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((mixed >> 40) as f32 - 8e6) * 2_f32.powi((mixed >> 8) as i32 % 16)
+    }
+
+    /// What each rank has after one call of each kind, as bits, and the gathered bytes.
+    fn results(
+        form: impl Fn(usize) -> Box<dyn CollectiveGroup> + Sync,
+        seed: u32,
+        bounds: &[usize],
+    ) -> Vec<([Vec<u32>; 3], Vec<Vec<u8>>)> {
+        let (world, length) = (bounds.len() - 1, bounds[bounds.len() - 1]);
+        testing::ranks(world, |rank| {
+            let mut group = form(rank);
+            let values: Vec<f32> = (0..length).map(|index| value(seed, rank, index)).collect();
+            let pending = group.start_all_reduce_sum(values.clone()).unwrap();
+            let part =
+                group.reduce_scatter_sum(values.clone(), bounds).unwrap()[bounds[rank]..bounds[rank + 1]].to_vec();
+            let gathered = group.all_gather_parts(values, bounds).unwrap();
+            let bytes = group.all_gather(&vec![rank as u8; length / (rank + 1)]).unwrap();
+            let sums = group.wait(pending).unwrap();
+            ([sums, part, gathered].map(|values| values.into_iter().map(f32::to_bits).collect()), bytes)
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn a_group_over_tcp_gives_each_rank_the_same_bits(
+            length in 0_usize..6_000, seed in any::<u32>(), inner in prop::collection::vec(0_usize..6_000, 1..5)
+        ) {
+            let mut bounds: Vec<usize> = inner.iter().map(|bound| bound.min(&length)).copied().chain([0, length]).collect();
+            bounds.sort_unstable();
+            let (world, in_process) = (bounds.len() - 1, InProcess::default());
+            let ends: Vec<TcpRendezvous> = (0..world).map(|_| tcp_end()).collect();
+            let addresses: Vec<String> = ends.iter().map(|end| end.address().to_owned()).collect();
+            let places =
+                |rank| ProcessGroupConfig { addresses: addresses.clone(), ..testing::place(rank, world, "") };
+            let found = results(|rank| ends[rank].form_group(&places(rank)).unwrap(), seed, &bounds);
+            let expected = results(|rank| in_process.form_group(&places(rank)).unwrap(), seed, &bounds);
+            prop_assert!(found.iter().all(|([sums, ..], _)| *sums == found[0].0[0]), "ranks have other sums");
+            prop_assert!(found == expected, "other values than over TCP");
+        }
     }
 }
