@@ -252,12 +252,15 @@ mod tests {
         ((mixed >> 40) as f32 - 8e6) * 2_f32.powi((mixed >> 8) as i32 % 16)
     }
 
-    /// What each rank has after one call of each kind, as bits, and the gathered bytes.
+    /// Bits after a sum, of a part of one and after a gather of parts, and the bytes that were gathered.
+    type RankResults = ([Vec<u32>; 3], Vec<Vec<u8>>);
+
+    /// What each rank has after one call of each kind.
     fn results(
         form: impl Fn(usize) -> Box<dyn CollectiveGroup> + Sync,
         seed: u32,
         bounds: &[usize],
-    ) -> Vec<([Vec<u32>; 3], Vec<Vec<u8>>)> {
+    ) -> Vec<RankResults> {
         let (world, length) = (bounds.len() - 1, bounds[bounds.len() - 1]);
         testing::ranks(world, |rank| {
             let mut group = form(rank);
