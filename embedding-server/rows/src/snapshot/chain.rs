@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::snapshot::find_row::{FoundRow, find_row, is_removed};
-use crate::snapshot::format::{BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock};
+use crate::snapshot::format::{BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock, SnapshotHeader};
 use crate::snapshot::{SavedFile, SnapshotError, SnapshotReader};
 
 /// A file of all rows, and its deltas in the order in which they were written.
@@ -22,6 +22,12 @@ pub struct FileChain {
 }
 
 impl FileChain {
+    /// Each file follows the one before. A delta alone is read as it is, with its list of rows that are gone.
+    #[must_use]
+    pub fn new(files: Vec<SavedFile>) -> Self {
+        Self { files }
+    }
+
     /// Divides the files of a save into chains, in the order of their first files. A file of all rows alone is a chain.
     /// `sha256_of` tells the hash of a file by its name, hexadecimal, if the save states it.
     pub fn group_files(
@@ -33,7 +39,7 @@ impl FileChain {
             Ok(ChainLink { path, sha256, follows: file.open()?.header().follows.clone() })
         };
         let links = files.iter().map(link).collect::<Result<Vec<_>, SnapshotError>>()?;
-        let chain = |chain: Vec<usize>| Self { files: chain.into_iter().map(|file| files[file].clone()).collect() };
+        let chain = |chain: Vec<usize>| Self::new(chain.into_iter().map(|file| files[file].clone()).collect());
         Ok(group_links(&links)?.into_iter().map(chain).collect())
     }
 
@@ -41,6 +47,23 @@ impl FileChain {
     #[must_use]
     pub fn files(&self) -> &[SavedFile] {
         &self.files
+    }
+
+    /// The header of the newest file, which follows what the oldest one follows. The tables of all files are the same.
+    pub(crate) fn merged_header(&self) -> Result<SnapshotHeader, SnapshotError> {
+        let mut merged: Option<SnapshotHeader> = None;
+        for file in &self.files {
+            let mut header = file.open()?.header().clone();
+            if let Some(earlier) = merged {
+                if earlier.tables != header.tables {
+                    let problem = "it has other tables than the file that it follows".to_owned();
+                    return Err(SnapshotError::Inconsistent { path: file.path().to_owned(), problem });
+                }
+                header.follows = earlier.follows;
+            }
+            merged = Some(header);
+        }
+        Ok(merged.unwrap_or_default())
     }
 
     /// The row of a table by its id, and its file. `None` if the newest file that knows the id says that it is gone, or no
@@ -58,7 +81,7 @@ impl FileChain {
     }
 
     /// Calls `take` with each block that is `wanted`, and the reader of its file: each row as the newest file has it, and the
-    /// counts and sketches of the newest file. `wanted` must not depend on the file.
+    /// counts, sketches and time of the newest file. `wanted` must not depend on the file.
     pub fn each_block<E: From<SnapshotError>>(
         &self,
         wanted: impl Fn(&BlockHeader) -> bool,
@@ -137,11 +160,13 @@ impl LaterRows {
                 }
                 BlockContent::Rows(rows)
             }
-            BlockContent::Removed(ids) => {
+            BlockContent::Removed(ids) if !place.is_oldest => {
                 self.0.extend(ids.into_iter().map(|id| (number, id)));
                 return None;
             }
-            BlockContent::Counts { .. } | BlockContent::Sketch { .. } if !place.is_newest => return None,
+            BlockContent::Counts { .. } | BlockContent::Sketch { .. } | BlockContent::Clock(_) if !place.is_newest => {
+                return None;
+            }
             content => content,
         };
         Some(SnapshotBlock { table: number, content })

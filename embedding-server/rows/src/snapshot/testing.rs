@@ -21,7 +21,13 @@ pub(crate) fn header(buckets: u32) -> SnapshotHeader {
         TableHeader { name, number, dim, element, width, state, access, counter: None }
     };
     let tables = vec![table(0, "user", 2, 4, "adagrad", None), table(1, "item", 3, 3, "sgd", Some("steps"))];
-    SnapshotHeader { release: "0.1.0".to_owned(), servers: 1, buckets, tables, ..SnapshotHeader::default() }
+    SnapshotHeader {
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        servers: 1,
+        buckets,
+        tables,
+        ..SnapshotHeader::default()
+    }
 }
 
 /// Rows whose words count up from the id. Access metadata is the id plus 1000.
