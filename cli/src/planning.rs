@@ -16,7 +16,7 @@ use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Failure, read_named_file};
 use zagros_zip::ZipEq;
 
-pub(crate) use print::{PlanFigures, count, print_calibration, servers_in_words};
+pub(crate) use print::{PlanReport, count, print_calibration, servers_in_words};
 pub(crate) use streaming::streaming_notice;
 
 /// Where `zagros calibrate` writes for this user.

@@ -1,7 +1,7 @@
 //! Forecasts: what a job will need and do on this machine or on described ones (`zagros plan`), the speed of this machine (`calibrate`), a
 //! run on a described cluster, event by event (`simulate`), and the built-in networks with the sizes that they come in (`models`).
 
-use zagros_cost::DataShape;
+use zagros_cost::{DataShape, ForecastInputs};
 use zagros_job::threads::{Machine, core_count};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure, OrFailure, load_job_for, out, print_figures, print_report, write_file};
@@ -10,7 +10,7 @@ use zagros_sim::WhatIf;
 use crate::args::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
 use crate::backend::backend;
 use crate::models::{ModelTable, TrainingSpeed, print};
-use crate::planning::{self, PlanFigures};
+use crate::planning::{self, PlanReport};
 use crate::simulation::{self, SimulationFigures};
 
 pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
@@ -37,8 +37,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let calibration = planning::calibration(args.calibration.as_deref())?;
     let data = DataShape { rows: args.rows, ..planning::measure_shape(&job, args.samples) };
     let forecast = planning::forecast(&job, &data, &calibration, &machines)?;
-    let figures = PlanFigures::new((&job, &data), (&calibration, &machines), &forecast);
-    print_figures(&figures, args.json, |figures| figures.print(&job))
+    let inputs = ForecastInputs { job: &job, data: &data, calibration: &calibration, machines: &machines };
+    let report = PlanReport { inputs, forecast: &forecast };
+    print_figures(&report.to_json(), args.json, |_| report.print())
 }
 
 /// Measures this machine, and writes the figures where `zagros plan` finds them.
