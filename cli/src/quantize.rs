@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! plan ────────────────────────────────► apply ([`crate::rewrite`])
-//! the model's files and their chains,    1 every file is compared with the manifest
-//! the job as the copy has it,            2 the job, by which a stopped command is known
+//! the model's files and their chains,    1 the job, by which a stopped command is known
+//! the job as the copy has it,            2 every file is compared with the manifest
 //! how each table is converted            3 rows, block by block, a chain to a file
 //!                                        4 the other files
 //!                                        5 the manifest
@@ -36,6 +36,8 @@ pub(crate) struct QuantizePlan {
     pub(crate) tables: Vec<RowConversion>,
     /// A file with its deltas becomes one file of its name.
     copies: Vec<PlannedCopy>,
+    /// The job as the copy has it.
+    job_text: Vec<u8>,
 }
 
 impl QuantizePlan {
@@ -66,10 +68,10 @@ impl QuantizePlan {
         let copies: Vec<PlannedCopy> = chains.into_iter().map(copy).collect();
         let job_text = job.to_toml().into_bytes();
         check_target(&target, &job_text)?;
-        let changes = file_changes(&saved, &copies, job_text, state);
+        let changes = file_changes(&saved, &copies, job_text.clone(), state);
         let copy = Some(ModelCopy { folder: target.clone(), job });
         let planned = PlannedSave { changes, copy, ..PlannedSave::new(from, saved) };
-        Ok(Self { target, planned, tables, copies })
+        Ok(Self { target, planned, tables, copies, job_text })
     }
 
     pub(crate) fn row_bytes(&self) -> u64 {
@@ -118,27 +120,27 @@ fn change_job(job: &mut Job, chosen: &BTreeSet<String>, element: WeightType, sta
     }
 }
 
-/// What becomes of the files of the model. Those of a checkpoint that only a run that resumes needs are dropped, and so are deltas.
+/// What becomes of the files of the model. The copy has none that only a run that resumes needs, and no deltas.
 fn file_changes(
     saved: &Manifest,
     copies: &[PlannedCopy],
     job_text: Vec<u8>,
     state: StateConversion,
 ) -> BTreeMap<String, FileChange> {
-    let kept = saved.files_beside_rows(state == StateConversion::Keep);
-    let dropped = saved.files.iter().filter(|file| !kept.contains(file));
-    let dropped = dropped.map(|file| (file.name.clone(), FileChange::Dropped));
+    let copied = saved.files_beside_rows(state == StateConversion::Keep).into_iter();
+    let copied = copied.map(|file| (file.name.clone(), FileChange::Copied));
     let rows = copies.iter().enumerate().filter_map(|(number, copy)| Some((copy.sources.first()?, number)));
     let rows = rows.map(|(first, number)| (first.record.name.clone(), FileChange::Rows(number)));
-    dropped.chain(rows).chain([(JOB.to_owned(), FileChange::Content(job_text))]).collect()
+    copied.chain(rows).chain([(JOB.to_owned(), FileChange::Content(job_text))]).collect()
 }
 
 /// Writes the copy, and returns its manifest. `progress` is called between two steps, with the bytes of rows that the last one copied. After
 /// an error the target does not exist.
 pub(crate) fn apply(plan: &QuantizePlan, progress: &dyn Fn(u64)) -> Result<Manifest, Failure> {
-    let QuantizePlan { target, planned, tables, copies } = plan;
+    let QuantizePlan { target, planned, tables, copies, job_text } = plan;
     // A stopped command may have left it.
-    target.delete().map_err(refused)?;
+    target.delete().and_then(|()| target.make()).and_then(|_| target.write(JOB, job_text)).map_err(refused)?;
+    progress(0);
     let rewrite =
         Rewrite { copies, saves: vec![planned], change: tables, left: "nothing is left of the copy", progress };
     let written = rewrite.write_files().and_then(|sealed| rewrite.replace_manifests(&sealed));

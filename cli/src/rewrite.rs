@@ -15,11 +15,10 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
 
 use zagros_dense_worker::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest};
 use zagros_job::Job;
-use zagros_plumbing::durable;
 use zagros_rows::snapshot::{FileChain, FollowedFile, RewriteError, RowChange, rewrite_rows};
 use zagros_shell::{Exit, Failure};
 use zagros_store::{ContentDigest, FileName, Folder, hex_digits};
@@ -46,9 +45,10 @@ pub(crate) struct PlannedCopy {
 pub(crate) enum FileChange {
     /// The copy at this position takes its place.
     Rows(usize),
-    /// Takes its place under its name.
+    /// Takes its place under its name. It is in the folder of a copy already.
     Content(Vec<u8>),
-    Dropped,
+    /// It is copied.
+    Copied,
 }
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) struct PlannedSave {
     pub(crate) saved: Manifest,
     /// Those that are left.
     pub(crate) rows: u64,
-    /// By their names in the manifest. Others stay, and are in a copy too.
+    /// By their names in the manifest. Others stay, and a copy has none of them.
     pub(crate) changes: BTreeMap<String, FileChange>,
     /// `None` if the save itself changes.
     pub(crate) copy: Option<ModelCopy>,
@@ -92,11 +92,6 @@ impl PlannedCopy {
     pub(crate) fn source_bytes(&self) -> u64 {
         self.sources.iter().map(|file| file.record.bytes).sum()
     }
-
-    /// The source, if no other file is merged with it.
-    fn only_source(&self) -> Option<&RowFile> {
-        if let [file] = &*self.sources { Some(file) } else { None }
-    }
 }
 
 impl PlannedSave {
@@ -110,7 +105,6 @@ impl Rewrite<'_> {
     /// Writes all files but the manifests. Returns that of each save, and `None` where a save stays as it is.
     pub(crate) fn write_files(&self) -> Result<Vec<Option<SealedManifest>>, Failure> {
         self.check_sources()?;
-        self.saves.iter().try_for_each(|save| self.start_copy(save))?;
         let copied = self.copy_rows()?;
         self.saves.iter().map(|save| self.write_save(save, &copied)).collect()
     }
@@ -144,36 +138,21 @@ impl Rewrite<'_> {
         Ok(())
     }
 
-    /// Another folder has the changed contents first: by them a command that was stopped is known.
-    fn start_copy(&self, save: &PlannedSave) -> Result<(), Failure> {
-        let Some(copy) = &save.copy else { return Ok(()) };
-        copy.folder.make().map_err(refused)?;
-        for (name, change) in &save.changes {
-            if let FileChange::Content(content) = change {
-                copy.folder.write(name, content).map_err(refused)?;
-                (self.progress)(0);
-            }
-        }
-        Ok(())
-    }
-
     fn copy_rows(&self) -> Result<Vec<CopiedRows>, Failure> {
         let mut copied: Vec<CopiedRows> = Vec::new();
-        let mut by_hash: BTreeMap<&str, usize> = BTreeMap::new();
+        // Checkpoints on a disk share files by hard links, and their copies do.
+        let mut by_source: BTreeMap<(u64, u64), usize> = BTreeMap::new();
         for (number, planned) in self.copies.iter().enumerate() {
-            let hash = planned.only_source().map(|source| source.record.sha256.as_str());
-            let same = hash.and_then(|hash| by_hash.get(hash)).map(|same| (&self.copies[*same], &copied[*same]));
-            let copy = match same.filter(|(same, _)| link(same, planned)) {
-                Some((_, CopiedRows { record, rows })) => {
+            let source = planned.sources.first().and_then(disk_identity);
+            let first = source.map_or(number, |source| *by_source.entry(source).or_insert(number));
+            let copy = match copied.get(first).filter(|_| link(&self.copies[first], planned)) {
+                Some(CopiedRows { record, rows }) => {
                     CopiedRows { record: FileRecord { name: planned.name.clone(), ..record.clone() }, rows: *rows }
                 }
                 None => self.copy(planned, &copied)?,
             };
             (self.progress)(planned.source_bytes());
             copied.push(copy);
-            if let Some(hash) = hash {
-                by_hash.entry(hash).or_insert(number);
-            }
         }
         Ok(copied)
     }
@@ -215,8 +194,8 @@ impl Rewrite<'_> {
                     FileRecord::write_next(&save.from, name, content).map_err(refused)?
                 }
                 (Some(FileChange::Content(content)), Some(_)) => content_record(name, content),
-                (None, Some(copy)) => self.copy_file(&save.from, &copy.folder, record)?,
-                (Some(FileChange::Dropped), _) | (None, None) => continue,
+                (Some(FileChange::Copied), Some(copy)) => self.copy_file(&save.from, &copy.folder, record)?,
+                (Some(FileChange::Copied), None) | (None, _) => continue,
             };
             (self.progress)(0);
             replaced.insert(name.clone(), new);
@@ -270,24 +249,19 @@ fn check_count(save: &PlannedSave, copied: &[CopiedRows]) -> Result<(), Failure>
     Err(Failure::with_help(Exit::Data, what, "use another save"))
 }
 
-/// Gives the copy of the same file in another folder a second name, as its file had. `false` where that is not possible.
-fn link(same: &PlannedCopy, planned: &PlannedCopy) -> bool {
-    let place = |folder: &Folder, name: &str| folder.path().map(|path| path.join(name));
-    let Some((from, to)) = place(&same.folder, &same.name).zip(place(&planned.folder, &planned.name)) else {
-        return false;
-    };
-    // Files that were not linked stay alone: damage to one is then not damage to both.
-    let source = |copy: &PlannedCopy| copy.only_source().and_then(|file| place(&file.folder, &file.name));
-    let was_linked = source(same).zip(source(planned)).is_some_and(|(one, other)| is_same_file(&one, &other));
-    let temporary = to.with_extension("zrows.link.tmp");
-    let _ = std::fs::remove_file(&temporary);
-    was_linked && std::fs::hard_link(&from, &temporary).and_then(|()| durable::rename(&temporary, &to)).is_ok()
+/// Which file of a disk this is, whatever its name.
+fn disk_identity(file: &RowFile) -> Option<(u64, u64)> {
+    let found = file.folder.path()?.join(&file.name).metadata().ok()?;
+    Some((found.dev(), found.ino()))
 }
 
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let id = |path: &Path| path.metadata().ok().map(|file| (file.dev(), file.ino()));
-    id(one).is_some_and(|one| id(other) == Some(one))
+/// Gives the copy of the same file a second name, which is durable with the manifest beside it. `false` where that is not possible.
+fn link(same: &PlannedCopy, planned: &PlannedCopy) -> bool {
+    let path = |copy: &PlannedCopy| copy.folder.path().map(|folder| folder.join(&copy.name));
+    let Some((from, to)) = path(same).zip(path(planned)) else { return false };
+    // Of a command that was stopped.
+    let _ = std::fs::remove_file(&to);
+    std::fs::hard_link(from, to).is_ok()
 }
 
 fn not_rewritten(error: RewriteError) -> Failure {

@@ -31,16 +31,18 @@ pub fn rewrite_rows(
     follows: Option<FollowedFile>,
     to: impl Write,
 ) -> Result<WrittenFile, RewriteError> {
-    let mut header = chain.merged_header()?;
-    let saved = header.tables;
-    header.tables = saved.iter().map(|table| change.change_table(table)).collect();
+    let (Some(oldest), Some(newest)) = (chain.files().first(), chain.files().last()) else {
+        return Ok(WrittenFile::default());
+    };
+    let mut header = newest.open()?.header().clone();
+    header.tables.iter_mut().for_each(|table| *table = change.change_table(table));
     env!("CARGO_PKG_VERSION").clone_into(&mut header.release);
-    header.follows = header.follows.map(|followed| follows.unwrap_or(followed));
+    header.follows = oldest.open()?.header().follows.clone().map(|followed| follows.unwrap_or(followed));
     let mut writer = SnapshotWriter::start(to, header)?;
     chain.each_block(
         |_| true,
-        |SnapshotBlock { table, content }, _| -> Result<(), RewriteError> {
-            let content = match saved.get(table) {
+        |SnapshotBlock { table, content }, reader| -> Result<(), RewriteError> {
+            let content = match reader.header().tables.get(table) {
                 Some(saved) => change.change_content(saved, content)?,
                 // The time belongs to no table, and a file may have none.
                 None => content,
