@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use zagros_dense_worker::Manifest;
 use zagros_rows::snapshot::ForgottenIds;
-use zagros_shell::{Failure, OrFailure};
+use zagros_shell::Failure;
 use zagros_store::Folder;
 use zagros_zip::ZipEq;
 
@@ -20,26 +20,6 @@ use crate::saved::refused;
 const SERVERS: &str = "embedding servers";
 /// The file, in the folder that the command names.
 pub(crate) const AUDIT: &str = "forgotten.jsonl";
-
-#[derive(Serialize)]
-struct AuditLine<'a> {
-    time: &'a str,
-    /// Folder of the model or checkpoint.
-    save: String,
-    table: &'a str,
-    /// As text, because programs that read numbers as floats cannot hold 64 bits.
-    id: String,
-    /// Whether the save had a row of this id.
-    row: bool,
-    /// Whether the save counted how often this id was seen.
-    count: bool,
-    /// Whether a fitted vocabulary of the save's job had this id.
-    vocabulary: bool,
-    files: Vec<&'a str>,
-    /// SHA-256, as `manifest_after`.
-    manifest_before: &'a str,
-    manifest_after: &'a str,
-}
 
 /// `sealed` has the manifest of each save that changes.
 pub(super) fn note_removed(
@@ -53,7 +33,7 @@ pub(super) fn note_removed(
     for (save, sealed) in saves.iter().zip_eq(sealed) {
         // Lines are written together, so either all of this change are there or none.
         if let Some((after, _)) = sealed.as_ref().filter(|(after, _)| !earlier.contains(&after.manifest_sha256)) {
-            append_lines(&mut text, wanted, save, after)?;
+            append_lines(&mut text, wanted, save, after);
         }
     }
     if text == earlier.as_bytes() { Ok(()) } else { named.write(AUDIT, &text).map_err(refused) }
@@ -66,49 +46,41 @@ fn earlier_lines(named: &Folder) -> Result<Vec<u8>, Failure> {
     }
 }
 
-#[derive(Serialize)]
-struct LiveLine<'a> {
-    time: &'a str,
-    save: &'static str,
-    table: &'a str,
-    id: String,
-    /// Whether there was a row or a frequency count.
-    row: bool,
-}
-
 /// Adds a line for each id that the servers of a run that trains were asked to remove. `removed` had a row.
 pub(super) fn note_live(named: &Folder, wanted: &ForgottenIds, removed: &BTreeSet<u64>) -> Result<(), Failure> {
     let mut text = earlier_lines(named)?;
     let time = jiff::Timestamp::now().to_string();
     for id in removed {
-        let (table, row) = (wanted.table.as_str(), true);
-        append_line(&mut text, &LiveLine { time: &time, save: SERVERS, table, id: id.to_string(), row })?;
+        // Whether there was a row or a frequency count.
+        add_line(
+            &mut text,
+            &json!({"time": time, "save": SERVERS, "table": wanted.table, "id": id.to_string(), "row": true}),
+        );
     }
     if removed.is_empty() { Ok(()) } else { named.write(AUDIT, &text).map_err(refused) }
 }
 
-fn append_lines(text: &mut Vec<u8>, wanted: &ForgottenIds, plan: &SavePlan, after: &Manifest) -> Result<(), Failure> {
+fn append_lines(text: &mut Vec<u8>, wanted: &ForgottenIds, plan: &SavePlan, after: &Manifest) {
     let time = jiff::Timestamp::now().to_string();
     for id in wanted.ids.iter().filter(|id| plan.mentions(id)) {
-        let line = AuditLine {
-            time: &time,
-            save: plan.planned.from.to_string(),
-            table: &wanted.table,
-            id: id.to_string(),
-            row: plan.rows.contains(id),
-            count: plan.counts.contains(id),
-            vocabulary: plan.vocabulary.contains(id),
-            files: plan.changed_files(),
-            manifest_before: &plan.planned.saved.manifest_sha256,
-            manifest_after: &after.manifest_sha256,
-        };
-        append_line(text, &line)?;
+        let line = json!({
+            "time": time,
+            "save": plan.planned.from.to_string(),
+            "table": wanted.table,
+            // As text, because programs that read numbers as floats cannot hold 64 bits.
+            "id": id.to_string(),
+            "row": plan.rows.contains(id),
+            "count": plan.counts.contains(id),
+            "vocabulary": plan.vocabulary.contains(id),
+            "files": plan.changed_files(),
+            "manifest_before": plan.planned.saved.manifest_sha256,
+            "manifest_after": after.manifest_sha256,
+        });
+        add_line(text, &line);
     }
-    Ok(())
 }
 
-fn append_line(text: &mut Vec<u8>, line: &impl Serialize) -> Result<(), Failure> {
-    serde_json::to_writer(&mut *text, line).or_internal()?;
+fn add_line(text: &mut Vec<u8>, line: &Value) {
+    text.extend(line.to_string().into_bytes());
     text.push(b'\n');
-    Ok(())
 }

@@ -28,7 +28,7 @@ mod writer;
 pub use chain::{ChainLink, ChainPlace, FileChain, LaterRows, as_rows, group_links};
 pub use convert::{RowConversion, StateConversion};
 pub use error::{RewriteError, RowConversionError, SnapshotError};
-pub use find_row::{FoundRow, find_row, may_hold_bucket, row_bucket};
+pub use find_row::{FoundRow, may_hold_bucket, row_bucket};
 pub use forget::{ForgottenIds, MentionedIds};
 pub use format::{
     BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock, SnapshotHeader, SnapshotTime, TableHeader,

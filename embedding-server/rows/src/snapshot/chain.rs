@@ -8,10 +8,11 @@
 //! The newest file is read first. A row of an earlier file counts only if no later file has the row or says that it is
 //! gone. So only the ids of deltas are held in memory, some 20 bytes each, and each row comes once.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::snapshot::find_row::{FoundRow, find_row, is_removed};
+use crate::snapshot::find_row::{FoundRow, RowMention, find_mention};
 use crate::snapshot::format::{BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock};
 use crate::snapshot::{SavedFile, SnapshotError, SnapshotReader};
 
@@ -53,14 +54,34 @@ impl FileChain {
     /// file knows it.
     pub fn find_row(&self, table: &str, id: u64) -> Result<Option<(FoundRow, &SavedFile)>, SnapshotError> {
         for file in self.files.iter().rev() {
-            if let Some(found) = find_row(file.open()?, table, id)? {
-                return Ok(Some((found, file)));
-            }
-            if is_removed(file.open()?, table, id)? {
-                return Ok(None);
+            match find_mention(file.open()?, table, id)? {
+                Some(RowMention::Found(found)) => return Ok(Some((found, file))),
+                Some(RowMention::Removed) => return Ok(None),
+                None => {}
             }
         }
         Ok(None)
+    }
+
+    /// The number of rows in blocks that are `wanted`. Of a file without deltas only the heads of blocks are read.
+    pub fn count_rows(&self, wanted: impl Fn(&BlockHeader) -> bool) -> Result<u64, SnapshotError> {
+        let is_wanted = |head: &BlockHeader| head.kind == BlockKind::Rows && wanted(head);
+        let counted = Cell::new(0);
+        let count = |rows: u64| counted.set(counted.get() + rows);
+        if let [file] = &*self.files {
+            file.open()?.next_block(|head| {
+                count(if is_wanted(head) { u64::from(head.entries) } else { 0 });
+                false
+            })?;
+            return Ok(counted.get());
+        }
+        self.each_block(is_wanted, |block, _| {
+            if let BlockContent::Rows(rows) = block.content {
+                count(rows.ids.len() as u64);
+            }
+            Ok::<(), SnapshotError>(())
+        })?;
+        Ok(counted.get())
     }
 
     /// Calls `take` with each block that is `wanted`, and the reader of its file: each row as the newest file has it, and the

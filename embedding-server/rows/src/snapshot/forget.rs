@@ -113,8 +113,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::snapshot::testing::{damage, followed, found, header, rows_of, saves, write_changes, write_test_file};
-    use crate::snapshot::{FileChain, FollowedFile, SnapshotTime, WrittenFile, find_row, rewrite_rows, verify_file};
+    use crate::snapshot::testing::{
+        damage, find_row, followed, found, header, rows_of, saves, write_changes, write_test_file,
+    };
+    use crate::snapshot::{FileChain, FollowedFile, SnapshotTime, WrittenFile, rewrite_rows, verify_file};
 
     fn forgotten(table: &str, ids: impl IntoIterator<Item = u64>) -> ForgottenIds {
         ForgottenIds { table: table.to_owned(), ids: ids.into_iter().collect() }

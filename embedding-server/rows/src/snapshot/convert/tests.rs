@@ -7,10 +7,9 @@ use proptest::prelude::*;
 use zagros_zip::ZipEq;
 
 use super::*;
-use crate::snapshot::testing::{damage, followed, header, rows_of, write_following, write_test_file};
+use crate::snapshot::testing::{damage, find_row, followed, header, rows_of, write_following, write_test_file};
 use crate::snapshot::{
-    FileChain, RewriteError, SavedFile, SnapshotTime, WrittenFile, decode_part, find_row, rewrite_rows, slot_parts,
-    verify_file,
+    FileChain, RewriteError, SavedFile, SnapshotTime, WrittenFile, decode_part, rewrite_rows, slot_parts, verify_file,
 };
 
 /// A table `user` of an element, with Adagrad's state or another one of so many words.
