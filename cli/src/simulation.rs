@@ -6,9 +6,8 @@ use std::path::Path;
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use zagros_cost::{Calibration, SampleWork};
-use zagros_job::threads::{Machine, core_count};
 use zagros_job::{Job, WeightStore};
-use zagros_shell::{Exit, Failure, load_job_for, read_named_file};
+use zagros_shell::{Exit, Failure, read_named_file};
 use zagros_sim::{ClusterFile, FailureReport, Scenario, SimError, SimReport, SimSettings};
 
 use crate::args::SimulateArgs;
@@ -16,14 +15,13 @@ use crate::planning::{self, count};
 
 /// The run that is to be simulated, and its name.
 pub(crate) fn scenario(args: &SimulateArgs) -> Result<(String, Scenario), Failure> {
-    let calibration = planning::calibration(args.calibration.as_deref())?;
-    let file = args.machines.as_deref().map(read).transpose()?;
+    let calibration = planning::calibration(args.place.calibration.as_deref())?;
+    let file = args.place.machines.as_deref().map(read).transpose()?;
     let (name, mut scenario) = match (&args.job, file) {
         (None, None) => return Err(refused(SimError::NoWorkload)),
         (None, Some(file)) => {
-            let name =
-                args.machines.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
-            (name.unwrap_or_default(), file.build_scenario(&calibration).map_err(refused)?)
+            let stem = args.place.machines.as_deref().and_then(Path::file_stem).unwrap_or_default();
+            (stem.to_string_lossy().into_owned(), file.build_scenario(&calibration).map_err(refused)?)
         }
         (Some(_), Some(file)) if file.workload.is_some() => return Err(refused(SimError::TwoWorkloads)),
         (Some(job), file) => of_job(args, job, file, &calibration)?,
@@ -43,25 +41,14 @@ fn of_job(
     cluster: Option<ClusterFile>,
     calibration: &Calibration,
 ) -> Result<(String, Scenario), Failure> {
-    let mut sets = args.sets.clone();
-    sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
-    sets.extend(args.workers.map(|workers| format!("cluster.workers={workers}")));
-    let here = Machine { cores: core_count(), workers: 1, servers: 0 };
-    let mut job = load_job_for(file, &sets, &here)?;
-    let (machines, calibration, settings) = match cluster {
+    let (calibration, settings, described) = match cluster {
         Some(cluster) => {
-            job.cluster.workers = cluster.machines.worker_count().max(1.0) as u32;
             let calibration = cluster.merge_calibration(calibration).map_err(refused)?;
-            (cluster.machines, calibration, cluster.settings)
+            (calibration, cluster.settings, Some(cluster.machines))
         }
-        None => {
-            let has_processes = args.servers.is_some() || args.workers.is_some() || job.cluster.workers > 1;
-            let (workers, servers) = (job.cluster.workers as usize, job.cluster.servers as usize);
-            let machine = if has_processes { Machine { workers, servers, ..here } } else { here };
-            job = load_job_for(file, &sets, &machine)?;
-            (planning::this_machine(&job, &machine), calibration.clone(), SimSettings::default())
-        }
+        None => (calibration.clone(), SimSettings::default(), None),
     };
+    let (mut job, machines) = planning::job_on_machines(file, args.sets.clone(), &args.place, described)?;
     if job.train.weights == WeightStore::Streamed {
         tracing::warn!("streamed weights are not simulated: each worker has the whole dense network here");
         job.train.weights = WeightStore::Resident;
