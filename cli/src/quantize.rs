@@ -13,7 +13,6 @@
 //! reads is never changed. The same command starts over in the folder that it left.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::Duration;
 
 use zagros_dense_worker::{JOB, MANIFEST, Manifest};
@@ -82,15 +81,16 @@ impl QuantizePlan {
 /// Refuses a folder with anything but what a stopped command for the same copy left: the job comes first, and the manifest last.
 fn check_target(target: &Folder, job_text: &[u8]) -> Result<(), Failure> {
     let files = target.file_names().map_err(refused)?;
-    let is_free = match files.iter().any(|file| file == JOB) {
+    let is_left = match files.iter().any(|file| file == JOB) {
         true => files.iter().all(|file| file != MANIFEST) && target.read(JOB).map_err(refused)? == job_text,
         false => {
             files.iter().all(|file| file.starts_with(JOB) && file.ends_with(".tmp"))
                 && target.folder_names().map_err(refused)?.is_empty()
-                && !target.path().is_some_and(Path::is_file)
         }
     };
-    if is_free {
+    // A link would be replaced by a folder.
+    let found = target.path().and_then(|path| path.symlink_metadata().ok());
+    if is_left && found.is_none_or(|found| found.is_dir()) {
         return Ok(());
     }
     let help = "name a new folder; if another command that was stopped left this one (without manifest.json), delete it \
@@ -138,13 +138,15 @@ fn file_changes(
 /// an error the target does not exist.
 pub(crate) fn apply(plan: &QuantizePlan, progress: &dyn Fn(u64)) -> Result<Manifest, Failure> {
     let QuantizePlan { target, planned, tables, copies, job_text } = plan;
-    // A stopped command may have left it.
-    target.delete().and_then(|()| target.make()).and_then(|_| target.write(JOB, job_text)).map_err(refused)?;
-    progress(0);
     let rewrite =
         Rewrite { copies, saves: vec![planned], change: tables, left: "nothing is left of the copy", progress };
-    let written = rewrite.write_files().and_then(|sealed| rewrite.replace_manifests(&sealed));
-    written.inspect_err(|_| {
+    // A stopped command may have left it.
+    let started = target.delete().and_then(|()| target.make()).and_then(|_| target.write(JOB, job_text));
+    let written = started.map_err(refused).and_then(|()| {
+        progress(0);
+        rewrite.write_files()
+    });
+    written.and_then(|sealed| rewrite.replace_manifests(&sealed)).inspect_err(|_| {
         // The error says more than a failure of this would.
         let _ = target.delete();
     })?;

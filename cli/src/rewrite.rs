@@ -55,7 +55,7 @@ pub(crate) enum FileChange {
 pub(crate) struct PlannedSave {
     pub(crate) from: Folder,
     pub(crate) saved: Manifest,
-    /// Those that are left.
+    /// As many as the save has then.
     pub(crate) rows: u64,
     /// By their names in the manifest. Others stay, and a copy has none of them.
     pub(crate) changes: BTreeMap<String, FileChange>,

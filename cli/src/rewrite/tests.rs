@@ -2,9 +2,8 @@
 
 use std::cell::Cell;
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use zagros_dense_worker::TrainingOutcome;
