@@ -63,7 +63,7 @@ pub(crate) fn simulate(args: &SimulateArgs) -> Result<Exit, Failure> {
     if args.failures {
         figures.failures = Some(zagros_sim::simulate_failures(&scenario).map_err(simulation::refused)?);
     }
-    print_figures(&figures, args.json, |figures| out!("{}", figures.in_words().trim_end()))
+    print_figures(&figures, args.json, |figures| figures.report().print())
 }
 
 pub(crate) fn list_models(args: &ModelsArgs) -> Result<Exit, Failure> {
