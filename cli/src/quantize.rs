@@ -138,8 +138,7 @@ fn file_changes(
 /// an error the target does not exist.
 pub(crate) fn apply(plan: &QuantizePlan, progress: &dyn Fn(u64)) -> Result<Manifest, Failure> {
     let QuantizePlan { target, planned, tables, copies, job_text } = plan;
-    let rewrite =
-        Rewrite { copies, saves: vec![planned], change: tables, left: "nothing is left of the copy", progress };
+    let rewrite = Rewrite { copies, saves: vec![planned], change: tables, progress };
     // A stopped command may have left it.
     let started = target.delete().and_then(|()| target.make()).and_then(|_| target.write(JOB, job_text));
     let written = started.map_err(refused).and_then(|()| {

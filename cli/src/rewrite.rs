@@ -77,8 +77,6 @@ pub(crate) struct Rewrite<'a> {
     pub(crate) copies: &'a [PlannedCopy],
     pub(crate) saves: Vec<&'a PlannedSave>,
     pub(crate) change: &'a dyn RowChange,
-    /// What a failed write leaves behind, in words.
-    pub(crate) left: &'static str,
     /// Called between two steps, with the bytes of rows that the last one copied.
     pub(crate) progress: &'a dyn Fn(u64),
 }
@@ -170,7 +168,7 @@ impl Rewrite<'_> {
                 written => Ok(written),
             }
         });
-        let written = filled.map_err(|error| not_written((folder, name), error, self.left))?.map_err(not_rewritten)?;
+        let written = filled.map_err(|error| not_written(folder, name, error))?.map_err(not_rewritten)?;
         if !self.change.is_applied(&saved_file(folder, name)).map_err(snapshot_failure)? {
             let what = format!("the rows of the copy {folder}/{name} are not changed as asked; no manifest names it");
             return Err(Failure::with_help(Exit::Internal, what, "keep both files, and report this as a bug"));
@@ -194,7 +192,7 @@ impl Rewrite<'_> {
                     FileRecord::write_next(&save.from, name, content).map_err(refused)?
                 }
                 (Some(FileChange::Content(content)), Some(_)) => content_record(name, content),
-                (Some(FileChange::Copied), Some(copy)) => self.copy_file(&save.from, &copy.folder, record)?,
+                (Some(FileChange::Copied), Some(copy)) => copy_file(&save.from, &copy.folder, record)?,
                 (Some(FileChange::Copied), None) | (None, _) => continue,
             };
             (self.progress)(0);
@@ -206,22 +204,22 @@ impl Rewrite<'_> {
             None => Some(save.saved.with_row_files(&replaced, save.rows)),
         })
     }
-
-    fn copy_file(&self, from: &Folder, to: &Folder, file: &FileRecord) -> Result<FileRecord, Failure> {
-        let copied = to.write_unless(&file.name, file.bytes, |to| {
-            let (mut input, _) = from.open_file(&file.name)?;
-            io::copy(&mut input, to).map(|_| Ok(file.clone()))
-        });
-        copied.map_err(|error| not_written((to, &file.name), error, self.left))?
-    }
 }
 
 impl CopiedRows {
     /// What a manifest says of the copy in the place of a file.
     fn named_as(&self, file: &FileRecord, save: &PlannedSave) -> FileRecord {
-        let beside = FileName::parse(&file.name).and_then(|file| file.beside).filter(|_| save.copy.is_none());
-        FileRecord { name: FileName { beside, name: &self.record.name }.to_string(), ..self.record.clone() }
+        let folder = FileName::parse(&file.name).and_then(|file| file.beside).filter(|_| save.copy.is_none());
+        FileRecord { name: FileName { beside: folder, name: &self.record.name }.to_string(), ..self.record.clone() }
     }
+}
+
+fn copy_file(from: &Folder, to: &Folder, file: &FileRecord) -> Result<FileRecord, Failure> {
+    let copied = to.write_unless(&file.name, file.bytes, |to| {
+        let (mut input, _) = from.open_file(&file.name)?;
+        io::copy(&mut input, to).map(|_| Ok(file.clone()))
+    });
+    copied.map_err(|error| not_written(to, &file.name, error))?
 }
 
 fn content_record(name: &str, content: &[u8]) -> FileRecord {

@@ -21,7 +21,7 @@ pub(crate) fn apply(
     progress: &dyn Fn(u64),
 ) -> Result<(), Failure> {
     let saves = plan.saves.iter().map(|plan| &plan.planned).collect();
-    let rewrite = Rewrite { copies: &plan.copies, saves, change: wanted, left: "nothing is removed yet", progress };
+    let rewrite = Rewrite { copies: &plan.copies, saves, change: wanted, progress };
     let sealed = rewrite.write_files()?;
     note_removed(&place.named, wanted, &plan.saves, &sealed)?;
     rewrite.replace_manifests(&sealed)?;

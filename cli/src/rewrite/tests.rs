@@ -252,7 +252,7 @@ fn no_manifest_names_a_copy_that_still_has_what_was_to_go() {
     let place = ForgetPlace::find(&root.join("run"), TIMEOUT).unwrap();
     let plan = ForgetPlan::prepare(&place, &forgotten()).unwrap();
     let saves = plan.saves.iter().map(|save| &save.planned).collect();
-    let rewrite = Rewrite { copies: &plan.copies, saves, change: &IdleChange, left: "", progress: &|_| () };
+    let rewrite = Rewrite { copies: &plan.copies, saves, change: &IdleChange, progress: &|_| () };
     // Its line breaks depend on the lengths of paths.
     let refused = format!("{:?}", rewrite.write_files().unwrap_err()).replace("\n  │ ", " ");
     assert!(refused.contains("are not changed as asked"), "{refused}");
