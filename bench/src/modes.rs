@@ -42,7 +42,7 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     let (delay_ms, rate_mbit, workers, servers, job) = (args.delay, args.rate, WORKERS, SERVERS, job.name);
     let figures = ModeFigures { job, delay_ms, rate_mbit, workers, servers, batch_per_worker, seeds, cases, means };
     if let Some(path) = &args.page {
-        write_file(path, figures::render_page(&figures))?;
+        write_file(path, figures.report().render_page(figures::HEADING))?;
     }
-    print_figures(&figures, args.json, ModeFigures::print_text)
+    print_figures(&figures, args.json, |figures| figures.report().print())
 }

@@ -18,7 +18,7 @@ use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 pub(crate) use self::experiments::{ScalingLawArgs, SweepArgs};
 pub(crate) use self::job::JobArgs;
-pub(crate) use self::planning::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
+pub(crate) use self::planning::{CalibrateArgs, MachineArgs, ModelsArgs, PlanArgs, SimulateArgs};
 pub(crate) use self::saved_models::{
     AverageOf, BadRowsChoice, ForgetArgs, InspectModelArgs, PredictArgs, QuantizeArgs, parse_id,
 };

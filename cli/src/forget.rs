@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! places ──► plan ──────────────────────────► apply
-//! folders    which files name the ids,        1 copies without the ids, beside the files
+//! folders    which files name the ids,        1 copies without the ids, beside the files ([`crate::rewrite`])
 //! and the    which are copied, how many       2 the audit file
 //! run's lock rows each manifest has then      3 the manifests, each whole
 //!                                             4 files that no manifest names are deleted
@@ -13,6 +13,7 @@
 //! CK-1, CK-4, CK-6). The same command then finishes: it plans anew, and step 4 also deletes what an earlier process left.
 
 mod apply;
+mod audit;
 mod live;
 mod places;
 mod plan;
@@ -25,19 +26,13 @@ use zagros_shell::Failure;
 
 use crate::args::{ForgetArgs, parse_id};
 
-pub(crate) use apply::{AUDIT, apply};
+pub(crate) use apply::apply;
+pub(crate) use audit::AUDIT;
 pub(crate) use live::{LiveRemoval, forget_live};
 pub(crate) use places::ForgetPlace;
 pub(crate) use plan::{ForgetPlan, SavePlan};
 
-#[derive(Clone, Debug)]
-pub(crate) struct WantedIds {
-    pub(crate) table: String,
-    /// At least one.
-    pub(crate) ids: BTreeSet<u64>,
-}
-
-/// The ids that the command line names: themselves, by values as in the data, or in files of either.
+/// The ids that the command line names, at least one: themselves, by values as in the data, or in files of either.
 pub(crate) fn wanted_ids(args: &ForgetArgs) -> Result<BTreeSet<u64>, Failure> {
     let mut ids: BTreeSet<u64> = args.id.iter().copied().collect();
     ids.extend(args.value.iter().map(|value| hash(value)));

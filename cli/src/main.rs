@@ -19,6 +19,7 @@ mod predictions;
 mod quantize;
 mod report;
 mod resume;
+mod rewrite;
 mod saved;
 mod scaling_law;
 mod scored_rows;

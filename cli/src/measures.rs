@@ -1,10 +1,9 @@
 //! Measures of a held-out part in words, those that the kind of target has, and measures of slices as tables.
 
 use indicatif::HumanCount;
-use owo_colors::OwoColorize;
 use zagros_dense_worker::{Evaluation, TargetMeasures};
 use zagros_eval::{ColumnSlices, SliceMeasures};
-use zagros_shell::out;
+use zagros_shell::{CommandReport, ReportTable, out};
 
 pub(crate) type Measure = (&'static str, Option<f64>);
 
@@ -50,27 +49,24 @@ const SHOWN: usize = 24;
 
 pub(crate) fn print_slices(columns: &[ColumnSlices]) {
     for column in columns {
-        slice_table(column).into_iter().for_each(|line| out!("{line}"));
+        let values = HumanCount(column.values);
+        let counted = if column.exact { format!("{values} values") } else { format!("more than {values} values") };
+        let mut report = CommandReport::default();
+        report.add_title(&format!("slices by {} ({counted})", column.column)).add_table(slice_table(column));
+        if !column.exact {
+            report.add_note("  too many values: some samples of rare ones are among the others");
+        }
+        report.print();
     }
 }
 
-fn slice_table(column: &ColumnSlices) -> Vec<String> {
-    let values = HumanCount(column.values);
-    let counted = if column.exact { format!("{values} values") } else { format!("more than {values} values") };
-    let title = format!("\nslices by {} ({counted})", column.column);
-    let names = ["value", "samples", "AUC", "logloss", "calibration"].map(str::to_owned);
-    let head = line(names).dimmed().to_string();
-    let mut lines = vec![title, head];
-    lines.extend(column.slices.iter().map(|slice| line(cells(slice))));
-    if !column.exact {
-        lines.push("  too many values: some samples of rare ones are among the others".to_owned());
-    }
-    lines
-}
-
-fn cells(slice: &SliceMeasures) -> [String; 5] {
-    let [auc, logloss, calibration] = [slice.auc, slice.logloss, slice.calibration].map(format_measure);
-    [shown(slice.value.as_deref()), HumanCount(slice.samples).to_string(), auc, logloss, calibration]
+fn slice_table(column: &ColumnSlices) -> ReportTable {
+    let row = |slice: &SliceMeasures| {
+        let [auc, logloss, calibration] = [slice.auc, slice.logloss, slice.calibration].map(format_measure);
+        vec![shown(slice.value.as_deref()), HumanCount(slice.samples).to_string(), auc, logloss, calibration]
+    };
+    let head = ["value", "samples", "AUC", "logloss", "calibration"];
+    ReportTable::new(&head, column.slices.iter().map(row).collect())
 }
 
 fn shown(value: Option<&str>) -> String {
@@ -82,10 +78,6 @@ fn shown(value: Option<&str>) -> String {
         count if count > SHOWN => format!("{text}…"),
         _ => text,
     }
-}
-
-fn line([value, samples, auc, logloss, calibration]: [String; 5]) -> String {
-    format!("  {value:<26}{samples:>12}{auc:>11}{logloss:>11}{calibration:>13}")
 }
 
 #[cfg(test)]
@@ -116,11 +108,9 @@ mod tests {
         };
         let slices = vec![slice(Some("de\n"), Some(0.75)), slice(Some(""), None), slice(None, None)];
         let column = ColumnSlices { column: "country".to_owned(), values: 9, exact: false, slices };
-        let lines = slice_table(&column);
-        assert_eq!(lines[0], "\nslices by country (more than 9 values)");
-        assert_eq!(lines[2], line(["de?", "1,234", "0.7500", "0.2500", "1.5000"].map(str::to_owned)));
-        assert!(lines[3].starts_with("  (missing)") && lines[3].contains("undefined"), "{lines:?}");
-        assert!(lines[4].starts_with("  all others") && lines[5].contains("too many values"), "{lines:?}");
+        let rows = slice_table(&column).rows;
+        assert_eq!(rows[0], ["de?", "1,234", "0.7500", "0.2500", "1.5000"]);
+        assert_eq!((&*rows[1][0], &*rows[1][2], &*rows[2][0]), ("(missing)", "undefined", "all others"));
         assert_eq!(shown(Some(&"ü".repeat(30))), "ü".repeat(24) + "…");
     }
 }

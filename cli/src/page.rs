@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use indicatif::{HumanBytes, HumanCount};
 use zagros_dense_worker::{Evaluation, RunFolder, RunSummary, TargetMeasures, TrainingOutcome};
-use zagros_plumbing::chart::html::{NOTHING, escape_html, render_document, render_facts, render_table};
+use zagros_plumbing::chart::html::{NOTHING, escape_html};
 use zagros_plumbing::chart::{Chart, ChartSeries};
-use zagros_shell::{Failure, write_file};
+use zagros_shell::{CommandReport, Failure, ReportTable, write_file};
 use zagros_store::hide_secrets;
 
 use self::record::{EpochMeasures, ScoredPart, TrainingStep};
@@ -25,33 +25,32 @@ pub(crate) fn write(folder: &RunFolder) -> Result<PathBuf, Failure> {
 }
 
 fn page(record: &RunRecord) -> String {
-    let parts = [
-        heading(record),
-        tiles(record),
-        section("Curves", curves(record)),
-        section("Held-out parts", evaluations(record)),
-        section("Labels", targets(record)),
-        section("Epochs", epochs(record)),
-        section("Where the time went", stages(record)),
-        section("Machine", machine(record)),
-        section("Job, with every default", job(record)),
-        section("Files", files(record)),
-    ];
-    render_document(&format!("{} · Zagros", record.name), &parts.concat())
+    let mut page = CommandReport::default();
+    page.add_lead(&lead(record));
+    if let Some(choice) = record.summary.as_ref().and_then(|summary| summary.choice.as_deref()) {
+        page.add_note(choice);
+    }
+    if record.unread > 0 {
+        page.add_lead(&format!("{} line(s) of metrics.jsonl could not be read and are skipped", record.unread));
+    }
+    page.add_html(tiles(record));
+    let charts = [loss(record), auc(record), calibration(record), throughput(record), staleness(record)];
+    page.add_title("Curves").add_figures(charts.iter().map(Chart::render_figure));
+    page.add_title("Held-out parts").add_table(evaluations(record));
+    page.add_title("Labels").add_table(targets(record));
+    page.add_title("Epochs: training rows, each scored before it was learned from").add_table(epochs(record));
+    page.add_title("Where the time went").add_html(stages(record));
+    page.add_title("Machine");
+    if let Some(summary) = &record.summary {
+        page.add_facts(machine(summary));
+    }
+    page.add_title("Job, with every default").add_html(job(record));
+    page.add_title("Files").add_html(files(record));
+    page.render_page(&record.name)
 }
 
-/// A part of a page; nothing if it has no content.
-pub(crate) fn section(title: &str, content: String) -> String {
-    if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
-}
-
-/// A table; nothing if it has no rows.
-pub(crate) fn table(head: &[&str], rows: &[(&'static str, Vec<String>)]) -> String {
-    if rows.is_empty() { String::new() } else { render_table(head, rows) }
-}
-
-fn heading(record: &RunRecord) -> String {
-    let lead = match &record.summary {
+fn lead(record: &RunRecord) -> String {
+    match &record.summary {
         Some(summary) => {
             let verb = if summary.outcome == TrainingOutcome::Finished { "Trained on" } else { "Stopped after" };
             let (samples, steps) = (HumanCount(summary.samples), HumanCount(summary.steps));
@@ -61,14 +60,7 @@ fn heading(record: &RunRecord) -> String {
             let steps = record.steps.last().map_or(0, |step| step.step);
             format!("No summary: the run failed or still runs; the last recorded step is {}", HumanCount(steps))
         }
-    };
-    let choice = record.summary.as_ref().and_then(|summary| summary.choice.as_deref());
-    let note = choice.map_or_else(String::new, |choice| format!("<p class=\"note\">{}</p>", escape_html(choice)));
-    let unread = match record.unread {
-        0 => String::new(),
-        lines => format!("<p class=\"lead\">{lines} line(s) of metrics.jsonl could not be read and are skipped</p>"),
-    };
-    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>{note}{unread}\n", escape_html(&record.name), escape_html(&lead))
+    }
 }
 
 fn tiles(record: &RunRecord) -> String {
@@ -89,12 +81,6 @@ fn tiles(record: &RunRecord) -> String {
     ];
     let tile = |(name, value): (&str, String)| format!("<div><b>{}</b><span>{name}</span></div>", escape_html(&value));
     format!("<div class=\"tiles\">{}</div>\n", tiles.into_iter().flatten().map(tile).collect::<String>())
-}
-
-fn curves(record: &RunRecord) -> String {
-    let charts = [loss(record), auc(record), calibration(record), throughput(record), staleness(record)];
-    let figures: String = charts.iter().filter_map(Chart::render_figure).collect();
-    if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>") }
 }
 
 fn training(record: &RunRecord, colour: usize, value: impl Fn(&TrainingStep) -> Option<f64>) -> ChartSeries {
@@ -148,41 +134,33 @@ fn staleness(record: &RunRecord) -> Chart {
     Chart { title: "Staleness", subtitle, series, from_zero: true, ..Chart::default() }
 }
 
-fn evaluations(record: &RunRecord) -> String {
+fn evaluations(record: &RunRecord) -> ReportTable {
+    let is_model = |scored: &ScoredPart| scored.part == "validation" && record.chosen == Some(scored.step);
     let row = |scored: &ScoredPart| {
-        let is_model = scored.part == "validation" && record.chosen == Some(scored.step);
         let named = [scored.part.clone(), HumanCount(scored.step).to_string()];
-        (if is_model { "best" } else { "" }, named.into_iter().chain(measures(&scored.evaluation)).collect())
+        named.into_iter().chain(measures(&scored.evaluation)).collect()
     };
-    let rows: Vec<_> = record.evaluations.iter().map(row).collect();
-    table(&["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
+    let head = ["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"];
+    let table = ReportTable::new(&head, record.evaluations.iter().map(row).collect());
+    ReportTable { best: record.evaluations.iter().position(is_model), ..table }
 }
 
 /// Measures of each of several targets.
-fn targets(record: &RunRecord) -> String {
+fn targets(record: &RunRecord) -> ReportTable {
     let targets = record.summary.iter().flat_map(|summary| &summary.targets);
     let row = |of: &TargetMeasures| {
-        let samples = HumanCount(of.evaluation.samples).to_string();
-        ("", vec![of.target.clone(), measures::in_words(&of.evaluation), samples])
+        vec![of.target.clone(), measures::in_words(&of.evaluation), HumanCount(of.evaluation.samples).to_string()]
     };
-    table(&["label", "measures", "samples"], &targets.map(row).collect::<Vec<_>>())
+    ReportTable::new(&["label", "measures", "samples"], targets.map(row).collect())
 }
 
-fn epochs(record: &RunRecord) -> String {
-    if record.epochs.is_empty() {
-        return String::new();
-    }
+fn epochs(record: &RunRecord) -> ReportTable {
     let row = |epoch: &EpochMeasures| {
         let named = [format!("{}", epoch.epoch + 1), HumanCount(epoch.step).to_string()];
-        ("", named.into_iter().chain(measures(&epoch.training)).collect())
+        named.into_iter().chain(measures(&epoch.training)).collect()
     };
-    let rows: Vec<_> = record.epochs.iter().map(row).collect();
-    let note = "<p class=\"lead\">Training rows, each scored before it was learned from.</p>";
-    note.to_owned()
-        + &render_table(
-            &["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"],
-            &rows,
-        )
+    let head = ["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"];
+    ReportTable::new(&head, record.epochs.iter().map(row).collect())
 }
 
 fn measures(of: &Evaluation) -> [String; 6] {
@@ -227,17 +205,16 @@ fn named_stages(summary: &RunSummary) -> [(&'static str, &'static str, f64); 10]
     ]
 }
 
-fn machine(record: &RunRecord) -> String {
-    let Some(summary) = &record.summary else { return String::new() };
+fn machine(summary: &RunSummary) -> Vec<(&'static str, String)> {
     let (machine, unknown) = (&summary.machine, || "not known".to_owned());
     let bytes = |bytes: Option<u64>| bytes.map_or_else(unknown, |bytes| HumanBytes(bytes).to_string());
-    render_facts(&[
+    vec![
         ("processor", machine.processor.clone().unwrap_or_else(unknown)),
         ("cores", machine.cores.to_string()),
         ("memory", bytes(machine.memory_bytes)),
         ("most memory held", bytes(summary.peak_rss_bytes)),
         ("cost of training", summary.cost.in_words().unwrap_or_else(unknown)),
-    ])
+    ]
 }
 
 fn job(record: &RunRecord) -> String {

@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 use zagros_cost::{Calibration, CostError, DataShape, Forecast, ForecastInputs, MachineGroup, Machines};
 use zagros_ingest::{Batch, BatchStream, DataPart, FileInfo, find_files, training_rows};
 use zagros_job::Job;
-use zagros_job::threads::{Machine, ThreadPlan};
+use zagros_job::threads::{Machine, ThreadPlan, core_count};
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{Failure, read_named_file};
+use zagros_shell::{Failure, load_job_for, read_named_file};
 use zagros_zip::ZipEq;
 
-pub(crate) use print::{PlanFigures, count, print_calibration, servers_in_words};
+use crate::args::MachineArgs;
+
+pub(crate) use print::{PlanReport, count, print_calibration, servers_in_words};
 pub(crate) use streaming::streaming_notice;
 
 /// Where `zagros calibrate` writes for this user.
@@ -58,6 +60,29 @@ pub(crate) fn this_machine(job: &Job, machine: &Machine) -> Machines {
         gpu: None,
     };
     Machines { groups: vec![group], currency: String::new() }
+}
+
+/// A job and the machines that it is on: described ones, or this one with the processes that the arguments ask for.
+pub(crate) fn job_on_machines(
+    file: &Path,
+    mut sets: Vec<String>,
+    place: &MachineArgs,
+    described: Option<Machines>,
+) -> Result<(Job, Machines), Failure> {
+    sets.extend(place.servers.map(|servers| format!("cluster.servers={servers}")));
+    sets.extend(place.workers.map(|workers| format!("cluster.workers={workers}")));
+    let mut machine = Machine { cores: core_count(), workers: 1, servers: 0 };
+    let mut job = load_job_for(file, &sets, &machine)?;
+    if let Some(machines) = described {
+        job.cluster.workers = machines.worker_count().max(1.0) as u32;
+        return Ok((job, machines));
+    }
+    if place.servers.is_some() || place.workers.is_some() || job.cluster.workers > 1 {
+        (machine.workers, machine.servers) = (job.cluster.workers as usize, job.cluster.servers as usize);
+        job = load_job_for(file, &sets, &machine)?;
+    }
+    let machines = this_machine(&job, &machine);
+    Ok((job, machines))
 }
 
 pub(crate) fn forecast(

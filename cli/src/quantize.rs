@@ -1,148 +1,101 @@
 //! `zagros quantize`: a copy of a saved model whose tables have weights in another number format.
 //!
 //! ```text
-//! plan ────────────────────────────────► apply
-//! the model's files and their chains,    1 every file is compared with the manifest
-//! the job as the copy has it,            2 rows, block by block, a chain to a file
-//! how each table is converted            3 the other files, the job
-//!                                        4 the manifest
+//! plan ────────────────────────────────► apply ([`crate::rewrite`])
+//! the model's files and their chains,    1 the job, by which a stopped command is known
+//! the job as the copy has it,            2 every file is compared with the manifest
+//! how each table is converted            3 rows, block by block, a chain to a file
+//!                                        4 the other files
+//!                                        5 the manifest
 //! ```
 //!
-//! A folder without its manifest is no model. So a command that ends before step 4 leaves none (invariant CK-1), and the model that it
-//! reads is never changed.
+//! A folder without its manifest is no model. So a command that ends before step 5 leaves none (invariant CK-1), and the model that it
+//! reads is never changed. The same command starts over in the folder that it left.
 
-use std::collections::BTreeSet;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use zagros_dense_worker::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest};
+use zagros_dense_worker::{JOB, MANIFEST, Manifest};
 use zagros_job::{Job, TableOptimizer, is_dense_table};
-use zagros_rows::snapshot::{
-    CopyError, FileChain, RowConversion, SavedFile, StateConversion, TableHeader, copy_converted,
-};
+use zagros_rows::snapshot::{RowConversion, StateConversion, TableHeader};
 use zagros_shell::{Exit, Failure};
-use zagros_store::{ContentDigest, FileName, Folder, hex_digits};
+use zagros_store::Folder;
 use zagros_table::WeightType;
 
 use crate::args::QuantizeArgs;
 use crate::resume::failed;
-use crate::saved::{self, SavedModel, not_written, refused, saved_file, snapshot_failure, table_help};
+use crate::rewrite::{FileChange, ModelCopy, PlannedCopy, PlannedSave, Rewrite, RowFile, row_chains};
+use crate::saved::{self, SavedModel, refused, snapshot_failure, table_help};
 
 /// Nothing is left to decide.
 pub(crate) struct QuantizePlan {
-    pub(crate) from: Folder,
-    pub(crate) to: Folder,
-    pub(crate) manifest: Manifest,
-    /// As the copy has it.
-    pub(crate) job: Job,
-    pub(crate) chains: Vec<PlannedChain>,
+    pub(crate) target: Folder,
+    pub(crate) planned: PlannedSave,
     /// The tables whose rows change, in the order of the files.
-    pub(crate) tables: Vec<PlannedTable>,
-    pub(crate) state: StateConversion,
-}
-
-/// A file of rows with its deltas, which become one file.
-pub(crate) struct PlannedChain {
-    pub(crate) name: String,
-    pub(crate) chain: FileChain,
-    pub(crate) bytes: u64,
-}
-
-#[derive(Debug)]
-pub(crate) struct PlannedTable {
-    pub(crate) saved: TableHeader,
-    pub(crate) conversion: RowConversion,
+    pub(crate) tables: Vec<RowConversion>,
+    /// A file with its deltas becomes one file of its name.
+    copies: Vec<PlannedCopy>,
+    /// The job as the copy has it.
+    job_text: Vec<u8>,
 }
 
 impl QuantizePlan {
     pub(crate) fn prepare(args: &QuantizeArgs) -> Result<Self, Failure> {
         let timeout = Duration::from_secs(args.timeout);
         let model = SavedModel::find(&args.model, timeout)?;
-        let (from, manifest) = (model.folder.clone(), Manifest::read(&model.folder).map_err(failed)?);
+        let (from, saved) = (model.folder.clone(), Manifest::read(&model.folder).map_err(failed)?);
         let target = saved::open(&args.output, timeout)?;
-        check_is_new(&target)?;
-        let chains = chains(&from, &manifest)?;
+        let chains = row_chains(&from, &saved)?;
         let state = if args.without_state { StateConversion::LeaveOut } else { StateConversion::Keep };
-        let saved = tables(&chains)?;
-        let chosen = chosen(&from, &saved, &args.table)?;
-        let is_chosen = |table: &&TableHeader| chosen.contains(&table.name);
-        let planned = |saved: &TableHeader| PlannedTable {
-            saved: saved.clone(),
-            conversion: RowConversion::new(saved, args.element, state),
-        };
-        let tables: Vec<PlannedTable> = saved.iter().filter(is_chosen).map(planned).collect();
-        let tables: Vec<_> = tables.into_iter().filter(|table| table.conversion.changes_rows()).collect();
+        let first = chains.first().and_then(|chain| chain.first()).map(|file| file.saved.open()).transpose();
+        // The files of a save have the same tables.
+        let all = first.map_err(snapshot_failure)?.map(|file| file.header().tables.clone()).unwrap_or_default();
+        let chosen = chosen(&from, &all, &args.table)?;
+        let conversions = all.iter().filter(|table| chosen.contains(&table.name));
+        let conversions = conversions.map(|table| RowConversion::new(table, args.element, state));
+        let tables: Vec<RowConversion> = conversions.filter(RowConversion::changes_rows).collect();
         if tables.is_empty() {
             let what = format!("the tables of {from} have {} rows already", args.element.name());
             return Err(Failure::usage(what, "there is nothing to convert: use the model as it is"));
         }
         let mut job = model.load_job(&[])?;
         change_job(&mut job, &chosen, args.element, state);
-        Ok(Self { from, to: target, manifest, job, chains, tables, state })
-    }
-
-    /// How the rows of a saved table are converted; those of others stay as they are.
-    pub(crate) fn row_conversion(&self, saved: &TableHeader) -> RowConversion {
-        let planned = self.tables.iter().find(|table| table.saved.name == saved.name);
-        planned.map_or_else(|| RowConversion::unchanged(saved), |table| table.conversion.clone())
-    }
-
-    pub(crate) fn other_files(&self) -> Vec<&FileRecord> {
-        self.manifest.files_beside_rows(self.state == StateConversion::Keep)
+        let copy = |sources: Vec<RowFile>| {
+            let name = sources.first().map(|file| file.name.clone()).unwrap_or_default();
+            PlannedCopy { sources, folder: target.clone(), name, follows: None }
+        };
+        let copies: Vec<PlannedCopy> = chains.into_iter().map(copy).collect();
+        let job_text = job.to_toml().into_bytes();
+        check_target(&target, &job_text)?;
+        let changes = file_changes(&saved, &copies, job_text.clone(), state);
+        let copy = Some(ModelCopy { folder: target.clone(), job });
+        let planned = PlannedSave { changes, copy, ..PlannedSave::new(from, saved) };
+        Ok(Self { target, planned, tables, copies, job_text })
     }
 
     pub(crate) fn row_bytes(&self) -> u64 {
-        self.chains.iter().map(|chain| chain.bytes).sum()
+        self.copies.iter().map(PlannedCopy::source_bytes).sum()
     }
 }
 
-fn check_is_new(to: &Folder) -> Result<(), Failure> {
-    let exists = match to.path() {
-        Some(path) => path.symlink_metadata().is_ok(),
-        None => !to.file_names().map_err(refused)?.is_empty() || !to.folder_names().map_err(refused)?.is_empty(),
+/// Refuses a folder with anything but what a stopped command for the same copy left: the job comes first, and the manifest last.
+fn check_target(target: &Folder, job_text: &[u8]) -> Result<(), Failure> {
+    let files = target.file_names().map_err(refused)?;
+    let is_left = match files.iter().any(|file| file == JOB) {
+        true => files.iter().all(|file| file != MANIFEST) && target.read(JOB).map_err(refused)? == job_text,
+        false => {
+            files.iter().all(|file| file.starts_with(JOB) && file.ends_with(".tmp"))
+                && target.folder_names().map_err(refused)?.is_empty()
+        }
     };
-    if !exists {
+    // A link would be replaced by a folder.
+    let found = target.path().and_then(|path| path.symlink_metadata().ok());
+    if is_left && found.is_none_or(|found| found.is_dir()) {
         return Ok(());
     }
-    let help =
-        "name a new folder; if a command that was stopped left this one (without manifest.json), delete it first";
-    Err(Failure::usage(format!("{to} exists"), help))
-}
-
-/// The files of rows, in chains. What a chain becomes has the name of its first file.
-fn chains(from: &Folder, manifest: &Manifest) -> Result<Vec<PlannedChain>, Failure> {
-    // One save names no two files alike.
-    let record = |name: &str| manifest.files.iter().find(|file| own_name(&file.name) == name);
-    // In the folder or in one beside it. The manifest was checked: each name leads to a file.
-    let places = manifest.row_files.iter().filter_map(|name| from.locate_file(name));
-    let files: Vec<SavedFile> = places.map(|(folder, name)| saved_file(&folder, name)).collect();
-    let sha256_of = |name: &str| record(name).map(|file| file.sha256.clone());
-    let planned = |chain: FileChain| {
-        let path_name = |file: &SavedFile| file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let names: Vec<String> = chain.files().iter().map(path_name).collect();
-        let bytes = names.iter().filter_map(|name| record(name)).map(|file| file.bytes).sum();
-        PlannedChain { name: names.into_iter().next().unwrap_or_default(), chain, bytes }
-    };
-    let chains = FileChain::group_files(&files, sha256_of).map_err(snapshot_failure)?;
-    Ok(chains.into_iter().map(planned).collect())
-}
-
-fn own_name(name: &str) -> &str {
-    FileName::parse(name).map_or(name, |file| file.name)
-}
-
-/// The tables of the files, which are the same in each.
-fn tables(chains: &[PlannedChain]) -> Result<Vec<TableHeader>, Failure> {
-    let mut tables: Option<Vec<TableHeader>> = None;
-    for file in chains.iter().flat_map(|chain| chain.chain.files()) {
-        let own = file.open().map_err(snapshot_failure)?.header().tables.clone();
-        if tables.as_ref().is_some_and(|tables| *tables != own) {
-            let what = format!("{} has other tables than the files before it", file.path().display());
-            return Err(Failure::with_help(Exit::Data, what, "use another save"));
-        }
-        tables = Some(own);
-    }
-    Ok(tables.unwrap_or_default())
+    let help = "name a new folder; if another command that was stopped left this one (without manifest.json), delete it \
+                first";
+    Err(Failure::usage(format!("{target} exists"), help))
 }
 
 /// The names of the tables to convert: those that are asked for, or every table of features.
@@ -167,75 +120,34 @@ fn change_job(job: &mut Job, chosen: &BTreeSet<String>, element: WeightType, sta
     }
 }
 
-const NOTHING_LEFT: &str = "nothing is left of the copy";
-
-/// Writes the copy. `passed` gets the number of bytes of each file of rows that is done. Returns the manifest of the copy. After an error
-/// the target does not exist.
-pub(crate) fn apply(plan: &QuantizePlan, passed: &dyn Fn(u64)) -> Result<Manifest, Failure> {
-    // Before anything is written (invariant CK-4).
-    plan.manifest.check_files(&plan.from).map_err(failed)?;
-    plan.to.make().map_err(refused)?;
-    write(plan, passed).inspect_err(|_| {
-        // The error says more than a failure of this would.
-        let _ = plan.to.delete();
-    })
+/// What becomes of the files of the model. The copy has none that only a run that resumes needs, and no deltas.
+fn file_changes(
+    saved: &Manifest,
+    copies: &[PlannedCopy],
+    job_text: Vec<u8>,
+    state: StateConversion,
+) -> BTreeMap<String, FileChange> {
+    let copied = saved.files_beside_rows(state == StateConversion::Keep).into_iter();
+    let copied = copied.map(|file| (file.name.clone(), FileChange::Copied));
+    let rows = copies.iter().enumerate().filter_map(|(number, copy)| Some((copy.sources.first()?, number)));
+    let rows = rows.map(|(first, number)| (first.record.name.clone(), FileChange::Rows(number)));
+    copied.chain(rows).chain([(JOB.to_owned(), FileChange::Content(job_text))]).collect()
 }
 
-fn write(plan: &QuantizePlan, passed: &dyn Fn(u64)) -> Result<Manifest, Failure> {
-    let (mut files, mut rows) = (Vec::new(), 0);
-    for chain in &plan.chains {
-        let (file, written) = copy_rows(plan, chain)?;
-        passed(chain.bytes);
-        files.push(file);
-        rows += written;
-    }
-    if rows != plan.manifest.rows {
-        let saved = plan.manifest.rows;
-        let what = format!("{} says that {saved} rows were saved, but its files have {rows}", plan.from);
-        return Err(Failure::with_help(Exit::Data, what, "use another save"));
-    }
-    let copied = plan.other_files().into_iter().map(|file| copy_file(plan, file));
-    let mut others = copied.collect::<Result<Vec<_>, _>>()?;
-    let job = plan.job.to_toml().into_bytes();
-    plan.to.write(JOB, &job).map_err(refused)?;
-    others.push(record(JOB, ContentDigest::compute(&job)));
-    let (manifest, text) = plan.manifest.of_copy(&plan.job, CopiedFiles { rows: files, others });
-    plan.to.write(MANIFEST, &text).map_err(refused)?;
-    Ok(manifest)
-}
-
-/// Writes a file of rows. Returns it and how many rows it has.
-fn copy_rows(plan: &QuantizePlan, chain: &PlannedChain) -> Result<(FileRecord, u64), Failure> {
-    let copied = plan.to.write_unless(&chain.name, chain.bytes, |to| {
-        match copy_converted(&chain.chain, |saved| plan.row_conversion(saved), to) {
-            Err(CopyError::Write(error)) => Err(error),
-            copied => Ok(copied),
-        }
+/// Writes the copy, and returns its manifest. `progress` is called between two steps, with the bytes of rows that the last one copied. After
+/// an error the target does not exist.
+pub(crate) fn apply(plan: &QuantizePlan, progress: &dyn Fn(u64)) -> Result<Manifest, Failure> {
+    let QuantizePlan { target, planned, tables, copies, job_text } = plan;
+    let rewrite = Rewrite { copies, saves: vec![planned], change: tables, progress };
+    // A stopped command may have left it.
+    let started = target.delete().and_then(|()| target.make()).and_then(|_| target.write(JOB, job_text));
+    let written = started.map_err(refused).and_then(|()| {
+        progress(0);
+        rewrite.write_files()
     });
-    let written =
-        copied.map_err(|error| not_written((&plan.to, &chain.name), error, NOTHING_LEFT))?.map_err(not_copied)?;
-    let sha256 = hex_digits(&written.sha256);
-    Ok((FileRecord { name: chain.name.clone(), bytes: written.bytes, sha256 }, written.rows))
-}
-
-fn copy_file(plan: &QuantizePlan, file: &FileRecord) -> Result<FileRecord, Failure> {
-    let name = &file.name;
-    let copy = |to: &mut dyn io::Write| {
-        let (mut input, _) = plan.from.open_file(name)?;
-        io::copy(&mut input, to).map(Ok::<u64, Failure>)
-    };
-    let copied = plan.to.write_unless(name, file.bytes, copy);
-    copied.map_err(|error| not_written((&plan.to, name), error, NOTHING_LEFT))??;
-    Ok(file.clone())
-}
-
-fn record(name: &str, ContentDigest { bytes, sha256 }: ContentDigest) -> FileRecord {
-    FileRecord { name: name.to_owned(), bytes, sha256: hex_digits(&sha256) }
-}
-
-fn not_copied(error: CopyError) -> Failure {
-    match error {
-        CopyError::Read(error) => snapshot_failure(error),
-        error => Failure::from_error(Exit::Data, error),
-    }
+    written.and_then(|sealed| rewrite.replace_manifests(&sealed)).inspect_err(|_| {
+        // The error says more than a failure of this would.
+        let _ = target.delete();
+    })?;
+    Manifest::read(target).map_err(failed)
 }

@@ -165,13 +165,14 @@ pub(crate) fn saved_file(folder: &Folder, name: &str) -> SavedFile {
     SavedFile::new(path, move || folder.open_file(&name))
 }
 
-/// A file cannot be written. `left` says what that leaves behind.
-pub(crate) fn not_written((folder, name): (&Folder, &str), error: io::Error, left: &str) -> Failure {
+/// A file beside those of a saved model, or of a copy of one, cannot be written.
+pub(crate) fn not_written(folder: &Folder, name: &str, error: io::Error) -> Failure {
     match error.downcast::<StoreError>() {
         Ok(error) => refused(error),
         Err(error) => {
             let what = format!("{folder}/{name} cannot be written: {error}");
-            Failure::with_help(Exit::Storage, what, format!("{left}; make room, and give the same command again"))
+            let help = "the saved model is as it was; make room, and give the same command again";
+            Failure::with_help(Exit::Storage, what, help)
         }
     }
 }

@@ -12,7 +12,6 @@
 mod analysis;
 mod charts;
 mod member;
-mod page;
 mod report;
 mod setup;
 
@@ -59,9 +58,7 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
             end = verify(&setup, &mut analysis, &shutdown, deadline).await?;
         }
     }
-    report::write_summary(&setup, &plan, &analysis)?;
-    page::write_page(&setup, &plan, &analysis)?;
-    report::print(&setup, &analysis);
+    report::write(&setup, &plan, &analysis)?;
     Ok(end.note_exit(&signals))
 }
 

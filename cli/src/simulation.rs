@@ -1,14 +1,12 @@
 //! Simulated runs: reads the job, its first rows, the calibration and the machines file, and leaves the rest to `zagros-sim`.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use zagros_cost::{Calibration, SampleWork};
-use zagros_job::threads::{Machine, core_count};
 use zagros_job::{Job, WeightStore};
-use zagros_shell::{Exit, Failure, load_job_for, read_named_file};
+use zagros_shell::{CommandReport, Exit, Failure, ReportTable, read_named_file};
 use zagros_sim::{ClusterFile, FailureReport, Scenario, SimError, SimReport, SimSettings};
 
 use crate::args::SimulateArgs;
@@ -16,14 +14,13 @@ use crate::planning::{self, count};
 
 /// The run that is to be simulated, and its name.
 pub(crate) fn scenario(args: &SimulateArgs) -> Result<(String, Scenario), Failure> {
-    let calibration = planning::calibration(args.calibration.as_deref())?;
-    let file = args.machines.as_deref().map(read).transpose()?;
+    let calibration = planning::calibration(args.place.calibration.as_deref())?;
+    let file = args.place.machines.as_deref().map(read).transpose()?;
     let (name, mut scenario) = match (&args.job, file) {
         (None, None) => return Err(refused(SimError::NoWorkload)),
         (None, Some(file)) => {
-            let name =
-                args.machines.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
-            (name.unwrap_or_default(), file.build_scenario(&calibration).map_err(refused)?)
+            let stem = args.place.machines.as_deref().and_then(Path::file_stem).unwrap_or_default();
+            (stem.to_string_lossy().into_owned(), file.build_scenario(&calibration).map_err(refused)?)
         }
         (Some(_), Some(file)) if file.workload.is_some() => return Err(refused(SimError::TwoWorkloads)),
         (Some(job), file) => of_job(args, job, file, &calibration)?,
@@ -43,25 +40,14 @@ fn of_job(
     cluster: Option<ClusterFile>,
     calibration: &Calibration,
 ) -> Result<(String, Scenario), Failure> {
-    let mut sets = args.sets.clone();
-    sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
-    sets.extend(args.workers.map(|workers| format!("cluster.workers={workers}")));
-    let here = Machine { cores: core_count(), workers: 1, servers: 0 };
-    let mut job = load_job_for(file, &sets, &here)?;
-    let (machines, calibration, settings) = match cluster {
+    let (calibration, settings, described) = match cluster {
         Some(cluster) => {
-            job.cluster.workers = cluster.machines.worker_count().max(1.0) as u32;
             let calibration = cluster.merge_calibration(calibration).map_err(refused)?;
-            (cluster.machines, calibration, cluster.settings)
+            (calibration, cluster.settings, Some(cluster.machines))
         }
-        None => {
-            let has_processes = args.servers.is_some() || args.workers.is_some() || job.cluster.workers > 1;
-            let (workers, servers) = (job.cluster.workers as usize, job.cluster.servers as usize);
-            let machine = if has_processes { Machine { workers, servers, ..here } } else { here };
-            job = load_job_for(file, &sets, &machine)?;
-            (planning::this_machine(&job, &machine), calibration.clone(), SimSettings::default())
-        }
+        None => (calibration.clone(), SimSettings::default(), None),
     };
+    let (mut job, machines) = planning::job_on_machines(file, args.sets.clone(), &args.place, described)?;
     if job.train.weights == WeightStore::Streamed {
         tracing::warn!("streamed weights are not simulated: each worker has the whole dense network here");
         job.train.weights = WeightStore::Resident;
@@ -127,111 +113,90 @@ impl SimulationFigures {
         self.tables.push(WhatIfTable { key, rows });
     }
 
-    pub(crate) fn in_words(&self) -> String {
-        let mut text = format!("{}  simulated; nothing was run\n", self.name);
+    pub(crate) fn report(&self) -> CommandReport {
+        let mut report = CommandReport::default();
+        report.add_lead(&format!("{}  simulated; nothing was run", self.name));
         if let Some(run) = &self.run {
-            text += &describe(run);
+            add_run(&mut report, run);
         }
-        self.tables.iter().for_each(|table| text += &table.in_words());
+        for table in &self.tables {
+            report.add_title(&format!("runs by {}", table.key)).add_table(table.to_table());
+        }
         if let Some(failures) = &self.failures {
-            text += &describe_failures(failures);
+            add_failures(&mut report, failures);
         }
-        text + &format!("\n  speed of a core: {}\n", self.calibration)
+        report.add_lead(&format!("\n  speed of a core: {}", self.calibration));
+        report
     }
 }
 
 impl WhatIfTable {
-    fn in_words(&self) -> String {
-        let mut text = format!(
-            "\n  {:<18}{:>14}{:>16}{:>13}{:>13}{:>11}  bottleneck\n",
-            self.key, "samples/s", "rows waited ms", "dense ms", "workers ms", "staleness"
-        );
-        for WhatIfRow { value, run } in &self.rows {
+    fn to_table(&self) -> ReportTable {
+        let row = |WhatIfRow { value, run }: &WhatIfRow| {
             let step = &run.step;
             let bottleneck = run.bottleneck.split(':').next().unwrap_or_default();
-            // Writing to a text cannot fail.
-            let _ = writeln!(
-                text,
-                "  {:<18}{:>14}{:>16.2}{:>13.2}{:>13.2}{:>11.2}  {bottleneck}",
-                number(*value),
-                count(run.samples_per_second),
-                step.wait_for_rows_ms,
-                step.dense_ms,
-                step.wait_for_workers_ms,
-                run.staleness_mean
-            );
-            if let Some((group, bytes)) = &run.too_little_memory {
-                let _ = writeln!(text, "  {:<18}{}", "", too_little(group, *bytes));
-            }
-        }
-        text
+            let memory =
+                run.too_little_memory.as_ref().map(|(group, bytes)| format!("; {}", too_little(group, *bytes)));
+            let numbers = [step.wait_for_rows_ms, step.dense_ms, step.wait_for_workers_ms, run.staleness_mean]
+                .map(|ms| format!("{ms:.2}"));
+            let named = [number(*value), count(run.samples_per_second)].into_iter();
+            named.chain(numbers).chain([format!("{bottleneck}{}", memory.unwrap_or_default())]).collect()
+        };
+        let head = [self.key, "samples/s", "rows waited ms", "dense ms", "workers ms", "staleness", "bottleneck"];
+        ReportTable::new(&head, self.rows.iter().map(row).collect())
     }
 }
 
-fn describe(run: &SimReport) -> String {
+fn add_run(report: &mut CommandReport, run: &SimReport) {
     let servers = planning::servers_in_words(run.servers as f64);
-    let mut text = format!(
-        "\n  {} samples/s with {} dense worker(s) and {servers}, mode {}, staleness {}, batch {}\n  bottleneck: {}\n",
-        count(run.samples_per_second),
-        run.workers,
-        run.mode,
-        run.staleness,
-        run.batch_size,
-        run.bottleneck
-    );
-    let step = &run.step;
+    let (rate, workers) = (count(run.samples_per_second), run.workers);
+    let SimReport { mode, staleness, batch_size, step, .. } = run;
+    report.add_lead(&format!(
+        "\n  {rate} samples/s with {workers} dense worker(s) and {servers}, mode {mode}, staleness {staleness}, batch {batch_size}"
+    ));
+    report.add_lead(&format!("  bottleneck: {}", run.bottleneck));
     let parts = [
         ("waiting for rows", step.wait_for_rows_ms),
         ("gather, forward, backward, update", step.dense_ms),
         ("waiting for workers, all-reduce", step.wait_for_workers_ms),
     ];
-    text += "\na step of a worker\n";
-    for (name, ms) in parts {
-        let _ = writeln!(text, "  {name:<36}{ms:>10.2} ms");
-    }
-    text += "\nbusy\n";
-    for busy in &run.busy {
-        let _ = writeln!(text, "  {:<36}{:>10.1} %", busy.resource, busy.share * 100.0);
-    }
+    let parts = parts.map(|(name, ms)| vec![name.to_owned(), format!("{ms:.2}")]).to_vec();
+    report.add_title("a step of a worker").add_table(ReportTable::new(&["part", "ms"], parts));
+    let busy = run.busy.iter().map(|busy| vec![busy.resource.clone(), format!("{:.1}", busy.share * 100.0)]);
+    report.add_title("busy").add_table(ReportTable::new(&["resource", "% of the time"], busy.collect()));
     let lookups = run.staleness_histogram.iter().sum::<u64>().max(1) as f64;
     let shares = run.staleness_histogram.iter().enumerate();
     let shares: Vec<String> =
         shares.map(|(staleness, count)| format!("{staleness}: {:.0} %", *count as f64 / lookups * 100.0)).collect();
-    let _ = writeln!(text, "\n  lookups by staleness  {} (mean {:.2})", shares.join(", "), run.staleness_mean);
-    if let Some(bytes) = run.server_bytes.filter(|_| run.servers > 0) {
-        let _ = writeln!(text, "  rows on each server   {}", HumanBytes(bytes as u64));
-    }
-    if let Some((group, bytes)) = &run.too_little_memory {
-        let _ = writeln!(text, "  {}", too_little(group, *bytes));
-    }
-    let _ = writeln!(text, "  {:.1} s of the run were simulated in {} events", run.seconds, HumanCount(run.events));
-    text
+    let lookups = format!("{} (mean {:.2})", shares.join(", "), run.staleness_mean);
+    let mut facts = vec![("lookups by staleness", lookups)];
+    let bytes = run.server_bytes.filter(|_| run.servers > 0);
+    facts.extend(bytes.map(|bytes| ("rows on each server", HumanBytes(bytes as u64).to_string())));
+    facts.extend(run.too_little_memory.iter().map(|(group, bytes)| ("memory", too_little(group, *bytes))));
+    facts.push(("simulated", format!("{:.1} s of the run in {} events", run.seconds, HumanCount(run.events))));
+    report.add_title("the run").add_facts(facts);
 }
 
 fn too_little(group: &str, bytes: f64) -> String {
     format!("rows do not fit: each machine of `{group}` is {} short of memory", HumanBytes(bytes as u64))
 }
 
-fn describe_failures(report: &FailureReport) -> String {
-    let mut text = "\nfailures\n".to_owned();
-    for role in &report.roles {
-        let _ = writeln!(
-            text,
-            "  the loss of a {:<15}{:>8.1} s, {} samples trained on again; {} machine(s)",
-            if role.role == "worker" { "worker machine" } else { role.role },
-            role.lost_seconds,
-            HumanCount(role.trained_again),
-            role.machines
-        );
+fn add_failures(report: &mut CommandReport, failures: &FailureReport) {
+    report.add_title("failures");
+    for role in &failures.roles {
+        let (name, again) =
+            (if role.role == "worker" { "worker machine" } else { role.role }, HumanCount(role.trained_again));
+        let (seconds, machines) = (role.lost_seconds, role.machines);
+        report.add_lead(&format!(
+            "  the loss of a {name:<15}{seconds:>8.1} s, {again} samples trained on again; {machines} machine(s)"
+        ));
     }
-    let _ = writeln!(
-        text,
+    report.add_lead(&format!(
         "  one failure in {} h of each machine costs {:.3} % of the time; one failure an hour of all machines {:.2} %",
-        HumanCount(report.hours_between_failures as u64),
-        report.lost_share * 100.0,
-        report.lost_share_hourly * 100.0
-    );
-    text
+        HumanCount(failures.hours_between_failures as u64),
+        failures.lost_share * 100.0,
+        failures.lost_share_hourly * 100.0
+    ));
 }
 
 /// Short for large values: `1e14`.

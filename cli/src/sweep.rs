@@ -50,7 +50,7 @@ pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
     let written = report::write(&setup, &search.sweep);
     let end = end?;
     written?;
-    report::print(&setup, &search.sweep);
+    report::report(&setup, &search.sweep).print();
     Ok(end.note_exit(&signals))
 }
 

@@ -1,7 +1,6 @@
 //! `zagros forget`: rows are gone from a model, its checkpoints and its deltas, or from the servers of a run that trains, and every
 //! other row is as it was.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,7 @@ use serde_json::Value;
 use zagros_tests::signal_process;
 
 use super::faults::pid_in;
-use super::fixture::{Fixture, checkpoints, read_json, with_sets};
+use super::fixture::{Fixture, checkpoints, read_files, read_json, with_sets};
 use super::resume::losses;
 
 /// Values of column C1 that training met: the first is forgotten.
@@ -44,17 +43,12 @@ fn manifest(folder: &Path) -> Value {
     read_json(&folder.join("manifest.json"))
 }
 
-fn rows_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = fs::read_dir(folder).expect("a folder").map(|file| file.expect("readable").path());
-    let rows = files.filter(|file| file.to_string_lossy().contains(".zrows"));
-    rows.map(|file| (file.file_name().unwrap().to_string_lossy().into_owned(), fs::read(&file).unwrap())).collect()
-}
-
 /// Every file is named by the manifest, and intact.
 fn is_whole(fixture: &Fixture, folder: &Path) {
     fixture.zagros(["inspect", &folder.display().to_string(), "--verify"]).expect(0);
     let named = manifest(folder)["row_files"].as_array().map_or(0, Vec::len);
-    assert_eq!(rows_files(folder).len(), named, "files that no manifest names: {}", folder.display());
+    let found = read_files(folder).keys().filter(|name| name.contains(".zrows")).count();
+    assert_eq!(found, named, "files that no manifest names: {}", folder.display());
 }
 
 #[test]
@@ -148,42 +142,6 @@ fn what_cannot_be_forgotten_is_refused_with_the_reason() {
     fixture.write("ids.txt", "5\nu17\n");
     refused(&["--table", "C1", "--ids", "ids.txt"], &["ids.txt:2", "is no id"]);
     fixture.zagros(["forget", "nowhere", "--table", "C1", "--id", "5"]).expect(3).says(&["nowhere does not exist"]);
-}
-
-/// Invariants CK-1 and CK-4: each state that a killed process leaves is whole, and the same command finishes.
-#[test]
-fn a_kill_at_any_moment_leaves_a_whole_model_and_the_same_command_finishes() {
-    let fixture = Fixture::new(500);
-    fixture.zagros(["train", "job.toml"]).expect(0);
-    let run = fixture.run_folder();
-    let (model, name) = (run.join("model"), run.display().to_string());
-    let value = values(&fixture).swap_remove(0);
-    let (old_manifest, old_files) = (fs::read(model.join("manifest.json")).unwrap(), rows_files(&model));
-    forget(&fixture, &name, &value);
-    let (new_manifest, new_files) = (fs::read(model.join("manifest.json")).unwrap(), rows_files(&model));
-    let audit = fs::read(run.join("forgotten.jsonl")).unwrap();
-    let half = ("rows-0-of-1.without-0.zrows.00ff.tmp".to_owned(), b"half of a copy".to_vec());
-    // While the first copy is written; before the manifest is replaced; before the old file is deleted.
-    let states = [
-        (&old_manifest, vec![&old_files], vec![half], b"".to_vec(), true),
-        (&old_manifest, vec![&old_files, &new_files], vec![], audit.clone(), true),
-        (&new_manifest, vec![&old_files, &new_files], vec![], audit.clone(), false),
-    ];
-    for (manifest, files, more, audit_before, has_row) in states {
-        rows_files(&model).keys().for_each(|file| fs::remove_file(model.join(file)).unwrap());
-        let files = files.into_iter().flatten().map(|(name, content)| (name.clone(), content.clone()));
-        files.chain(more).for_each(|(name, content)| fs::write(model.join(name), content).unwrap());
-        fs::write(model.join("manifest.json"), manifest).unwrap();
-        fs::write(run.join("forgotten.jsonl"), &audit_before).unwrap();
-        fixture.zagros(["inspect", &name, "--verify"]).expect(0);
-        assert_eq!(row(&fixture, &name, &value).is_some(), has_row);
-        forget(&fixture, &name, &value);
-        is_whole(&fixture, &model);
-        assert_eq!(rows_files(&model), new_files);
-        assert_eq!(fs::read(model.join("manifest.json")).unwrap(), new_manifest);
-        let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
-        assert_eq!(lines(&fs::read(run.join("forgotten.jsonl")).unwrap()), 1, "no line comes twice");
-    }
 }
 
 /// Invariant CK-6: the deltas of a run are files of each other. The run goes on from what is left.

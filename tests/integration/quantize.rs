@@ -120,10 +120,13 @@ fn what_cannot_be_converted_is_refused_and_leaves_no_folder() {
     same.says(&["have f32 rows already", "there is nothing to convert"]);
     fixture.zagros(["quantize", "none", "-o", "x", "--element", "f16"]).expect(3).says(&["none does not exist"]);
     assert!(!fixture.path("x").exists());
-    // As a command that was killed leaves it.
+    // As a command that was killed leaves it: another one leaves that alone, the same one starts over.
+    let whole = read_files(&fixture.path("half"));
     std::fs::remove_file(fixture.path("half/manifest.json")).expect("there was one");
     fixture.zagros(["inspect", "half"]).expect(3).says(&["the save did not finish"]);
-    quantize(&["-o", "half", "--element", "bf16"]).expect(2).says(&["(without manifest.json), delete it first"]);
+    quantize(&["-o", "half", "--element", "int8"]).expect(2).says(&["(without manifest.json), delete it first"]);
+    quantize(&["-o", "half", "--element", "bf16"]).expect(0);
+    assert_eq!(read_files(&fixture.path("half")), whole);
     std::fs::write(&rows, damaged(&std::fs::read(&rows).expect("rows"))).expect("written");
     quantize(&["-o", "x", "--element", "int8"]).expect(3).says(&["is not the file that was saved: its SHA-256"]);
     assert!(!fixture.path("x").exists());

@@ -3,9 +3,8 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use zagros_plumbing::chart::html::{escape_html, render_document, render_table};
 use zagros_plumbing::chart::{LogChart, LogMark, LogSeries};
-use zagros_shell::out;
+use zagros_shell::{CommandReport, ReportTable, out};
 use zagros_zip::ZipEq;
 
 use super::batches::SAMPLES;
@@ -153,18 +152,15 @@ fn line(cells: &[String]) -> String {
 }
 
 pub(super) fn render_page(figures: &CapacityFigures) -> String {
+    let mut page = CommandReport::default();
+    page.add_lead(&figures.lead_sentence());
+    figures.goal_sentences().iter().for_each(|goal| _ = page.add_lead(goal));
     let cpu = chart(figures, "CPU time of a sample", |found| found.cpu_us);
     let wall = chart(figures, "Wall time of a sample", |found| found.wall_us);
-    let charts: String = [cpu, wall].iter().filter_map(LogChart::render_figure).collect();
-    let rows: Vec<(&str, Vec<String>)> =
-        figures.points.iter().flat_map(CapacityPoint::table_lines).map(|cells| ("", cells.to_vec())).collect();
-    let goals: String = figures.goal_sentences().iter().map(|goal| format!("<p>{}</p>", escape_html(goal))).collect();
-    let body = format!(
-        "<h1>Rows beyond memory</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>Figures</h2>{}",
-        escape_html(&figures.lead_sentence()),
-        render_table(&COLUMNS, &rows)
-    );
-    render_document("Rows beyond memory", &body)
+    page.add_figures([cpu.render_figure(), wall.render_figure()]);
+    let rows = figures.points.iter().flat_map(CapacityPoint::table_lines).map(|cells| cells.to_vec());
+    page.add_title("Figures").add_table(ReportTable::new(&COLUMNS, rows.collect()));
+    page.render_page("Rows beyond memory")
 }
 
 fn chart(figures: &CapacityFigures, title: &str, of: fn(&TableFigures) -> f64) -> LogChart {

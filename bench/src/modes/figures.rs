@@ -1,9 +1,8 @@
 //! The figures of each mode, compared with the first, and as a page that opens offline: speed and AUC by staleness.
 
 use serde::Serialize;
-use zagros_plumbing::chart::html::{escape_html, render_document, render_table};
 use zagros_plumbing::chart::{Chart, ChartSeries};
-use zagros_shell::out;
+use zagros_shell::{CommandReport, ReportTable};
 use zagros_zip::ZipEq;
 
 use super::cluster::RunResult;
@@ -71,7 +70,7 @@ impl ModeCase {
         }
     }
 
-    pub(super) fn table_cells(&self, means: &ModeMeans) -> Vec<String> {
+    fn table_cells(&self, means: &ModeMeans) -> Vec<String> {
         let auc = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"));
         let gap = means.auc_gap.map_or_else(|| "–".to_owned(), |gap| format!("{gap:+.4}"));
         vec![
@@ -88,12 +87,12 @@ impl ModeCase {
     }
 }
 
-pub(super) const COLUMNS: [&str; 9] =
+const COLUMNS: [&str; 9] =
     ["mode", "τ", "samples/s", "× sync", "CPU µs/sample", "test AUC", "− sync", "staleness mean", "max"];
 
 impl ModeFigures {
     /// The settings of the benchmark, in one line.
-    pub(super) fn lead_sentence(&self) -> String {
+    fn lead_sentence(&self) -> String {
         let rate = self.rate_mbit.map_or_else(String::new, |rate| format!(", {rate} Mbit/s"));
         format!(
             "{}: {} workers × {} servers as processes, batch {} each, {} ms each way between them{rate}; means of {} seed(s)",
@@ -102,7 +101,7 @@ impl ModeFigures {
     }
 
     /// The goals and the measured values; none for a mode that was not run.
-    pub(super) fn goal_sentences(&self) -> Vec<String> {
+    fn goal_sentences(&self) -> Vec<String> {
         let hybrid = || self.cases.iter().zip_eq(&self.means).filter(|(case, _)| case.mode == "hybrid");
         let fastest = hybrid().max_by(|one, other| one.1.times_sync.total_cmp(&other.1.times_sync));
         let speed = fastest.map(|(case, means)| {
@@ -117,36 +116,22 @@ impl ModeFigures {
         speed.into_iter().chain(gap).collect()
     }
 
-    pub(super) fn print_text(&self) {
-        out!("{}", self.lead_sentence());
-        let rows: Vec<Vec<String>> = std::iter::once(COLUMNS.map(str::to_owned).to_vec())
-            .chain(self.cases.iter().zip_eq(&self.means).map(|(case, means)| case.table_cells(means)))
-            .collect();
-        for row in rows {
-            let cells = row
-                .iter()
-                .zip_eq(COLUMNS)
-                .map(|(cell, head)| format!("{cell:>width$}", width = head.chars().count().max(7)));
-            out!("  {}", cells.collect::<Vec<_>>().join("  "));
-        }
-        self.goal_sentences().iter().for_each(|goal| out!("{goal}"));
+    /// The settings, the goals and a row for each case, for a terminal and for a page.
+    pub(super) fn report(&self) -> CommandReport {
+        let mut report = CommandReport::default();
+        report.add_lead(&self.lead_sentence());
+        self.goal_sentences().iter().for_each(|goal| _ = report.add_lead(goal));
+        let speed = chart(self, "Samples a second", "over those of sync", |means| Some(means.times_sync));
+        let auc = chart(self, "Test AUC", "less that of sync, by pairs with one seed", |means| means.auc_gap);
+        report.add_figures([speed.render_figure(), auc.render_figure()]);
+        let rows = self.cases.iter().zip_eq(&self.means).map(|(case, means)| case.table_cells(means));
+        report.add_title("Figures").add_table(ReportTable::new(&COLUMNS, rows.collect()));
+        report
     }
 }
 
-pub(super) fn render_page(figures: &ModeFigures) -> String {
-    let speed = chart(figures, "Samples a second", "over those of sync", |means| Some(means.times_sync));
-    let auc = chart(figures, "Test AUC", "less that of sync, by pairs with one seed", |means| means.auc_gap);
-    let charts: String = [speed, auc].iter().filter_map(Chart::render_figure).collect();
-    let rows: Vec<(&str, Vec<String>)> =
-        figures.cases.iter().zip_eq(&figures.means).map(|(case, means)| ("", case.table_cells(means))).collect();
-    let goals: String = figures.goal_sentences().iter().map(|goal| format!("<p>{}</p>", escape_html(goal))).collect();
-    let body = format!(
-        "<h1>Modes of training</h1>\n<p class=\"lead\">{}</p>{goals}\n<div class=\"charts\">{charts}</div>\n<h2>Figures</h2>{}",
-        escape_html(&figures.lead_sentence()),
-        render_table(&COLUMNS, &rows)
-    );
-    render_document("Modes of training", &body)
-}
+/// The heading of the page.
+pub(super) const HEADING: &str = "Modes of training";
 
 /// Hybrid as a curve over τ, the other modes as points.
 fn chart(
@@ -220,7 +205,7 @@ mod tests {
 
     #[test]
     fn every_mode_is_drawn_and_listed() {
-        let page = render_page(&example_figures());
+        let page = example_figures().report().render_page(HEADING);
         assert_eq!(page.matches("<figure>").count(), 2);
         // Two points of hybrid and one of each other mode, in each chart.
         assert_eq!(page.matches("<circle").count(), 8);

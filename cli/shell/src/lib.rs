@@ -20,6 +20,7 @@ mod local_run;
 mod port;
 pub mod print;
 mod process_record;
+mod report;
 mod role;
 mod start;
 
@@ -32,6 +33,7 @@ pub use live::{FoundCoordinator, live_coordinator};
 pub use local_run::{STATE_FILE, last_error};
 pub use port::RolePort;
 pub use process_record::{Announcement, ProcessChange, ProcessRecord, UP};
+pub use report::{CommandReport, ReportTable};
 pub use role::{Role, exit_with_parent};
 pub use start::{
     block_on, describe_threads, is_key_given, load_job, load_job_for, machine_of_job, parse_job, share_cores,

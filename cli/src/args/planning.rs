@@ -7,10 +7,8 @@ use clap::Args;
 use super::{JobArgs, at_least_one};
 
 #[derive(Debug, Args)]
-pub(crate) struct PlanArgs {
-    #[command(flatten)]
-    pub(crate) job: JobArgs,
-    /// The machines (TOML, docs/how-to/plan.md). Default: this machine, in one process.
+pub(crate) struct MachineArgs {
+    /// The machines (TOML, docs/how-to/plan.md and docs/how-to/simulate.md). Default: this machine, in one process.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["workers", "servers"])]
     pub(crate) machines: Option<PathBuf>,
     /// Dense workers on this machine, each a process, as `zagros up` starts them.
@@ -19,15 +17,23 @@ pub(crate) struct PlanArgs {
     /// Embedding servers on this machine, each a process, as `zagros up` starts them.
     #[arg(long, value_name = "N")]
     pub(crate) servers: Option<u32>,
+    /// Figures of `zagros calibrate`. Default: those of this user on this machine, if there are any.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) calibration: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    #[command(flatten)]
+    pub(crate) place: MachineArgs,
     /// Rows of all tables together, for the memory of the servers. Without this, the plan says what a million rows take.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) rows: Option<u64>,
     /// Samples of an epoch. Default: counted or estimated by the first rows of the data.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) samples: Option<u64>,
-    /// Figures of `zagros calibrate`. Default: those of this user on this machine, if there are any.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) calibration: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -48,21 +54,11 @@ pub(crate) struct SimulateArgs {
     /// Change a key of the job: `--set train.staleness=8` (again for more).
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "job")]
     pub(crate) sets: Vec<String>,
-    /// The machines (TOML, docs/how-to/simulate.md). Default: this machine.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["workers", "servers"])]
-    pub(crate) machines: Option<PathBuf>,
-    /// Dense workers on this machine, each a process, as `zagros up` starts them.
-    #[arg(long, value_name = "N")]
-    pub(crate) workers: Option<u32>,
-    /// Embedding servers on this machine, each a process, as `zagros up` starts them.
-    #[arg(long, value_name = "N")]
-    pub(crate) servers: Option<u32>,
+    #[command(flatten)]
+    pub(crate) place: MachineArgs,
     /// Rows of all tables of the job together, for the memory of the servers.
     #[arg(long, value_name = "N", requires = "job", value_parser = at_least_one())]
     pub(crate) rows: Option<u64>,
-    /// Figures of `zagros calibrate`. Default: those of this user on this machine, if there are any.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) calibration: Option<PathBuf>,
     /// Simulate this many steps of each worker (instead of simulation.steps; default 200).
     #[arg(long, value_name = "N")]
     pub(crate) steps: Option<u64>,

@@ -118,7 +118,7 @@ pub(crate) struct QuantizeArgs {
     /// Run folder, or the folder of a model or checkpoint, also s3://bucket/…. It stays as it is.
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
-    /// Write the model to this folder, which must not exist, also s3://bucket/….
+    /// Write the model to this folder, new or empty, also s3://bucket/….
     #[arg(short, long, value_name = "FOLDER")]
     pub(crate) output: PathBuf,
     /// The number format of a weight (embedding.element). Each weight is rounded to the nearest number.

@@ -6,10 +6,11 @@ use std::time::Duration;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 use zagros_job::is_dense_table;
+use zagros_rows::snapshot::ForgottenIds;
 use zagros_shell::{Exit, Failure, live_coordinator, out, print_answer};
 
 use crate::args::ForgetArgs;
-use crate::forget::{AUDIT, ForgetPlace, ForgetPlan, LiveRemoval, SavePlan, WantedIds, apply, forget_live, wanted_ids};
+use crate::forget::{AUDIT, ForgetPlace, ForgetPlan, LiveRemoval, SavePlan, apply, forget_live, wanted_ids};
 
 /// Ids that are printed of those that were not found.
 const SHOWN: usize = 10;
@@ -20,7 +21,7 @@ pub(crate) async fn run(args: ForgetArgs) -> Result<Exit, Failure> {
         let what = format!("{} holds weights of the dense network, and no rows of ids", args.table);
         return Err(Failure::usage(what, "name a table of features"));
     }
-    let wanted = WantedIds { table: args.table.clone(), ids: wanted_ids(args)? };
+    let wanted = ForgottenIds { table: args.table.clone(), ids: wanted_ids(args)? };
     for model in &args.models {
         match live_coordinator(model)? {
             None => forget(model, args, &wanted)?,
@@ -34,20 +35,20 @@ pub(crate) async fn run(args: ForgetArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-fn forget(model: &Path, args: &ForgetArgs, wanted: &WantedIds) -> Result<(), Failure> {
+fn forget(model: &Path, args: &ForgetArgs, wanted: &ForgottenIds) -> Result<(), Failure> {
     let place = ForgetPlace::find(model, Duration::from_secs(args.timeout))?;
     let plan = ForgetPlan::prepare(&place, wanted)?;
     if args.dry_run {
         return print(&place, &plan, wanted, args);
     }
     let bar = ProgressBar::new(plan.copied_bytes());
-    let deleted = apply(&place, &plan, wanted, &|bytes| bar.inc(bytes));
+    let applied = apply(&place, &plan, wanted, &|bytes| bar.inc(bytes));
     bar.finish_and_clear();
-    deleted?;
+    applied?;
     print(&place, &plan, wanted, args)
 }
 
-fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &ForgetArgs) -> Result<(), Failure> {
+fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &ForgottenIds, args: &ForgetArgs) -> Result<(), Failure> {
     let missing = plan.missing_ids(wanted);
     let is_changed = plan.saves.iter().any(SavePlan::is_changed);
     if args.json {
@@ -68,12 +69,12 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &Forg
             0 => String::new(),
             counts => format!(", {} frequency count(s)", HumanCount(counts as u64)),
         };
-        let listed = save
-            .job
-            .as_ref()
-            .map_or_else(String::new, |job| format!(", {} id(s) in a vocabulary", HumanCount(job.ids.len() as u64)));
+        let listed = match save.vocabulary.len() {
+            0 => String::new(),
+            listed => format!(", {} id(s) in a vocabulary", HumanCount(listed as u64)),
+        };
         let verb = if args.dry_run { "would be removed" } else { "removed" };
-        out!("  {}: {} row(s){counts}{listed} {verb}", save.folder, HumanCount(save.rows.len() as u64));
+        out!("  {}: {} row(s){counts}{listed} {verb}", save.planned.from, HumanCount(save.rows.len() as u64));
     }
     if !missing.is_empty() {
         let shown: Vec<String> = missing.iter().take(SHOWN).map(ToString::to_string).collect();
@@ -95,13 +96,17 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &Forg
 }
 
 fn in_json(save: &SavePlan) -> serde_json::Value {
-    let listed = save.job.as_ref().map_or(0, |job| job.ids.len());
-    let (save_folder, files) = (save.folder.to_string(), save.changed_files());
-    json!({"save": save_folder, "rows": save.rows.len(), "counts": save.counts.len(), "vocabulary": listed, "files": files})
+    json!({
+        "save": save.planned.from.to_string(),
+        "rows": save.rows.len(),
+        "counts": save.counts.len(),
+        "vocabulary": save.vocabulary.len(),
+        "files": save.changed_files(),
+    })
 }
 
 /// What became of the ids in a run that trains, and what is left of them.
-fn print_live(run: &Path, removal: LiveRemoval, wanted: &WantedIds, args: &ForgetArgs) -> Result<(), Failure> {
+fn print_live(run: &Path, removal: LiveRemoval, wanted: &ForgottenIds, args: &ForgetArgs) -> Result<(), Failure> {
     let LiveRemoval { removed, plan } = removal;
     // A checkpoint that the run deletes meanwhile cannot be read.
     let holding = |plan: ForgetPlan| plan.saves.into_iter().filter(SavePlan::is_changed).collect::<Vec<_>>();
@@ -133,7 +138,7 @@ fn print_live(run: &Path, removal: LiveRemoval, wanted: &WantedIds, args: &Forge
             out!("  no checkpoint holds them");
         }
         Ok(saves) => {
-            saves.iter().for_each(|save| out!("  still in {}, which was saved before", save.folder));
+            saves.iter().for_each(|save| out!("  still in {}, which was saved before", save.planned.from));
             out!(
                 "  give the same command when the run is over: it removes them there. A run that resumes from one loads none of them"
             );

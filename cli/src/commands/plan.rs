@@ -1,44 +1,27 @@
 //! Forecasts: what a job will need and do on this machine or on described ones (`zagros plan`), the speed of this machine (`calibrate`), a
 //! run on a described cluster, event by event (`simulate`), and the built-in networks with the sizes that they come in (`models`).
 
-use zagros_cost::DataShape;
-use zagros_job::threads::{Machine, core_count};
+use zagros_cost::{DataShape, ForecastInputs};
+use zagros_job::threads::Machine;
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{Exit, Failure, OrFailure, load_job_for, out, print_figures, print_report, write_file};
+use zagros_shell::{Exit, Failure, OrFailure, out, print_figures, print_report, write_file};
 use zagros_sim::WhatIf;
 
 use crate::args::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
 use crate::backend::backend;
 use crate::models::{ModelTable, TrainingSpeed, print};
-use crate::planning::{self, PlanFigures};
+use crate::planning::{self, PlanReport};
 use crate::simulation::{self, SimulationFigures};
 
 pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
-    let mut sets = args.job.sets();
-    sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
-    sets.extend(args.workers.map(|workers| format!("cluster.workers={workers}")));
-    let here = Machine { cores: core_count(), workers: 1, servers: 0 };
-    let mut job = load_job_for(&args.job.job, &sets, &here)?;
-    let has_processes = args.servers.is_some() || args.workers.is_some() || job.cluster.workers > 1;
-    let machines = match &args.machines {
-        Some(file) => {
-            let machines = planning::machines(file)?;
-            job.cluster.workers = machines.worker_count().max(1.0) as u32;
-            machines
-        }
-        None if has_processes => {
-            let (workers, servers) = (job.cluster.workers as usize, job.cluster.servers as usize);
-            let machine = Machine { workers, servers, ..here };
-            job = load_job_for(&args.job.job, &sets, &machine)?;
-            planning::this_machine(&job, &machine)
-        }
-        None => planning::this_machine(&job, &here),
-    };
-    let calibration = planning::calibration(args.calibration.as_deref())?;
+    let described = args.place.machines.as_deref().map(planning::machines).transpose()?;
+    let (job, machines) = planning::job_on_machines(&args.job.job, args.job.sets(), &args.place, described)?;
+    let calibration = planning::calibration(args.place.calibration.as_deref())?;
     let data = DataShape { rows: args.rows, ..planning::measure_shape(&job, args.samples) };
     let forecast = planning::forecast(&job, &data, &calibration, &machines)?;
-    let figures = PlanFigures::new((&job, &data), (&calibration, &machines), &forecast);
-    print_figures(&figures, args.json, |figures| figures.print(&job))
+    let inputs = ForecastInputs { job: &job, data: &data, calibration: &calibration, machines: &machines };
+    let report = PlanReport { inputs, forecast: &forecast };
+    print_figures(&report.to_json(), args.json, |_| report.print())
 }
 
 /// Measures this machine, and writes the figures where `zagros plan` finds them.
@@ -80,7 +63,7 @@ pub(crate) fn simulate(args: &SimulateArgs) -> Result<Exit, Failure> {
     if args.failures {
         figures.failures = Some(zagros_sim::simulate_failures(&scenario).map_err(simulation::refused)?);
     }
-    print_figures(&figures, args.json, |figures| out!("{}", figures.in_words().trim_end()))
+    print_figures(&figures, args.json, |figures| figures.report().print())
 }
 
 pub(crate) fn list_models(args: &ModelsArgs) -> Result<Exit, Failure> {

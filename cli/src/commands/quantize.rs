@@ -3,10 +3,11 @@
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 use zagros_dense_worker::Manifest;
+use zagros_rows::snapshot::{RowConversion, TableHeader};
 use zagros_shell::{Exit, Failure, out, print_answer};
 
 use crate::args::QuantizeArgs;
-use crate::quantize::{PlannedTable, QuantizePlan, apply};
+use crate::quantize::{QuantizePlan, apply};
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
     let plan = QuantizePlan::prepare(args)?;
@@ -18,35 +19,36 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
 }
 
 fn print(plan: &QuantizePlan, copy: &Manifest, args: &QuantizeArgs) -> Result<(), Failure> {
+    let (from, saved) = (&plan.planned.from, &plan.planned.saved);
     let of_rows = copy.files.iter().filter(|file| copy.row_files.contains(&file.name));
     let rows = [plan.row_bytes(), of_rows.map(|file| file.bytes).sum()];
-    let model = [&plan.manifest, copy].map(|saved| saved.files.iter().map(|file| file.bytes).sum::<u64>());
+    let model = [saved, copy].map(|saved| saved.files.iter().map(|file| file.bytes).sum::<u64>());
     if args.json {
         let report = json!({
-            "model": plan.from.to_string(),
-            "output": plan.to.to_string(),
-            "rows": plan.manifest.rows,
+            "model": from.to_string(),
+            "output": plan.target.to_string(),
+            "rows": saved.rows,
             "tables": plan.tables.iter().map(in_json).collect::<Vec<_>>(),
             "row_bytes": {"before": rows[0], "after": rows[1]},
             "bytes": {"before": model[0], "after": model[1]},
         });
         return print_answer(&report.to_string());
     }
-    out!("{} → {}", plan.from, plan.to);
-    for PlannedTable { saved, conversion } in &plan.tables {
-        let (after, [before, now]) =
-            (conversion.converted_header(), [saved, conversion.converted_header()].map(|table| 4 * table.width));
-        out!("  table {}: {} → {}, {before} → {now} bytes a row", saved.name, saved.element, after.element);
+    out!("{from} → {}", plan.target);
+    for table in &plan.tables {
+        let (before, after) = (table.saved_header(), table.converted_header());
+        let [old, new] = [before, after].map(|table| 4 * table.width);
+        out!("  table {}: {} → {}, {old} → {new} bytes a row", before.name, before.element, after.element);
     }
     let [before, after] = rows.map(HumanBytes);
-    out!("  {} rows: {before} → {after} in files", HumanCount(plan.manifest.rows));
+    out!("  {} rows: {before} → {after} in files", HumanCount(saved.rows));
     let [before, after] = model.map(HumanBytes);
     out!("  the model: {before} → {after}");
     Ok(())
 }
 
-fn in_json(PlannedTable { saved, conversion }: &PlannedTable) -> serde_json::Value {
-    let describe =
-        |table: &zagros_rows::snapshot::TableHeader| json!({"element": table.element, "bytes_a_row": 4 * table.width});
-    json!({"table": saved.name, "before": describe(saved), "after": describe(conversion.converted_header())})
+fn in_json(table: &RowConversion) -> serde_json::Value {
+    let describe = |table: &TableHeader| json!({"element": table.element, "bytes_a_row": 4 * table.width});
+    let (before, after) = (table.saved_header(), table.converted_header());
+    json!({"table": before.name, "before": describe(before), "after": describe(after)})
 }

@@ -4,40 +4,41 @@
 use indicatif::HumanCount;
 use zagros_dense_worker::Evaluation;
 use zagros_ingest::profile::FeatureProfile;
-use zagros_plumbing::chart::html::{NOTHING, escape_html, render_document, render_table};
+use zagros_plumbing::chart::html::NOTHING;
 use zagros_plumbing::chart::{Chart, ChartSeries};
+use zagros_shell::{CommandReport, ReportTable};
 use zagros_zip::number_from;
 
 use super::health::{DayHealth, TableHealth, percent};
 use super::history::{DayHistory, DayRecord};
-use crate::page::{section, table};
 
 type NamedDay<'a> = (&'a String, &'a DayRecord);
 
 pub(crate) fn page(name: &str, history: &DayHistory) -> String {
     let days: Vec<NamedDay<'_>> = history.days().collect();
     let newest = days.iter().rev().find_map(|(day, record)| Some((*day, record.health.as_ref()?)));
-    let previous = newest.and_then(|(day, _)| history.health_before(day));
-    let mut parts = vec![heading(name, &days), section("Each day, scored before it was learned", charts(&days))];
-    parts.push(section("Warnings", warnings(&days)));
-    parts.push(section("Days", measures(&days)));
-    if let Some((day, health)) = newest {
-        let previous = previous.map(|(_, health)| health);
-        parts.push(section(&format!("Features on {day}"), features(health, previous)));
-        parts.push(section(&format!("Tables on {day}"), tables(&health.tables)));
+    let mut page = CommandReport::default();
+    if let Some((first, last)) = days.first().zip(days.last()) {
+        page.add_lead(&format!("{} days from {} to {}", HumanCount(days.len() as u64), first.0, last.0));
     }
-    parts.push(section("Drift of each feature from the day before (PSI)", drift(&days)));
-    render_document(&format!("{name} · days · Zagros"), &parts.concat())
+    let figures = charts(&days);
+    page.add_title("Each day, scored before it was learned").add_figures(figures.iter().map(Chart::render_figure));
+    page.add_title("Warnings");
+    for (day, record) in days.iter().rev() {
+        let warnings = record.health.iter().flat_map(|health| &health.warnings);
+        warnings.for_each(|warning| _ = page.add_note(&format!("{day}: {warning}")));
+    }
+    page.add_title("Days").add_table(measures(&days));
+    if let Some((day, health)) = newest {
+        let previous = history.health_before(day).map(|(_, health)| health);
+        page.add_title(&format!("Features on {day}")).add_table(features(health, previous));
+        page.add_title(&format!("Tables on {day}")).add_table(tables(&health.tables));
+    }
+    page.add_title("Drift of each feature from the day before (PSI)").add_table(drift(&days));
+    page.render_page(&format!("{name}: days"))
 }
 
-fn heading(name: &str, days: &[NamedDay<'_>]) -> String {
-    let ends = days.first().zip(days.last()).map_or_else(String::new, |(first, last)| {
-        format!("{} days from {} to {}", HumanCount(days.len() as u64), first.0, last.0)
-    });
-    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>\n", escape_html(name), escape_html(&ends))
-}
-
-fn charts(days: &[NamedDay<'_>]) -> String {
+fn charts(days: &[NamedDay<'_>]) -> [Chart; 4] {
     let series = |name: &'static str, value: &dyn Fn(&DayRecord) -> Option<f64>| {
         let numbered = number_from(1_u32, days.iter().copied());
         let points = numbered.filter_map(|(number, (_, record))| Some((f64::from(number), value(record)?)));
@@ -50,7 +51,7 @@ fn charts(days: &[NamedDay<'_>]) -> String {
         drifts.reduce(f64::max)
     };
     let chart = |title, subtitle, series| Chart { title, subtitle, across: "day", series, ..Chart::default() };
-    let charts = [
+    [
         chart("AUC", "of the model of the days before", series("AUC", &measure(|of| of.auc))),
         chart("Logloss", "nats", series("logloss", &measure(|of| of.logloss))),
         chart(
@@ -59,25 +60,15 @@ fn charts(days: &[NamedDay<'_>]) -> String {
             series("calibration", &measure(|of| of.calibration)),
         ),
         chart("Largest drift", "PSI of the feature that differs most from the day before", series("PSI", &worst)),
-    ];
-    let figures: String = charts.iter().filter_map(Chart::render_figure).collect();
-    if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>") }
+    ]
 }
 
-fn warnings(days: &[NamedDay<'_>]) -> String {
-    let lines = days.iter().rev().flat_map(|(day, record)| {
-        let warnings = record.health.iter().flat_map(|health| &health.warnings);
-        warnings.map(move |warning| format!("<p class=\"note\">{day}: {}</p>\n", escape_html(warning)))
-    });
-    lines.collect()
-}
-
-fn measures(days: &[NamedDay<'_>]) -> String {
+fn measures(days: &[NamedDay<'_>]) -> ReportTable {
     let row = |(day, record): &NamedDay<'_>| {
         let measure = |of: fn(&Evaluation) -> Option<f64>| shown(record.before.as_ref().and_then(of), 4);
         let rate =
             record.health.as_ref().map_or_else(|| NOTHING.to_owned(), |health| percent(health.profile.positive_rate));
-        let cells = vec![
+        vec![
             (*day).clone(),
             measure(|of| of.auc),
             measure(|of| of.logloss),
@@ -85,14 +76,13 @@ fn measures(days: &[NamedDay<'_>]) -> String {
             rate,
             HumanCount(record.samples).to_string(),
             HumanCount(record.rows).to_string(),
-        ];
-        ("", cells)
+        ]
     };
     let head = ["day", "AUC", "logloss", "calibration", "positive", "trained on", "rows in tables"];
-    render_table(&head, &days.iter().map(row).collect::<Vec<_>>())
+    ReportTable::new(&head, days.iter().map(row).collect())
 }
 
-fn features(health: &DayHealth, before: Option<&DayHealth>) -> String {
+fn features(health: &DayHealth, before: Option<&DayHealth>) -> ReportTable {
     let row = |feature: &FeatureProfile| {
         let mut all = before.into_iter().flat_map(|before| &before.profile.features);
         let earlier = all.find(|earlier| earlier.column == feature.column);
@@ -101,7 +91,7 @@ fn features(health: &DayHealth, before: Option<&DayHealth>) -> String {
                 .and_then(|feature| feature.distinct)
                 .map_or_else(|| NOTHING.to_owned(), |count| HumanCount(count).to_string())
         };
-        let cells = vec![
+        vec![
             feature.column.clone(),
             percent(1.0 - feature.missing),
             earlier.map_or_else(|| NOTHING.to_owned(), |earlier| percent(1.0 - earlier.missing)),
@@ -109,45 +99,42 @@ fn features(health: &DayHealth, before: Option<&DayHealth>) -> String {
             count(earlier),
             shown(feature.drift, 3),
             shown(health.reference.as_ref().and_then(|reference| reference.drift.get(&feature.column).copied()), 3),
-        ];
-        ("", cells)
+        ]
     };
-    let rows: Vec<_> = health.profile.features.iter().map(row).collect();
     let since = health
         .reference
         .as_ref()
         .map_or_else(|| "drift (PSI) since an earlier day".to_owned(), |reference| format!("since {}", reference.day));
     let head =
         ["feature", "coverage", "the day before", "distinct values", "the day before", "drift (PSI)", since.as_str()];
-    render_table(&head, &rows)
+    ReportTable::new(&head, health.profile.features.iter().map(row).collect())
 }
 
-fn tables(tables: &[TableHealth]) -> String {
+fn tables(tables: &[TableHealth]) -> ReportTable {
     let share = |share: Option<f64>| share.map_or_else(|| NOTHING.to_owned(), percent);
     let row = |table: &TableHealth| {
         let created = HumanCount(table.created).to_string();
-        ("", vec![table.table.clone(), share(table.new_ids), created, share(table.admitted)])
+        vec![table.table.clone(), share(table.new_ids), created, share(table.admitted)]
     };
-    table(&["table", "new ids", "rows created", "admitted"], &tables.iter().map(row).collect::<Vec<_>>())
+    ReportTable::new(&["table", "new ids", "rows created", "admitted"], tables.iter().map(row).collect())
 }
 
 /// A line for each feature, a column for each of the last days.
-fn drift(days: &[NamedDay<'_>]) -> String {
+fn drift(days: &[NamedDay<'_>]) -> ReportTable {
     let last = &days[days.len().saturating_sub(7)..];
     let with_health: Vec<(&String, &DayHealth)> =
         last.iter().filter_map(|(day, record)| Some((*day, record.health.as_ref()?))).collect();
-    let Some((_, newest)) = with_health.last() else { return String::new() };
+    let Some((_, newest)) = with_health.last() else { return ReportTable::default() };
     let row = |feature: &FeatureProfile| {
         let of_day = |health: &DayHealth| {
             let found = health.profile.features.iter().find(|other| other.column == feature.column);
             shown(found.and_then(|found| found.drift), 3)
         };
         let cells = with_health.iter().map(|(_, health)| of_day(health));
-        ("", [feature.column.clone()].into_iter().chain(cells).collect())
+        [feature.column.clone()].into_iter().chain(cells).collect()
     };
-    let rows: Vec<_> = newest.profile.features.iter().map(row).collect();
     let head: Vec<&str> = ["feature"].into_iter().chain(with_health.iter().map(|(day, _)| day.as_str())).collect();
-    render_table(&head, &rows)
+    ReportTable::new(&head, newest.profile.features.iter().map(row).collect())
 }
 
 fn shown(value: Option<f64>, digits: usize) -> String {

@@ -21,12 +21,13 @@ use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, GrpcShard}
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::ServerEntry;
 use zagros_protocol::datapath::Encoding;
+use zagros_rows::snapshot::ForgottenIds;
 use zagros_shell::{Exit, Failure, FoundCoordinator, OrFailure};
 use zagros_store::Folder;
 
-use super::apply::note_live;
+use super::audit::note_live;
 use super::places::{is_state, job};
-use super::{ForgetPlace, ForgetPlan, WantedIds};
+use super::{ForgetPlace, ForgetPlan};
 use crate::resume::failed;
 use crate::saved::table_help;
 
@@ -46,7 +47,7 @@ pub(crate) struct LiveRemoval {
 pub(crate) async fn forget_live(
     run: &Path,
     coordinator: &FoundCoordinator,
-    wanted: &WantedIds,
+    wanted: &ForgottenIds,
     (dry_run, timeout): (bool, Duration),
 ) -> Result<LiveRemoval, Failure> {
     check_table(run, &wanted.table)?;

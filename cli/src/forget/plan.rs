@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use zagros_dense_worker::{FileRecord, JOB, Manifest};
+use zagros_dense_worker::{JOB, Manifest};
 use zagros_job::{IdRange, Job, Overrides};
 use zagros_plumbing::durable;
-use zagros_rows::snapshot::{ChainLink, MentionedIds, SavedFile, SnapshotError, group_links, mentioned_ids};
+use zagros_rows::snapshot::{ForgottenIds, MentionedIds};
 use zagros_shell::{Exit, Failure};
 use zagros_store::Folder;
 
-use super::{ForgetPlace, WantedIds};
+use super::ForgetPlace;
 use crate::resume::failed;
-use crate::saved::{saved_file, snapshot_failure};
+use crate::rewrite::{FileChange, PlannedCopy, PlannedSave, RowFile, row_chains};
+use crate::saved::snapshot_failure;
 
 /// Between the name of a file and the part that tells its copies apart.
 const COPY: &str = ".without-";
@@ -29,92 +30,52 @@ pub(crate) struct ForgetPlan {
 }
 
 #[derive(Debug)]
-pub(crate) struct PlannedCopy {
-    /// Where both are.
-    pub(crate) folder: Folder,
-    pub(crate) name: String,
-    pub(crate) copy: String,
-    pub(crate) bytes: u64,
-    pub(crate) sha256: String,
-    /// Position of the copy that this one follows.
-    pub(crate) follows: Option<usize>,
-}
-
-#[derive(Debug)]
 pub(crate) struct SavePlan {
-    pub(crate) folder: Folder,
-    pub(crate) manifest: Manifest,
-    /// Names in the manifest of files that are replaced, and positions of their copies.
-    pub(crate) replaced: BTreeMap<String, usize>,
+    pub(crate) planned: PlannedSave,
     /// Ids whose rows go.
     pub(crate) rows: BTreeSet<u64>,
     /// Ids whose frequency counts go.
     pub(crate) counts: BTreeSet<u64>,
-    /// The job, if one of its vocabularies has some of the ids.
-    pub(crate) job: Option<ChangedJob>,
+    /// Ids that are in a vocabulary of the job.
+    pub(crate) vocabulary: BTreeSet<u64>,
     /// Ids that a file names although their row is gone or older than another one.
     pub(crate) traces: BTreeSet<u64>,
 }
 
 impl ForgetPlan {
     /// Reads what the files say of the ids. Of large files, only the blocks of the ids' buckets are read.
-    pub(crate) fn prepare(place: &ForgetPlace, wanted: &WantedIds) -> Result<Self, Failure> {
+    pub(crate) fn prepare(place: &ForgetPlace, wanted: &ForgottenIds) -> Result<Self, Failure> {
         let mut planner =
             ForgetPlanner { wanted, copies: Vec::new(), positions: BTreeMap::new(), read: BTreeMap::new() };
-        let saves = place.saves.iter().map(|folder| planner.save(folder)).collect::<Result<Vec<_>, _>>()?;
+        let saves = place.saves.iter().map(|folder| planner.plan_save(folder)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { copies: planner.copies, saves })
     }
 
-    pub(crate) fn missing_ids<'a>(&self, wanted: &'a WantedIds) -> Vec<&'a u64> {
-        let is_found = |id: &u64| {
-            let is_in = |save: &SavePlan| [&save.rows, &save.counts, &save.traces].iter().any(|ids| ids.contains(id));
-            self.saves.iter().any(|save| is_in(save) || save.has_in_vocabulary(id))
-        };
-        wanted.ids.iter().filter(|id| !is_found(id)).collect()
+    pub(crate) fn missing_ids<'a>(&self, wanted: &'a ForgottenIds) -> Vec<&'a u64> {
+        wanted.ids.iter().filter(|id| !self.saves.iter().any(|save| save.mentions(id))).collect()
     }
 
     pub(crate) fn copied_bytes(&self) -> u64 {
-        self.copies.iter().map(|copy| copy.bytes).sum()
+        self.copies.iter().map(PlannedCopy::source_bytes).sum()
     }
 }
 
 impl SavePlan {
     pub(crate) fn is_changed(&self) -> bool {
-        !self.replaced.is_empty() || self.job.is_some()
+        !self.planned.changes.is_empty()
     }
 
     pub(crate) fn changed_files(&self) -> Vec<&str> {
-        self.replaced.keys().map(String::as_str).chain(self.job.as_ref().map(|_| JOB)).collect()
+        self.planned.changes.keys().map(String::as_str).collect()
     }
 
-    pub(crate) fn has_in_vocabulary(&self, id: &u64) -> bool {
-        self.job.as_ref().is_some_and(|job| job.ids.contains(id))
-    }
-
-    /// The manifest once the copies take the place of their files, and its text.
-    pub(crate) fn changed_manifest(
-        &self,
-        copies: &[FileRecord],
-        job: Option<&FileRecord>,
-    ) -> Option<(Manifest, Vec<u8>)> {
-        if !self.is_changed() {
-            return None;
-        }
-        let record = |(name, copy): (&String, &usize)| {
-            let mut record = copies[*copy].clone();
-            if let Some((folder, _)) = name.rsplit_once('/') {
-                record.name = format!("{folder}/{}", record.name);
-            }
-            (name.clone(), record)
-        };
-        let job = job.map(|record| (record.name.clone(), record.clone()));
-        let replaced = self.replaced.iter().map(record).chain(job).collect();
-        Some(self.manifest.with_row_files(&replaced, self.manifest.rows.saturating_sub(self.rows.len() as u64)))
+    pub(crate) fn mentions(&self, id: &u64) -> bool {
+        self.traces.contains(id) || self.vocabulary.contains(id)
     }
 }
 
 struct ForgetPlanner<'a> {
-    wanted: &'a WantedIds,
+    wanted: &'a ForgottenIds,
     copies: Vec<PlannedCopy>,
     /// Positions of copies by folder and name of the file.
     positions: BTreeMap<(String, String), usize>,
@@ -123,102 +84,67 @@ struct ForgetPlanner<'a> {
 }
 
 impl ForgetPlanner<'_> {
-    fn save(&mut self, folder: &Folder) -> Result<SavePlan, Failure> {
+    fn plan_save(&mut self, folder: &Folder) -> Result<SavePlan, Failure> {
         let manifest = Manifest::read(folder).map_err(failed)?;
-        let mut save = SavePlan {
-            folder: folder.clone(),
-            manifest,
-            replaced: BTreeMap::new(),
+        let chains = row_chains(folder, &manifest)?;
+        let job = changed_job(folder, &manifest, self.wanted)?;
+        let mut plan = SavePlan {
+            planned: PlannedSave::new(folder.clone(), manifest),
             rows: BTreeSet::new(),
             counts: BTreeSet::new(),
+            vocabulary: BTreeSet::new(),
             traces: BTreeSet::new(),
-            job: None,
         };
-        save.job = changed_job(folder, &save.manifest, self.wanted)?;
-        let files: Vec<RowFile> = save.manifest.row_files.iter().map(|name| RowFile::new(&save, name)).collect();
-        let links = files.iter().map(RowFile::link).collect::<Result<Vec<_>, _>>().map_err(snapshot_failure)?;
-        for chain in group_links(&links).map_err(snapshot_failure)? {
-            self.chain(&mut save, &files, &chain)?;
+        if let Some(ChangedJob { text, ids }) = job {
+            plan.planned.changes.insert(JOB.to_owned(), FileChange::Content(text));
+            plan.vocabulary = ids;
         }
-        Ok(save)
+        chains.iter().try_for_each(|chain| self.plan_chain(&mut plan, chain))?;
+        plan.planned.rows = plan.planned.rows.saturating_sub(plan.rows.len() as u64);
+        Ok(plan)
     }
 
     /// From the first file on that names an id, all files are copied: each names the SHA-256 of the one before.
-    fn chain(&mut self, save: &mut SavePlan, files: &[RowFile], chain: &[usize]) -> Result<(), Failure> {
-        let mentioned = chain.iter().map(|file| self.read(&files[*file])).collect::<Result<Vec<_>, _>>()?;
+    fn plan_chain(&mut self, plan: &mut SavePlan, chain: &[RowFile]) -> Result<(), Failure> {
+        let mentioned = chain.iter().map(|file| self.read(file)).collect::<Result<Vec<_>, _>>()?;
         // The newest file that names an id decides whether it has a row now.
         let mut seen = BTreeSet::new();
         for (number, said) in mentioned.iter().enumerate().rev() {
-            save.rows.extend(said.rows.difference(&seen));
+            plan.rows.extend(said.rows.difference(&seen));
             if number + 1 == mentioned.len() {
-                save.counts.extend(&said.counts);
+                plan.counts.extend(&said.counts);
             }
             seen.extend(said.rows.iter().chain(&said.removed));
-            save.traces.extend(said.rows.iter().chain(&said.counts).chain(&said.removed));
+            plan.traces.extend(said.rows.iter().chain(&said.counts).chain(&said.removed));
         }
         let first = mentioned.iter().position(|said| !said.is_empty()).unwrap_or(chain.len());
         let mut follows = None;
         for file in &chain[first..] {
-            let file = &files[*file];
-            let copy = self.copy(file, follows);
-            save.replaced.insert(file.named.clone(), copy);
+            let copy = self.plan_copy(file, follows);
+            plan.planned.changes.insert(file.record.name.clone(), FileChange::Rows(copy));
             follows = Some(copy);
         }
         Ok(())
     }
 
     fn read(&mut self, file: &RowFile) -> Result<MentionedIds, Failure> {
-        if let Some(said) = self.read.get(&file.sha256) {
+        if let Some(said) = self.read.get(&file.record.sha256) {
             return Ok(said.clone());
         }
-        let WantedIds { table, ids } = self.wanted;
-        let saved = file.saved();
-        saved.open().and_then(|reader| reader.find_table(table).map(drop)).map_err(snapshot_failure)?;
-        let said = mentioned_ids(&saved, table, ids).map_err(snapshot_failure)?;
-        self.read.insert(file.sha256.clone(), said.clone());
+        let known = file.saved.open().and_then(|reader| reader.find_table(&self.wanted.table).map(drop));
+        let said = known.and_then(|()| self.wanted.find_mentions(&file.saved)).map_err(snapshot_failure)?;
+        self.read.insert(file.record.sha256.clone(), said.clone());
         Ok(said)
     }
 
-    fn copy(&mut self, file: &RowFile, follows: Option<usize>) -> usize {
-        let key = (file.folder.to_string(), file.name.clone());
-        if let Some(position) = self.positions.get(&key) {
-            return *position;
+    fn plan_copy(&mut self, file: &RowFile, follows: Option<usize>) -> usize {
+        let (next, place) = (self.copies.len(), (file.folder.to_string(), file.name.clone()));
+        let position = *self.positions.entry(place).or_insert(next);
+        if position == next {
+            let (folder, name) = (file.folder.clone(), copy_name(&file.name, &file.record.sha256, self.wanted));
+            self.copies.push(PlannedCopy { sources: vec![file.clone()], folder, name, follows });
         }
-        let RowFile { folder, name, bytes, sha256, .. } = file;
-        let copy = copy_name(name, sha256, self.wanted);
-        let (folder, name, sha256) = (folder.clone(), name.clone(), sha256.clone());
-        self.copies.push(PlannedCopy { folder, name, copy, bytes: *bytes, sha256, follows });
-        self.positions.insert(key, self.copies.len() - 1);
-        self.copies.len() - 1
-    }
-}
-
-struct RowFile {
-    /// Its name in the manifest.
-    named: String,
-    folder: Folder,
-    name: String,
-    bytes: u64,
-    sha256: String,
-}
-
-impl RowFile {
-    fn new(save: &SavePlan, named: &str) -> Self {
-        // The manifest was checked: its names lead to this folder or to one beside it, and each has a record.
-        let (folder, name) = save.folder.locate_file(named).unwrap_or_else(|| (save.folder.clone(), named));
-        let record = save.manifest.files.iter().find(|record| record.name == named);
-        let (bytes, sha256) = record.map(|record| (record.bytes, record.sha256.clone())).unwrap_or_default();
-        Self { named: named.to_owned(), folder, name: name.to_owned(), bytes, sha256 }
-    }
-
-    fn link(&self) -> Result<ChainLink, SnapshotError> {
-        let saved = self.saved();
-        let follows = saved.open()?.header().follows.clone();
-        Ok(ChainLink { path: saved.path().to_owned(), sha256: Some(self.sha256.clone()), follows })
-    }
-
-    fn saved(&self) -> SavedFile {
-        saved_file(&self.folder, &self.name)
+        position
     }
 }
 
@@ -228,7 +154,7 @@ pub(super) fn is_row_file(name: &str) -> bool {
 }
 
 /// A name that no other file in the folder has: it says of which file, and without which ids, this is a copy.
-fn copy_name(name: &str, sha256: &str, WantedIds { table, ids }: &WantedIds) -> String {
+fn copy_name(name: &str, sha256: &str, ForgottenIds { table, ids }: &ForgottenIds) -> String {
     let stem = name.strip_suffix(ROWS).unwrap_or(name);
     let stem = stem.split_once(COPY).map_or(stem, |(stem, _)| stem);
     let mut text = format!("{sha256} {table}");
@@ -238,14 +164,14 @@ fn copy_name(name: &str, sha256: &str, WantedIds { table, ids }: &WantedIds) -> 
 }
 
 #[derive(Debug)]
-pub(crate) struct ChangedJob {
-    pub(crate) text: Vec<u8>,
+struct ChangedJob {
+    text: Vec<u8>,
     /// Those that were in a vocabulary.
-    pub(crate) ids: BTreeSet<u64>,
+    ids: BTreeSet<u64>,
 }
 
 /// The job of a save without the ids in the vocabularies of the table's features; `None` if none of them is there.
-fn changed_job(save: &Folder, manifest: &Manifest, wanted: &WantedIds) -> Result<Option<ChangedJob>, Failure> {
+fn changed_job(save: &Folder, manifest: &Manifest, wanted: &ForgottenIds) -> Result<Option<ChangedJob>, Failure> {
     if manifest.files.iter().all(|file| file.name != JOB) {
         return Ok(None);
     }
@@ -254,7 +180,7 @@ fn changed_job(save: &Folder, manifest: &Manifest, wanted: &WantedIds) -> Result
 }
 
 /// Removes the ids from the job of a run folder, which no manifest knows.
-pub(super) fn clean_run(run: &Path, wanted: &WantedIds) -> Result<(), Failure> {
+pub(super) fn clean_run(run: &Path, wanted: &ForgottenIds) -> Result<(), Failure> {
     let path = run.join(JOB);
     let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
     match remove_ids(&text, &path, wanted)? {
@@ -270,7 +196,7 @@ pub(super) fn clean_run(run: &Path, wanted: &WantedIds) -> Result<(), Failure> {
     }
 }
 
-fn remove_ids(text: &str, path: &Path, wanted: &WantedIds) -> Result<Option<ChangedJob>, Failure> {
+fn remove_ids(text: &str, path: &Path, wanted: &ForgottenIds) -> Result<Option<ChangedJob>, Failure> {
     let parsed = Job::parse(text, path, &Overrides::none());
     let mut job = parsed.map_err(|errors| Failure::new(Exit::Data, errors))?;
     let mut found = BTreeSet::new();
@@ -292,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_copy_of_a_copy_has_a_name_of_the_same_length() {
-        let wanted = |id| WantedIds { table: "user".to_owned(), ids: BTreeSet::from([id]) };
+        let wanted = |id| ForgottenIds { table: "user".to_owned(), ids: BTreeSet::from([id]) };
         let first = copy_name("rows-0-of-1.zrows", "aa", &wanted(1));
         let second = copy_name(&first, "bb", &wanted(1));
         assert!(first.starts_with("rows-0-of-1.without-") && first.ends_with(".zrows"), "{first}");
@@ -310,7 +236,7 @@ mod tests {
             "name = 'ads'\n[data]\nformat = 'delimited'\ntrain = '/a'\ncolumns = ['y', 'u', 'v', 'i']\n[features]\nlabel = 'y'\n\
              categorical = [{{ column = 'u', {vocabulary} }}, {{ column = 'v', table = 'u', {vocabulary} }}, {{ column = 'i', {vocabulary} }}]\n"
         );
-        let wanted = |ids: &[u64]| WantedIds { table: "u".to_owned(), ids: ids.iter().copied().collect() };
+        let wanted = |ids: &[u64]| ForgottenIds { table: "u".to_owned(), ids: ids.iter().copied().collect() };
         let changed = remove_ids(&text, Path::new("/jobs/job.toml"), &wanted(&[2, 7])).unwrap().expect("it changes");
         assert_eq!(changed.ids, BTreeSet::from([2]));
         let changed_text = String::from_utf8(changed.text).unwrap();

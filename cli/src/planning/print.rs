@@ -2,306 +2,262 @@
 
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
-use serde::Serialize;
-use zagros_cost::{Calibration, DataShape, Forecast, MachineGroup, Machines, RoleMemory};
-use zagros_job::{Job, Table};
+use serde_json::{Value, json};
+use zagros_cost::{Calibration, Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit};
+use zagros_job::Table;
 use zagros_shell::out;
 
-use super::on_disk::DiskFigures;
+use super::on_disk::DiskReport;
 use super::streaming::{StreamingBalance, short_number};
 
-#[derive(Debug, Serialize)]
-pub(crate) struct PlanFigures {
-    /// Where the speed of a core comes from.
-    calibration: String,
-    /// Whether the data's shape was measured on its first rows.
-    is_data_measured: bool,
-    workers: f64,
-    servers: f64,
-    samples_per_second: f64,
-    /// Of all processes.
-    cpu_us_per_sample: f64,
-    worker_cpu_us_per_sample: f64,
-    bottleneck: String,
-    advice: String,
-    flop_per_sample: f64,
-    dense_parameters: f64,
-    distinct_rows_per_sample: f64,
-    /// Between a worker and the servers, both ways.
-    network_bytes_per_sample: f64,
-    all_reduce_bytes_per_sample: f64,
-    stages: Vec<StageFigures>,
-    limits: Vec<LimitFigures>,
-    memory: MemoryFigures,
-    /// `null` if all rows are in memory, or their number is not known.
-    rows_on_disk: Option<DiskFigures>,
-    /// The most workers of which each adds at least half of what the first one made.
-    workers_that_pay: f64,
-    samples_per_second_with_them: f64,
-    /// Whether the dense weights are streamed, and how that goes, in words.
-    is_streamed: bool,
-    streaming: Option<String>,
-    /// Groups whose machines have less memory than their roles need.
-    too_little_memory: Vec<String>,
-    samples: Option<f64>,
-    hours: Option<f64>,
-    money: Option<f64>,
-    currency: String,
+/// A forecast with what it was made of.
+pub(crate) struct PlanReport<'a> {
+    pub(crate) inputs: ForecastInputs<'a>,
+    pub(crate) forecast: &'a Forecast,
 }
 
-#[derive(Debug, Serialize)]
-struct StageFigures {
-    stage: &'static str,
-    role: &'static str,
-    cpu_us_per_sample: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct LimitFigures {
-    limit: String,
-    samples_per_second: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct MemoryFigures {
-    worker: f64,
-    /// Weights and gradients; with streamed weights those of two layers, and messages.
-    worker_dense: f64,
-    worker_optimizer: f64,
-    worker_activations: f64,
-    worker_batches: f64,
-    /// A server's part of streamed weights and their optimiser state.
-    server_dense: f64,
-    /// Of a worker with its whole network.
-    resident_worker: f64,
-    /// Of a worker whose dense weights are streamed, and of each server then.
-    streamed_worker: f64,
-    streamed_server: f64,
-    /// Bytes between a worker and the servers in a step then.
-    streamed_bytes_per_step: f64,
-    /// The smallest batch at which they arrive as fast as they are used.
-    streaming_batch: f64,
-    /// Of a million rows, a mean row of all tables.
-    million_rows: f64,
-    /// Of each server, if the number of rows is known: in memory, and on disk.
-    server_rows: Option<f64>,
-    server_cold_rows: Option<f64>,
-}
-
-impl PlanFigures {
-    pub(crate) fn new(
-        (job, data): (&Job, &DataShape),
-        (calibration, machines): (&Calibration, &Machines),
-        forecast: &Forecast,
-    ) -> Self {
-        let Forecast { work, stages, limits, memory, scaling, epoch, .. } = forecast;
-        let micro = |seconds: f64| seconds * 1e6;
-        let role = |is_of_servers| if is_of_servers { "embedding server" } else { "dense worker" };
-        let stage = |(stage, seconds): &(zagros_cost::PlanStage, f64)| StageFigures {
-            stage: stage.name(),
-            role: role(stage.is_of_servers()),
-            cpu_us_per_sample: micro(*seconds),
-        };
-        let bottleneck = limits.bottleneck();
-        let rows_on_disk = DiskFigures::new(job, forecast, machines);
-        let rows = ServerRows::new((job, data), machines, rows_on_disk);
-        Self {
-            calibration: calibration.source.clone(),
-            is_data_measured: data.is_measured,
-            workers: machines.worker_count(),
-            servers: machines.server_count(),
-            samples_per_second: forecast.samples_per_second(),
-            cpu_us_per_sample: micro(forecast.cpu_per_sample()),
-            worker_cpu_us_per_sample: micro(stages.worker_cpu()),
-            bottleneck: bottleneck.map(zagros_cost::RateLimit::name).unwrap_or_default(),
-            advice: bottleneck.map(|limit| limit.advice(stages, machines).to_owned()).unwrap_or_default(),
-            flop_per_sample: work.dense.flop,
-            dense_parameters: work.dense.parameters,
-            distinct_rows_per_sample: work.distinct_rows(),
-            network_bytes_per_sample: if machines.is_embedded() { 0.0 } else { work.bytes_up + work.bytes_down },
-            all_reduce_bytes_per_sample: work.reduce_bytes(machines.worker_count()),
-            stages: stages.cpu.iter().map(stage).collect(),
-            limits: limits
-                .rates
-                .iter()
-                .map(|(limit, rate)| LimitFigures { limit: limit.name(), samples_per_second: *rate })
-                .collect(),
-            memory: MemoryFigures::new(job, forecast, rows),
-            rows_on_disk,
-            is_streamed: memory.is_streamed(),
-            streaming: memory.is_streamed().then(|| StreamingBalance::new(forecast).in_words()),
-            workers_that_pay: scaling.workers,
-            samples_per_second_with_them: scaling.samples_per_second,
-            too_little_memory: too_little(memory, machines, rows.map_or(0.0, |rows| rows.in_memory)),
-            samples: epoch.map(|epoch| epoch.samples),
-            hours: epoch.map(|epoch| epoch.hours),
-            money: epoch.map(|epoch| epoch.money).filter(|money| *money > 0.0),
-            currency: machines.currency.clone(),
-        }
-    }
-
-    pub(crate) fn print(&self, job: &Job) {
-        out!("{}  forecast; nothing was run\n", job.name.bold());
-        out!(
-            "  {} samples/s with {} dense worker(s) and {}",
-            count(self.samples_per_second),
-            self.workers,
-            servers_in_words(self.servers)
-        );
-        out!("  bottleneck: {}", self.bottleneck.bold());
-        out!("  next: {}", self.advice);
-        if self.servers > 0.0 {
-            out!(
-                "  workers: up to {} pay, each adds at least half of what the first one makes; {} samples/s with so many",
-                self.workers_that_pay,
-                count(self.samples_per_second_with_them)
-            );
-        }
-        if let (Some(samples), Some(hours)) = (self.samples, self.hours) {
-            let money = self.money.map_or_else(String::new, |money| format!(", {money:.2} {}", self.currency));
-            out!("  an epoch of {} samples: {}{money}", count(samples), time(hours));
-        }
-        self.print_stages();
-        self.print_memory();
-        if let Some(rows) = &self.rows_on_disk {
-            rows.print();
-        }
-        out!("\n  speed of a core: {}", self.calibration);
-        if !self.is_data_measured {
-            out!("  the data could not be looked at: ids a sample and distinct rows are assumed");
-        }
-    }
-
-    fn print_stages(&self) {
-        out!("\n{}", "a sample".bold());
-        out!("  {:<18}{:<28}{:>12}", "role", "stage", "µs of CPU");
-        for stage in &self.stages {
-            out!("  {:<18}{:<28}{:>12.2}", stage.role, stage.stage, stage.cpu_us_per_sample);
-        }
-        out!("  {:<18}{:<28}{:>12.2}", "all", "", self.cpu_us_per_sample);
-        out!(
-            "  {} FLOP of {} dense weights; {:.1} distinct rows; {} on the network, {} for the all-reduce",
-            short_number(self.flop_per_sample),
-            short_number(self.dense_parameters),
-            self.distinct_rows_per_sample,
-            bytes(self.network_bytes_per_sample),
-            bytes(self.all_reduce_bytes_per_sample)
-        );
-        out!("\n{}", "limits".bold());
-        for limit in &self.limits {
-            out!("  {:<46}{:>12} samples/s", limit.limit, count(limit.samples_per_second));
-        }
-    }
-
-    fn print_memory(&self) {
-        let memory = &self.memory;
-        self.too_little_memory.iter().for_each(|group| tracing::warn!("{group}"));
-        out!("\n{}", "memory".bold());
-        out!(
-            "  each dense worker  {}: {} {}, optimiser {}, between layers {}, batches {}",
-            bytes(memory.worker),
-            if self.is_streamed { "two layers and their gradients" } else { "weights and gradients" },
-            bytes(memory.worker_dense),
-            bytes(memory.worker_optimizer),
-            bytes(memory.worker_activations),
-            bytes(memory.worker_batches)
-        );
-        if self.is_streamed {
-            out!("  each server        {} of dense weights and their optimiser state", bytes(memory.server_dense));
-        }
-        match (memory.server_rows, memory.server_cold_rows) {
-            (Some(rows), Some(cold)) if cold > 0.0 => {
-                out!(
-                    "  each server        {} of rows and index in memory (cluster.memory), {} on disk",
-                    bytes(rows),
-                    bytes(cold)
-                );
-            }
-            (Some(rows), _) => out!("  each server        {} of rows", bytes(rows)),
-            _ => out!(
-                "  servers            {} for a million rows (--rows N says what all take)",
-                bytes(memory.million_rows)
-            ),
-        }
-        self.print_streaming();
-    }
-
-    fn print_streaming(&self) {
-        let memory = &self.memory;
-        match &self.streaming {
-            Some(streaming) => {
-                out!("  streamed weights   {streaming}");
-                out!("  with its whole network a worker would need {}", bytes(memory.resident_worker));
-            }
-            None => out!(
-                "  dense weights that are streamed from the servers would need {} in a worker and {} in each server, send {} a step, and \
-                 hide behind the arithmetic from a batch of {} on",
-                bytes(memory.streamed_worker),
-                bytes(memory.streamed_server),
-                bytes(memory.streamed_bytes_per_step),
-                count(memory.streaming_batch.ceil())
-            ),
-        }
-    }
-}
-
-impl MemoryFigures {
-    fn new(job: &Job, forecast: &Forecast, rows: Option<ServerRows>) -> Self {
-        let memory = &forecast.memory;
-        let is_streamed = memory.is_streamed();
-        let either = |streamed: f64, resident: f64| if is_streamed { streamed } else { resident };
-        Self {
-            worker: memory.worker_bytes(),
-            worker_dense: either(memory.streamed_layers, memory.weights),
-            worker_optimizer: either(0.0, memory.optimizer),
-            worker_activations: either(memory.streamed_activations, memory.activations),
-            worker_batches: memory.batches,
-            server_dense: memory.server_bytes(),
-            resident_worker: memory.resident_worker(),
-            streamed_worker: memory.streamed_worker(),
-            streamed_server: memory.streamed_server,
-            streamed_bytes_per_step: forecast.work.traffic.step_bytes(),
-            streaming_batch: forecast.streaming_batch,
-            million_rows: mean_row(job) * 1e6,
-            server_rows: rows.map(|rows| rows.in_memory),
-            server_cold_rows: rows.map(|rows| rows.on_disk),
-        }
-    }
-}
-
-fn mean_row(job: &Job) -> f64 {
-    job.tables.iter().map(|table: &Table| table.row_bytes() as f64).sum::<f64>() / job.tables.len().max(1) as f64
-}
-
-#[derive(Clone, Copy, Debug)]
+/// Bytes of rows in each server.
+#[derive(Clone, Copy)]
 struct ServerRows {
     /// With the index of those on disk.
     in_memory: f64,
     on_disk: f64,
 }
 
-impl ServerRows {
+impl PlanReport<'_> {
+    pub(crate) fn to_json(&self) -> Value {
+        let ForecastInputs { data, calibration, machines, .. } = self.inputs;
+        let Forecast { work, stages, limits, memory, scaling, epoch, .. } = self.forecast;
+        let stage = |(stage, seconds): &(PlanStage, f64)| json!({"stage": stage.name(), "role": role(*stage), "cpu_us_per_sample": seconds * 1e6});
+        let limit = |(limit, rate): &(RateLimit, f64)| json!({"limit": limit.name(), "samples_per_second": rate});
+        json!({
+            "calibration": calibration.source,
+            "is_data_measured": data.is_measured,
+            "workers": machines.worker_count(),
+            "servers": machines.server_count(),
+            "samples_per_second": self.forecast.samples_per_second(),
+            "cpu_us_per_sample": self.forecast.cpu_per_sample() * 1e6,
+            "worker_cpu_us_per_sample": stages.worker_cpu() * 1e6,
+            "bottleneck": self.bottleneck(),
+            "advice": self.advice(),
+            "flop_per_sample": work.dense.flop,
+            "dense_parameters": work.dense.parameters,
+            "distinct_rows_per_sample": work.distinct_rows(),
+            "network_bytes_per_sample": self.network_bytes(),
+            "all_reduce_bytes_per_sample": work.reduce_bytes(machines.worker_count()),
+            "stages": stages.cpu.iter().map(stage).collect::<Vec<_>>(),
+            "limits": limits.rates.iter().map(limit).collect::<Vec<_>>(),
+            "memory": self.memory_json(),
+            // None if all rows are in memory, or their number is not known.
+            "rows_on_disk": self.on_disk().map(|rows| rows.to_json()),
+            "workers_that_pay": scaling.workers,
+            "samples_per_second_with_them": scaling.samples_per_second,
+            "is_streamed": memory.is_streamed(),
+            "streaming": memory.is_streamed().then(|| StreamingBalance::new(self.forecast).in_words()),
+            "too_little_memory": self.too_little(),
+            "samples": epoch.map(|epoch| epoch.samples),
+            "hours": epoch.map(|epoch| epoch.hours),
+            "money": self.money(),
+            "currency": machines.currency,
+        })
+    }
+
+    /// Bytes. What is of streamed weights holds for a run with them, if this one has none.
+    fn memory_json(&self) -> Value {
+        let Forecast { memory, work, streaming_batch, .. } = self.forecast;
+        let (dense, optimizer, activations) = self.worker_parts();
+        let rows = self.server_rows();
+        json!({
+            "worker": memory.worker_bytes(),
+            "worker_dense": dense,
+            "worker_optimizer": optimizer,
+            "worker_activations": activations,
+            "worker_batches": memory.batches,
+            "server_dense": memory.server_bytes(),
+            "resident_worker": memory.resident_worker(),
+            "streamed_worker": memory.streamed_worker(),
+            "streamed_server": memory.streamed_server,
+            "streamed_bytes_per_step": work.traffic.step_bytes(),
+            "streaming_batch": streaming_batch,
+            "million_rows": self.mean_row() * 1e6,
+            "server_rows": rows.map(|rows| rows.in_memory),
+            "server_cold_rows": rows.map(|rows| rows.on_disk),
+        })
+    }
+
+    fn bottleneck(&self) -> String {
+        self.forecast.limits.bottleneck().map(RateLimit::name).unwrap_or_default()
+    }
+
+    fn advice(&self) -> &'static str {
+        let advice = |limit: &RateLimit| limit.advice(&self.forecast.stages, self.inputs.machines);
+        self.forecast.limits.bottleneck().map(advice).unwrap_or_default()
+    }
+
+    /// Of a sample, between a worker and the servers, both ways.
+    fn network_bytes(&self) -> f64 {
+        let work = &self.forecast.work;
+        if self.inputs.machines.is_embedded() { 0.0 } else { work.bytes_up + work.bytes_down }
+    }
+
+    fn money(&self) -> Option<f64> {
+        self.forecast.epoch.map(|epoch| epoch.money).filter(|money| *money > 0.0)
+    }
+
+    fn on_disk(&self) -> Option<DiskReport<'_>> {
+        DiskReport::new(self.inputs, self.forecast)
+    }
+
+    /// A worker's weights and gradients, with streamed weights those of two layers and messages; optimiser state; values between layers.
+    fn worker_parts(&self) -> (f64, f64, f64) {
+        let memory = &self.forecast.memory;
+        match memory.is_streamed() {
+            true => (memory.streamed_layers, 0.0, memory.streamed_activations),
+            false => (memory.weights, memory.optimizer, memory.activations),
+        }
+    }
+
+    /// Bytes of a mean row of all tables.
+    fn mean_row(&self) -> f64 {
+        let tables = &self.inputs.job.tables;
+        tables.iter().map(|table: &Table| table.row_bytes() as f64).sum::<f64>() / tables.len().max(1) as f64
+    }
+
     /// `None` if the number of rows is not known.
-    fn new((job, data): (&Job, &DataShape), machines: &Machines, on_disk: Option<DiskFigures>) -> Option<Self> {
-        let servers = machines.server_count().max(1.0);
-        let all = data.rows? as f64 * mean_row(job) / servers;
-        let (in_memory, on_disk) = on_disk.map_or((all, 0.0), |rows| rows.of_each(servers));
-        Some(Self { in_memory, on_disk })
+    fn server_rows(&self) -> Option<ServerRows> {
+        let servers = self.inputs.machines.server_count().max(1.0);
+        let all = self.inputs.data.rows? as f64 * self.mean_row() / servers;
+        let (in_memory, on_disk) = self.on_disk().map_or((all, 0.0), |rows| rows.of_each(servers));
+        Some(ServerRows { in_memory, on_disk })
+    }
+
+    /// The groups whose machines have less memory than their roles need, and by how much.
+    fn too_little(&self) -> Vec<String> {
+        let (memory, machines) = (&self.forecast.memory, self.inputs.machines);
+        let rows = self.server_rows().map_or(0.0, |rows| rows.in_memory);
+        let servers = |group: &MachineGroup| if machines.is_embedded() { group.workers } else { group.servers };
+        let need = |group: &MachineGroup| {
+            group.workers * memory.worker_bytes() + servers(group) * (rows + memory.server_bytes())
+        };
+        let small = machines.groups.iter().filter(|group| group.memory > 0.0 && need(group) > group.memory);
+        let words = |group: &MachineGroup| {
+            let short = bytes(need(group) - group.memory);
+            let (has, need) = (bytes(group.memory), bytes(need(group)));
+            format!(
+                "each machine of `{}` has {has} of memory, and its roles need {need}: {short} too little",
+                group.name
+            )
+        };
+        small.map(words).collect()
+    }
+
+    pub(crate) fn print(&self) {
+        let ForecastInputs { job, data, calibration, machines } = self.inputs;
+        let Forecast { scaling, epoch, .. } = self.forecast;
+        out!("{}  forecast; nothing was run\n", job.name.bold());
+        out!(
+            "  {} samples/s with {} dense worker(s) and {}",
+            count(self.forecast.samples_per_second()),
+            machines.worker_count(),
+            servers_in_words(machines.server_count())
+        );
+        out!("  bottleneck: {}", self.bottleneck().bold());
+        out!("  next: {}", self.advice());
+        if machines.server_count() > 0.0 {
+            out!(
+                "  workers: up to {} pay, each adds at least half of what the first one makes; {} samples/s with so many",
+                scaling.workers,
+                count(scaling.samples_per_second)
+            );
+        }
+        if let Some(epoch) = epoch {
+            let money = self.money().map_or_else(String::new, |money| format!(", {money:.2} {}", machines.currency));
+            out!("  an epoch of {} samples: {}{money}", count(epoch.samples), time(epoch.hours));
+        }
+        self.print_stages();
+        self.print_memory();
+        if let Some(rows) = self.on_disk() {
+            rows.print();
+        }
+        out!("\n  speed of a core: {}", calibration.source);
+        if !data.is_measured {
+            out!("  the data could not be looked at: ids a sample and distinct rows are assumed");
+        }
+    }
+
+    fn print_stages(&self) {
+        let Forecast { work, stages, limits, .. } = self.forecast;
+        out!("\n{}", "a sample".bold());
+        out!("  {:<18}{:<28}{:>12}", "role", "stage", "µs of CPU");
+        for (stage, seconds) in &stages.cpu {
+            out!("  {:<18}{:<28}{:>12.2}", role(*stage), stage.name(), seconds * 1e6);
+        }
+        out!("  {:<18}{:<28}{:>12.2}", "all", "", self.forecast.cpu_per_sample() * 1e6);
+        out!(
+            "  {} FLOP of {} dense weights; {:.1} distinct rows; {} on the network, {} for the all-reduce",
+            short_number(work.dense.flop),
+            short_number(work.dense.parameters),
+            work.distinct_rows(),
+            bytes(self.network_bytes()),
+            bytes(work.reduce_bytes(self.inputs.machines.worker_count()))
+        );
+        out!("\n{}", "limits".bold());
+        for (limit, rate) in &limits.rates {
+            out!("  {:<46}{:>12} samples/s", limit.name(), count(*rate));
+        }
+    }
+
+    fn print_memory(&self) {
+        let memory = &self.forecast.memory;
+        self.too_little().iter().for_each(|group| tracing::warn!("{group}"));
+        let (dense, optimizer, activations) = self.worker_parts();
+        out!("\n{}", "memory".bold());
+        out!(
+            "  each dense worker  {}: {} {}, optimiser {}, between layers {}, batches {}",
+            bytes(memory.worker_bytes()),
+            if memory.is_streamed() { "two layers and their gradients" } else { "weights and gradients" },
+            bytes(dense),
+            bytes(optimizer),
+            bytes(activations),
+            bytes(memory.batches)
+        );
+        if memory.is_streamed() {
+            out!("  each server        {} of dense weights and their optimiser state", bytes(memory.server_bytes()));
+        }
+        match self.server_rows() {
+            Some(ServerRows { in_memory, on_disk }) if on_disk > 0.0 => {
+                let (rows, cold) = (bytes(in_memory), bytes(on_disk));
+                out!("  each server        {rows} of rows and index in memory (cluster.memory), {cold} on disk");
+            }
+            Some(rows) => out!("  each server        {} of rows", bytes(rows.in_memory)),
+            None => {
+                let million = bytes(self.mean_row() * 1e6);
+                out!("  servers            {million} for a million rows (--rows N says what all take)");
+            }
+        }
+        self.print_streaming();
+    }
+
+    fn print_streaming(&self) {
+        let Forecast { memory, work, streaming_batch, .. } = self.forecast;
+        if memory.is_streamed() {
+            out!("  streamed weights   {}", StreamingBalance::new(self.forecast).in_words());
+            out!("  with its whole network a worker would need {}", bytes(memory.resident_worker()));
+            return;
+        }
+        out!(
+            "  dense weights that are streamed from the servers would need {} in a worker and {} in each server, send {} a step, and \
+             hide behind the arithmetic from a batch of {} on",
+            bytes(memory.streamed_worker()),
+            bytes(memory.streamed_server),
+            bytes(work.traffic.step_bytes()),
+            count(streaming_batch.ceil())
+        );
     }
 }
 
-/// The groups whose machines are too small, and by how much. `rows` are the bytes of rows in each server.
-fn too_little(memory: &RoleMemory, machines: &Machines, rows: f64) -> Vec<String> {
-    let servers = |group: &MachineGroup| if machines.is_embedded() { group.workers } else { group.servers };
-    let need =
-        |group: &MachineGroup| group.workers * memory.worker_bytes() + servers(group) * (rows + memory.server_bytes());
-    let small = machines.groups.iter().filter(|group| group.memory > 0.0 && need(group) > group.memory);
-    let words = |group: &MachineGroup| {
-        let short = bytes(need(group) - group.memory);
-        let (has, need) = (bytes(group.memory), bytes(need(group)));
-        format!("each machine of `{}` has {has} of memory, and its roles need {need}: {short} too little", group.name)
-    };
-    small.map(words).collect()
+fn role(stage: PlanStage) -> &'static str {
+    if stage.is_of_servers() { "embedding server" } else { "dense worker" }
 }
 
 pub(crate) fn print_calibration(calibration: &Calibration) {

@@ -1,12 +1,11 @@
 //! What came of a sweep: lines while it runs, the table, `sweep.json`, `sweep.html` and `best.toml`.
 
 use indicatif::{HumanCount, HumanDuration};
-use owo_colors::OwoColorize;
 use serde_json::{Value, json};
 use zagros_experiments::sweep::{Metric, Sampler, Sweep, SweepRecord, Trial, TrialMeasures};
-use zagros_plumbing::chart::html::{escape_html, render_document, render_facts, render_table};
+use zagros_plumbing::chart::html::NOTHING;
 use zagros_plumbing::chart::{Chart, ChartSeries};
-use zagros_shell::{Failure, load_job, note, out, write_file};
+use zagros_shell::{CommandReport, Failure, ReportTable, load_job, note, write_file};
 use zagros_zip::ZipEq;
 
 use super::setup::{SweepSetup, unit_name};
@@ -17,9 +16,6 @@ pub(super) const PAGE: &str = "sweep.html";
 const BEST: &str = "best.toml";
 /// Characters of a reason in the table.
 const LONGEST: usize = 60;
-
-/// A cell without a value.
-const NOTHING: &str = "-";
 
 pub(super) fn print_start(setup: &SweepSetup, sweep: &Sweep) {
     let plan = &setup.plan;
@@ -67,19 +63,15 @@ fn pairs(setup: &SweepSetup, trial: &Trial) -> String {
     pairs.map(|(parameter, value)| format!("{}={value}", parameter.key)).collect::<Vec<_>>().join(" ")
 }
 
-pub(super) struct TrialTable {
-    pub(super) head: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
-}
-
-impl TrialTable {
-    pub(super) fn new(setup: &SweepSetup, sweep: &Sweep) -> Self {
-        let keys = setup.plan.space.parameters().iter().map(|parameter| parameter.key.clone());
-        let measures = metrics(setup).map(|metric| metric.name().to_owned());
-        let head = ["trial".to_owned()].into_iter().chain(keys).chain(measures);
-        let head = head.chain(["steps", "seconds", "note"].map(str::to_owned)).collect();
-        Self { head, rows: sweep.ranked_trials().into_iter().map(|number| row(setup, sweep, number)).collect() }
-    }
+/// The best trial is the last.
+fn trial_table(setup: &SweepSetup, sweep: &Sweep) -> ReportTable {
+    let keys = setup.plan.space.parameters().iter().map(|parameter| parameter.key.clone());
+    let measures = metrics(setup).map(|metric| metric.name().to_owned());
+    let head = ["trial".to_owned()].into_iter().chain(keys).chain(measures);
+    let head = head.chain(["steps", "seconds", "note"].map(str::to_owned)).collect();
+    let rows: Vec<_> = sweep.ranked_trials().into_iter().rev().map(|number| row(setup, sweep, number)).collect();
+    let best = sweep.best_trial().and_then(|_| rows.len().checked_sub(1));
+    ReportTable { head, rows, best }
 }
 
 /// The measures of the table: that of the choice first.
@@ -116,40 +108,34 @@ fn number(value: Option<f64>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.4}"))
 }
 
-pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
-    let TrialTable { head, rows } = TrialTable::new(setup, sweep);
-    let width = |column: usize| {
-        let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip_eq(&widths).enumerate();
-        let text = |(column, (cell, width)): (usize, (&String, &usize))| match column + 1 == head.len() {
-            true => cell.clone(),
-            false => format!("{cell:>width$}  "),
-        };
-        cells.map(text).collect::<String>().trim_end().to_owned()
-    };
-    out!("{}", line(&head).dimmed());
-    rows.iter().for_each(|row| out!("{}", line(row)));
+/// The trials and what to do with the best one, for a terminal and for the page.
+pub(super) fn report(setup: &SweepSetup, sweep: &Sweep) -> CommandReport {
+    let mut report = CommandReport::default();
+    report.add_lead(&lead(setup, sweep)).add_title("Trials, the best last").add_table(trial_table(setup, sweep));
+    report.add_figures([chart(setup, sweep).render_figure()]);
     let folder = setup.folder.display();
     let Some(best) = sweep.best_trial() else {
-        out!("\nno trial was scored; what the trials printed is in {folder}/trial-*/log.txt");
-        return;
+        report.add_note(&format!("no trial was scored; what the trials printed is in {folder}/trial-*/log.txt"));
+        return report;
     };
     let seconds: f64 = sweep.trials().iter().filter_map(|trial| trial.scores.last()).map(|score| score.seconds).sum();
-    out!("\n  the best job          {folder}/{BEST}: trial {best}, {}", pairs(setup, &sweep.trials()[best]));
-    if let Some(tested) = trial::tested(&setup.folder, best) {
-        out!("  its test part         AUC {}, logloss {}", number(tested.auc), number(tested.logloss));
-    }
-    out!("  all trials            {folder}/{PAGE}, {folder}/{JSON}");
-    out!("  time of all trials    {}", HumanDuration(std::time::Duration::from_secs_f64(seconds)));
-    out!("  train it              zagros train {folder}/{BEST}");
+    let tested = trial::tested(&setup.folder, best)
+        .map(|tested| ("its test part", format!("AUC {}, logloss {}", number(tested.auc), number(tested.logloss))));
+    let mut facts =
+        vec![("the best job", format!("{folder}/{BEST}: trial {best}, {}", pairs(setup, &sweep.trials()[best])))];
+    facts.extend(tested);
+    facts.extend([
+        ("all trials", format!("{folder}/{PAGE}, {folder}/{JSON}")),
+        ("time of all trials", HumanDuration(std::time::Duration::from_secs_f64(seconds)).to_string()),
+        ("train it", format!("zagros train {folder}/{BEST}")),
+    ]);
+    report.add_title(&format!("The best: trial {best}")).add_facts(facts);
+    report
 }
 
 pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
-    write_file(&setup.folder.join(PAGE), page(setup, sweep))?;
+    let page = report(setup, sweep).render_page(&format!("{}: sweep", setup.job.name));
+    write_file(&setup.folder.join(PAGE), page)?;
     let json = serde_json::to_vec_pretty(&summary(setup, sweep));
     write_file(&setup.folder.join(JSON), json.unwrap_or_default())?;
     let Some(best) = sweep.best_trial() else { return Ok(()) };
@@ -203,33 +189,11 @@ fn trial_summary(setup: &SweepSetup, sweep: &Sweep, number: usize) -> Value {
     })
 }
 
-fn page(setup: &SweepSetup, sweep: &Sweep) -> String {
-    let name = &setup.job.name;
-    let heading =
-        format!("<h1>{}: sweep</h1>\n<p class=\"lead\">{}</p>\n", escape_html(name), escape_html(&lead(setup, sweep)));
-    let charts = format!(
-        "<h2>Trials</h2>\n<div class=\"charts\">{}</div>\n",
-        chart(setup, sweep).render_figure().unwrap_or_default()
-    );
-    render_document(
-        &format!("{name}: sweep · Zagros"),
-        &[heading, best(setup, sweep), charts, trials(setup, sweep)].concat(),
-    )
-}
-
 fn lead(setup: &SweepSetup, sweep: &Sweep) -> String {
     let failed = sweep.trials().iter().filter(|trial| trial.failure.is_some()).count();
     let failed = if failed == 0 { String::new() } else { format!(", {failed} of them failed") };
     let plan = &setup.plan;
     format!("{} of {} trials{failed}; searched: {}", sweep.trials().len(), plan.trials, setup.texts.join(", "))
-}
-
-fn best(setup: &SweepSetup, sweep: &Sweep) -> String {
-    let Some(best) = sweep.best_trial() else { return String::new() };
-    let TrialTable { head, rows } = TrialTable::new(setup, sweep);
-    let Some(row) = rows.first() else { return String::new() };
-    let cells = head.iter().map(String::as_str).zip_eq(row.iter().cloned()).filter(|(_, cell)| !cell.is_empty());
-    format!("<h2>The best: trial {best}</h2>\n{}\n", render_facts(&cells.collect::<Vec<_>>()))
 }
 
 /// Each trial's measure in the order of the trials, and the best so far.
@@ -266,14 +230,4 @@ fn chart(setup: &SweepSetup, sweep: &Sweep) -> Chart {
         ],
         ..Chart::default()
     }
-}
-
-/// All trials, the best last: a long table shows its last rows.
-fn trials(setup: &SweepSetup, sweep: &Sweep) -> String {
-    let TrialTable { head, rows } = TrialTable::new(setup, sweep);
-    let best = sweep.best_trial().map(|best| best.to_string());
-    let class = |row: &Vec<String>| if row.first() == best.as_ref() { "best" } else { "" };
-    let rows: Vec<_> = rows.iter().rev().map(|row| (class(row), row.clone())).collect();
-    let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    format!("<p class=\"lead\">The best is the last.</p>{}", render_table(&head, &rows))
 }

@@ -54,33 +54,19 @@ impl ExportSource {
         reported.into_iter().chain([("optimizer_state", state.clone())]).collect()
     }
 
-    /// The number of rows in all files. The format allows counting without reading them, but not in a chain with deltas.
     pub(crate) fn count_rows(&self) -> Result<u64, ExportError> {
         let mut rows = 0;
         for chain in &self.chains {
-            if let [file] = chain.files() {
-                rows += self.count_file_rows(file)?;
-            } else {
-                self.each_block_of(chain, &mut |block, _| {
-                    rows += block.ids.len() as u64;
-                    Ok(())
-                })?;
-            }
+            rows += chain.count_rows(self.own_blocks(chain)?)?;
         }
         Ok(rows)
     }
 
-    fn count_file_rows(&self, file: &SavedFile) -> Result<u64, ExportError> {
-        let mut reader = file.open()?;
-        let table = reader.find_table(&self.header.name)?.0;
-        // Every block is skipped. Its header gives the number of rows.
-        let counted = std::cell::Cell::new(0);
-        reader.next_block(|head| {
-            let is_ours = head.kind == BlockKind::Rows && head.table as usize == table;
-            counted.set(counted.get() + if is_ours { u64::from(head.entries) } else { 0 });
-            false
-        })?;
-        Ok(counted.get())
+    /// Tells the blocks of the table. The files of a chain have the same tables.
+    fn own_blocks(&self, chain: &FileChain) -> Result<impl Fn(&BlockHeader) -> bool + use<>, ExportError> {
+        let first = chain.files().first().map(SavedFile::open).transpose()?;
+        let table = first.and_then(|first| first.find_table(&self.header.name).ok().map(|(number, _)| number));
+        Ok(move |head: &BlockHeader| head.kind == BlockKind::Rows && Some(head.table as usize) == table)
     }
 
     /// Passes each block on, with the number of bytes of the files that were read for it.
@@ -96,12 +82,8 @@ impl ExportSource {
         chain: &FileChain,
         take: &mut dyn FnMut(RowBatch, u64) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {
-        // The files of a chain have the same tables.
-        let Some(first) = chain.files().first() else { return Ok(()) };
-        let table = first.open()?.find_table(&self.header.name)?.0;
-        let wanted = |head: &BlockHeader| head.kind == BlockKind::Rows && head.table as usize == table;
         let mut last_position = 0;
-        chain.each_block(wanted, |block, reader| {
+        chain.each_block(self.own_blocks(chain)?, |block, reader| {
             let BlockContent::Rows(rows) = block.content else { return Ok(()) };
             // The position starts again with each file.
             let read = reader.bytes_read().checked_sub(last_position).unwrap_or(reader.bytes_read());

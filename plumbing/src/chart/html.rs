@@ -77,44 +77,35 @@ pub const NOTHING: &str = "–";
 /// Rows that are shown at once: the last ones, and what stands out.
 const SHOWN: usize = 10;
 
-/// A table that shows its last rows and the rows that stand out, and all rows once a reader opens it. It skips columns without
-/// a value.
-pub fn render_table(head: &[&str], rows: &[(&'static str, Vec<String>)]) -> String {
-    let has_value =
-        |column: &usize| rows.iter().any(|(_, cells)| cells.get(*column).is_some_and(|cell| cell != NOTHING));
+/// A table that shows its last rows and the best one, which stands out, and all rows once a reader opens it. It skips columns without a
+/// value.
+pub fn render_table(head: &[String], rows: &[Vec<String>], best: Option<usize>) -> String {
+    let has_value = |column: &usize| rows.iter().any(|cells| cells.get(*column).is_some_and(|cell| cell != NOTHING));
     let columns: Vec<usize> = (0..head.len()).filter(has_value).collect();
-    let head: Vec<&str> = columns.iter().map(|column| head[*column]).collect();
-    let visible = |(class, cells): &(&'static str, Vec<String>)| {
-        (*class, columns.iter().filter_map(|column| cells.get(*column).cloned()).collect())
+    let cells = |row: &[String], tag: &str| {
+        let cells = columns.iter().filter_map(|column| row.get(*column));
+        cells.map(|cell| format!("<{tag}>{}</{tag}>", escape_html(cell))).collect::<String>()
     };
-    let rows: Vec<(&str, Vec<String>)> = rows.iter().map(visible).collect();
+    let table = |is_shown: &dyn Fn(usize) -> bool| {
+        let line = |(place, row): (usize, &Vec<String>)| {
+            let class = if best == Some(place) { "best" } else { "" };
+            format!("<tr class=\"{class}\">{}</tr>\n", cells(row, "td"))
+        };
+        let lines: String = rows.iter().enumerate().filter(|(place, _)| is_shown(*place)).map(line).collect();
+        format!("<div class=\"card\"><table><tr>{}</tr>\n{lines}</table></div>", cells(head, "th"))
+    };
+    let whole = table(&|_| true);
     if rows.len() <= SHOWN + 2 {
-        return whole_table(&head, &rows);
+        return whole;
     }
-    let is_shown = |(place, row): &(usize, &(&str, Vec<String>))| place + SHOWN >= rows.len() || !row.0.is_empty();
-    let shown: Vec<_> = rows.iter().enumerate().filter(is_shown).map(|(_, row)| row.clone()).collect();
-    format!(
-        "{}<details><summary>all {} rows</summary>{}</details>",
-        whole_table(&head, &shown),
-        rows.len(),
-        whole_table(&head, &rows)
-    )
-}
-
-/// Each row has its class and its cells, which are text.
-fn whole_table(head: &[&str], rows: &[(&str, Vec<String>)]) -> String {
-    let head: String = head.iter().map(|cell| format!("<th>{}</th>", escape_html(cell))).collect();
-    let row = |(class, cells): &(&str, Vec<String>)| {
-        let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escape_html(cell))).collect();
-        format!("<tr class=\"{class}\">{cells}</tr>\n")
-    };
-    let rows: String = rows.iter().map(row).collect();
-    format!("<div class=\"card\"><table><tr>{head}</tr>\n{rows}</table></div>")
+    let end = table(&|place| place + SHOWN >= rows.len() || best == Some(place));
+    format!("{end}<details><summary>all {} rows</summary>{whole}</details>", rows.len())
 }
 
 /// Names and what they stand for, both text.
-pub fn render_facts(facts: &[(&str, String)]) -> String {
-    let fact = |(name, text): &(&str, String)| format!("<dt>{}</dt><dd>{}</dd>", escape_html(name), escape_html(text));
+pub fn render_facts(facts: &[(String, String)]) -> String {
+    let fact =
+        |(name, text): &(String, String)| format!("<dt>{}</dt><dd>{}</dd>", escape_html(name), escape_html(text));
     format!("<div class=\"card\"><dl>{}</dl></div>", facts.iter().map(fact).collect::<String>())
 }
 
@@ -125,9 +116,10 @@ mod tests {
     #[test]
     fn text_stays_text() {
         assert_eq!(escape_html("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
-        let table = render_table(&["<h>"], &[("best", vec!["<td>".to_owned()])]);
+        let [head, cell, name, value] = ["<h>", "<td>", "<n>", "<v>"].map(str::to_owned);
+        let table = render_table(&[head], &[vec![cell]], Some(0));
         assert!(table.contains("<th>&lt;h&gt;</th>") && table.contains("<td>&lt;td&gt;</td>"), "{table}");
-        assert!(render_facts(&[("<n>", "<v>".to_owned())]).contains("<dt>&lt;n&gt;</dt><dd>&lt;v&gt;</dd>"));
+        assert!(render_facts(&[(name, value)]).contains("<dt>&lt;n&gt;</dt><dd>&lt;v&gt;</dd>"));
     }
 
     #[test]
@@ -152,17 +144,15 @@ mod tests {
 
     #[test]
     fn a_long_table_shows_its_end_and_columns_without_a_value_are_skipped() {
-        let row = |number: usize| {
-            let class = if number == 7 { "best" } else { "" };
-            (class, vec![number.to_string(), NOTHING.to_owned(), "0.5".to_owned()])
-        };
+        let row = |number: usize| vec![number.to_string(), NOTHING.to_owned(), "0.5".to_owned()];
         let rows: Vec<_> = (0..60).map(row).collect();
-        let text = render_table(&["epoch", "GAUC", "AUC"], &rows);
+        let head = ["epoch", "GAUC", "AUC"].map(str::to_owned);
+        let text = render_table(&head, &rows, Some(7));
         assert!(!text.contains("GAUC") && !text.contains(NOTHING), "{text}");
         let (shown, hidden) = text.split_once("<details><summary>all 60 rows</summary>").unwrap();
         // The head, the last ten, and the one that stands out.
         assert_eq!((shown.matches("<tr").count(), hidden.matches("<tr").count()), (12, 61), "{text}");
         assert!(shown.contains("<td>59</td>") && shown.contains("class=\"best\"") && !shown.contains("<td>49</td>"));
-        assert!(!render_table(&["epoch", "GAUC", "AUC"], &rows[..12]).contains("<details>"));
+        assert!(!render_table(&head, &rows[..12], None).contains("<details>"));
     }
 }

@@ -2,12 +2,12 @@
 
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
-use serde::Serialize;
+use serde_json::{Value, json};
 use zagros_rows::snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode_part,
     slot_parts,
 };
-use zagros_shell::{Exit, Failure, OrFailure, out, print_answer};
+use zagros_shell::{Exit, Failure, out, print_report};
 
 use super::model::InspectedModel;
 use super::progress;
@@ -24,41 +24,17 @@ struct TableReport {
     frequency_counts: u64,
 }
 
-/// As JSON; sizes in bytes.
-#[derive(Serialize)]
-struct TableFacts<'a> {
-    table: &'a str,
-    rows: u64,
-    dim: usize,
-    element: &'a str,
-    state: &'a str,
-    bytes: u64,
-    norm_min: Option<f64>,
-    norm_mean: Option<f64>,
-    norm_max: Option<f64>,
-    zero_rows: u64,
-    not_finite_rows: u64,
-    /// Lower end, upper end, rows.
-    norm_histogram: Vec<(f64, f64, u64)>,
-    /// Ids that were counted and have no row yet.
-    counted_ids: u64,
-    marks: Option<&'a str>,
-}
-
 /// Reads every row and prints one line per table, or everything about one table.
 pub(super) fn show(model: &InspectedModel, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
     let reports = read(model, only)?;
-    if json {
-        let facts: Vec<TableFacts<'_>> = reports.iter().map(TableFacts::new).collect();
-        print_answer(&serde_json::to_string_pretty(&facts).or_internal()?)?;
-        return Ok(Exit::Success);
-    }
-    print_model(model, &reports);
-    print_table_lines(&reports);
-    if let (Some(_), Some(report)) = (only, reports.first()) {
-        print_histogram(report);
-    }
-    Ok(Exit::Success)
+    let facts: Vec<Value> = reports.iter().map(TableReport::to_json).collect();
+    print_report(&facts, json, |_| {
+        print_model(model, &reports);
+        print_table_lines(&reports);
+        if let (Some(_), Some(report)) = (only, reports.first()) {
+            print_histogram(report);
+        }
+    })
 }
 
 fn read(model: &InspectedModel, only: Option<&str>) -> Result<Vec<TableReport>, Failure> {
@@ -122,28 +98,28 @@ impl TableReport {
     fn bytes(&self) -> u64 {
         self.norms.rows * (8 + 4 * self.header.row_words() as u64)
     }
-}
 
-impl<'a> TableFacts<'a> {
-    fn new(report: &'a TableReport) -> Self {
-        let TableReport { header, norms, frequency_counts } = report;
+    /// `counted_ids` have no row yet; a bin of the histogram has its lower end, its upper end and its rows.
+    fn to_json(&self) -> Value {
+        let Self { header, norms, frequency_counts } = self;
         let mean = norms.mean();
-        Self {
-            table: &header.name,
-            rows: norms.rows,
-            dim: header.dim,
-            element: &header.element,
-            state: &header.state,
-            bytes: report.bytes(),
-            norm_min: mean.map(|_| norms.min),
-            norm_mean: mean,
-            norm_max: mean.map(|_| norms.max),
-            zero_rows: norms.zero,
-            not_finite_rows: norms.not_finite,
-            norm_histogram: norms.histogram(LARGE).iter().map(|bin| (bin.from, bin.until, bin.rows)).collect(),
-            counted_ids: *frequency_counts,
-            marks: header.access.as_deref(),
-        }
+        let bins = norms.histogram(LARGE);
+        json!({
+            "table": header.name,
+            "rows": norms.rows,
+            "dim": header.dim,
+            "element": header.element,
+            "state": header.state,
+            "bytes": self.bytes(),
+            "norm_min": mean.map(|_| norms.min),
+            "norm_mean": mean,
+            "norm_max": mean.map(|_| norms.max),
+            "zero_rows": norms.zero,
+            "not_finite_rows": norms.not_finite,
+            "norm_histogram": bins.iter().map(|bin| (bin.from, bin.until, bin.rows)).collect::<Vec<_>>(),
+            "counted_ids": frequency_counts,
+            "marks": header.access,
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_dense_worker::{FileRecord, Manifest};
-use zagros_rows::snapshot::{BlockContent, BlockKind, SavedFile, SnapshotError, VerifiedFile};
+use zagros_rows::snapshot::{SavedFile, VerifiedFile};
 use zagros_shell::{Exit, Failure, out, print_report};
 use zagros_store::hex_digits;
 
@@ -80,20 +80,7 @@ fn rows(model: &InspectedModel, files: &[FileReport]) -> Result<u64, Failure> {
     if chains.len() == model.files.len() {
         return Ok(files.iter().map(|file| file.rows).sum());
     }
-    let mut rows = 0;
-    for chain in chains {
-        let counted = chain.each_block(
-            |head| head.kind == BlockKind::Rows,
-            |block, _| {
-                if let BlockContent::Rows(block) = block.content {
-                    rows += block.ids.len() as u64;
-                }
-                Ok::<(), SnapshotError>(())
-            },
-        );
-        counted.map_err(snapshot_failure)?;
-    }
-    Ok(rows)
+    chains.iter().map(|chain| chain.count_rows(|_| true)).sum::<Result<u64, _>>().map_err(snapshot_failure)
 }
 
 fn conclude(files: &[FileReport], problem: Option<String>, json: bool) -> Result<Exit, Failure> {

@@ -8,10 +8,11 @@
 //! The newest file is read first. A row of an earlier file counts only if no later file has the row or says that it is
 //! gone. So only the ids of deltas are held in memory, some 20 bytes each, and each row comes once.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::snapshot::find_row::{FoundRow, find_row, is_removed};
+use crate::snapshot::find_row::{FoundRow, RowMention, find_mention};
 use crate::snapshot::format::{BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock};
 use crate::snapshot::{SavedFile, SnapshotError, SnapshotReader};
 
@@ -22,6 +23,12 @@ pub struct FileChain {
 }
 
 impl FileChain {
+    /// Each file follows the one before. A delta alone is read as it is, with its list of rows that are gone.
+    #[must_use]
+    pub fn new(files: Vec<SavedFile>) -> Self {
+        Self { files }
+    }
+
     /// Divides the files of a save into chains, in the order of their first files. A file of all rows alone is a chain.
     /// `sha256_of` tells the hash of a file by its name, hexadecimal, if the save states it.
     pub fn group_files(
@@ -33,7 +40,7 @@ impl FileChain {
             Ok(ChainLink { path, sha256, follows: file.open()?.header().follows.clone() })
         };
         let links = files.iter().map(link).collect::<Result<Vec<_>, SnapshotError>>()?;
-        let chain = |chain: Vec<usize>| Self { files: chain.into_iter().map(|file| files[file].clone()).collect() };
+        let chain = |chain: Vec<usize>| Self::new(chain.into_iter().map(|file| files[file].clone()).collect());
         Ok(group_links(&links)?.into_iter().map(chain).collect())
     }
 
@@ -47,18 +54,38 @@ impl FileChain {
     /// file knows it.
     pub fn find_row(&self, table: &str, id: u64) -> Result<Option<(FoundRow, &SavedFile)>, SnapshotError> {
         for file in self.files.iter().rev() {
-            if let Some(found) = find_row(file.open()?, table, id)? {
-                return Ok(Some((found, file)));
-            }
-            if is_removed(file.open()?, table, id)? {
-                return Ok(None);
+            match find_mention(file.open()?, table, id)? {
+                Some(RowMention::Found(found)) => return Ok(Some((found, file))),
+                Some(RowMention::Removed) => return Ok(None),
+                None => {}
             }
         }
         Ok(None)
     }
 
+    /// The number of rows in blocks that are `wanted`. Of a file without deltas only the heads of blocks are read.
+    pub fn count_rows(&self, wanted: impl Fn(&BlockHeader) -> bool) -> Result<u64, SnapshotError> {
+        let is_wanted = |head: &BlockHeader| head.kind == BlockKind::Rows && wanted(head);
+        let counted = Cell::new(0);
+        let count = |rows: u64| counted.set(counted.get() + rows);
+        if let [file] = &*self.files {
+            file.open()?.next_block(|head| {
+                count(if is_wanted(head) { u64::from(head.entries) } else { 0 });
+                false
+            })?;
+            return Ok(counted.get());
+        }
+        self.each_block(is_wanted, |block, _| {
+            if let BlockContent::Rows(rows) = block.content {
+                count(rows.ids.len() as u64);
+            }
+            Ok::<(), SnapshotError>(())
+        })?;
+        Ok(counted.get())
+    }
+
     /// Calls `take` with each block that is `wanted`, and the reader of its file: each row as the newest file has it, and the
-    /// counts and sketches of the newest file. `wanted` must not depend on the file.
+    /// counts, sketches and time of the newest file. `wanted` must not depend on the file.
     pub fn each_block<E: From<SnapshotError>>(
         &self,
         wanted: impl Fn(&BlockHeader) -> bool,
@@ -137,11 +164,13 @@ impl LaterRows {
                 }
                 BlockContent::Rows(rows)
             }
-            BlockContent::Removed(ids) => {
+            BlockContent::Removed(ids) if !place.is_oldest => {
                 self.0.extend(ids.into_iter().map(|id| (number, id)));
                 return None;
             }
-            BlockContent::Counts { .. } | BlockContent::Sketch { .. } if !place.is_newest => return None,
+            BlockContent::Counts { .. } | BlockContent::Sketch { .. } | BlockContent::Clock(_) if !place.is_newest => {
+                return None;
+            }
             content => content,
         };
         Some(SnapshotBlock { table: number, content })

@@ -8,12 +8,11 @@
 //! Training rounds stochastically, because a later step must find what an earlier one could not store. Nothing follows a
 //! conversion, so the nearest number has the smallest error, and equal rows become equal rows.
 
-use std::io::{self, Write};
-
 use zagros_table::{RowBatch, WeightType};
 
-use crate::snapshot::format::{BlockContent, SnapshotHeader, TableHeader};
-use crate::snapshot::{FileChain, SnapshotError, SnapshotWriter, WrittenFile};
+use crate::snapshot::format::{BlockContent, TableHeader};
+use crate::snapshot::rewrite::RowChange;
+use crate::snapshot::{RowConversionError, SavedFile, SnapshotError};
 
 /// Layout of rows without optimiser state.
 const NO_STATE: &str = "sgd";
@@ -31,32 +30,8 @@ pub enum StateConversion {
 pub struct RowConversion {
     from: WeightType,
     to: WeightType,
-    width: usize,
-    header: TableHeader,
-}
-
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error(
-    "row {id:#018x} of table `{table}` has the weight {weight}, which {} cannot hold; take another element, or remove the row \
-     (zagros forget MODEL --table {table} --id {id:#x})",
-    element.name()
-)]
-pub struct RowConversionError {
-    pub table: String,
-    pub id: u64,
-    /// The first weight that is not finite, or beyond the format's largest number.
-    pub weight: f32,
-    pub element: WeightType,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum CopyError {
-    #[error(transparent)]
-    Read(#[from] SnapshotError),
-    #[error(transparent)]
-    Row(#[from] RowConversionError),
-    #[error("cannot write rows: {0}")]
-    Write(#[from] io::Error),
+    saved: TableHeader,
+    converted: TableHeader,
 }
 
 impl RowConversion {
@@ -69,29 +44,28 @@ impl RowConversion {
             StateConversion::Keep => saved.width.saturating_sub(from.words(saved.dim)),
             StateConversion::LeaveOut => 0,
         };
-        let mut header = saved.clone();
-        to.name().clone_into(&mut header.element);
-        header.width = to.words(saved.dim) + state_words;
+        let mut converted = saved.clone();
+        to.name().clone_into(&mut converted.element);
+        converted.width = to.words(saved.dim) + state_words;
         if state == StateConversion::LeaveOut {
-            NO_STATE.clone_into(&mut header.state);
+            NO_STATE.clone_into(&mut converted.state);
         }
-        Self { from, to, width: saved.width, header }
+        Self { from, to, saved: saved.clone(), converted }
     }
 
-    /// Rows of a saved table stay as they are.
     #[must_use]
-    pub fn unchanged(saved: &TableHeader) -> Self {
-        Self::new(saved, saved.weight_type().unwrap_or_default(), StateConversion::Keep)
+    pub fn saved_header(&self) -> &TableHeader {
+        &self.saved
     }
 
     #[must_use]
     pub fn converted_header(&self) -> &TableHeader {
-        &self.header
+        &self.converted
     }
 
     #[must_use]
     pub fn changes_rows(&self) -> bool {
-        (self.from, self.width) != (self.to, self.header.width)
+        (self.from, self.saved.width) != (self.to, self.converted.width)
     }
 
     /// Converts rows, in their order. Needs the memory of both. Fails at the first weight that is not finite, or beyond the
@@ -100,14 +74,14 @@ impl RowConversion {
         if !self.changes_rows() {
             return Ok(rows);
         }
-        let (dim, width) = (self.header.dim, self.header.width);
+        let (dim, width, saved) = (self.saved.dim, self.converted.width, self.saved.width);
         let (read, written) = (self.from.words(dim), self.to.words(dim));
         let (mut weights, mut slots) = (vec![0.0; dim], vec![0; rows.ids.len() * width]);
         for (row, id) in rows.ids.iter().enumerate() {
-            let (before, after) = (&rows.slots[row * self.width..][..self.width], &mut slots[row * width..][..width]);
+            let (before, after) = (&rows.slots[row * saved..][..saved], &mut slots[row * width..][..width]);
             self.from.decode(before, &mut weights);
             if let Some(weight) = weights.iter().find(|weight| self.from != self.to && !self.to.can_store(**weight)) {
-                let (table, id, weight) = (self.header.name.clone(), *id, *weight);
+                let (table, id, weight) = (self.saved.name.clone(), *id, *weight);
                 return Err(RowConversionError { table, id, weight, element: self.to });
             }
             match self.from == self.to {
@@ -120,52 +94,27 @@ impl RowConversion {
     }
 }
 
-/// Copies a file of rows, with its deltas, to one file of all rows. `conversion` says how the rows of a table are converted. Every block
-/// is read, so every checksum is checked. Needs the memory of a block and its converted copy, and of the ids of deltas.
-pub fn copy_converted(
-    chain: &FileChain,
-    conversion: impl Fn(&TableHeader) -> RowConversion,
-    to: impl Write,
-) -> Result<WrittenFile, CopyError> {
-    let saved = newest_header(chain)?;
-    let conversions: Vec<RowConversion> = saved.tables.iter().map(conversion).collect();
-    let tables = conversions.iter().map(|conversion| conversion.converted_header().clone()).collect();
-    let release = env!("CARGO_PKG_VERSION").to_owned();
-    let mut writer = SnapshotWriter::start(to, SnapshotHeader { release, tables, follows: None, ..saved })?;
-    let mut is_timed = false;
-    chain.each_block(
-        |_| true,
-        |block, _| -> Result<(), CopyError> {
-            let table = block.table as u32;
-            match block.content {
-                BlockContent::Rows(rows) => writer.write_rows(table, &conversions[block.table].convert_rows(rows)?)?,
-                BlockContent::Counts { ids, counts } => writer.write_counts(table, &ids, &counts)?,
-                BlockContent::Sketch { stripe, cells } => writer.write_sketch(table, stripe, &cells)?,
-                // The newest file comes first, and its time is that of all.
-                BlockContent::Clock(clock) if !is_timed => {
-                    is_timed = true;
-                    writer.write_clock(clock)?;
-                }
-                BlockContent::Clock(_) | BlockContent::Removed(_) => {}
-            }
-            Ok(())
-        },
-    )?;
-    Ok(writer.finish()?)
+/// The tables that are converted. Others stay as they are.
+impl RowChange for Vec<RowConversion> {
+    fn change_table(&self, saved: &TableHeader) -> TableHeader {
+        conversion_of(self, saved).map_or(saved, RowConversion::converted_header).clone()
+    }
+
+    fn change_content(&self, saved: &TableHeader, content: BlockContent) -> Result<BlockContent, RowConversionError> {
+        match (conversion_of(self, saved), content) {
+            (Some(conversion), BlockContent::Rows(rows)) => conversion.convert_rows(rows).map(BlockContent::Rows),
+            (_, content) => Ok(content),
+        }
+    }
+
+    fn is_applied(&self, copy: &SavedFile) -> Result<bool, SnapshotError> {
+        let reader = copy.open()?;
+        Ok(self.iter().all(|conversion| reader.header().tables.contains(&conversion.converted)))
+    }
 }
 
-/// The header of the newest file. The tables of all files are the same.
-fn newest_header(chain: &FileChain) -> Result<SnapshotHeader, SnapshotError> {
-    let mut newest: Option<SnapshotHeader> = None;
-    for file in chain.files() {
-        let header = file.open()?.header().clone();
-        if newest.as_ref().is_some_and(|before| before.tables != header.tables) {
-            let problem = "it has other tables than the file that it follows".to_owned();
-            return Err(SnapshotError::Inconsistent { path: file.path().to_owned(), problem });
-        }
-        newest = Some(header);
-    }
-    Ok(newest.unwrap_or_default())
+fn conversion_of<'a>(conversions: &'a [RowConversion], saved: &TableHeader) -> Option<&'a RowConversion> {
+    conversions.iter().find(|conversion| conversion.saved == *saved)
 }
 
 #[cfg(test)]

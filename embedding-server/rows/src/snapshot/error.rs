@@ -1,7 +1,9 @@
-//! Errors of reading a file: which file, which block, at which byte, what was expected and what was found.
+//! Errors of files: which file, which block, at which byte, what was expected and what was found; or which row does not fit.
 
 use std::io;
 use std::path::PathBuf;
+
+use zagros_table::WeightType;
 
 /// Why a file could not be read. Offsets count bytes from the start of the file.
 #[derive(Debug, thiserror::Error)]
@@ -42,4 +44,30 @@ pub enum SnapshotError {
     Inconsistent { path: PathBuf, problem: String },
     #[error("{} has no table `{name}`; its tables are {}", path.display(), .known.join(", "))]
     UnknownTable { path: PathBuf, name: String, known: Vec<String> },
+}
+
+/// A weight that is not finite, or beyond the largest number of the format.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "row {id:#018x} of table `{table}` has the weight {weight}, which {} cannot hold; take another element, or remove the row \
+     (zagros forget MODEL --table {table} --id {id:#x})",
+    element.name()
+)]
+pub struct RowConversionError {
+    pub table: String,
+    pub id: u64,
+    /// The first one of the row.
+    pub weight: f32,
+    pub element: WeightType,
+}
+
+/// Why a file could not be copied with changed rows.
+#[derive(Debug, thiserror::Error)]
+pub enum RewriteError {
+    #[error(transparent)]
+    Read(#[from] SnapshotError),
+    #[error(transparent)]
+    Row(#[from] RowConversionError),
+    #[error("cannot write rows: {0}")]
+    Write(#[from] io::Error),
 }

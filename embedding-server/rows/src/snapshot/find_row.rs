@@ -27,50 +27,45 @@ pub fn may_hold_bucket(header: &SnapshotHeader, bucket: Option<u32>) -> bool {
     header.owned.is_empty() || header.owned.iter().any(|[first, end]| (*first..*end).contains(&bucket))
 }
 
-/// Tells the blocks of a kind that may have an id of a table.
-fn blocks_of(
-    reader: &SnapshotReader,
-    kind: BlockKind,
+/// What a file says of a row.
+pub(crate) enum RowMention {
+    Found(FoundRow),
+    /// A delta says that it is gone.
+    Removed,
+}
+
+/// Finds a row of a table. `None` if the file does not mention it.
+pub(crate) fn find_mention(
+    mut reader: SnapshotReader,
     table: &str,
     id: u64,
-) -> Result<impl Fn(&BlockHeader) -> bool + use<>, SnapshotError> {
+) -> Result<Option<RowMention>, SnapshotError> {
     let (number, header) = reader.find_table(table)?;
-    let bucket = row_bucket(reader.header(), header, id);
-    Ok(move |head: &BlockHeader| {
-        let may_have_bucket = bucket.is_none_or(|bucket| head.has_bucket(bucket));
-        head.kind == kind && head.table as usize == number && may_have_bucket
-    })
-}
-
-/// Finds a row of a table. `None` if the file has no such row.
-pub fn find_row(mut reader: SnapshotReader, table: &str, id: u64) -> Result<Option<FoundRow>, SnapshotError> {
-    let width = reader.find_table(table)?.1.width;
-    let may_hold = blocks_of(&reader, BlockKind::Rows, table, id)?;
-    while let Some(block) = reader.next_block(&may_hold)? {
-        let BlockContent::Rows(rows) = block.content else { continue };
-        let Some(position) = rows.ids.iter().position(|other| *other == id) else { continue };
-        let slot = rows.slots[position * width..][..width].to_vec();
-        let access = rows.access.get(position).copied();
-        return Ok(Some(FoundRow { slot, access, block: reader.blocks_read() - 1 }));
-    }
-    Ok(None)
-}
-
-/// Whether a delta says that a row of a table is gone.
-pub(crate) fn is_removed(mut reader: SnapshotReader, table: &str, id: u64) -> Result<bool, SnapshotError> {
-    let may_say = blocks_of(&reader, BlockKind::Removed, table, id)?;
-    while let Some(block) = reader.next_block(&may_say)? {
-        if matches!(block.content, BlockContent::Removed(ids) if ids.contains(&id)) {
-            return Ok(true);
+    let (width, bucket) = (header.width, row_bucket(reader.header(), header, id));
+    let may_mention = |head: &BlockHeader| {
+        matches!(head.kind, BlockKind::Rows | BlockKind::Removed)
+            && head.table as usize == number
+            && bucket.is_none_or(|bucket| head.has_bucket(bucket))
+    };
+    while let Some(block) = reader.next_block(&may_mention)? {
+        match block.content {
+            BlockContent::Rows(rows) => {
+                let Some(position) = rows.ids.iter().position(|other| *other == id) else { continue };
+                let slot = rows.slots[position * width..][..width].to_vec();
+                let access = rows.access.get(position).copied();
+                return Ok(Some(RowMention::Found(FoundRow { slot, access, block: reader.blocks_read() - 1 })));
+            }
+            BlockContent::Removed(ids) if ids.contains(&id) => return Ok(Some(RowMention::Removed)),
+            _ => {}
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::testing::{header, rows_of, write_test_file};
+    use crate::snapshot::testing::{find_row, header, rows_of, write_test_file};
 
     #[test]
     fn a_row_is_found_with_its_access_metadata_and_block() {

@@ -10,15 +10,20 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
 
 use zagros_zip::ZipEq;
 
 use crate::snapshot::find_row::row_bucket;
-use crate::snapshot::format::{BlockContent, BlockHeader, FollowedFile};
-use crate::snapshot::reader::SnapshotReader;
-use crate::snapshot::writer::{SnapshotWriter, WrittenFile};
-use crate::snapshot::{SavedFile, SnapshotError};
+use crate::snapshot::format::{BlockContent, BlockHeader, TableHeader};
+use crate::snapshot::rewrite::RowChange;
+use crate::snapshot::{RowConversionError, SavedFile, SnapshotError, SnapshotReader};
+
+/// Ids of a table whose rows are to go.
+#[derive(Clone, Debug)]
+pub struct ForgottenIds {
+    pub table: String,
+    pub ids: BTreeSet<u64>,
+}
 
 /// What a file says of the ids that were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,92 +41,66 @@ impl MentionedIds {
     }
 }
 
-/// Whether the ids of table `table` can be in a block. Blocks of other buckets are skipped.
-fn may_mention(
-    reader: &SnapshotReader,
-    table: &str,
-    ids: &BTreeSet<u64>,
-) -> Option<impl Fn(&BlockHeader) -> bool + use<>> {
-    let header = reader.header();
-    let (number, saved) = reader.find_table(table).ok()?;
-    let buckets: Option<BTreeSet<u32>> = ids.iter().map(|id| row_bucket(header, saved, *id)).collect();
-    Some(move |head: &BlockHeader| {
-        let is_covered = |buckets: &BTreeSet<u32>| buckets.range(head.from..head.until.max(head.from)).next().is_some();
-        head.kind.is_keyed() && head.table as usize == number && buckets.as_ref().is_none_or(is_covered)
-    })
-}
-
-/// Looks for ids of a table. A file that does not have the table says nothing of them.
-pub fn mentioned_ids(file: &SavedFile, table: &str, ids: &BTreeSet<u64>) -> Result<MentionedIds, SnapshotError> {
-    let mut reader = file.open()?;
-    let mut found = MentionedIds::default();
-    let Some(wanted) = may_mention(&reader, table, ids) else { return Ok(found) };
-    while let Some(block) = reader.next_block(&wanted)? {
-        let (mentioned, to) = match &block.content {
-            BlockContent::Rows(rows) => (&rows.ids, &mut found.rows),
-            BlockContent::Counts { ids, .. } => (ids, &mut found.counts),
-            BlockContent::Removed(ids) => (ids, &mut found.removed),
-            BlockContent::Sketch { .. } | BlockContent::Clock(_) => continue,
-        };
-        to.extend(mentioned.iter().filter(|id| ids.contains(id)));
+impl ForgottenIds {
+    /// Looks for the ids in a file. A file that does not have the table says nothing of them.
+    pub fn find_mentions(&self, file: &SavedFile) -> Result<MentionedIds, SnapshotError> {
+        let mut reader = file.open()?;
+        let mut found = MentionedIds::default();
+        let Some(wanted) = self.may_mention(&reader) else { return Ok(found) };
+        while let Some(block) = reader.next_block(&wanted)? {
+            let (mentioned, to) = match &block.content {
+                BlockContent::Rows(rows) => (&rows.ids, &mut found.rows),
+                BlockContent::Counts { ids, .. } => (ids, &mut found.counts),
+                BlockContent::Removed(ids) => (ids, &mut found.removed),
+                BlockContent::Sketch { .. } | BlockContent::Clock(_) => continue,
+            };
+            to.extend(mentioned.iter().filter(|id| self.ids.contains(id)));
+        }
+        Ok(found)
     }
-    Ok(found)
-}
 
-/// Copies a file without ids of a table. `follows` names the copy of the file before, if that was copied too. Every block is
-/// read, so every checksum is checked. Needs the memory of one block.
-/// The outer error is of `to`, the inner error says that the file is damaged.
-pub fn copy_without(
-    file: &SavedFile,
-    (table, ids): (&str, &BTreeSet<u64>),
-    follows: Option<FollowedFile>,
-    to: impl Write,
-) -> io::Result<Result<WrittenFile, SnapshotError>> {
-    let reader = match file.open() {
-        Ok(reader) => reader,
-        Err(error) => return Ok(Err(error)),
-    };
-    let number = reader.find_table(table).ok().map(|(number, _)| number);
-    let mut header = reader.header().clone();
-    if let (Some(before), Some(copied)) = (&mut header.follows, follows) {
-        *before = copied;
+    /// Tells which blocks can have the ids. Blocks of other buckets are skipped.
+    fn may_mention(&self, reader: &SnapshotReader) -> Option<impl Fn(&BlockHeader) -> bool + use<>> {
+        let header = reader.header();
+        let (number, saved) = reader.find_table(&self.table).ok()?;
+        let buckets: Option<BTreeSet<u32>> = self.ids.iter().map(|id| row_bucket(header, saved, *id)).collect();
+        Some(move |head: &BlockHeader| {
+            let is_covered =
+                |buckets: &BTreeSet<u32>| buckets.range(head.from..head.until.max(head.from)).next().is_some();
+            head.kind.is_keyed() && head.table as usize == number && buckets.as_ref().is_none_or(is_covered)
+        })
     }
-    let writer = SnapshotWriter::start(to, header)?;
-    copy_blocks(reader, writer, number, ids)
 }
 
-fn copy_blocks<W: Write>(
-    mut reader: SnapshotReader,
-    mut writer: SnapshotWriter<W>,
-    number: Option<usize>,
-    gone: &BTreeSet<u64>,
-) -> io::Result<Result<WrittenFile, SnapshotError>> {
-    loop {
-        let block = match reader.next_block(|_| true) {
-            Ok(Some(block)) => block,
-            Ok(None) => return writer.finish().map(Ok),
-            Err(error) => return Ok(Err(error)),
-        };
-        let table = block.table as u32;
-        let stays = |id: &u64| number != Some(block.table) || !gone.contains(id);
-        match block.content {
+impl RowChange for ForgottenIds {
+    fn change_table(&self, saved: &TableHeader) -> TableHeader {
+        saved.clone()
+    }
+
+    fn change_content(&self, saved: &TableHeader, content: BlockContent) -> Result<BlockContent, RowConversionError> {
+        if saved.name != self.table {
+            return Ok(content);
+        }
+        let stays = |id: &u64| !self.ids.contains(id);
+        Ok(match content {
             BlockContent::Rows(mut rows) => {
-                let width = reader.header().tables.get(block.table).map_or(0, |table| table.width);
-                rows.retain(width, |id| stays(&id));
-                writer.write_rows(table, &rows)?;
+                rows.retain(saved.width, |id| stays(&id));
+                BlockContent::Rows(rows)
             }
             BlockContent::Counts { ids, counts } => {
-                let kept = ids.into_iter().zip_eq(counts).filter(|(id, _)| stays(id));
-                let (ids, counts): (Vec<u64>, Vec<u32>) = kept.unzip();
-                writer.write_counts(table, &ids, &counts)?;
+                let (ids, counts) = ids.into_iter().zip_eq(counts).filter(|(id, _)| stays(id)).unzip();
+                BlockContent::Counts { ids, counts }
             }
             BlockContent::Removed(mut ids) => {
                 ids.retain(stays);
-                writer.write_removed_ids(table, &ids)?;
+                BlockContent::Removed(ids)
             }
-            BlockContent::Sketch { stripe, cells } => writer.write_sketch(table, stripe, &cells)?,
-            BlockContent::Clock(clock) => writer.write_clock(clock)?,
-        }
+            content => content,
+        })
+    }
+
+    fn is_applied(&self, copy: &SavedFile) -> Result<bool, SnapshotError> {
+        Ok(self.find_mentions(copy)?.is_empty())
     }
 }
 
@@ -134,17 +113,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::snapshot::testing::{damage, followed, found, header, rows_of, saves, write_changes, write_test_file};
-    use crate::snapshot::{FileChain, SnapshotTime, find_row, verify_file};
+    use crate::snapshot::testing::{
+        damage, find_row, followed, found, header, rows_of, saves, write_changes, write_test_file,
+    };
+    use crate::snapshot::{FileChain, FollowedFile, SnapshotTime, WrittenFile, rewrite_rows, verify_file};
 
-    fn set(ids: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
-        ids.into_iter().collect()
+    fn forgotten(table: &str, ids: impl IntoIterator<Item = u64>) -> ForgottenIds {
+        ForgottenIds { table: table.to_owned(), ids: ids.into_iter().collect() }
+    }
+
+    fn chain(path: &Path) -> FileChain {
+        FileChain::new(vec![SavedFile::on_disk(path)])
     }
 
     /// Copies a file beside itself, and returns what was written.
-    fn copy(from: &Path, to: &Path, table: &str, ids: &BTreeSet<u64>, follows: Option<FollowedFile>) -> WrittenFile {
-        let mut file = File::create(to).unwrap();
-        copy_without(&SavedFile::on_disk(from), (table, ids), follows, &mut file).unwrap().unwrap()
+    fn copy(from: &Path, to: &Path, gone: &ForgottenIds, follows: Option<FollowedFile>) -> WrittenFile {
+        rewrite_rows(&chain(from), gone, follows, File::create(to).unwrap()).unwrap()
     }
 
     #[test]
@@ -156,21 +140,22 @@ mod tests {
             writer.write_sketch(1, 0, &[9, 9, 9])?;
             writer.write_clock(SnapshotTime { steps: 5, seconds: 6 })
         });
-        let ids = set([7, 50, 200, 999]);
-        let mentioned = mentioned_ids(&SavedFile::on_disk(&path), "item", &ids).unwrap();
-        assert_eq!((mentioned.rows, mentioned.counts), (set([7, 50]), set([7, 200])));
+        let gone = forgotten("item", [7, 50, 200, 999]);
+        let mentioned = gone.find_mentions(&SavedFile::on_disk(&path)).unwrap();
+        assert_eq!((mentioned.rows, mentioned.counts), (BTreeSet::from([7, 50]), BTreeSet::from([7, 200])));
+        assert!(!gone.is_applied(&SavedFile::on_disk(&path)).unwrap());
         let target = folder.path().join("copy.zrows");
-        let copied = copy(&path, &target, "item", &ids, None);
+        let copied = copy(&path, &target, &gone, None);
         let checked = verify_file(&SavedFile::on_disk(&target), |_| ()).unwrap();
         assert_eq!((checked.sha256, checked.rows), (copied.sha256, 198));
         assert_eq!(checked.clock, SnapshotTime { steps: 5, seconds: 6 });
-        assert!(mentioned_ids(&SavedFile::on_disk(&target), "item", &ids).unwrap().is_empty());
+        assert!(gone.is_applied(&SavedFile::on_disk(&target)).unwrap());
         let row = |path: &Path, table, id| find_row(SnapshotReader::open(path).unwrap(), table, id).unwrap();
         for id in 0..100 {
             // Another table keeps its row of the same id.
             assert_eq!(row(&target, "user", id).map(|row| row.slot), row(&path, "user", id).map(|row| row.slot));
             let item = |path: &Path| row(path, "item", id).map(|row| (row.slot, row.access));
-            assert_eq!(item(&target), item(&path).filter(|_| !ids.contains(&id)));
+            assert_eq!(item(&target), item(&path).filter(|_| !gone.ids.contains(&id)));
         }
     }
 
@@ -178,17 +163,17 @@ mod tests {
     fn a_copy_without_unknown_ids_is_the_same_file() {
         let (folder, path) = write_test_file(&header(64), |writer| writer.write_rows(0, &rows_of(0..100, 4, false)));
         let target = folder.path().join("copy.zrows");
-        copy(&path, &target, "user", &set([500]), None);
+        copy(&path, &target, &forgotten("user", [500]), None);
         assert_eq!(fs::read(&target).unwrap(), fs::read(&path).unwrap());
-        assert!(mentioned_ids(&SavedFile::on_disk(&path), "other", &set([1])).unwrap().is_empty());
+        assert!(forgotten("other", [1]).is_applied(&SavedFile::on_disk(&path)).unwrap());
     }
 
     #[test]
     fn a_damaged_file_is_not_copied() {
         let (_folder, path) = write_test_file(&header(64), |writer| writer.write_rows(0, &rows_of(0..100, 4, false)));
         damage(&path);
-        let refused = copy_without(&SavedFile::on_disk(&path), ("user", &set([1])), None, Vec::new()).unwrap();
-        assert!(refused.unwrap_err().to_string().contains("is damaged"));
+        let refused = rewrite_rows(&chain(&path), &forgotten("user", [1]), None, Vec::new()).unwrap_err();
+        assert!(refused.to_string().contains("is damaged"), "{refused}");
     }
 
     fn content(files: &[SavedFile]) -> BTreeMap<u64, u32> {
@@ -203,24 +188,25 @@ mod tests {
         #[test]
         fn a_copied_chain_is_the_table_without_the_ids(
             saves in saves(1..4),
-            gone in prop::collection::btree_set(0_u64..30, 0..10),
+            ids in prop::collection::btree_set(0_u64..30, 0..10),
         ) {
+            let gone = forgotten("user", ids);
             let folder = tempfile::tempdir().unwrap();
             let (mut files, mut copies, mut follows, mut copied) = (Vec::new(), Vec::new(), None, None);
             for (number, changes) in saves.iter().enumerate() {
                 let path = folder.path().join(format!("f{number}.zrows"));
                 follows = Some(write_changes(&path, follows.take(), &changes.iter().copied().collect()));
                 let target = folder.path().join(format!("c{number}.zrows"));
-                let written = copy(&path, &target, "user", &gone, copied.take());
+                let written = copy(&path, &target, &gone, copied.take());
                 copied = Some(followed(&target, &written));
                 files.push(SavedFile::on_disk(path));
                 copies.push(SavedFile::on_disk(target));
             }
             for copy in &copies {
-                prop_assert!(mentioned_ids(copy, "user", &gone).unwrap().is_empty());
+                prop_assert!(gone.is_applied(copy).unwrap());
             }
             let mut expected = content(&files);
-            expected.retain(|id, _| !gone.contains(id));
+            expected.retain(|id, _| !gone.ids.contains(id));
             prop_assert_eq!(content(&copies), expected);
         }
     }

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use half::{bf16, f16};
 use zagros_table::WeightType;
 
 use crate::snapshot::format::TableHeader;
@@ -35,18 +34,8 @@ pub fn slot_parts(table: &TableHeader) -> Vec<SlotPart> {
 
 /// The values of one part of one slot. Narrow values are exact in f32.
 pub fn decode_part(part: &SlotPart, slot: &[u32], into: &mut Vec<f32>) {
-    into.clear();
-    let words = &slot[part.words.clone()];
-    let halves = || words.iter().flat_map(|word| [*word as u16, (word >> 16) as u16]).take(part.values);
-    match part.element {
-        WeightType::F32 => into.extend(words.iter().map(|word| f32::from_bits(*word))),
-        WeightType::F16 => into.extend(halves().map(|bits| f16::from_bits(bits).to_f32())),
-        WeightType::Bf16 => into.extend(halves().map(|bits| bf16::from_bits(bits).to_f32())),
-        WeightType::Int8 => {
-            into.resize(part.values, 0.0);
-            part.element.decode(words, into);
-        }
-    }
+    into.resize(part.values, 0.0);
+    part.element.decode(&slot[part.words.clone()], into);
 }
 
 /// The parts of the state in each layout of `zagros_table::optimizer`. Empty if the size does not match the layout.
@@ -69,6 +58,7 @@ fn state_parts(layout: &str, dim: usize, words: usize) -> Vec<(&'static str, usi
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
     use zagros_table::{Optimizer, TableConfig};
 
     use super::*;

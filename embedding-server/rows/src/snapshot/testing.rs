@@ -11,7 +11,11 @@ use proptest::option;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use crate::snapshot::{FileChain, FollowedFile, RowBatch, SnapshotHeader, SnapshotWriter, TableHeader, WrittenFile};
+use crate::snapshot::find_row::{RowMention, find_mention};
+use crate::snapshot::{
+    FileChain, FollowedFile, FoundRow, RowBatch, SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter,
+    TableHeader, WrittenFile,
+};
 
 /// Two tables: `user` with 4 words and no access metadata, `item` with 3 words and access metadata.
 pub(crate) fn header(buckets: u32) -> SnapshotHeader {
@@ -21,7 +25,13 @@ pub(crate) fn header(buckets: u32) -> SnapshotHeader {
         TableHeader { name, number, dim, element, width, state, access, counter: None }
     };
     let tables = vec![table(0, "user", 2, 4, "adagrad", None), table(1, "item", 3, 3, "sgd", Some("steps"))];
-    SnapshotHeader { release: "0.1.0".to_owned(), servers: 1, buckets, tables, ..SnapshotHeader::default() }
+    SnapshotHeader {
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        servers: 1,
+        buckets,
+        tables,
+        ..SnapshotHeader::default()
+    }
 }
 
 /// Rows whose words count up from the id. Access metadata is the id plus 1000.
@@ -81,6 +91,13 @@ pub(crate) fn write_changes(path: &Path, follows: Option<FollowedFile>, changes:
         writer.write_counts(0, &[1], &[rows.len() as u32])
     });
     followed(path, &written)
+}
+
+pub(crate) fn find_row(reader: SnapshotReader, table: &str, id: u64) -> Result<Option<FoundRow>, SnapshotError> {
+    Ok(match find_mention(reader, table, id)? {
+        Some(RowMention::Found(found)) => Some(found),
+        Some(RowMention::Removed) | None => None,
+    })
 }
 
 /// The rows of ids below 30.

@@ -9,7 +9,8 @@ use zagros_table::RowBatch;
 use zagros_zip::ZipEq;
 
 use crate::snapshot::format::{
-    BLOCK_BYTES, BlockHeader, BlockKind, DELTA_VERSION, MAGIC, SnapshotHeader, SnapshotTime, TableHeader, VERSION,
+    BLOCK_BYTES, BlockContent, BlockHeader, BlockKind, DELTA_VERSION, MAGIC, SnapshotHeader, SnapshotTime, TableHeader,
+    VERSION,
 };
 
 /// A file that is being written. The caller chooses the target and makes the file appear whole or not at all.
@@ -39,6 +40,16 @@ impl<W: Write> SnapshotWriter<W> {
         let preamble = [&MAGIC[..], &version.to_le_bytes(), &length.to_le_bytes()].concat();
         summed.write_with_crc(&[&preamble, &json])?;
         Ok(Self { to: summed, header, blocks: 0, rows: 0, payload: Vec::new() })
+    }
+
+    pub fn write_content(&mut self, table: u32, content: &BlockContent) -> io::Result<()> {
+        match content {
+            BlockContent::Rows(rows) => self.write_rows(table, rows),
+            BlockContent::Counts { ids, counts } => self.write_counts(table, ids, counts),
+            BlockContent::Sketch { stripe, cells } => self.write_sketch(table, *stripe, cells),
+            BlockContent::Clock(clock) => self.write_clock(*clock),
+            BlockContent::Removed(ids) => self.write_removed_ids(table, ids),
+        }
     }
 
     /// Writes a run of rows of a table, in any order. In a larger run, a block has fewer buckets.

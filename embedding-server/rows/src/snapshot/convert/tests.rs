@@ -7,8 +7,10 @@ use proptest::prelude::*;
 use zagros_zip::ZipEq;
 
 use super::*;
-use crate::snapshot::testing::{damage, followed, header, rows_of, write_following, write_test_file};
-use crate::snapshot::{SavedFile, SnapshotTime, decode_part, find_row, slot_parts, verify_file};
+use crate::snapshot::testing::{damage, find_row, followed, header, rows_of, write_following, write_test_file};
+use crate::snapshot::{
+    FileChain, RewriteError, SavedFile, SnapshotTime, WrittenFile, decode_part, rewrite_rows, slot_parts, verify_file,
+};
 
 /// A table `user` of an element, with Adagrad's state or another one of so many words.
 fn table(element: WeightType, dim: usize, state: usize) -> TableHeader {
@@ -169,12 +171,12 @@ fn rows_without_state_have_weights_alone() {
 }
 
 /// Converts the table `user` alone.
-fn copy(chain: &FileChain, path: &Path) -> Result<WrittenFile, CopyError> {
-    let conversion = |table: &TableHeader| match &*table.name {
-        "user" => conversion_to(table, WeightType::Int8),
-        _ => RowConversion::unchanged(table),
-    };
-    copy_converted(chain, conversion, File::create(path).unwrap())
+fn users_to(element: WeightType) -> Vec<RowConversion> {
+    vec![conversion_to(&header(64).tables[0], element)]
+}
+
+fn copy(chain: &FileChain, path: &Path) -> Result<WrittenFile, RewriteError> {
+    rewrite_rows(chain, &users_to(WeightType::Int8), None, File::create(path).unwrap())
 }
 
 fn chain(paths: &[&Path]) -> FileChain {
@@ -202,6 +204,7 @@ fn a_copy_has_the_table_converted_and_all_else_as_it_was() {
     let (before, after) = (SavedFile::on_disk(&path), SavedFile::on_disk(&target));
     let checked = verify_file(&after, |_| ()).unwrap();
     assert_eq!((checked.sha256, checked.rows, checked.bytes), (copied.sha256, 150, copied.bytes));
+    assert_eq!([&before, &after].map(|file| users_to(WeightType::Int8).is_applied(file).unwrap()), [false, true]);
     assert_eq!(checked.clock, SnapshotTime { steps: 5, seconds: 6 });
     for id in 0..50 {
         let item =
@@ -252,8 +255,8 @@ fn a_damaged_file_a_row_that_does_not_fit_and_a_full_disk_are_errors() {
     let target = folder.path().join("copy.zrows");
     let refused = copy(&chain(&[&path]), &target).unwrap_err();
     assert!(refused.to_string().contains("of table `user` has the weight NaN, which int8 cannot hold"), "{refused}");
-    let full = copy_converted(&chain(&[&path]), |table| conversion_to(table, WeightType::F32), &mut [0_u8; 99][..]);
-    assert!(matches!(full, Err(CopyError::Write(_))), "{full:?}");
+    let full = rewrite_rows(&chain(&[&path]), &users_to(WeightType::F32), None, &mut [0_u8; 99][..]);
+    assert!(matches!(full, Err(RewriteError::Write(_))), "{full:?}");
     damage(&path);
-    assert!(matches!(copy(&chain(&[&path]), &target), Err(CopyError::Read(SnapshotError::Corrupt { .. }))));
+    assert!(matches!(copy(&chain(&[&path]), &target), Err(RewriteError::Read(SnapshotError::Corrupt { .. }))));
 }
