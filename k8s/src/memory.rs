@@ -8,11 +8,10 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::cache::JobKey;
-use crate::crd::SpecProblem;
 use crate::error::Error;
 use crate::judge::elapsed_time;
 use crate::run_secret::RunAccess;
-use crate::validate::{JobText, ValidJob};
+use crate::validate::{JobText, SpecProblem, ValidJob};
 
 pub const ASK: Duration = Duration::from_secs(15);
 /// An object is applied again after this time, because another client may have changed an object that is not watched.

@@ -15,7 +15,7 @@ use crate::cache::JobKey;
 use crate::cluster::JobClient;
 use crate::conditions::{READY, StatusConditions, VALID};
 use crate::context::{JobReconciliation, OperatorContext, recorded_status};
-use crate::crd::{HybridJob, RowsRecovery, RunPhase, RunProgress, SpecProblem, problem};
+use crate::crd::{HybridJob, RowsRecovery, RunPhase, RunProgress};
 use crate::decide::{DecisionFacts, EventNote, decide};
 use crate::error::{Error, ErrorRemedy};
 use crate::host_access::refuse_host_access;
@@ -27,7 +27,7 @@ use crate::removal_order::RemovalScope;
 use crate::reporting::{USER_INTERVAL, publish_event, record_status, report_error, report_unreadable};
 use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
-use crate::validate::{JobText, ValidJob, validate_job};
+use crate::validate::{JobText, SpecProblem, ValidJob, problem, validate_job};
 
 /// The most steps of one look. After a recorded status the next step follows at once.
 const MOST_STEPS: usize = 4;
@@ -48,7 +48,7 @@ pub async fn reconcile(
     }
     let result = match &guarded.0 {
         Ok(_) => look_at(&look).await,
-        Err(invalid) => report_unreadable(&look.cluster, &look.key.name, &invalid.error).await,
+        Err(invalid) => report_unreadable(&look, &invalid.error).await,
     };
     context.metrics.seconds.observe(started.elapsed().as_secs_f64());
     let (outcome, result) = match result {

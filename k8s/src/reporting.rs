@@ -9,10 +9,9 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tracing::{debug, warn};
 
-use crate::cluster::JobClient;
-use crate::conditions::{RECONCILED, StatusConditions};
+use crate::conditions::{RECONCILED, StatusConditions, VALID};
 use crate::context::{JobReconciliation, recorded_status};
-use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus};
+use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus, RunPhase};
 use crate::decide::EventNote;
 use crate::error::Error;
 
@@ -42,16 +41,26 @@ pub(crate) fn refusal_message(status: &HybridJobStatus) -> Option<&str> {
 }
 
 /// The object cannot be read: an older definition admitted it, or it was written past the definition.
-pub(crate) async fn report_unreadable(cluster: &JobClient, name: &str, error: &str) -> Result<Action, Error> {
+pub(crate) async fn report_unreadable(look: &JobReconciliation<'_>, error: &str) -> Result<Action, Error> {
+    let (name, jobs) = (&look.key.name, look.cluster.untyped_jobs());
+    let read = jobs.get_opt(name).await.map_err(Error::failed_to(format!("read HybridJob {name}")))?;
+    let Some(object) = read else { return Ok(Action::await_change()) };
+    let mut status: HybridJobStatus = serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
     let message = format!("the object cannot be read: {error}; correct it, or apply k8s/crd again");
-    let raw = cluster.untyped_jobs();
-    let known = raw.get_opt(name).await.map_err(Error::failed_to(format!("read HybridJob {name}")))?;
-    if known.is_some_and(|object| object.data["status"]["message"] == message.as_str()) {
+    if status.message.as_ref() == Some(&message) {
         return Ok(Action::requeue(USER_INTERVAL));
     }
     warn!(job = name, error, "job cannot be read");
-    let status = json!({ "status": { "phase": "Invalid", "message": message } });
-    let patched = raw.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await;
+    status.phase = Some(RunPhase::Invalid);
+    status.message = Some(message.clone());
+    StatusConditions::new(&mut status, object.metadata.generation, look.now()).set(
+        VALID,
+        false,
+        "InvalidSpec",
+        message,
+    );
+    let patch = Patch::Merge(json!({ "status": status }));
+    let patched = jobs.patch_status(name, &PatchParams::default(), &patch).await;
     patched.map_err(Error::failed_to(format!("record the status of HybridJob {name}")))?;
     Ok(Action::requeue(USER_INTERVAL))
 }

@@ -1,55 +1,45 @@
-//! The checks that Kubernetes makes when a HybridJob is written: the definition's schema, then its rules.
-//!
-//! The operator repeats them with its own definition, because the installed one may be older. `zagros-operator render`
-//! makes them without a cluster.
+//! The checks that an API server makes when a HybridJob is written: the definition's schema, then its rules.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use kube_cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
 use regex::Regex;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::resource_definition;
+use super::SCHEMA;
 
-static DEFINITION: LazyLock<(Value, CompiledSchema)> = LazyLock::new(|| {
-    let definition = serde_json::to_value(resource_definition()).unwrap_or_default();
-    let schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
-    let compiled = compile_schema(&schema);
-    (schema, compiled)
-});
+static RULES: LazyLock<CompiledSchema> = LazyLock::new(|| compile_schema(&SCHEMA));
 
-#[must_use]
-pub fn admission_refusals(object: &Value, old: Option<&Value>) -> Vec<SpecProblem> {
-    let (schema, rules) = &*DEFINITION;
-    let mut own = apply_defaults(schema, object);
+/// Each as `field: what is wrong`.
+pub(crate) fn admission_refusals(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut own = apply_defaults(&SCHEMA, object);
     // The schema does not contain the fields that every object of Kubernetes has.
     for field in ["apiVersion", "kind", "metadata"] {
         own.as_object_mut().and_then(|fields| fields.shift_remove(field));
     }
-    let mut problems = schema_problems(schema, &own);
+    let mut problems = schema_problems(&SCHEMA, &own);
     // The rules read fields without a check of their own, so the schema's checks come first.
     if problems.is_empty() {
-        let checked = Validator::new().validate_compiled(rules, object, old);
+        let checked = Validator::new().validate_compiled(&RULES, object, old);
         let errors = checked.err().map(kube_cel::ValidationErrors::into_vec).unwrap_or_default();
         // If a rule of the whole object names a field, the path starts with a dot.
-        let place = |path: &str| path.trim_start_matches('.').to_owned();
-        problems.extend(errors.into_iter().map(|error| problem(place(&error.field_path), error.message)));
+        let refusals =
+            errors.iter().map(|error| problem(error.field_path.trim_start_matches('.'), error.message.as_str()));
+        problems.extend(refusals);
     }
-    // In a fixed order: a status with another order would be written again.
-    problems.sort();
     problems
 }
 
 /// Keywords that a structural schema does not use (`$ref`, `anyOf`, …) are ignored.
-#[must_use]
-pub fn schema_problems(schema: &Value, value: &Value) -> Vec<SpecProblem> {
+pub(crate) fn schema_problems(schema: &Value, value: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     check(schema, value, "", &mut problems);
     problems
 }
 
-fn check(schema: &Value, value: &Value, path: &str, problems: &mut Vec<SpecProblem>) {
+fn check(schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) {
     if value.is_null() && schema["nullable"] == true {
         return;
     }
@@ -86,7 +76,7 @@ fn wrong_type<'a>(schema: &'a Value, value: &Value) -> Option<&'a str> {
     (!is_right).then_some(expected)
 }
 
-fn check_text(schema: &Value, text: &str, path: &str, problems: &mut Vec<SpecProblem>) {
+fn check_text(schema: &Value, text: &str, path: &str, problems: &mut Vec<String>) {
     let length = text.chars().count();
     bounds(schema, ["minLength", "maxLength"], length, "characters", path, problems);
     if let Some(pattern) = schema["pattern"].as_str() {
@@ -112,7 +102,7 @@ fn compiled(pattern: &str) -> Result<Arc<Regex>, regex::Error> {
     Ok(regex)
 }
 
-fn check_number(schema: &Value, number: f64, path: &str, problems: &mut Vec<SpecProblem>) {
+fn check_number(schema: &Value, number: f64, path: &str, problems: &mut Vec<String>) {
     let limit = |key: &str| schema[key].as_f64();
     if let Some(least) = limit("minimum").filter(|least| number < *least) {
         problems.push(problem(path, format!("is {number}, expected at least {least}")));
@@ -122,7 +112,7 @@ fn check_number(schema: &Value, number: f64, path: &str, problems: &mut Vec<Spec
     }
 }
 
-fn check_items(schema: &Value, items: &[Value], path: &str, problems: &mut Vec<SpecProblem>) {
+fn check_items(schema: &Value, items: &[Value], path: &str, problems: &mut Vec<String>) {
     bounds(schema, ["minItems", "maxItems"], items.len(), "items", path, problems);
     for (index, item) in items.iter().enumerate() {
         check(&schema["items"], item, &format!("{path}[{index}]"), problems);
@@ -132,7 +122,7 @@ fn check_items(schema: &Value, items: &[Value], path: &str, problems: &mut Vec<S
     }
 }
 
-fn check_keys(keys: &Value, items: &[Value], path: &str, problems: &mut Vec<SpecProblem>) {
+fn check_keys(keys: &Value, items: &[Value], path: &str, problems: &mut Vec<String>) {
     let names: Vec<&str> = keys.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let key_of = |item: &Value| names.iter().map(|name| item[*name].clone()).collect::<Vec<_>>();
     for (index, item) in items.iter().enumerate() {
@@ -143,7 +133,7 @@ fn check_keys(keys: &Value, items: &[Value], path: &str, problems: &mut Vec<Spec
     }
 }
 
-fn check_fields(schema: &Value, fields: &Map<String, Value>, path: &str, problems: &mut Vec<SpecProblem>) {
+fn check_fields(schema: &Value, fields: &Map<String, Value>, path: &str, problems: &mut Vec<String>) {
     let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     bounds(schema, ["minProperties", "maxProperties"], fields.len(), "entries", path, problems);
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -163,7 +153,7 @@ fn check_fields(schema: &Value, fields: &Map<String, Value>, path: &str, problem
     }
 }
 
-fn bounds(schema: &Value, keys: [&str; 2], count: usize, what: &str, path: &str, problems: &mut Vec<SpecProblem>) {
+fn bounds(schema: &Value, keys: [&str; 2], count: usize, what: &str, path: &str, problems: &mut Vec<String>) {
     let count = u64::try_from(count).unwrap_or(u64::MAX);
     let [least, most] = keys.map(|key| schema[key].as_u64());
     if least.is_some_and(|least| count < least) || most.is_some_and(|most| count > most) {
@@ -183,56 +173,36 @@ fn shown(value: &Value) -> String {
     if text.chars().count() <= MOST { text } else { text.chars().take(MOST).chain("…".chars()).collect() }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-#[error("{field}: {message}")]
-pub struct SpecProblem {
-    /// The path of the field, as in `kubectl explain`: `spec.volumes[0].mountPath`.
-    pub field: String,
-    /// What, why, and what to do.
-    pub message: String,
+fn problem(field: impl Display, message: impl Display) -> String {
+    format!("{field}: {message}")
 }
 
-pub(crate) fn problem(field: impl Into<String>, message: impl Into<String>) -> SpecProblem {
-    SpecProblem { field: field.into(), message: message.into() }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn reported(schema: Value, value: Value) -> Vec<String> {
-        schema_problems(&schema, &value).iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
-    fn each_violation_of_the_schema_is_reported_with_its_path() {
-        let schema = json!({"type": "object", "required": ["name"], "properties": {
-            "name": {"type": "string", "maxLength": 3, "pattern": "^[a-z]+$"},
-            "count": {"type": "integer", "minimum": 1, "maximum": 9},
-            "kinds": {"type": "array", "maxItems": 1, "items": {"type": "string", "enum": ["a", "b"]}},
-            "amounts": {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": true}},
-            "note": {"type": "string", "nullable": true},
-            "anything": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-        }});
-        let good = json!({"name": "abc", "count": 9, "kinds": ["a"], "amounts": {"cpu": 2, "memory": "1Gi"}, "note": null,
-            "anything": {"x": 1}});
-        assert_eq!(reported(schema.clone(), good), Vec::<String>::new());
-        for (value, expected) in [
-            (json!({}), "name: is missing"),
-            (json!({"name": "abcd"}), "name: has 4 characters, expected at most 3"),
-            (json!({"name": "A"}), "name: is \"A\", expected to match ^[a-z]+$"),
-            (json!({"name": "a", "count": 0}), "count: is 0, expected at least 1"),
-            (json!({"name": "a", "count": 10}), "count: is 10, expected at most 9"),
-            (json!({"name": "a", "count": "1"}), "count: is \"1\", expected integer"),
-            (json!({"name": "a", "count": null}), "count: is null, expected integer"),
-            (json!({"name": "a", "kinds": ["c"]}), "kinds[0]: is \"c\", expected one of [\"a\",\"b\"]"),
-            (json!({"name": "a", "kinds": ["a", "b"]}), "kinds: has 2 items, expected at most 1"),
-            (json!({"name": "a", "amounts": {"cpu": true}}), "amounts.cpu: is true, expected integer or string"),
-            (json!({"name": "a", "nmae": 1}), "nmae: is not a known field"),
-        ] {
-            assert_eq!(reported(schema.clone(), value), [expected]);
-        }
+#[test]
+fn each_violation_of_the_schema_is_reported_with_its_path() {
+    let schema = json!({"type": "object", "required": ["name"], "properties": {
+        "name": {"type": "string", "maxLength": 3, "pattern": "^[a-z]+$"},
+        "count": {"type": "integer", "minimum": 1, "maximum": 9},
+        "kinds": {"type": "array", "maxItems": 1, "items": {"type": "string", "enum": ["a", "b"]}},
+        "amounts": {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": true}},
+        "note": {"type": "string", "nullable": true},
+        "anything": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    }});
+    let good = json!({"name": "abc", "count": 9, "kinds": ["a"], "amounts": {"cpu": 2, "memory": "1Gi"}, "note": null,
+        "anything": {"x": 1}});
+    assert_eq!(schema_problems(&schema, &good), Vec::<String>::new());
+    for (value, expected) in [
+        (json!({}), "name: is missing"),
+        (json!({"name": "abcd"}), "name: has 4 characters, expected at most 3"),
+        (json!({"name": "A"}), "name: is \"A\", expected to match ^[a-z]+$"),
+        (json!({"name": "a", "count": 0}), "count: is 0, expected at least 1"),
+        (json!({"name": "a", "count": 10}), "count: is 10, expected at most 9"),
+        (json!({"name": "a", "count": "1"}), "count: is \"1\", expected integer"),
+        (json!({"name": "a", "count": null}), "count: is null, expected integer"),
+        (json!({"name": "a", "kinds": ["c"]}), "kinds[0]: is \"c\", expected one of [\"a\",\"b\"]"),
+        (json!({"name": "a", "kinds": ["a", "b"]}), "kinds: has 2 items, expected at most 1"),
+        (json!({"name": "a", "amounts": {"cpu": true}}), "amounts.cpu: is true, expected integer or string"),
+        (json!({"name": "a", "nmae": 1}), "nmae: is not a known field"),
+    ] {
+        assert_eq!(schema_problems(&schema, &value), [expected]);
     }
 }
