@@ -12,22 +12,22 @@ use crate::error::Error;
 use crate::names::RunAttempt;
 use crate::observe::RemovalScope;
 use crate::reporting::publish_event;
-use crate::step::{Deletion, EventNote, NO_CONTENT, SECRET_TITLE, SOON, Step};
+use crate::step::{EventNote, NO_CONTENT, ObjectDeletion, PlanStep, SECRET_TITLE, SOON};
 
 /// `job` is then as the steps have left it. `None` when the next plan is due at once.
 pub(crate) async fn execute_plan(
     look: &JobReconciliation<'_>,
     job: &mut HybridJob,
     attempt: &RunAttempt,
-    plan: Vec<Step>,
+    plan: Vec<PlanStep>,
 ) -> Result<Option<Action>, Error> {
     let cluster = &look.cluster;
     for step in plan {
         match step {
-            Step::SetStatus(status) => set_status(look, job, *status).await?,
-            Step::Publish(event) => publish_event(look, job, attempt.number, &event).await,
-            Step::Hold(is_held) => hold(look, job, is_held).await?,
-            Step::MakeSecret => {
+            PlanStep::SetStatus(status) => set_status(look, job, *status).await?,
+            PlanStep::Publish(event) => publish_event(look, job, attempt.number, &event).await,
+            PlanStep::Hold(is_held) => hold(look, job, is_held).await?,
+            PlanStep::MakeSecret => {
                 let secret = async {
                     let access = cluster.run_secret(job).await?;
                     look.with_memory(job, |memory| memory.access = Some(access));
@@ -35,32 +35,32 @@ pub(crate) async fn execute_plan(
                 };
                 request(look, job, SECRET_TITLE.to_owned(), NO_CONTENT, secret).await?;
             }
-            Step::Apply(manifests) => {
+            PlanStep::Apply(manifests) => {
                 let applied = manifests.iter().map(|manifest| {
                     request(look, job, manifest.title(), manifest.content_hash(), cluster.apply(manifest))
                 });
                 join_all(applied).await.into_iter().collect::<Result<(), Error>>()?;
             }
-            Step::ConfirmNoWorkers(scope) => {
+            PlanStep::ConfirmNoWorkers(scope) => {
                 if cluster.has_workers(scope, look.now()).await? {
                     return Ok(Some(Action::requeue(SOON)));
                 }
             }
-            Step::Suspend(name) => {
+            PlanStep::Suspend(name) => {
                 let suspended = async { cluster.suspend(&name).await.map(|()| None) };
                 request(look, job, format!("suspension of {name}"), NO_CONTENT, suspended).await?;
             }
-            Step::Delete(deletion) => {
+            PlanStep::Delete(deletion) => {
                 let deleted = async { cluster.delete(&deletion).await.map(|()| None) };
                 request(look, job, deletion.title(&attempt.job), NO_CONTENT, deleted).await?;
-                if matches!(deletion, Deletion::Attempts(RemovalScope::All, _)) {
+                if matches!(deletion, ObjectDeletion::Attempts(RemovalScope::All, _)) {
                     look.with_memory(job, |memory| memory.forget_applied());
                 }
             }
-            Step::GiveUp(pod) => cluster.give_up(&pod).await?,
-            Step::Scale(wanted, admitted) => ask_for_numbers(look, job, attempt, wanted, &admitted).await,
-            Step::DeleteJob => cluster.delete_job(job).await?,
-            Step::Wait(why, pause) => {
+            PlanStep::GiveUp(pod) => cluster.give_up(&pod).await?,
+            PlanStep::Scale(wanted, admitted) => ask_for_numbers(look, job, attempt, wanted, &admitted).await,
+            PlanStep::DeleteJob => cluster.delete_job(job).await?,
+            PlanStep::Wait(why, pause) => {
                 debug!(job = attempt.job, why, pause = ?pause, "waits");
                 return Ok(Some(pause.map_or_else(Action::await_change, Action::requeue)));
             }

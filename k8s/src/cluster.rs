@@ -23,7 +23,7 @@ use crate::crd::{GangScheduler, HybridJob};
 use crate::error::Error;
 use crate::names::{ATTEMPT_LABEL, FINALIZER, JOB_LABEL, MANAGER, RETAIN_LABEL, job_labels};
 use crate::observe::{ObservedObjects, OwnedKind, RemovalScope};
-use crate::step::Deletion;
+use crate::step::ObjectDeletion;
 
 #[derive(Clone)]
 pub struct JobClient {
@@ -97,16 +97,16 @@ impl JobClient {
         Ok(None)
     }
 
-    pub async fn delete(&self, deletion: &Deletion) -> Result<(), Error> {
+    pub async fn delete(&self, deletion: &ObjectDeletion) -> Result<(), Error> {
         match deletion {
-            Deletion::Workload(OwnedKind::Workers, name) => self.delete_named::<Job>(name).await,
-            Deletion::Workload(OwnedKind::Coordinator | OwnedKind::Servers, name) => {
+            ObjectDeletion::Workload(OwnedKind::Workers, name) => self.delete_named::<Job>(name).await,
+            ObjectDeletion::Workload(OwnedKind::Coordinator | OwnedKind::Servers, name) => {
                 self.delete_named::<StatefulSet>(name).await
             }
-            Deletion::Workload(OwnedKind::Service, name) => self.delete_named::<Service>(name).await,
-            Deletion::Attempts(scope, gang) => self.delete_attempts(*scope, *gang).await,
-            Deletion::Claims => self.delete_claims(RemovalScope::All).await,
-            Deletion::Shared(shared) => self.delete_shared(*shared).await,
+            ObjectDeletion::Workload(OwnedKind::Service, name) => self.delete_named::<Service>(name).await,
+            ObjectDeletion::Attempts(scope, gang) => self.delete_attempts(*scope, *gang).await,
+            ObjectDeletion::Claims => self.delete_claims(RemovalScope::All).await,
+            ObjectDeletion::Shared(shared) => self.delete_shared(*shared).await,
         }
     }
 

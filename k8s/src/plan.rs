@@ -32,11 +32,11 @@ use crate::memory::{FIRST_PAUSE, KnownRequests, elapsed_time};
 use crate::names::{PodRole, RunAttempt, label_selector};
 use crate::observe::{ObservedObjects, RemovalScope};
 use crate::spec_hash::SpecHash;
-use crate::step::{EventNote, Step};
+use crate::step::{EventNote, PlanStep};
 use crate::validate::{SpecProblem, ValidJob};
 use numbers::{MemberCounts, RunNumbers, ScaleStep, admission_note};
 use readiness::{COORDINATOR_LOST, JOB_SUSPENDED, PodReadiness, SERVER_LOST, role_counts};
-use removal::Removal;
+use removal::RemovalProgress;
 use verdict::{AttemptVerdict, judge_attempt};
 use workers::WorkerFleet;
 
@@ -67,7 +67,7 @@ pub struct ObservedJob {
 
 /// The steps, in order. At rest there is none but the wait for a change.
 #[must_use]
-pub fn plan_steps(job: &HybridJob, seen: &ObservedJob) -> Vec<Step> {
+pub fn plan_steps(job: &HybridJob, seen: &ObservedJob) -> Vec<PlanStep> {
     let planner = Planner::new(job, seen);
     let is_over = planner.recorded.phase.is_some_and(RunPhase::is_final);
     match &seen.valid {
@@ -95,7 +95,7 @@ struct Planner<'a> {
     /// The status that is recorded before all other work.
     status: HybridJobStatus,
     event: Option<EventNote>,
-    work: Vec<Step>,
+    work: Vec<PlanStep>,
 }
 
 impl<'a> Planner<'a> {
@@ -121,7 +121,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn plan_run(mut self) -> Vec<Step> {
+    fn plan_run(mut self) -> Vec<PlanStep> {
         let job = self.job;
         let policy = &job.spec.run_policy;
         self.status.observed_generation = self.job.metadata.generation;
@@ -188,7 +188,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The spec cannot be carried out. The status says why, and the operator waits. A running run goes on.
-    fn refuse_spec(mut self, problems: &[SpecProblem]) -> Vec<Step> {
+    fn refuse_spec(mut self, problems: &[SpecProblem]) -> Vec<PlanStep> {
         let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         let is_news = self.recorded.condition(VALID).is_none_or(|one| one.message != message);
         self.event = is_news.then(|| EventNote::new(true, "InvalidSpec", message.clone()));
@@ -204,11 +204,11 @@ impl<'a> Planner<'a> {
         self.finish("the spec is invalid", Some(GLANCE))
     }
 
-    fn suspend(mut self) -> Vec<Step> {
+    fn suspend(mut self) -> Vec<PlanStep> {
         let removal = self.removal(RemovalScope::All);
         let message = match &removal {
-            Removal::Wait(pod) => format!("waits: runPolicy.suspend is true; {pod} has not ended yet"),
-            Removal::Steps(_) | Removal::Done => "waits: runPolicy.suspend is true".to_owned(),
+            RemovalProgress::Wait(pod) => format!("waits: runPolicy.suspend is true; {pod} has not ended yet"),
+            RemovalProgress::Due(_) | RemovalProgress::Done => "waits: runPolicy.suspend is true".to_owned(),
         };
         let is_news = self.recorded.phase != Some(RunPhase::Suspended);
         self.event =
@@ -218,7 +218,7 @@ impl<'a> Planner<'a> {
         self.forget_run();
         self.set(SUSPENDED, true, "Suspended", &message);
         self.unready("Suspended", message);
-        let at_most = (removal != Removal::Done).then_some(GLANCE);
+        let at_most = (removal != RemovalProgress::Done).then_some(GLANCE);
         self.take_steps(removal);
         self.finish("runPolicy.suspend is true", at_most)
     }
@@ -258,7 +258,7 @@ impl<'a> Planner<'a> {
         if is_durable { RowsRecovery::Log } else { RowsRecovery::Checkpoint }
     }
 
-    fn begin(mut self, reason: &'static str) -> Vec<Step> {
+    fn begin(mut self, reason: &'static str) -> Vec<PlanStep> {
         let number = self.recorded.attempt + 1;
         let note = format!("attempt {number} starts");
         self.event = Some(EventNote::new(false, reason, note.clone()));
@@ -268,7 +268,7 @@ impl<'a> Planner<'a> {
         self.assemble()
     }
 
-    fn begin_after(mut self, cause: AttemptFailure) -> Vec<Step> {
+    fn begin_after(mut self, cause: AttemptFailure) -> Vec<PlanStep> {
         let note = format!("attempt {} failed: {}", cause.attempt, cause.message);
         let (restarts, number) = (self.recorded.restarts + 1, self.recorded.attempt + 1);
         let message = format!("{note}; attempt {number} starts {} s later", pause(restarts).as_secs());
@@ -313,7 +313,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Makes nothing of the attempt while a worker of another attempt runs.
-    fn wait_for_earlier(mut self, worker: &str) -> Vec<Step> {
+    fn wait_for_earlier(mut self, worker: &str) -> Vec<PlanStep> {
         let number = self.recorded.attempt;
         self.status.phase = Some(RunPhase::Starting);
         self.status.roles = Some(role_counts(&self.present, &self.seen.run));
@@ -322,7 +322,7 @@ impl<'a> Planner<'a> {
         self.finish("a worker of an earlier attempt ends", Some(GLANCE))
     }
 
-    fn go_on(mut self, at_most: Duration) -> Vec<Step> {
+    fn go_on(mut self, at_most: Duration) -> Vec<PlanStep> {
         let stage = self.stage();
         let state = readiness::assess(&self.present, &self.staying, stage, self.seen.now);
         let fleet = self.worker_fleet(state.is_ready);
@@ -343,7 +343,7 @@ impl<'a> Planner<'a> {
         self.give_up_pods();
         let mut at_most = at_most.min(self.seen.next_ask);
         if let ScaleStep::Ask(request) = step {
-            self.work.push(Step::Scale(request, admission_note(request)));
+            self.work.push(PlanStep::Scale(request, admission_note(request)));
             // The coordinator is asked at the next look, because its answer has changed.
             at_most = at_most.min(FIRST_PAUSE);
         }
@@ -407,13 +407,13 @@ impl<'a> Planner<'a> {
     }
 
     /// Ends the job after a failure: another attempt would start with the same worker, fail alike, or is one too many.
-    fn end_failed(mut self, cause: AttemptFailure, reason: &'static str, why: &str) -> Vec<Step> {
+    fn end_failed(mut self, cause: AttemptFailure, reason: &'static str, why: &str) -> Vec<PlanStep> {
         let note = format!("attempt {} failed: {}; {why}", cause.attempt, cause.message);
         self.status.last_failure = Some(AttemptFailure { at: Some(Time(self.seen.now)), ..cause });
         self.end(RunPhase::Failed, reason, note)
     }
 
-    fn end(mut self, phase: RunPhase, reason: &'static str, note: String) -> Vec<Step> {
+    fn end(mut self, phase: RunPhase, reason: &'static str, note: String) -> Vec<PlanStep> {
         let is_success = phase == RunPhase::Succeeded;
         self.event = Some(EventNote::new(!is_success, reason, note.clone()));
         self.status.phase = Some(phase);
@@ -425,29 +425,29 @@ impl<'a> Planner<'a> {
     }
 
     /// Ends the plan with a wait. If the work before it succeeds, nothing is refused any more.
-    fn finish(mut self, why: &'static str, at_most: Option<Duration>) -> Vec<Step> {
+    fn finish(mut self, why: &'static str, at_most: Option<Duration>) -> Vec<PlanStep> {
         if self.status.refusal().is_some() {
             let mut settled = self.status.clone();
             let (generation, now) = (self.job.metadata.generation, self.seen.now);
             settled.set_condition(JobCondition::new(RECONCILED, true, "Done", "", generation, now));
-            self.work.push(Step::SetStatus(Box::new(settled)));
+            self.work.push(PlanStep::SetStatus(Box::new(settled)));
         }
         if self.may_release() {
-            self.work.push(Step::Hold(false));
+            self.work.push(PlanStep::Hold(false));
         }
-        self.work.push(Step::Wait(why, at_most));
+        self.work.push(PlanStep::Wait(why, at_most));
         self.assemble()
     }
 
     /// The status first. A refusal stays in its message until the work is done.
-    fn assemble(self) -> Vec<Step> {
+    fn assemble(self) -> Vec<PlanStep> {
         let mut status = self.status;
         if let Some(refusal) = status.refusal().map(str::to_owned) {
             status.message = Some(refusal);
         }
         let is_new = self.job.status.as_ref() != Some(&status);
-        let status = is_new.then(|| Step::SetStatus(Box::new(status)));
-        status.into_iter().chain(self.event.map(Step::Publish)).chain(self.work).collect()
+        let status = is_new.then(|| PlanStep::SetStatus(Box::new(status)));
+        status.into_iter().chain(self.event.map(PlanStep::Publish)).chain(self.work).collect()
     }
 }
 

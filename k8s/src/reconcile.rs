@@ -21,7 +21,7 @@ use crate::names::{PodRole, RunAttempt, is_held};
 use crate::observe::ObservedObjects;
 use crate::plan::{ObservedJob, plan_steps};
 use crate::reporting::{report_error, report_unreadable};
-use crate::step::{LATE, Step};
+use crate::step::{LATE, PlanStep};
 use crate::validate::{JobText, SpecProblem, ValidJob, problem, validate_job};
 
 /// The most plans of one look. After a recorded status the next one follows at once.
@@ -97,7 +97,7 @@ async fn look_at(look: &JobReconciliation<'_>) -> Result<Action, Error> {
                     && (error.needs_a_person() || is_late && matches!(error, Error::Unlisted { .. })) =>
             {
                 warn!(job = look.key.name, %error, "job is deleted; Kubernetes ends what is left, in any order");
-                let release = vec![Step::Hold(false), Step::Wait("the HybridJob is deleted", None)];
+                let release = vec![PlanStep::Hold(false), PlanStep::Wait("the HybridJob is deleted", None)];
                 let released = execute_plan(look, &mut job, &attempt, release).await?;
                 return Ok(released.unwrap_or_else(Action::await_change));
             }

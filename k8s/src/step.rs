@@ -14,7 +14,7 @@ pub const SOON: Duration = Duration::from_secs(5);
 pub const LATE: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum PlanStep {
     SetStatus(Box<HybridJobStatus>),
     Publish(EventNote),
     /// Whether the HybridJob is held until its workers have ended.
@@ -27,7 +27,7 @@ pub enum Step {
     ConfirmNoWorkers(RemovalScope),
     /// The pods of this Job end, and those that have ended stay with their logs.
     Suspend(String),
-    Delete(Deletion),
+    Delete(ObjectDeletion),
     /// The node of this pod does not report. The pod counts as failed, so that its Job makes another.
     GiveUp(String),
     /// Asks the coordinator for these numbers. The Event says so if it admits them.
@@ -38,7 +38,7 @@ pub enum Step {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deletion {
+pub enum ObjectDeletion {
     /// A StatefulSet or a Job, with its pods.
     Workload(OwnedKind, String),
     /// What the pods of attempts need until they have ended: Services, job files, claims, groups.
@@ -48,7 +48,7 @@ pub enum Deletion {
     Shared(SharedObject),
 }
 
-impl Deletion {
+impl ObjectDeletion {
     /// The request as it is remembered. An object that is applied and one that is deleted forget each other.
     #[must_use]
     pub fn title(&self, job: &str) -> String {

@@ -61,7 +61,7 @@ pub(super) fn stateful_set(plan: &BuildPlan<'_>, role: PodRole) -> StatefulSet {
 }
 
 /// A claim may hold the only copy of rows. Kubernetes deletes none: the operator does, once the claim is of no use
-/// (`Deletion::Attempts`).
+/// (`ObjectDeletion::Attempts`).
 fn kept() -> StatefulSetPersistentVolumeClaimRetentionPolicy {
     let retain = || Some("Retain".to_owned());
     StatefulSetPersistentVolumeClaimRetentionPolicy { when_deleted: retain(), when_scaled: retain() }

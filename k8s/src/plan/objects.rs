@@ -8,31 +8,31 @@ use crate::build::{BuildPlan, BuildStage, ObjectManifest, SharedObject, build};
 use crate::cache::JobObjects;
 use crate::names::is_held;
 use crate::observe::RemovalScope;
-use crate::step::{Deletion, NO_CONTENT, SECRET_TITLE, Step};
+use crate::step::{NO_CONTENT, ObjectDeletion, PlanStep, SECRET_TITLE};
 
 impl Planner<'_> {
     /// Makes the objects of the attempt up to a stage, and removes those of other attempts.
     pub(super) fn apply_objects(&mut self, stage: BuildStage) {
         let Some(valid) = self.valid.take() else { return };
         if !is_held(self.job) {
-            self.work.push(Step::Hold(true));
+            self.work.push(PlanStep::Hold(true));
         }
         self.take_steps(self.removal(RemovalScope::Others(self.attempt.number)));
         let (job, seen, attempt) = (self.job, self.seen, self.attempt.clone());
         let alive = seen.report.as_ref().map(|report| report.servers);
         let plan = BuildPlan { owner: job, job: &valid, attempt: &attempt, run: &seen.run, alive };
         let unwanted = SharedObject::ALL.into_iter().filter(|shared| !shared.is_wanted(&plan));
-        unwanted.for_each(|shared| self.delete_once(Deletion::Shared(shared)));
+        unwanted.for_each(|shared| self.delete_once(ObjectDeletion::Shared(shared)));
         let is_known = |title: &str| seen.requests.applied_generation(title, NO_CONTENT, seen.now).is_some();
         if valid.asks_for_proof() && !is_known(SECRET_TITLE) {
-            self.work.push(Step::MakeSecret);
+            self.work.push(PlanStep::MakeSecret);
         }
         // Objects that pods mount or are found by come before the objects that make pods.
         let makes_pods = |one: &ObjectManifest| ["Job", "StatefulSet"].contains(&one.resource.kind.as_str());
         let due = build(&plan, stage).into_iter().filter(|manifest| self.is_due(manifest));
         let (workloads, others): (Vec<_>, Vec<_>) = due.partition(makes_pods);
         let groups = [others, workloads].into_iter().filter(|group| !group.is_empty());
-        self.work.extend(groups.map(Step::Apply));
+        self.work.extend(groups.map(PlanStep::Apply));
         self.valid = Some(valid);
     }
 

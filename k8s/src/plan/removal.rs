@@ -19,61 +19,61 @@ use crate::crd::{CleanPodPolicy, RunPhase};
 use crate::memory::elapsed_time;
 use crate::names::{PodRole, is_held};
 use crate::observe::{OwnedKind, OwnedObject, RemovalScope};
-use crate::step::{Deletion, EventNote, LATE, NO_CONTENT, SOON, Step};
+use crate::step::{EventNote, LATE, NO_CONTENT, ObjectDeletion, PlanStep, SOON};
 
 /// How long a worker's pod may outlive its deadline before the operator gives it up.
 const GIVE_UP: SignedDuration = SignedDuration::from_secs(60);
 
 /// What is next in a removal.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Removal {
-    Steps(Vec<Step>),
+pub(super) enum RemovalProgress {
+    Due(Vec<PlanStep>),
     /// A pod has not ended yet.
     Wait(String),
     Done,
 }
 
 impl Planner<'_> {
-    pub(super) fn removal(&self, scope: RemovalScope) -> Removal {
+    pub(super) fn removal(&self, scope: RemovalScope) -> RemovalProgress {
         match self.workers_removal(scope) {
-            Removal::Done => {}
+            RemovalProgress::Done => {}
             removal => return removal,
         }
         let members = self.steps_for(scope, |one| one.kind.is_member().then(|| delete(one)));
         if !members.is_empty() {
-            return Removal::Steps([vec![Step::ConfirmNoWorkers(scope)], members].concat());
+            return RemovalProgress::Due([vec![PlanStep::ConfirmNoWorkers(scope)], members].concat());
         }
         if let Some(pod) = self.seen.run.awaited_pods(scope, self.seen.now).next() {
-            return Removal::Wait(pod.name.clone());
+            return RemovalProgress::Wait(pod.name.clone());
         }
         let mut services = self.seen.run.owned.iter().filter(|one| one.kind == OwnedKind::Service);
         let has_services = services.any(|one| scope.includes(one.attempt));
-        if has_services { Removal::Steps(vec![self.delete_attempts(scope)]) } else { Removal::Done }
+        if has_services { RemovalProgress::Due(vec![self.delete_attempts(scope)]) } else { RemovalProgress::Done }
     }
 
     /// The part of the removal that concerns workers.
-    fn workers_removal(&self, scope: RemovalScope) -> Removal {
+    fn workers_removal(&self, scope: RemovalScope) -> RemovalProgress {
         let workers = self.steps_for(scope, |one| (one.kind == OwnedKind::Workers).then(|| delete(one)));
         if !workers.is_empty() {
-            return Removal::Steps(workers);
+            return RemovalProgress::Due(workers);
         }
         let awaited = self.seen.run.awaited_worker(scope, self.seen.now);
-        awaited.map_or(Removal::Done, |pod| Removal::Wait(pod.name.clone()))
+        awaited.map_or(RemovalProgress::Done, |pod| RemovalProgress::Wait(pod.name.clone()))
     }
 
     /// Steps for the objects whose deletion was not requested yet.
-    fn steps_for(&self, scope: RemovalScope, step: impl Fn(&OwnedObject) -> Option<Step>) -> Vec<Step> {
+    fn steps_for(&self, scope: RemovalScope, step: impl Fn(&OwnedObject) -> Option<PlanStep>) -> Vec<PlanStep> {
         let owned = self.seen.run.owned.iter().filter(|one| scope.includes(one.attempt) && !one.is_deleting);
         owned.filter_map(step).collect()
     }
 
-    fn delete_attempts(&self, scope: RemovalScope) -> Step {
+    fn delete_attempts(&self, scope: RemovalScope) -> PlanStep {
         let gang = self.job.spec.scheduling.gang.as_ref().map(|gang| gang.scheduler);
-        Step::Delete(Deletion::Attempts(scope, gang))
+        PlanStep::Delete(ObjectDeletion::Attempts(scope, gang))
     }
 
-    pub(super) fn take_steps(&mut self, removal: Removal) {
-        if let Removal::Steps(steps) = removal {
+    pub(super) fn take_steps(&mut self, removal: RemovalProgress) {
+        if let RemovalProgress::Due(steps) = removal {
             self.work.extend(steps);
         }
     }
@@ -89,7 +89,7 @@ impl Planner<'_> {
     }
 
     /// The job is over. What still runs ends, in the same order.
-    pub(super) fn clean_up(mut self) -> Vec<Step> {
+    pub(super) fn clean_up(mut self) -> Vec<PlanStep> {
         let job = self.job;
         let policy = &job.spec.run_policy;
         let ended = self.recorded.completion_time.as_ref().map_or(self.seen.now, |time| time.0);
@@ -98,89 +98,90 @@ impl Planner<'_> {
             ttl.saturating_sub(elapsed_time(ended, self.seen.now))
         });
         if left == Some(Duration::ZERO) {
-            self.work.push(Step::DeleteJob);
+            self.work.push(PlanStep::DeleteJob);
             return self.finish("the HybridJob is deleted", Some(GLANCE));
         }
         let removal = self.tidying(policy.clean_pod_policy);
-        let is_tidy = removal == Removal::Done;
+        let is_tidy = removal == RemovalProgress::Done;
         self.take_steps(removal);
         // The model is saved. After a failure the claims stay as long as the HybridJob.
         let is_saved = self.recorded.phase == Some(RunPhase::Succeeded);
         if is_tidy && is_saved && policy.clean_pod_policy != CleanPodPolicy::None {
-            self.delete_once(Deletion::Claims);
+            self.delete_once(ObjectDeletion::Claims);
         }
         // A run that is over must not keep a node from being drained.
-        SharedObject::BUDGETS.into_iter().for_each(|budget| self.delete_once(Deletion::Shared(budget)));
+        SharedObject::BUDGETS.into_iter().for_each(|budget| self.delete_once(ObjectDeletion::Shared(budget)));
         let at_most = if is_tidy { left } else { Some(left.unwrap_or(GLANCE).min(GLANCE)) };
         self.finish("the job is over", at_most)
     }
 
-    fn tidying(&self, policy: CleanPodPolicy) -> Removal {
+    fn tidying(&self, policy: CleanPodPolicy) -> RemovalProgress {
         let others = self.removal(RemovalScope::Others(self.recorded.attempt));
-        if others != Removal::Done || policy == CleanPodPolicy::None {
+        if others != RemovalProgress::Done || policy == CleanPodPolicy::None {
             return others;
         }
         let scope = RemovalScope::Only(self.recorded.attempt);
         let workers = self.steps_for(scope, |one| match (one.kind, policy) {
             (OwnedKind::Workers, CleanPodPolicy::All) => Some(delete(one)),
-            (OwnedKind::Workers, _) => one.is_active.then(|| Step::Suspend(one.name.clone())),
+            (OwnedKind::Workers, _) => one.is_active.then(|| PlanStep::Suspend(one.name.clone())),
             _ => None,
         });
         if !workers.is_empty() {
-            return Removal::Steps(workers);
+            return RemovalProgress::Due(workers);
         }
         let members = self.steps_for(scope, |one| one.kind.is_member().then(|| delete(one)));
         match self.seen.run.awaited_worker(scope, self.seen.now) {
-            _ if members.is_empty() => Removal::Done,
-            Some(pod) => Removal::Wait(pod.name.clone()),
-            None => Removal::Steps([vec![Step::ConfirmNoWorkers(scope)], members].concat()),
+            _ if members.is_empty() => RemovalProgress::Done,
+            Some(pod) => RemovalProgress::Wait(pod.name.clone()),
+            None => RemovalProgress::Due([vec![PlanStep::ConfirmNoWorkers(scope)], members].concat()),
         }
     }
 
     /// Kubernetes deletes pods first. The workers' Job keeps an ended pod until it has made another, which it may not make
     /// in a namespace that is being deleted: so the Job goes.
-    pub(super) fn vacate_namespace(self) -> Vec<Step> {
+    pub(super) fn vacate_namespace(self) -> Vec<PlanStep> {
         let steps = match self.workers_removal(RemovalScope::All) {
-            Removal::Steps(steps) => steps,
-            Removal::Wait(_) | Removal::Done => Vec::new(),
+            RemovalProgress::Due(steps) => steps,
+            RemovalProgress::Wait(_) | RemovalProgress::Done => Vec::new(),
         };
-        [steps, vec![Step::Wait("the namespace is being deleted", Some(SOON))]].concat()
+        [steps, vec![PlanStep::Wait("the namespace is being deleted", Some(SOON))]].concat()
     }
 
     /// Workers end first and write a checkpoint; then everything else is deleted, also objects without an owner: a job that is
     /// deleted with `--cascade=orphan` leaves nothing but its Secret. The finalizer holds the job until then and no longer.
-    pub(super) fn end_deleted_job(mut self) -> Vec<Step> {
+    pub(super) fn end_deleted_job(mut self) -> Vec<PlanStep> {
         let (all, now) = (RemovalScope::All, self.seen.now);
         let deleted = self.job.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
         let awaited = self.seen.run.awaited_worker(all, now);
         let is_asked = awaited.is_some_and(|pod| pod.until.is_some());
         let is_late = elapsed_time(deleted, now) >= LATE;
         match self.workers_removal(all) {
-            Removal::Done => self.work.push(Step::ConfirmNoWorkers(all)),
+            RemovalProgress::Done => self.work.push(PlanStep::ConfirmNoWorkers(all)),
             // A worker that was asked to end gets its time. One that could not be asked for long is not waited for.
-            removal if !is_late || (is_asked && matches!(removal, Removal::Wait(_))) => {
+            removal if !is_late || (is_asked && matches!(removal, RemovalProgress::Wait(_))) => {
                 if let Some(pod) = awaited {
                     let message = format!("is deleted once its workers have ended; {} has not ended yet", pod.name);
                     self.unready("Deleting", message);
                 }
                 self.take_steps(removal);
-                self.work.push(Step::Wait("workers of a deleted job end", Some(SOON)));
+                self.work.push(PlanStep::Wait("workers of a deleted job end", Some(SOON)));
                 return self.assemble();
             }
             _ => {}
         }
         let members = self.steps_for(all, |one| one.kind.is_member().then(|| delete(one)));
-        let shared = SharedObject::ALL.map(|shared| Step::Delete(Deletion::Shared(shared)));
-        let ending = [self.delete_attempts(all), Step::Hold(false), Step::Wait("the HybridJob is deleted", None)];
+        let shared = SharedObject::ALL.map(|shared| PlanStep::Delete(ObjectDeletion::Shared(shared)));
+        let ending =
+            [self.delete_attempts(all), PlanStep::Hold(false), PlanStep::Wait("the HybridJob is deleted", None)];
         self.work.extend(members.into_iter().chain(shared).chain(ending));
         self.assemble()
     }
 
     /// Plans a deletion, unless it was made a short time ago.
-    pub(super) fn delete_once(&mut self, deletion: Deletion) {
+    pub(super) fn delete_once(&mut self, deletion: ObjectDeletion) {
         let title = deletion.title(&self.attempt.job);
         if self.seen.requests.applied_generation(&title, NO_CONTENT, self.seen.now).is_none() {
-            self.work.push(Step::Delete(deletion));
+            self.work.push(PlanStep::Delete(deletion));
         }
     }
 
@@ -195,8 +196,8 @@ impl Planner<'_> {
                  place",
                 pod.name
             );
-            self.work.push(Step::GiveUp(pod.name.clone()));
-            self.work.push(Step::Publish(EventNote::new(true, "WorkerGivenUp", note)));
+            self.work.push(PlanStep::GiveUp(pod.name.clone()));
+            self.work.push(PlanStep::Publish(EventNote::new(true, "WorkerGivenUp", note)));
         }
     }
 
@@ -208,6 +209,6 @@ impl Planner<'_> {
     }
 }
 
-fn delete(one: &OwnedObject) -> Step {
-    Step::Delete(Deletion::Workload(one.kind, one.name.clone()))
+fn delete(one: &OwnedObject) -> PlanStep {
+    PlanStep::Delete(ObjectDeletion::Workload(one.kind, one.name.clone()))
 }

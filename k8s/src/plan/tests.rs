@@ -5,7 +5,7 @@ use crate::build::ObjectManifest;
 use crate::crd::{ConditionStatus, ServerScaling};
 use crate::fixture::{JOB_TEXT, hybrid_job, owned, pod, timestamp};
 use crate::observe::{JobEnd, JobState, OwnedKind, PodExit, PodState, ServerSet};
-use crate::step::Deletion;
+use crate::step::ObjectDeletion;
 use crate::validate::{JobText, validate_job};
 
 /// A job whose status goes from plan to plan, as in the operator. Its mode is `sync`, and its servers have no log.
@@ -40,7 +40,7 @@ impl PlanCase {
     }
 
     /// The status as the plan leaves it.
-    fn plan(&mut self) -> Vec<Step> {
+    fn plan(&mut self) -> Vec<PlanStep> {
         let (attempt, text) = (RunAttempt::recorded(&self.job), self.job.spec.job.inline.clone().unwrap());
         // The attempt keeps the numbers with which it started.
         let mut started = self.job.clone();
@@ -60,7 +60,7 @@ impl PlanCase {
         };
         let steps = plan_steps(&self.job, &seen);
         for step in &steps {
-            if let Step::SetStatus(status) = step {
+            if let PlanStep::SetStatus(status) = step {
                 self.job.status = Some((**status).clone());
             }
         }
@@ -78,7 +78,7 @@ impl PlanCase {
     }
 
     /// The coordinator's Job fails, because a pod ended with this code.
-    fn fails(&mut self, code: i32) -> Vec<Step> {
+    fn fails(&mut self, code: i32) -> Vec<PlanStep> {
         let failed = JobEnd::Failed {
             at: timestamp(self.now),
             reason: String::new(),
@@ -119,19 +119,19 @@ fn exited(name: &str, code: i32, seconds: i64) -> PodState {
     PodState { exit, ..pod(name, PodRole::Worker) }
 }
 
-fn waited(steps: &[Step]) -> Option<Option<Duration>> {
-    let waits = steps.iter().find_map(|step| if let Step::Wait(_, at_most) = step { Some(*at_most) } else { None });
-    assert_eq!(waits.is_some(), matches!(steps.last(), Some(Step::Wait(..))), "a wait ends a plan: {steps:?}");
+fn waited(steps: &[PlanStep]) -> Option<Option<Duration>> {
+    let waits = steps.iter().find_map(|step| if let PlanStep::Wait(_, at_most) = step { Some(*at_most) } else { None });
+    assert_eq!(waits.is_some(), matches!(steps.last(), Some(PlanStep::Wait(..))), "a wait ends a plan: {steps:?}");
     waits
 }
 
-fn published(steps: &[Step]) -> Option<&'static str> {
-    steps.iter().find_map(|step| if let Step::Publish(event) = step { Some(event.reason) } else { None })
+fn published(steps: &[PlanStep]) -> Option<&'static str> {
+    steps.iter().find_map(|step| if let PlanStep::Publish(event) = step { Some(event.reason) } else { None })
 }
 
 /// Names of what is applied, in order.
-fn applied(steps: &[Step]) -> Vec<String> {
-    let groups = steps.iter().filter_map(|step| if let Step::Apply(group) = step { Some(group) } else { None });
+fn applied(steps: &[PlanStep]) -> Vec<String> {
+    let groups = steps.iter().filter_map(|step| if let PlanStep::Apply(group) = step { Some(group) } else { None });
     groups.flatten().map(ObjectManifest::title).collect()
 }
 
@@ -140,7 +140,7 @@ fn applied(steps: &[Step]) -> Vec<String> {
 fn an_attempt_is_recorded_before_anything_of_it_is_made() {
     let mut case = PlanCase::new();
     let first = case.plan();
-    assert!(matches!(first[..], [Step::SetStatus(_), Step::Publish(_)]), "{first:?}");
+    assert!(matches!(first[..], [PlanStep::SetStatus(_), PlanStep::Publish(_)]), "{first:?}");
     let status = case.status();
     assert_eq!((status.attempt, status.output.as_deref()), (1, Some("/output/ctr")));
     let second = case.plan();
@@ -193,8 +193,8 @@ fn a_failed_attempt_is_followed_by_another_after_a_pause() {
     assert_eq!((last.attempt, last.exit_code, last.pod.as_deref()), (1, Some(4), Some("ctr-1-worker-0-x")));
     case.run = ObservedObjects { owned: vec![owned(OwnedKind::Servers, 1)], ..ObservedObjects::default() };
     let pausing = case.plan();
-    let servers = Deletion::Workload(OwnedKind::Servers, "ctr-1-Servers".to_owned());
-    assert!(pausing.contains(&Step::Delete(servers)) && applied(&pausing).is_empty(), "{pausing:?}");
+    let servers = ObjectDeletion::Workload(OwnedKind::Servers, "ctr-1-Servers".to_owned());
+    assert!(pausing.contains(&PlanStep::Delete(servers)) && applied(&pausing).is_empty(), "{pausing:?}");
     assert_eq!(waited(&pausing), Some(Some(Duration::from_secs(10))));
     case.now += 10;
     assert!(!applied(&case.plan()).is_empty());
@@ -322,13 +322,17 @@ fn a_worker_that_leaves_is_judged_by_nobody() {
 fn the_attempt_that_runs_is_kept_and_others_are_removed_in_order() {
     let mut case = PlanCase::new().running();
     assert!(
-        !case.plan().iter().any(|step| matches!(step, Step::Delete(Deletion::Workload(..) | Deletion::Attempts(..))))
+        !case
+            .plan()
+            .iter()
+            .any(|step| matches!(step, PlanStep::Delete(ObjectDeletion::Workload(..) | ObjectDeletion::Attempts(..))))
     );
     let stale = |case: &mut PlanCase| {
         let steps = case.plan();
-        let place = |wanted: &Step| steps.iter().position(|step| step == wanted);
-        let servers = Step::Delete(Deletion::Workload(OwnedKind::Servers, "ctr-7-Servers".to_owned()));
-        place(&Step::ConfirmNoWorkers(RemovalScope::Others(1))).is_some_and(|first| place(&servers) == Some(first + 1))
+        let place = |wanted: &PlanStep| steps.iter().position(|step| step == wanted);
+        let servers = PlanStep::Delete(ObjectDeletion::Workload(OwnedKind::Servers, "ctr-7-Servers".to_owned()));
+        place(&PlanStep::ConfirmNoWorkers(RemovalScope::Others(1)))
+            .is_some_and(|first| place(&servers) == Some(first + 1))
     };
     case.run.owned = vec![owned(OwnedKind::Servers, 7), owned(OwnedKind::Service, 7)];
     assert!(stale(&mut case));
@@ -337,5 +341,5 @@ fn the_attempt_that_runs_is_kept_and_others_are_removed_in_order() {
     assert!(stale(&mut case));
     // An object whose deletion was requested is not deleted again.
     case.run.owned[0].is_deleting = true;
-    assert!(case.plan().contains(&Step::Delete(Deletion::Attempts(RemovalScope::Others(1), None))));
+    assert!(case.plan().contains(&PlanStep::Delete(ObjectDeletion::Attempts(RemovalScope::Others(1), None))));
 }

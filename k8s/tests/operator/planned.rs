@@ -14,7 +14,7 @@ use zagros_operator::memory::{CheckedSpec, KnownRequests};
 use zagros_operator::names::{FINALIZER, MANAGER, PodRole, RunAttempt};
 use zagros_operator::observe::{ObservedObjects, OwnedKind, RemovalScope};
 use zagros_operator::plan::{ObservedJob, plan_steps};
-use zagros_operator::step::{Deletion, NO_CONTENT, SECRET_TITLE, Step};
+use zagros_operator::step::{NO_CONTENT, ObjectDeletion, PlanStep, SECRET_TITLE};
 use zagros_operator::validate::{JobText, SpecProblem, ValidJob, validate_job};
 use zagros_transport::Credentials;
 
@@ -47,7 +47,7 @@ impl PlannedRun {
             let Some(job) = world.job() else { return };
             let job: HybridJob = serde_json::from_value(job).unwrap();
             let plan = plan_steps(&job, &self.observe(world, &job));
-            if matches!(plan[..], [Step::Wait(..)]) {
+            if matches!(plan[..], [PlanStep::Wait(..)]) {
                 return;
             }
             plans.push(plan.clone());
@@ -109,29 +109,29 @@ impl PlannedRun {
         valid
     }
 
-    fn execute(&self, world: &ClusterWorld, job: &HybridJob, step: Step) -> bool {
+    fn execute(&self, world: &ClusterWorld, job: &HybridJob, step: PlanStep) -> bool {
         let place = key("zagros.dev", "hybridjobs", "ctr");
         match step {
-            Step::SetStatus(status) => world.change(&place, |job| job["status"] = json!(*status)),
-            Step::Publish(_) => {}
-            Step::Hold(is_held) => {
+            PlanStep::SetStatus(status) => world.change(&place, |job| job["status"] = json!(*status)),
+            PlanStep::Publish(_) => {}
+            PlanStep::Hold(is_held) => {
                 let finalizers = if is_held { json!([FINALIZER]) } else { json!([]) };
                 world.change(&place, |job| job["metadata"]["finalizers"] = finalizers);
             }
-            Step::MakeSecret => self.note(world, SECRET_TITLE, NO_CONTENT, None),
-            Step::Apply(manifests) => manifests.iter().for_each(|manifest| self.apply(world, manifest)),
-            Step::ConfirmNoWorkers(scope) => return !self.observe(world, job).run.has_workers(scope, world.now()),
-            Step::Suspend(name) => {
+            PlanStep::MakeSecret => self.note(world, SECRET_TITLE, NO_CONTENT, None),
+            PlanStep::Apply(manifests) => manifests.iter().for_each(|manifest| self.apply(world, manifest)),
+            PlanStep::ConfirmNoWorkers(scope) => return !self.observe(world, job).run.has_workers(scope, world.now()),
+            PlanStep::Suspend(name) => {
                 world.change(&key("batch", "jobs", &name), |job| job["spec"]["suspend"] = json!(true));
             }
-            Step::Delete(deletion) => {
+            PlanStep::Delete(deletion) => {
                 delete(world, &deletion);
                 self.note(world, &deletion.title("ctr"), NO_CONTENT, None);
             }
-            Step::GiveUp(pod) => world.vanishes(&pod),
-            Step::Scale(wanted, _) => world.run.scale(&Credentials::Open, wanted).unwrap(),
-            Step::DeleteJob => world.delete(&place),
-            Step::Wait(..) => return false,
+            PlanStep::GiveUp(pod) => world.vanishes(&pod),
+            PlanStep::Scale(wanted, _) => world.run.scale(&Credentials::Open, wanted).unwrap(),
+            PlanStep::DeleteJob => world.delete(&place),
+            PlanStep::Wait(..) => return false,
         }
         true
     }
@@ -181,23 +181,23 @@ fn may_start(world: &ClusterWorld, place: &ObjectKey) {
 }
 
 /// Servers and coordinator go after their workers, and the objects by which pods find each other after all pods.
-fn delete(world: &ClusterWorld, deletion: &Deletion) {
+fn delete(world: &ClusterWorld, deletion: &ObjectDeletion) {
     let is_deleted = !world.job().unwrap()["metadata"]["deletionTimestamp"].is_null();
     let mut deleted = Vec::new();
     match deletion {
-        Deletion::Workload(OwnedKind::Workers, name) => deleted.push(key("batch", "jobs", name)),
-        Deletion::Workload(OwnedKind::Coordinator | OwnedKind::Servers, name) => {
+        ObjectDeletion::Workload(OwnedKind::Workers, name) => deleted.push(key("batch", "jobs", name)),
+        ObjectDeletion::Workload(OwnedKind::Coordinator | OwnedKind::Servers, name) => {
             let (attempt, _) = name.rsplit_once('-').unwrap();
             assert_eq!(running(world, &format!("{attempt}-worker-")), Vec::<String>::new(), "{name}");
             deleted.push(key("apps", "statefulsets", name));
         }
-        Deletion::Workload(OwnedKind::Service, name) => deleted.push(key("", "services", name)),
-        Deletion::Attempts(scope, _) => {
+        ObjectDeletion::Workload(OwnedKind::Service, name) => deleted.push(key("", "services", name)),
+        ObjectDeletion::Attempts(scope, _) => {
             deleted.extend(["services", "configmaps"].into_iter().flat_map(|plural| in_scope(world, plural, *scope)));
             deleted.extend(in_scope(world, "persistentvolumeclaims", *scope));
         }
-        Deletion::Claims => deleted.extend(in_scope(world, "persistentvolumeclaims", RemovalScope::All)),
-        Deletion::Shared(shared) => {
+        ObjectDeletion::Claims => deleted.extend(in_scope(world, "persistentvolumeclaims", RemovalScope::All)),
+        ObjectDeletion::Shared(shared) => {
             let resource = shared.api_resource();
             let place = key(&resource.group, &resource.plural, &shared.object_name("ctr"));
             deleted.extend(Some(place).filter(|place| world.api.store().get(place).is_ok()));
