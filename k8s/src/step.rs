@@ -73,7 +73,12 @@ pub struct EventNote {
 
 impl EventNote {
     #[must_use]
-    pub fn new(is_warning: bool, reason: &'static str, note: impl Into<String>) -> Self {
-        Self { is_warning, reason, note: note.into() }
+    pub fn normal(reason: &'static str, note: impl Into<String>) -> Self {
+        Self { is_warning: false, reason, note: note.into() }
+    }
+
+    #[must_use]
+    pub fn warning(reason: &'static str, note: impl Into<String>) -> Self {
+        Self { is_warning: true, reason, note: note.into() }
     }
 }
