@@ -2,6 +2,7 @@
 
 mod network;
 mod pod;
+mod rollout;
 mod shared;
 mod volumes;
 mod workloads;
@@ -11,10 +12,11 @@ use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::crd::HybridJob;
 use crate::names::{PodRole, RunAttempt, job_labels};
-use crate::rollout::ServerFacts;
+use crate::observe::ObservedObjects;
 use crate::validate::ValidJob;
 
 pub use shared::SharedObject;
@@ -39,6 +41,11 @@ impl ObjectManifest {
     pub fn title(&self) -> String {
         format!("{} {}", self.resource.kind, self.object.name_any())
     }
+
+    #[must_use]
+    pub fn content_hash(&self) -> u64 {
+        xxh3_64(serde_json::to_string(&self.object).unwrap_or_default().as_bytes())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +60,9 @@ pub struct BuildPlan<'a> {
     pub owner: &'a HybridJob,
     pub job: &'a ValidJob,
     pub attempt: &'a RunAttempt,
-    pub servers: &'a ServerFacts,
+    pub run: &'a ObservedObjects,
+    /// How many servers the coordinator counts as alive, if it said so just now.
+    pub alive: Option<i32>,
 }
 
 impl BuildPlan<'_> {

@@ -1,9 +1,11 @@
-//! Caches of the watched objects, by job, so that a look asks Kubernetes for no list.
+//! Caches of the watched objects: a reflector's store for each kind, so that a look asks Kubernetes for no list.
 //!
-//! A cache may be some milliseconds old. An action that cannot be repeated without harm first asks Kubernetes itself
-//! (`JobClient::has_workers`).
+//! A store may be some milliseconds old. An action that cannot be repeated without harm first asks Kubernetes itself
+//! (`JobClient::has_workers`). Three things are kept beside the stores. They find an object by its name alone, so the names
+//! of each job's objects are kept: a look would else read the objects of all jobs. A list drops objects that went while no
+//! watch was open, and no event says whose they were. And a store whose watch is refused grows old and does not say so.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,12 +16,14 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::runtime::WatchStreamExt;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use crate::error::Error;
@@ -43,7 +47,7 @@ pub struct JobObjects {
     pub services: Vec<Arc<Service>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ObjectCaches {
     jobs: KindCache<Job>,
     sets: KindCache<StatefulSet>,
@@ -91,21 +95,17 @@ where
     }
 }
 
-#[derive(Debug, Default)]
-struct KindCache<K> {
-    state: Mutex<CacheState<K>>,
-    turns: watch::Sender<()>,
+#[derive(Default)]
+struct KindCache<K: Resource<DynamicType = ()> + Clone + 'static> {
+    watched: Mutex<WatchedKind<K>>,
+    /// Why the kind could not be listed or watched, and when that was.
+    failure: watch::Sender<Option<(Instant, Error)>>,
 }
 
-type ByJob<K> = HashMap<JobKey, BTreeMap<String, Arc<K>>>;
-
-#[derive(Debug, Default)]
-struct CacheState<K> {
-    /// `None` before the first list.
-    listed: Option<ByJob<K>>,
-    arriving: ByJob<K>,
-    /// Why the kind could not be listed or watched, and when that was.
-    failure: Option<(Instant, Error)>,
+#[derive(Default)]
+struct WatchedKind<K: Resource<DynamicType = ()> + Clone + 'static> {
+    store: Writer<K>,
+    names: HashMap<JobKey, BTreeSet<String>>,
 }
 
 impl<K> KindCache<K>
@@ -114,111 +114,96 @@ where
 {
     async fn fill(&self, api: Api<K>, changed: UnboundedSender<JobKey>) {
         let ours = watcher::Config::default().labels(&format!("app.kubernetes.io/managed-by={MANAGER}"));
-        let mut events = std::pin::pin!(watcher(api, ours).default_backoff());
+        // Managed fields are half of an object, and never read.
+        let shorten = |object: &mut K| object.managed_fields_mut().clear();
+        let mut events = std::pin::pin!(watcher(api, ours).default_backoff().modify(shorten));
         while let Some(event) = events.next().await {
-            let keys = match event {
-                Ok(event) => self.state().take(event),
+            match event {
+                // Sending fails once the operator ends and no task receives.
+                Ok(event) => drop(self.take(&event).into_iter().try_for_each(|key| changed.send(key))),
                 Err(error) => {
                     debug!(%error, kind = %K::plural(&()), "watch failed");
-                    self.state().failure = failure::<K>(error).map(|error| (Instant::now(), error));
-                    BTreeSet::new()
+                    self.failure.send_replace(failure::<K>(error).map(|error| (Instant::now(), error)));
                 }
-            };
-            self.turns.send_replace(());
-            // Sending fails once the operator ends and no task receives.
-            let _ = keys.into_iter().try_for_each(|key| changed.send(key));
+            }
         }
+    }
+
+    fn take(&self, event: &Event<K>) -> BTreeSet<JobKey> {
+        if !matches!(event, Event::Init | Event::InitApply(_)) {
+            self.failure.send_replace(None);
+        }
+        self.watched().take(event)
     }
 
     async fn wait_until_listed(&self) -> Result<(), Error> {
-        let mut turns = self.turns.subscribe();
-        let waited = timeout(TIMEOUT, async {
-            loop {
-                let verdict = self.state().verdict();
-                if let Some(verdict) = verdict {
-                    return verdict;
-                }
-                let _ = turns.changed().await;
+        let (store, mut failures) = (self.watched().store.as_reader(), self.failure.subscribe());
+        let refused = async {
+            let is_refused = |(since, error): &(Instant, Error)| error.needs_a_person() && since.elapsed() < REFUSED;
+            let failed = failures.wait_for(|failure| failure.as_ref().is_some_and(is_refused)).await;
+            failed.ok().and_then(|failure| failure.as_ref().map(|(_, error)| error.clone()))
+        };
+        tokio::select! {
+            biased;
+            Some(error) = refused => Err(error),
+            Ok(()) = store.wait_until_ready() => Ok(()),
+            () = sleep(TIMEOUT) => {
+                Err(Error::Unlisted { kind: K::plural(&()).into_owned(), seconds: TIMEOUT.as_secs() })
             }
-        });
-        let unlisted = || Err(Error::Unlisted { kind: K::plural(&()).into_owned(), seconds: TIMEOUT.as_secs() });
-        waited.await.unwrap_or_else(|_| unlisted())
+        }
     }
 
+    /// In the order of their names.
     fn objects_of(&self, job: &JobKey) -> Vec<Arc<K>> {
-        let state = self.state();
-        let found = state.listed.as_ref().and_then(|listed| listed.get(job));
-        found.map(|objects| objects.values().cloned().collect()).unwrap_or_default()
+        let watched = self.watched();
+        let store = watched.store.as_reader();
+        let names = watched.names.get(job).into_iter().flatten();
+        let found = names.filter_map(|name| store.get(&ObjectRef::new(name).within(&job.namespace)));
+        // A user may have changed the label by which an object is found.
+        found.filter(|object| key_of(object.as_ref()).as_ref() == Some(job)).collect()
     }
 
-    fn state(&self) -> MutexGuard<'_, CacheState<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watched(&self) -> MutexGuard<'_, WatchedKind<K>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K: Resource<DynamicType = ()>> CacheState<K> {
-    /// Applies an event. Returns the jobs that it concerns.
-    fn take(&mut self, event: Event<K>) -> BTreeSet<JobKey> {
+impl<K: Resource<DynamicType = ()> + Clone + 'static> WatchedKind<K> {
+    /// Applies an event. Returns the jobs that it concerns, after a list also those that had objects before.
+    fn take(&mut self, event: &Event<K>) -> BTreeSet<JobKey> {
+        self.store.apply_watcher_event(event);
         match event {
-            Event::Init => self.arriving.clear(),
-            Event::InitApply(object) => {
-                insert(&mut self.arriving, object);
-            }
+            Event::Init | Event::InitApply(_) => BTreeSet::new(),
+            Event::Apply(object) => self.note_name(object).into_iter().collect(),
+            Event::Delete(object) => self.forget_name(object).into_iter().collect(),
             Event::InitDone => {
-                let now = std::mem::take(&mut self.arriving);
-                // Includes jobs without any object left: their objects went while no watch was open.
-                let previous = self.listed.replace(now).unwrap_or_default();
-                self.failure = None;
-                let now = self.listed.iter().flat_map(HashMap::keys);
-                return previous.keys().chain(now).cloned().collect();
-            }
-            Event::Apply(object) => {
-                self.failure = None;
-                return insert(self.listed.get_or_insert_default(), object).into_iter().collect();
-            }
-            Event::Delete(object) => {
-                self.failure = None;
-                return remove(self.listed.get_or_insert_default(), &object).into_iter().collect();
+                let previous = std::mem::take(&mut self.names).into_keys();
+                let listed = self.store.as_reader().state();
+                previous.chain(listed.iter().filter_map(|object| self.note_name(object))).collect()
             }
         }
-        BTreeSet::new()
     }
 
-    /// Whether the cache can be relied on; `None` while that is unknown.
-    fn verdict(&self) -> Option<Result<(), Error>> {
-        let refused = self
-            .failure
-            .as_ref()
-            .filter(|(at, error)| error.needs_a_person() && (self.listed.is_none() || at.elapsed() < REFUSED));
-        match refused {
-            Some((_, error)) => Some(Err(error.clone())),
-            None => self.listed.is_some().then_some(Ok(())),
+    fn note_name(&mut self, object: &K) -> Option<JobKey> {
+        let key = key_of(object)?;
+        self.names.entry(key.clone()).or_default().insert(object.name_any());
+        Some(key)
+    }
+
+    fn forget_name(&mut self, object: &K) -> Option<JobKey> {
+        let key = key_of(object)?;
+        let names = self.names.entry(key.clone()).or_default();
+        names.remove(&object.name_any());
+        if names.is_empty() {
+            self.names.remove(&key);
         }
+        Some(key)
     }
 }
 
 fn key_of<K: Resource>(object: &K) -> Option<JobKey> {
     let name = object.labels().get(JOB_LABEL)?.clone();
     Some(JobKey { namespace: object.namespace()?, name })
-}
-
-fn insert<K: Resource>(objects: &mut ByJob<K>, mut object: K) -> Option<JobKey> {
-    // Managed fields are half of an object, and never read.
-    object.managed_fields_mut().clear();
-    let key = key_of(&object)?;
-    objects.entry(key.clone()).or_default().insert(object.name_any(), Arc::new(object));
-    Some(key)
-}
-
-fn remove<K: Resource<DynamicType = ()>>(objects: &mut ByJob<K>, object: &K) -> Option<JobKey> {
-    let key = key_of(object)?;
-    if let Some(of_job) = objects.get_mut(&key) {
-        of_job.remove(&object.name_any());
-        if of_job.is_empty() {
-            objects.remove(&key);
-        }
-    }
-    Some(key)
 }
 
 fn failure<K: Resource<DynamicType = ()>>(error: watcher::Error) -> Option<Error> {
@@ -238,8 +223,7 @@ mod tests {
     use super::*;
 
     fn service(job: &str, name: &str) -> Service {
-        let labels = json!({JOB_LABEL: job});
-        let metadata = json!({"name": name, "namespace": "ads", "labels": labels, "managedFields": [{}]});
+        let metadata = json!({"name": name, "namespace": "ads", "labels": {JOB_LABEL: job}});
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     }
 
@@ -254,16 +238,14 @@ mod tests {
     #[test]
     fn a_list_drops_objects_that_went_while_nobody_watched_and_reports_their_job() {
         let cache = KindCache::<Service>::default();
-        assert!(cache.state().verdict().is_none(), "not listed");
         let list = |services: &[(&str, &str)]| {
-            assert!(cache.state().take(Event::Init).is_empty());
+            assert!(cache.take(&Event::Init).is_empty());
             for (job, name) in services {
-                assert!(cache.state().take(Event::InitApply(service(job, name))).is_empty());
+                assert!(cache.take(&Event::InitApply(service(job, name))).is_empty());
             }
-            cache.state().take(Event::InitDone)
+            cache.take(&Event::InitDone)
         };
         assert_eq!(list(&[("a", "a-1"), ("b", "b-1")]), [key("a"), key("b")].into());
-        assert!(cache.state().verdict().is_some_and(|verdict| verdict.is_ok()));
         assert_eq!(list(&[("b", "b-1")]), [key("a"), key("b")].into());
         assert_eq!((names(&cache, "a"), names(&cache, "b")), (vec![], vec!["b-1".to_owned()]));
     }
@@ -271,13 +253,15 @@ mod tests {
     #[test]
     fn changes_are_kept_by_job() {
         let cache = KindCache::<Service>::default();
-        cache.state().take(Event::InitDone);
-        assert_eq!(cache.state().take(Event::Apply(service("a", "a-1"))), [key("a")].into());
-        cache.state().take(Event::Apply(service("a", "a-2")));
+        cache.take(&Event::InitDone);
+        assert_eq!(cache.take(&Event::Apply(service("a", "a-2"))), [key("a")].into());
+        cache.take(&Event::Apply(service("a", "a-1")));
         assert_eq!(names(&cache, "a"), ["a-1", "a-2"]);
-        assert!(cache.objects_of(&key("a"))[0].managed_fields().is_empty());
-        assert_eq!(cache.state().take(Event::Delete(service("a", "a-1"))), [key("a")].into());
+        assert_eq!(cache.take(&Event::Delete(service("a", "a-1"))), [key("a")].into());
         assert_eq!(names(&cache, "a"), ["a-2"]);
+        // A user changes the label.
+        assert_eq!(cache.take(&Event::Apply(service("b", "a-2"))), [key("b")].into());
+        assert_eq!((names(&cache, "a"), names(&cache, "b")), (vec![], vec!["a-2".to_owned()]));
     }
 
     /// A cache whose watch is refused grows old. That is reported, and no longer once the watch works again.
@@ -287,14 +271,14 @@ mod tests {
         let refuse = |code: u16| {
             let status = kube::core::Status { code, ..kube::core::Status::default() };
             let error = failure::<Service>(watcher::Error::WatchError(Box::new(status)));
-            cache.state().failure = error.map(|error| (Instant::now(), error));
+            cache.failure.send_replace(error.map(|error| (Instant::now(), error)));
         };
         refuse(403);
         assert!(cache.wait_until_listed().await.unwrap_err().needs_a_person());
         refuse(500);
         let unlisted = cache.wait_until_listed().await.unwrap_err().to_string();
         assert!(unlisted.starts_with("the services of the cluster are not listed"), "{unlisted}");
-        cache.state().take(Event::InitDone);
+        cache.take(&Event::InitDone);
         assert!(cache.wait_until_listed().await.is_ok());
         refuse(500);
         assert!(cache.wait_until_listed().await.is_ok());

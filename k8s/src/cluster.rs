@@ -21,31 +21,21 @@ use crate::build::{ObjectManifest, SharedObject, group_resource};
 use crate::cache::JobObjects;
 use crate::crd::{GangScheduler, HybridJob};
 use crate::error::Error;
-use crate::names::{ATTEMPT_LABEL, JOB_LABEL, MANAGER, RETAIN_LABEL, job_labels};
-use crate::observe::{ObservedObjects, OwnedKind};
-use crate::removal_order::{RemovalMethod, RemovalScope, RemovalTarget};
-
-/// The finalizer that keeps a job until its workers have ended.
-pub const FINALIZER: &str = "zagros.dev/pods";
+use crate::names::{ATTEMPT_LABEL, FINALIZER, JOB_LABEL, MANAGER, RETAIN_LABEL, job_labels};
+use crate::observe::{ObservedObjects, OwnedKind, RemovalScope};
+use crate::step::ObjectDeletion;
 
 #[derive(Clone)]
 pub struct JobClient {
     client: Client,
     namespace: String,
     job: String,
-    gang: Option<GangScheduler>,
 }
 
 impl JobClient {
     #[must_use]
     pub fn new(client: Client, namespace: &str, job: &str) -> Self {
-        Self { client, namespace: namespace.to_owned(), job: job.to_owned(), gang: None }
-    }
-
-    /// The same, with the scheduler whose PodGroups the job has.
-    #[must_use]
-    pub fn with_gang(&self, gang: Option<GangScheduler>) -> Self {
-        Self { gang, ..self.clone() }
+        Self { client, namespace: namespace.to_owned(), job: job.to_owned() }
     }
 
     /// Jobs without a type, for an object that cannot be parsed.
@@ -80,7 +70,7 @@ impl JobClient {
     pub async fn has_workers(&self, scope: RemovalScope, now: Timestamp) -> Result<bool, Error> {
         let (jobs, pods) = tokio::try_join!(self.list::<Job>(), self.list::<Pod>())?;
         let observed = ObservedObjects::new(0, &JobObjects { jobs, pods, ..JobObjects::default() });
-        Ok(observed.awaited_worker(scope, now).is_some() || observed.has_active_workers(scope))
+        Ok(observed.has_workers(scope, now))
     }
 
     async fn list<K>(&self) -> Result<Vec<Arc<K>>, Error>
@@ -101,17 +91,29 @@ impl JobClient {
             Err(error) if error.is_refused() => error,
             applied => return applied.map(|object| object.metadata.generation),
         };
-        // The template of a Job and most of a StatefulSet never change. An object that an older operator made stays.
+        // The template of a Job and most of a StatefulSet never change. An object that was made otherwise stays.
         if_there(api.get_metadata(&name).await, format!("read {title}"))?.ok_or_else(|| error.clone())?;
         warn!(object = title, %error, "object stays as it was made");
         Ok(None)
     }
 
+    pub async fn delete(&self, deletion: &ObjectDeletion) -> Result<(), Error> {
+        match deletion {
+            ObjectDeletion::Workload(OwnedKind::Workers, name) => self.delete_named::<Job>(name).await,
+            ObjectDeletion::Workload(OwnedKind::Coordinator | OwnedKind::Servers, name) => {
+                self.delete_named::<StatefulSet>(name).await
+            }
+            ObjectDeletion::Workload(OwnedKind::Service, name) => self.delete_named::<Service>(name).await,
+            ObjectDeletion::Attempts(scope, gang) => self.delete_attempts(*scope, *gang).await,
+            ObjectDeletion::Claims => self.delete_claims(RemovalScope::All).await,
+            ObjectDeletion::Shared(shared) => self.delete_shared(*shared).await,
+        }
+    }
+
     /// An object of the same name without the job's labels stays.
-    pub async fn delete_shared(&self, shared: SharedObject) -> Result<(), Error> {
-        let (resource, name) = (shared.api_resource(), shared.object_name(&self.job));
-        let title = format!("{} {name}", resource.kind);
-        let api = self.untyped_api(&resource);
+    async fn delete_shared(&self, shared: SharedObject) -> Result<(), Error> {
+        let (name, title) = (shared.object_name(&self.job), shared.title(&self.job));
+        let api = self.untyped_api(&shared.api_resource());
         let found = if_there(api.get_metadata(&name).await, format!("read {title}"))?;
         let ours = job_labels(&self.job);
         let is_ours =
@@ -123,40 +125,33 @@ impl JobClient {
         if_there(deleted, format!("delete {title}")).map(drop)
     }
 
-    pub async fn end_pods(&self, targets: &[RemovalTarget]) -> Result<(), Error> {
-        for RemovalTarget { kind, name, how } in targets {
-            info!(job = self.job, name, "pods are asked to end");
-            match (kind, how) {
-                (OwnedKind::Workers, RemovalMethod::Suspend) => self.suspend(name).await?,
-                (OwnedKind::Workers, RemovalMethod::Delete) => self.remove_named::<Job>(name).await?,
-                (OwnedKind::Coordinator | OwnedKind::Servers, _) => self.remove_named::<StatefulSet>(name).await?,
-                (OwnedKind::Service, _) => self.remove_named::<Service>(name).await?,
-            }
-        }
-        Ok(())
-    }
-
-    async fn suspend(&self, job: &str) -> Result<(), Error> {
+    pub async fn suspend(&self, job: &str) -> Result<(), Error> {
+        info!(job = self.job, name = job, "pods are asked to end");
         let patch = Patch::Merge(json!({ "spec": { "suspend": true } }));
         let suspended = self.api::<Job>().patch(job, &PatchParams::default(), &patch).await;
         if_there(suspended, format!("suspend Job {job}")).map(drop)
     }
 
     /// Services go last: as long as one is there, something is left to remove.
-    pub async fn remove_services(&self, scope: RemovalScope) -> Result<(), Error> {
+    async fn delete_attempts(&self, scope: RemovalScope, gang: Option<GangScheduler>) -> Result<(), Error> {
         let which = self.in_scope(scope);
         info!(job = self.job, "services and claims are removed");
-        self.remove_groups(&which).await?;
-        self.remove::<ConfigMap>(&which).await?;
-        self.remove_claims(scope).await?;
-        self.remove::<Service>(&which).await
+        if let Some(gang) = gang {
+            // A group without pods would keep its place in the queue. If its definition is not installed, there is none.
+            let groups = self.untyped_api(&group_resource(gang));
+            let removed = groups.delete_collection(&DeleteParams::background(), &which).await;
+            if_there(removed, format!("delete podgroups of {}", self.job))?;
+        }
+        self.delete_all::<ConfigMap>(&which).await?;
+        self.delete_claims(scope).await?;
+        self.delete_all::<Service>(&which).await
     }
 
     /// Claims that the user wants to retain stay: they have no owner, and say so by a label.
-    pub async fn remove_claims(&self, scope: RemovalScope) -> Result<(), Error> {
+    async fn delete_claims(&self, scope: RemovalScope) -> Result<(), Error> {
         let ListParams { label_selector, .. } = self.in_scope(scope);
         let selector = format!("{},{RETAIN_LABEL}!=true", label_selector.unwrap_or_default());
-        self.remove::<PersistentVolumeClaim>(&ListParams::default().labels(&selector)).await
+        self.delete_all::<PersistentVolumeClaim>(&ListParams::default().labels(&selector)).await
     }
 
     fn in_scope(&self, scope: RemovalScope) -> ListParams {
@@ -168,13 +163,14 @@ impl JobClient {
         })
     }
 
-    /// Removes one object by name. The request is a deletion of a collection, so the operator needs no additional right.
-    async fn remove_named<K: Resource<DynamicType = ()>>(&self, name: &str) -> Result<(), Error> {
+    /// The request is a deletion of a collection, so the operator needs no additional right.
+    async fn delete_named<K: Resource<DynamicType = ()>>(&self, name: &str) -> Result<(), Error> {
+        info!(job = self.job, name, "pods are asked to end");
         let ours = format!("{JOB_LABEL}={}", self.job);
-        self.remove::<K>(&ListParams::default().labels(&ours).fields(&format!("metadata.name={name}"))).await
+        self.delete_all::<K>(&ListParams::default().labels(&ours).fields(&format!("metadata.name={name}"))).await
     }
 
-    async fn remove<K: Resource<DynamicType = ()>>(&self, which: &ListParams) -> Result<(), Error> {
+    async fn delete_all<K: Resource<DynamicType = ()>>(&self, which: &ListParams) -> Result<(), Error> {
         let api = self.untyped_api(&ApiResource::erase::<K>(&()));
         let removed = api.delete_collection(&DeleteParams::background(), which).await;
         removed.map(|_| ()).map_err(Error::failed_to(format!("delete {} of {}", K::plural(&()), self.job)))
@@ -205,15 +201,6 @@ impl JobClient {
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         let held = self.api::<HybridJob>().patch(&self.job, &PatchParams::default(), &patch).await;
         held.map_err(Error::failed_to(format!("set the finalizer of HybridJob {}", self.job)))
-    }
-
-    /// Removes PodGroups: a group without pods would keep its place in the queue.
-    async fn remove_groups(&self, which: &ListParams) -> Result<(), Error> {
-        let Some(gang) = self.gang else { return Ok(()) };
-        let api = self.untyped_api(&group_resource(gang));
-        let removed = api.delete_collection(&DeleteParams::background(), which).await;
-        // If the definition is not installed, there is no group.
-        if_there(removed, format!("delete podgroups of {}", self.job)).map(drop)
     }
 
     /// Refused when the job was changed since it was read.

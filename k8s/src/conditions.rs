@@ -17,37 +17,43 @@ pub const SUSPENDED: &str = "Suspended";
 pub const COMPLETE: &str = "Complete";
 pub const FAILED: &str = "Failed";
 
-#[derive(Debug)]
-pub struct StatusConditions<'a> {
-    status: &'a mut HybridJobStatus,
-    generation: Option<i64>,
-    now: Timestamp,
-}
-
-impl<'a> StatusConditions<'a> {
-    pub fn new(status: &'a mut HybridJobStatus, generation: Option<i64>, now: Timestamp) -> Self {
-        Self { status, generation, now }
+impl HybridJobStatus {
+    #[must_use]
+    pub fn condition(&self, type_: &str) -> Option<&JobCondition> {
+        self.conditions.iter().find(|one| one.type_ == type_)
     }
 
-    pub fn set(&mut self, type_: &str, holds: bool, reason: &str, message: impl Into<String>) -> &mut Self {
-        let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
-        let conditions = &mut self.status.conditions;
-        let position = conditions.iter().position(|one| one.type_ == type_);
-        let unchanged = position.filter(|place| conditions[*place].status == status);
-        let since = unchanged.map_or(Time(self.now), |place| conditions[place].last_transition_time.clone());
-        let condition = JobCondition {
-            type_: type_.to_owned(),
-            status,
-            reason: reason.to_owned(),
-            message: message.into(),
-            last_transition_time: since,
-            observed_generation: self.generation,
-        };
-        match position {
-            Some(place) => conditions[place] = condition,
-            None => conditions.push(condition),
+    pub fn set_condition(&mut self, mut condition: JobCondition) {
+        match self.conditions.iter_mut().find(|one| one.type_ == condition.type_) {
+            Some(known) => {
+                if known.status == condition.status {
+                    condition.last_transition_time = known.last_transition_time.clone();
+                }
+                *known = condition;
+            }
+            None => self.conditions.push(condition),
         }
-        self
+    }
+
+    /// What Kubernetes refused last, until the operator's work succeeds.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        let refused = self.condition(RECONCILED).filter(|one| one.status == ConditionStatus::False);
+        refused.map(|one| one.message.as_str())
+    }
+}
+
+impl JobCondition {
+    #[must_use]
+    pub fn new(type_: &str, holds: bool, reason: &str, message: &str, generation: Option<i64>, now: Timestamp) -> Self {
+        Self {
+            type_: type_.to_owned(),
+            status: if holds { ConditionStatus::True } else { ConditionStatus::False },
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            last_transition_time: Time(now),
+            observed_generation: generation,
+        }
     }
 }
 
@@ -58,15 +64,16 @@ mod tests {
     #[test]
     fn the_time_is_that_of_the_last_change() {
         let mut status = HybridJobStatus::default();
-        let timestamp = |seconds| Timestamp::from_second(seconds).unwrap();
-        StatusConditions::new(&mut status, Some(1), timestamp(10)).set(READY, false, "Starting", "0 of 3");
-        StatusConditions::new(&mut status, Some(1), timestamp(20))
-            .set(READY, false, "Starting", "1 of 3")
-            .set(VALID, true, "Ok", "");
-        assert_eq!(status.conditions[0].last_transition_time, Time(timestamp(10)));
-        assert_eq!(status.conditions[0].message, "1 of 3");
-        StatusConditions::new(&mut status, Some(2), timestamp(30)).set(READY, true, "Ready", "3 of 3");
-        assert_eq!(status.conditions[0].last_transition_time, Time(timestamp(30)));
-        assert_eq!((status.conditions.len(), status.conditions[0].observed_generation), (2, Some(2)));
+        let mut set = |type_: &str, holds: bool, message: &str, seconds: i64| {
+            let now = Timestamp::from_second(seconds).unwrap();
+            status.set_condition(JobCondition::new(type_, holds, "Reason", message, Some(seconds), now));
+            let known = status.condition(type_).unwrap();
+            assert_eq!((known.message.as_str(), known.observed_generation), (message, Some(seconds)));
+            (known.last_transition_time.0.as_second(), status.conditions.len())
+        };
+        assert_eq!(set(READY, false, "0 of 3", 10), (10, 1));
+        assert_eq!(set(READY, false, "1 of 3", 20), (10, 1));
+        assert_eq!(set(VALID, true, "", 20), (20, 2));
+        assert_eq!(set(READY, true, "3 of 3", 30), (30, 2));
     }
 }

@@ -13,7 +13,7 @@ use zagros_plumbing::metrics::{
 
 use crate::cache::{JobKey, ObjectCaches};
 use crate::cluster::JobClient;
-use crate::crd::{HybridJob, HybridJobStatus, RunProgress};
+use crate::crd::{HybridJob, RunProgress};
 use crate::memory::{JobMemory, OperatorMemory};
 use crate::names::RunAttempt;
 use crate::probe::CoordinatorScale;
@@ -56,10 +56,6 @@ impl JobReconciliation<'_> {
     pub(crate) fn with_memory_of_name<T>(&self, look: impl FnOnce(&mut JobMemory) -> T) -> T {
         self.context.memory.with_job(&self.key, None, look)
     }
-}
-
-pub(crate) fn recorded_status(job: &HybridJob) -> HybridJobStatus {
-    job.status.clone().unwrap_or_default()
 }
 
 #[derive(Clone, Debug)]

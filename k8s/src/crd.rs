@@ -3,7 +3,6 @@
 
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct, `pub` and all, into the body of a function")]
 
-mod admission;
 mod edits;
 mod pattern;
 mod pod;
@@ -17,8 +16,6 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use admission::problem;
-pub use admission::{SpecProblem, admission_refusals, schema_problems};
 pub use pod::{EnvName, PodSettings, SidecarSpec};
 pub use policy::{
     CleanPodPolicy, ElasticitySpec, ExitCodes, GangScheduler, GangSpec, MonitoringSpec, RunPolicy, SchedulingSpec,

@@ -5,7 +5,8 @@
 
 use k8s_openapi::api::core::v1::SecurityContext;
 
-use crate::crd::{HybridJobSpec, PodSettings, SpecProblem, problem};
+use crate::crd::{HybridJobSpec, PodSettings};
+use crate::validate::{SpecProblem, problem};
 
 /// Adds them to the problems of the spec, and fails with all.
 pub fn refuse_host_access<T>(

@@ -1,7 +1,7 @@
 //! The Kubernetes operator: it makes a cluster from each HybridJob and trains the job on it.
 //!
-//! [`reconcile`] looks at one job: it [`validate`]s, [`observe`]s what exists, [`decide`]s, and applies the objects of
-//! [`build`]. Everything between the requests is a pure function of values.
+//! [`reconcile`] looks at one job: it [`validate`]s, [`observe`]s what exists, and makes a [`plan`] whose [`step`]s `act`
+//! executes. The plan is a pure function of what was observed.
 
 mod act;
 pub mod build;
@@ -11,27 +11,22 @@ pub mod cluster;
 pub mod conditions;
 pub mod context;
 pub mod crd;
-pub mod decide;
 pub mod error;
 #[cfg(test)]
 mod fixture;
 pub mod host_access;
-pub mod judge;
 pub mod leader;
 pub mod memory;
 pub mod names;
 pub mod observe;
 pub mod operator;
+pub mod plan;
 pub mod probe;
-pub mod readiness;
 pub mod reconcile;
-mod removal;
-pub mod removal_order;
 pub mod render;
 mod reporting;
-pub mod rollout;
 pub mod run_secret;
-pub mod scale;
 mod server_memory;
 pub mod spec_hash;
+pub mod step;
 pub mod validate;

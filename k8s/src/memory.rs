@@ -8,18 +8,16 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::cache::JobKey;
-use crate::crd::SpecProblem;
 use crate::error::Error;
-use crate::judge::elapsed_time;
 use crate::run_secret::RunAccess;
-use crate::validate::{JobText, ValidJob};
+use crate::validate::{JobText, SpecProblem, ValidJob};
 
-pub const ASK: Duration = Duration::from_secs(15);
+const ASK: Duration = Duration::from_secs(15);
 /// An object is applied again after this time, because another client may have changed an object that is not watched.
 const REPAIR: Duration = Duration::from_secs(300);
 /// First pause after a failure. It doubles for each further one.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+pub const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub struct OperatorMemory {
@@ -29,12 +27,13 @@ pub struct OperatorMemory {
 #[derive(Debug, Default)]
 pub struct JobMemory {
     uid: Option<String>,
-    requests: HashMap<String, RememberedRequest>,
+    pub(crate) requests: KnownRequests,
     /// The attempt whose coordinator was asked last, and when.
     asked: Option<(i32, Timestamp)>,
-    config: Option<(i32, String)>,
     /// What opens the ports of the run.
     pub(crate) access: Option<RunAccess>,
+    /// Why the coordinator refused the numbers of this generation of the spec.
+    pub(crate) scale_refusal: Option<(Option<i64>, String)>,
     /// The last spec that was checked, and what the check found.
     pub(crate) checked: Option<(CheckedSpec, Result<ValidJob, Vec<SpecProblem>>)>,
     failures: Option<RetryPause>,
@@ -47,23 +46,33 @@ pub struct CheckedSpec {
     pub text: JobText,
 }
 
-/// What became of a request: its object was applied and then had this generation, if its kind has any, or was refused.
+/// What became of requests, by their titles.
+#[derive(Clone, Debug, Default)]
+pub struct KnownRequests(HashMap<String, KnownRequest>);
+
 #[derive(Clone, Debug)]
-pub enum RememberedRequest {
-    Applied { hash: u64, generation: Option<i64>, at: Timestamp },
-    Refused { hash: u64, error: Error, pause: RetryPause },
+struct KnownRequest {
+    hash: u64,
+    answer: RequestAnswer,
+}
+
+#[derive(Clone, Debug)]
+enum RequestAnswer {
+    /// The object then had this generation, if its kind has any.
+    Applied(Option<i64>, Timestamp),
+    Refused(Error, RetryPause),
 }
 
 /// The failures in a row, and until when nothing is tried.
 #[derive(Clone, Copy, Debug)]
-pub struct RetryPause {
+struct RetryPause {
     count: u32,
     until: Timestamp,
 }
 
 impl RetryPause {
-    fn following(before: Option<Self>, now: Timestamp) -> Self {
-        let count = before.map_or(0, |pause| pause.count.saturating_add(1));
+    fn following(previous: Option<Self>, now: Timestamp) -> Self {
+        let count = previous.map_or(0, |pause| pause.count.saturating_add(1));
         let pause = FIRST_PAUSE.saturating_mul(1 << count.min(16)).min(LONGEST_PAUSE);
         Self { count, until: now.checked_add(pause).unwrap_or(Timestamp::MAX) }
     }
@@ -102,49 +111,60 @@ impl OperatorMemory {
     }
 }
 
-impl JobMemory {
-    /// What is known of a request with this content, while that holds.
+impl KnownRequests {
+    fn find(&self, title: &str, hash: u64) -> Option<&RequestAnswer> {
+        self.0.get(title).filter(|known| known.hash == hash).map(|known| &known.answer)
+    }
+
+    /// The generation of what was applied a short time ago, if its kind has any.
     #[must_use]
-    pub fn known_request(&self, request: &str, content: u64, now: Timestamp) -> Option<RememberedRequest> {
-        let known = self.requests.get(request)?;
-        let holds = match known {
-            RememberedRequest::Applied { hash, at, .. } => *hash == content && elapsed_time(*at, now) < REPAIR,
-            RememberedRequest::Refused { hash, pause, .. } => *hash == content && pause.left(now).is_some(),
-        };
-        holds.then(|| known.clone())
-    }
-
-    pub fn note_applied(&mut self, request: &str, hash: u64, generation: Option<i64>, at: Timestamp) {
-        self.requests.insert(request.to_owned(), RememberedRequest::Applied { hash, generation, at });
-    }
-
-    /// Notes that objects were removed. `is_all`: of all attempts, so that what was applied is forgotten too.
-    pub fn note_removed(&mut self, request: &str, is_all: bool) {
-        self.requests.remove(request);
-        if is_all {
-            self.requests.retain(|_, request| matches!(request, RememberedRequest::Refused { .. }));
-            self.config = None;
+    pub fn applied_generation(&self, title: &str, hash: u64, now: Timestamp) -> Option<Option<i64>> {
+        match self.find(title, hash)? {
+            RequestAnswer::Applied(generation, since) => (elapsed_time(*since, now) < REPAIR).then_some(*generation),
+            RequestAnswer::Refused(..) => None,
         }
     }
 
-    /// Notes that a request was refused. It is made again after a pause, or with another content.
-    pub fn note_refused(&mut self, request: &str, hash: u64, error: &Error, now: Timestamp) {
-        let last_pause = self.requests.get(request).and_then(|known| match known {
-            RememberedRequest::Refused { hash: last_hash, pause, .. } if *last_hash == hash => Some(*pause),
-            _ => None,
-        });
-        let refused =
-            RememberedRequest::Refused { hash, error: error.clone(), pause: RetryPause::following(last_pause, now) };
-        self.requests.insert(request.to_owned(), refused);
+    /// Why a request was refused that is not to be made again yet.
+    #[must_use]
+    pub fn refusal(&self, title: &str, hash: u64, now: Timestamp) -> Option<Error> {
+        match self.find(title, hash)? {
+            RequestAnswer::Refused(error, pause) => pause.left(now).map(|_| error.clone()),
+            RequestAnswer::Applied(..) => None,
+        }
+    }
+
+    /// A refused request is made again after a pause, or with another content. One that failed otherwise is not remembered.
+    pub fn note(&mut self, title: &str, hash: u64, answer: &Result<Option<i64>, Error>, now: Timestamp) {
+        let answer = match answer {
+            Ok(generation) => RequestAnswer::Applied(*generation, now),
+            Err(error) if error.needs_a_person() => {
+                let last_pause = match self.find(title, hash) {
+                    Some(RequestAnswer::Refused(_, pause)) => Some(*pause),
+                    _ => None,
+                };
+                RequestAnswer::Refused(error.clone(), RetryPause::following(last_pause, now))
+            }
+            Err(_) => return,
+        };
+        self.0.insert(title.to_owned(), KnownRequest { hash, answer });
     }
 
     #[must_use]
     pub fn next_retry(&self, now: Timestamp) -> Option<Duration> {
-        let pauses = self.requests.values().filter_map(|request| match request {
-            RememberedRequest::Refused { pause, .. } => pause.left(now),
-            RememberedRequest::Applied { .. } => None,
+        let pauses = self.0.values().filter_map(|known| match &known.answer {
+            RequestAnswer::Refused(_, pause) => pause.left(now),
+            RequestAnswer::Applied(..) => None,
         });
         pauses.min()
+    }
+}
+
+impl JobMemory {
+    /// Forgets what was applied and read, because nothing of it is left.
+    pub fn forget_applied(&mut self) {
+        self.requests.0.retain(|_, known| matches!(known.answer, RequestAnswer::Refused(..)));
+        self.checked = None;
     }
 
     /// Whether to ask the coordinator of an attempt now. If so, notes that it was asked.
@@ -161,13 +181,11 @@ impl JobMemory {
         self.asked.map_or(ASK, |(_, at)| ASK.saturating_sub(elapsed_time(at, now))).max(FIRST_PAUSE)
     }
 
+    /// The job file of an attempt that has started, if it was checked before. It never changes.
     #[must_use]
-    pub fn known_config(&self, attempt: i32) -> Option<String> {
-        self.config.as_ref().filter(|(of, _)| *of == attempt).map(|(_, text)| text.clone())
-    }
-
-    pub fn keep_config(&mut self, attempt: i32, text: &str) {
-        self.config = Some((attempt, text.to_owned()));
+    pub fn known_text(&self, attempt: i32) -> Option<JobText> {
+        let (spec, _) = self.checked.as_ref()?;
+        (spec.attempt == attempt && matches!(spec.text, JobText::OfAttempt(_))).then(|| spec.text.clone())
     }
 
     /// What the check of a spec found, if it was the last that was checked.
@@ -199,6 +217,10 @@ impl JobMemory {
     }
 }
 
+pub(crate) fn elapsed_time(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,36 +228,35 @@ mod tests {
 
     #[test]
     fn an_object_is_applied_again_when_it_changes_and_after_a_while() {
-        let mut memory = JobMemory::default();
-        let is_known = |memory: &JobMemory, hash, now| {
-            let known = memory.known_request("Service a", hash, timestamp(now));
-            matches!(known, Some(RememberedRequest::Applied { generation: Some(7), .. }))
-        };
-        assert!(!is_known(&memory, 1, 0));
-        memory.note_applied("Service a", 1, Some(7), timestamp(0));
-        assert!(is_known(&memory, 1, 299) && !is_known(&memory, 2, 1) && !is_known(&memory, 1, 300));
+        let mut requests = KnownRequests::default();
+        requests.note("Service a", 1, &Ok(Some(7)), timestamp(0));
+        let generation = |hash, now| requests.applied_generation("Service a", hash, timestamp(now));
+        assert_eq!((generation(1, 299), generation(2, 1), generation(1, 300)), (Some(Some(7)), None, None));
     }
 
     #[test]
     fn a_refused_request_waits_longer_each_time_unless_it_changes() {
-        let mut memory = JobMemory::default();
-        let is_refused = |memory: &JobMemory, hash, now| {
-            let known = memory.known_request("Service a", hash, timestamp(now));
-            matches!(known, Some(RememberedRequest::Refused { error: Error::Unnamed, .. }))
-        };
+        let mut requests = KnownRequests::default();
+        let status = kube::core::Status { code: 403, ..kube::core::Status::default() };
+        let refused = Err(Error::failed_to("apply Service a")(kube::Error::Api(Box::new(status))));
+        let is_refused =
+            |requests: &KnownRequests, hash, now| requests.refusal("Service a", hash, timestamp(now)).is_some();
         let (mut now, mut waits) = (0, Vec::new());
         for _ in 0..8 {
-            memory.note_refused("Service a", 1, &Error::Unnamed, timestamp(now));
-            assert!(is_refused(&memory, 1, now) && !is_refused(&memory, 2, now));
-            waits.push(memory.next_retry(timestamp(now)).unwrap().as_secs());
+            requests.note("Service a", 1, &refused, timestamp(now));
+            assert!(is_refused(&requests, 1, now) && !is_refused(&requests, 2, now));
+            waits.push(requests.next_retry(timestamp(now)).unwrap().as_secs());
             now += i64::try_from(waits[waits.len() - 1]).unwrap();
-            assert!(!is_refused(&memory, 1, now));
+            assert!(!is_refused(&requests, 1, now));
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
-        memory.note_refused("Service a", 2, &Error::Unnamed, timestamp(now));
-        assert_eq!(memory.next_retry(timestamp(now)).unwrap().as_secs(), 1);
-        memory.note_applied("Service a", 2, None, timestamp(now));
-        assert_eq!(memory.next_retry(timestamp(now)), None);
+        requests.note("Service a", 2, &refused, timestamp(now));
+        assert_eq!(requests.next_retry(timestamp(now)).unwrap().as_secs(), 1);
+        // A failure that passes by itself leaves what is known.
+        requests.note("Service a", 2, &Err(Error::Unnamed), timestamp(now));
+        assert!(is_refused(&requests, 2, now));
+        requests.note("Service a", 2, &Ok(None), timestamp(now));
+        assert_eq!(requests.next_retry(timestamp(now)), None);
     }
 
     #[test]
@@ -255,9 +276,7 @@ mod tests {
     fn another_job_of_the_same_name_is_not_known() {
         let memory = OperatorMemory::default();
         let job = JobKey { namespace: "ads".to_owned(), name: "ctr".to_owned() };
-        memory.with_job(&job, Some("u1"), |memory| memory.keep_config(1, "text"));
-        assert_eq!(memory.with_job(&job, Some("u1"), |memory| memory.known_config(1)), Some("text".to_owned()));
-        assert_eq!(memory.with_job(&job, Some("u1"), |memory| memory.known_config(2)), None);
-        assert_eq!(memory.with_job(&job, Some("u2"), |memory| memory.known_config(1)), None);
+        let may_ask = |uid: &str| memory.with_job(&job, Some(uid), |memory| memory.take_turn_to_ask(1, timestamp(0)));
+        assert!(may_ask("u1") && !may_ask("u1") && may_ask("u2"));
     }
 }

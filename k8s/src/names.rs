@@ -17,6 +17,10 @@ pub const ATTEMPT_LABEL: &str = "zagros.dev/attempt";
 /// Label of claims that outlive their HybridJob, with the value `true`.
 pub const RETAIN_LABEL: &str = "zagros.dev/retain";
 pub const ROLE_LABEL: &str = "zagros.dev/role";
+/// Annotation of the servers' StatefulSet with the hash of its template as the operator made it.
+pub const TEMPLATE_ANNOTATION: &str = "zagros.dev/template";
+/// The finalizer that keeps a HybridJob until its workers have ended.
+pub const FINALIZER: &str = "zagros.dev/pods";
 /// Ends the name of the coordinator's StatefulSet.
 pub const COORDINATOR_SUFFIX: &str = "-coord";
 pub const COORDINATOR_PORT: u16 = 7700;
@@ -100,6 +104,13 @@ pub struct RunAttempt {
 }
 
 impl RunAttempt {
+    /// The attempt that a HybridJob's status names, or its first one.
+    #[must_use]
+    pub fn recorded(owner: &HybridJob) -> Self {
+        let number = owner.status.as_ref().map_or(1, |status| status.attempt.max(1));
+        Self { job: owner.name_any(), namespace: owner.namespace().unwrap_or_default(), number }
+    }
+
     #[must_use]
     pub fn service_name(&self, role: PodRole) -> String {
         format!("{}-{}-{}", self.job, self.number, role.short_name())
@@ -195,6 +206,11 @@ pub const SHARED_MEMORY_PATH: &str = "/dev/shm";
 pub const SECRET_TOKEN: &str = "token";
 /// Characters of the owner's uid in the name of its Secret.
 const UID_CHARACTERS: usize = 8;
+
+#[must_use]
+pub fn is_held(owner: &HybridJob) -> bool {
+    owner.finalizers().iter().any(|one| one == FINALIZER)
+}
 
 /// Name of a HybridJob's Secret. The name of a HybridJob has no dot, so this is no other HybridJob's.
 #[must_use]

@@ -1,4 +1,4 @@
-//! From Kubernetes' objects to the few facts that decisions need.
+//! From Kubernetes' objects to the few facts that a plan needs.
 
 mod ends;
 
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 
 use crate::cache::JobObjects;
 use crate::crd::RunProgress;
-use crate::names::{ATTEMPT_LABEL, COORDINATOR_SUFFIX, PodRole, ROLE_LABEL};
-use crate::rollout::{ServerFacts, ServerPod, ServerSet};
+use crate::names::{ATTEMPT_LABEL, COORDINATOR_SUFFIX, PodRole, ROLE_LABEL, TEMPLATE_ANNOTATION};
 use ends::{done, end_report, exit, is_verdict, started};
 
 /// Reasons of the kubelet for a container that does not start. Each needs a person.
@@ -27,15 +27,16 @@ const STUCK: [&str; 8] = [
     "RunContainerError",
     "CrashLoopBackOff",
 ];
+/// How long a pod may outlive its deadline before its node counts as lost.
+const LINGER: SignedDuration = SignedDuration::from_secs(30);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedObjects {
     /// The coordinator, if its StatefulSet exists: as a Job would be, because it runs to an end.
     pub coordinator: Option<JobState>,
     pub workers: Option<JobState>,
-    pub servers: Option<i32>,
-    /// The servers' StatefulSet and pods in detail, for an update of them.
-    pub server_facts: ServerFacts,
+    pub servers: Option<ServerSet>,
+    /// Pods of the attempt.
     pub pods: Vec<PodState>,
     /// Objects of all attempts that make pods, or by which pods are found.
     pub owned: Vec<OwnedObject>,
@@ -72,9 +73,44 @@ impl OwnedKind {
     }
 }
 
+/// Whose objects a removal concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalScope {
+    All,
+    Others(i32),
+    Only(i32),
+}
+
+impl RemovalScope {
+    /// Whether an object of this attempt is removed. If its attempt cannot be read, it belongs to no attempt that is kept.
+    #[must_use]
+    pub fn includes(self, attempt: Option<i32>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Others(kept) => attempt != Some(kept),
+            Self::Only(removed) => attempt == Some(removed),
+        }
+    }
+}
+
+/// The StatefulSet of the embedding servers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerSet {
+    /// Hash of its template, by the operator.
+    pub template: Option<String>,
+    /// Pods of this index and above are restarted.
+    pub partition: i32,
+    /// Whether its controller has seen its newest form.
+    pub is_seen: bool,
+    /// Revision of the template that pods should have, and whether all have it.
+    pub revision: Option<String>,
+    pub is_updating: bool,
+    /// Size of the disk of each server. It never changes.
+    pub disk: Option<Quantity>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobState {
-    pub ready: i32,
     pub succeeded: i32,
     pub failed: i32,
     /// Whether the pod of number 0 ended well.
@@ -143,22 +179,19 @@ pub struct PodTrouble {
 impl ObservedObjects {
     #[must_use]
     pub fn new(attempt: i32, objects: &JobObjects) -> Self {
-        let mut of_attempt = objects.pods.iter().filter(|pod| attempt_of(pod.as_ref()) == Some(attempt));
         let all: Vec<PodState> = objects.pods.iter().filter_map(|pod| PodState::from_pod(pod)).collect();
         let remaining = all.iter().filter(|pod| !pod.has_ended).cloned().collect();
         let pods: Vec<PodState> = all.into_iter().filter(|pod| pod.attempt == Some(attempt)).collect();
-        // Counts the pods themselves, because the counts of their controllers may be older.
-        let ready = |role: PodRole| count_pods(&pods, |pod| pod.role == role && pod.is_ready);
-        let is_of_workers = |job: &&Arc<Job>| attempt_of(job.as_ref()) == Some(attempt) && makes_workers(job);
-        let workers = objects.jobs.iter().find(is_of_workers);
-        let mut sets = objects.sets.iter().filter(|set| attempt_of(set.as_ref()) == Some(attempt));
-        let servers = sets.clone().find(|set| role_of_set(set) == PodRole::Server);
-        let has_coordinator = sets.any(|set| role_of_set(set) == PodRole::Coordinator);
+        let workers = objects.jobs.iter().find(|job| attempt_of(job.as_ref()) == Some(attempt));
+        let set = |role: PodRole| {
+            let mut sets = objects.sets.iter().filter(|set| attempt_of(set.as_ref()) == Some(attempt));
+            sets.find(|set| role_of_set(set) == role)
+        };
+        let mut of_attempt = objects.pods.iter().filter(|pod| attempt_of(pod.as_ref()) == Some(attempt));
         Self {
-            coordinator: has_coordinator.then(|| coordinator(&pods)),
-            workers: workers.map(|job| JobState { ready: ready(PodRole::Worker), ..JobState::from_job(job) }),
-            servers: servers.map(|_| ready(PodRole::Server)),
-            server_facts: server_facts(servers.map(|set| ServerSet::from_set(set)), &pods),
+            coordinator: set(PodRole::Coordinator).map(|_| coordinator(&pods)),
+            workers: workers.map(|job| JobState::from_job(job)),
+            servers: set(PodRole::Server).map(|set| ServerSet::from_set(set)),
             owned: owned(objects),
             remaining,
             end_report: of_attempt.find_map(end_report),
@@ -175,76 +208,84 @@ impl ObservedObjects {
 
     /// The same without the workers that were replaced before `back`.
     #[must_use]
-    pub fn without_replaced(&self, back: Option<Timestamp>) -> Self {
-        let mut observed = self.clone();
-        let is_replaced = |pod: &PodState| pod.role == PodRole::Worker && pod.exit.is_some() && !pod.ended_after(back);
-        observed.pods.retain(|pod| !is_replaced(pod));
-        observed
+    pub fn without_replaced(mut self, back: Option<Timestamp>) -> Self {
+        self.pods.retain(|pod| pod.role != PodRole::Worker || pod.exit.is_none() || pod.ended_after(back));
+        self
     }
 
-    /// They leave the run, and how they end is of no consequence.
+    /// The same without the servers and workers from these indices on. They leave the run, and how they end is of no consequence.
     #[must_use]
-    pub fn without_members_from(&self, server: i32, worker: i32) -> Self {
-        let mut observed = self.clone();
+    pub fn without_members_from(mut self, server: i32, worker: i32) -> Self {
         let bound = |role: PodRole| match role {
             PodRole::Coordinator => i32::MAX,
             PodRole::Server => server,
             PodRole::Worker => worker,
         };
-        observed.pods.retain(|pod| pod.index().is_none_or(|index| index < bound(pod.role)));
-        let ready = |pods: &[PodState], role: PodRole| count_pods(pods, |pod| pod.role == role && pod.is_ready);
-        let leaving = |role: PodRole| ready(&self.pods, role) - ready(&observed.pods, role);
-        let (servers, workers) = (leaving(PodRole::Server), leaving(PodRole::Worker));
-        observed.servers = self.servers.map(|ready| ready - servers);
-        if let Some(job) = &mut observed.workers {
-            job.ready -= workers;
+        self.pods.retain(|pod| pod.index().is_none_or(|index| index < bound(pod.role)));
+        self
+    }
+
+    /// Counts the pods themselves, because the counts of their controllers may be older.
+    #[must_use]
+    pub fn ready_count(&self, role: PodRole) -> i32 {
+        let ready = self.count_pods(|pod| pod.role == role && pod.is_ready);
+        match (role, &self.coordinator) {
+            (PodRole::Server, _) => ready,
+            (PodRole::Worker, _) => ready + self.workers.as_ref().map_or(0, |job| job.succeeded),
+            // Started again after the end of the run, it may be ready for a moment.
+            (PodRole::Coordinator, Some(JobState { end: None, .. })) => ready,
+            (PodRole::Coordinator, job) => job.as_ref().map_or(0, |job| job.succeeded),
         }
-        observed
+    }
+
+    pub(crate) fn count_pods(&self, is_counted: impl Fn(&PodState) -> bool) -> i32 {
+        i32::try_from(self.pods.iter().filter(|pod| is_counted(pod)).count()).unwrap_or(i32::MAX)
+    }
+
+    /// Pods of these attempts that have not ended. One that is there long after its deadline is on a node that does not report,
+    /// and no removal waits for it.
+    pub fn awaited_pods(&self, scope: RemovalScope, now: Timestamp) -> impl Iterator<Item = &PodState> {
+        self.remaining.iter().filter(move |pod| scope.includes(pod.attempt) && !pod.is_overdue(LINGER, now))
     }
 
     #[must_use]
-    pub fn ready_count(&self, role: PodRole) -> i32 {
-        let of_job = |job: &Option<JobState>| job.as_ref().map_or(0, |job| job.ready + job.succeeded);
-        match role {
-            PodRole::Coordinator => of_job(&self.coordinator),
-            PodRole::Server => self.servers.unwrap_or(0),
-            PodRole::Worker => of_job(&self.workers),
-        }
+    pub fn awaited_worker(&self, scope: RemovalScope, now: Timestamp) -> Option<&PodState> {
+        self.awaited_pods(scope, now).find(|pod| pod.role == PodRole::Worker)
     }
-}
 
-pub(crate) fn count_pods(pods: &[PodState], is_counted: impl Fn(&PodState) -> bool) -> i32 {
-    i32::try_from(pods.iter().filter(|pod| is_counted(pod)).count()).unwrap_or(i32::MAX)
+    /// Whether a worker must end before its servers may.
+    #[must_use]
+    pub fn has_workers(&self, scope: RemovalScope, now: Timestamp) -> bool {
+        self.awaited_worker(scope, now).is_some() || self.has_active_workers(scope)
+    }
+
+    fn has_active_workers(&self, scope: RemovalScope) -> bool {
+        let mut workers = self.owned.iter().filter(|one| one.kind == OwnedKind::Workers && scope.includes(one.attempt));
+        workers.any(|job| job.is_active && !job.is_deleting)
+    }
+
+    /// Whether a worker's pod is being deleted while its Job is there and may make another in its place.
+    #[must_use]
+    pub fn has_leaving_workers(&self) -> bool {
+        let is_leaving = |pod: &PodState| pod.role == PodRole::Worker && pod.until.is_some();
+        self.pods.iter().any(is_leaving) && self.has_active_workers(RemovalScope::All)
+    }
 }
 
 fn attempt_of<K: Resource>(object: &K) -> Option<i32> {
     object.labels().get(ATTEMPT_LABEL)?.parse().ok()
 }
 
-/// Goes by the name, because the objects of all roles have the same labels.
-fn makes_workers(job: &Job) -> bool {
-    job.name_any().ends_with(&format!("-{}", PodRole::Worker.short_name()))
-}
-
 fn role_of_set(set: &StatefulSet) -> PodRole {
     if set.name_any().ends_with(COORDINATOR_SUFFIX) { PodRole::Coordinator } else { PodRole::Server }
-}
-
-fn server_facts(set: Option<ServerSet>, pods: &[PodState]) -> ServerFacts {
-    let servers = pods.iter().filter(|pod| pod.role == PodRole::Server);
-    let pods = servers.filter_map(|pod| {
-        Some(ServerPod { index: pod.index()?, revision: pod.revision.clone(), is_ready: pod.is_ready })
-    });
-    ServerFacts { set, pods: pods.collect(), alive: None }
 }
 
 /// The coordinator. Its container is started again whenever it ends, and ends with the same code once the run is over.
 fn coordinator(pods: &[PodState]) -> JobState {
     let pod = pods.iter().find(|pod| pod.role == PodRole::Coordinator);
     let end = pod.and_then(PodState::verdict);
-    let is_ready = end.is_none() && pod.is_some_and(|pod| pod.is_ready);
     let is_done = matches!(end, Some(JobEnd::Complete { .. }));
-    JobState { ready: i32::from(is_ready), succeeded: i32::from(is_done), end, ..JobState::default() }
+    JobState { succeeded: i32::from(is_done), end, ..JobState::default() }
 }
 
 fn owned(objects: &JobObjects) -> Vec<OwnedObject> {
@@ -266,6 +307,22 @@ fn owned(objects: &JobObjects) -> Vec<OwnedObject> {
     jobs.chain(sets).chain(services).collect()
 }
 
+impl ServerSet {
+    fn from_set(set: &StatefulSet) -> Self {
+        let (spec, status) = (set.spec.clone().unwrap_or_default(), set.status.clone().unwrap_or_default());
+        let partition = spec.update_strategy.and_then(|strategy| strategy.rolling_update?.partition);
+        let claim = spec.volume_claim_templates.unwrap_or_default().into_iter().next();
+        Self {
+            template: set.annotations().get(TEMPLATE_ANNOTATION).cloned(),
+            partition: partition.unwrap_or(0),
+            is_seen: status.observed_generation >= set.metadata.generation,
+            is_updating: status.current_revision != status.update_revision,
+            revision: status.update_revision,
+            disk: claim.and_then(|claim| claim.spec?.resources?.requests?.remove("storage")),
+        }
+    }
+}
+
 impl JobState {
     fn from_job(job: &Job) -> Self {
         let is_suspended = job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true));
@@ -285,7 +342,6 @@ impl JobState {
         // `0,2-4`, in ascending order.
         let done = status.completed_indexes.as_deref().unwrap_or_default();
         Self {
-            ready: 0,
             succeeded: count(status.succeeded),
             failed: count(status.failed),
             first_is_done: done.split([',', '-']).next() == Some("0"),
@@ -328,8 +384,13 @@ impl PodState {
     }
 
     /// Its number among the pods of its role. The name of a worker's pod ends with a part that is new for each pod.
-    fn index(&self) -> Option<i32> {
+    pub(crate) fn index(&self) -> Option<i32> {
         self.name.rsplit('-').nth(usize::from(self.role == PodRole::Worker))?.parse().ok()
+    }
+
+    /// Whether it should have gone so long ago.
+    pub(crate) fn is_overdue(&self, by: SignedDuration, now: Timestamp) -> bool {
+        self.until.and_then(|until| until.checked_add(by).ok()).is_some_and(|gone| gone <= now)
     }
 
     fn ended_after(&self, moment: Option<Timestamp>) -> bool {

@@ -1,5 +1,4 @@
-//! One look at one job: dereference → validate → observe → decide → record or act → clean up. Each step can be repeated
-//! without harm.
+//! One look at one job: read it, observe its run, plan, and execute the plan. Each step can be repeated without harm.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,28 +8,24 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use tracing::warn;
 
-use crate::act::carry_out_decision;
+use crate::act::execute_plan;
 use crate::build::JOB_KEY;
 use crate::cache::JobKey;
 use crate::cluster::JobClient;
-use crate::conditions::{READY, StatusConditions, VALID};
-use crate::context::{JobReconciliation, OperatorContext, recorded_status};
-use crate::crd::{HybridJob, RowsRecovery, RunPhase, RunProgress, SpecProblem, problem};
-use crate::decide::{DecisionFacts, EventNote, decide};
+use crate::context::{JobReconciliation, OperatorContext};
+use crate::crd::{HybridJob, RunProgress};
 use crate::error::{Error, ErrorRemedy};
 use crate::host_access::refuse_host_access;
-use crate::memory::{CheckedSpec, JobMemory};
-use crate::names::RunAttempt;
+use crate::memory::{CheckedSpec, JobMemory, elapsed_time};
+use crate::names::{PodRole, RunAttempt, is_held};
 use crate::observe::ObservedObjects;
-use crate::removal::{end_deleted_job, release_finalizer, take_step, vacate_namespace};
-use crate::removal_order::RemovalScope;
-use crate::reporting::{USER_INTERVAL, publish_event, record_status, report_error, report_unreadable};
-use crate::scale::{ServerScale, WorkerScale};
-use crate::spec_hash::SpecHash;
-use crate::validate::{JobText, ValidJob, validate_job};
+use crate::plan::{ObservedJob, plan_steps};
+use crate::reporting::{report_error, report_unreadable};
+use crate::step::{LATE, PlanStep};
+use crate::validate::{JobText, SpecProblem, ValidJob, problem, validate_job};
 
-/// The most steps of one look. After a recorded status the next step follows at once.
-const MOST_STEPS: usize = 4;
+/// The most plans of one look. After a recorded status the next one follows at once.
+const MOST_PLANS: usize = 4;
 
 /// A problem that the user must solve is not an error: the status reports it.
 pub async fn reconcile(
@@ -48,7 +43,7 @@ pub async fn reconcile(
     }
     let result = match &guarded.0 {
         Ok(_) => look_at(&look).await,
-        Err(invalid) => report_unreadable(&look.cluster, &look.key.name, &invalid.error).await,
+        Err(invalid) => report_unreadable(&look, &invalid.error).await,
     };
     context.metrics.seconds.observe(started.elapsed().as_secs_f64());
     let (outcome, result) = match result {
@@ -81,68 +76,68 @@ async fn look_at(look: &JobReconciliation<'_>) -> Result<Action, Error> {
         look.context.memory.forget_job(&look.key);
         return Ok(Action::await_change());
     };
-    let gang = job.spec.scheduling.gang.as_ref().map(|gang| gang.scheduler);
-    let look =
-        JobReconciliation { key: look.key.clone(), cluster: look.cluster.with_gang(gang), context: look.context };
-    if job.meta().deletion_timestamp.is_some() {
-        return end_deleted_job(&look, &job).await;
+    let deleted = job.meta().deletion_timestamp.as_ref().map(|time| time.0);
+    if deleted.is_some() && !is_held(&job) {
+        return Ok(Action::await_change());
     }
-    look.context.caches.wait_until_listed().await?;
-    for _ in 0..MOST_STEPS {
-        if let Some(action) = step(&look, &mut job).await? {
-            return Ok(action);
+    for _ in 0..MOST_PLANS {
+        let attempt = RunAttempt::recorded(&job);
+        let plan = observe(look, &job, &attempt).await.map(|seen| plan_steps(&job, &seen));
+        let executed = match plan {
+            Ok(plan) => execute_plan(look, &mut job, &attempt, plan).await,
+            Err(error) => Err(error),
+        };
+        let is_late = deleted.is_some_and(|deleted| elapsed_time(deleted, look.now()) >= LATE);
+        match executed {
+            Ok(Some(action)) => return Ok(action),
+            Ok(None) => {}
+            // A right that the operator lost does not hold a deleted job.
+            Err(error)
+                if deleted.is_some()
+                    && (error.needs_a_person() || is_late && matches!(error, Error::Unlisted { .. })) =>
+            {
+                warn!(job = look.key.name, %error, "job is deleted; Kubernetes ends what is left, in any order");
+                let release = vec![PlanStep::Hold(false), PlanStep::Wait("the HybridJob is deleted", None)];
+                let released = execute_plan(look, &mut job, &attempt, release).await?;
+                return Ok(released.unwrap_or_else(Action::await_change));
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(Action::requeue(Duration::ZERO))
 }
 
-/// Takes one step; `None` when the next is due at once.
-async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Option<Action>, Error> {
-    let attempt = attempt(job)?;
-    let mut observed = ObservedObjects::new(attempt.number, &look.context.caches.objects_of_job(&look.key));
-    if observed.has_leaving_workers() && look.cluster.is_namespace_deleted().await? {
-        return vacate_namespace(look, job, &observed).await.map(Some);
-    }
-    let valid = match text(look, job, &attempt).await? {
-        Some(text) => checked(look, job, text, &attempt),
-        None => Err(vec![missing_config(job)]),
+/// Reads what the caches do not have: the job file, the coordinator's report, whether the namespace is being deleted.
+async fn observe(look: &JobReconciliation<'_>, job: &HybridJob, attempt: &RunAttempt) -> Result<ObservedJob, Error> {
+    look.context.caches.wait_until_listed().await?;
+    let objects = look.context.caches.objects_of_job(&look.key);
+    let run = ObservedObjects::new(attempt.number, &objects);
+    let is_deleted = job.meta().deletion_timestamp.is_some();
+    let is_namespace_deleted = !is_deleted && run.has_leaving_workers() && look.cluster.is_namespace_deleted().await?;
+    let valid = if is_deleted || is_namespace_deleted {
+        Err(Vec::new())
+    } else {
+        match read_text(look, job, attempt).await? {
+            Some(text) => check_spec(look, job, text, attempt),
+            None => Err(vec![missing_config(job)]),
+        }
     };
-    let is_over = recorded_status(job).phase.is_some_and(RunPhase::is_final);
-    let valid = match valid {
-        Err(problems) if !is_over => return refuse_spec(look, job, &observed, &problems).await.map(Some),
-        valid => valid.ok(),
+    let report = match (&run.end_report, &valid) {
+        (Some(report), _) => Some(report.clone()),
+        (None, Ok(valid)) => ask_progress(look, job, valid, attempt, &run).await,
+        (None, Err(_)) => None,
     };
-    let report = progress(look, job, valid.as_ref(), &attempt, &observed).await;
-    let report = observed.end_report.clone().or(report);
-    let (servers, workers) = scales(job, valid.as_ref(), report.as_ref());
-    let valid = valid.map(|valid| valid.with_numbers(servers.pod_count(), workers.pod_count()));
-    let is_durable = valid.as_ref().is_some_and(ValidJob::is_durable);
-    let decision = decide(&DecisionFacts {
-        attempt: &attempt,
-        spec: &job.spec,
-        present: &job.spec.clone().with_numbers(servers.staying_count(), workers.pod_count()),
-        servers: &servers,
-        workers: &workers,
-        generation: job.meta().generation,
-        status: &recorded_status(job),
-        next: &SpecHash::new(&job.spec),
-        running: &SpecHash::during_attempt(&job.spec, servers.started, workers.started),
-        recovery: if is_durable { RowsRecovery::Log } else { RowsRecovery::Checkpoint },
-        observed: &observed,
-        rejoins: valid.as_ref().is_some_and(ValidJob::workers_rejoin),
-        progress: report.clone(),
-        now: look.now(),
-    });
-    observed.server_facts.alive = report.map(|report| report.servers);
-    let action = carry_out_decision(look, job, &attempt, valid.as_ref(), &observed, decision).await?;
-    if action.is_some() {
-        release_finalizer(look, job, &observed).await?;
-    }
-    Ok(action)
+    let now = look.now();
+    Ok(look.with_memory(job, |memory| {
+        let refusal = memory.scale_refusal.as_ref().filter(|(generation, _)| *generation == job.metadata.generation);
+        let scale_refusal = refusal.map(|(_, words)| words.clone());
+        let (next_ask, requests) = (memory.next_ask(now), memory.requests.clone());
+        ObservedJob { valid, run, objects, report, next_ask, scale_refusal, requests, is_namespace_deleted, now }
+    }))
 }
 
 /// Checks a spec. One generation has the same problems with the same job file at each look, so it is checked once.
-fn checked(
+fn check_spec(
     look: &JobReconciliation<'_>,
     job: &HybridJob,
     text: JobText,
@@ -160,12 +155,15 @@ fn checked(
 }
 
 /// That of the attempt once it has started, before that the one that the spec names. `None` when it is missing.
-async fn text(look: &JobReconciliation<'_>, job: &HybridJob, attempt: &RunAttempt) -> Result<Option<JobText>, Error> {
-    if let Some(text) = look.with_memory(job, |memory| memory.known_config(attempt.number)) {
-        return Ok(Some(JobText::OfAttempt(text)));
+async fn read_text(
+    look: &JobReconciliation<'_>,
+    job: &HybridJob,
+    attempt: &RunAttempt,
+) -> Result<Option<JobText>, Error> {
+    if let Some(text) = look.with_memory(job, |memory| memory.known_text(attempt.number)) {
+        return Ok(Some(text));
     }
     if let Some(text) = look.cluster.read_config(&attempt.config_name(), JOB_KEY).await? {
-        look.with_memory(job, |memory| memory.keep_config(attempt.number, &text));
         return Ok(Some(JobText::OfAttempt(text)));
     }
     let text = match (&job.spec.job.inline, &job.spec.job.config_map) {
@@ -176,35 +174,24 @@ async fn text(look: &JobReconciliation<'_>, job: &HybridJob, attempt: &RunAttemp
     Ok(text.map(JobText::OfSpec))
 }
 
-/// The numbers of embedding servers and of dense workers. `report` is newer than the one that the status keeps.
-fn scales(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&RunProgress>) -> (ServerScale, WorkerScale) {
-    let (servers, workers) = (job.spec.embedding_servers.replicas, job.spec.dense_workers.replicas);
-    let recorded = recorded_status(job).progress;
-    let known = report.or(recorded.as_ref()).and_then(|progress| progress.scaling.clone());
-    let started = valid.map_or((servers, workers), ValidJob::started_numbers);
-    let scale = ServerScale { wanted: servers, started: started.0, known: known.clone() };
-    (scale, WorkerScale { wanted: workers, started: started.1, known })
-}
-
-fn attempt(job: &HybridJob) -> Result<RunAttempt, Error> {
-    let namespace = job.namespace().ok_or(Error::Unnamed)?;
-    Ok(RunAttempt { job: job.name_any(), namespace, number: recorded_status(job).attempt.max(1) })
-}
-
 /// The coordinator's report, at intervals: progress changes all the time, and each report is a write of the status.
-async fn progress(
+async fn ask_progress(
     look: &JobReconciliation<'_>,
     job: &HybridJob,
-    valid: Option<&ValidJob>,
+    valid: &ValidJob,
     attempt: &RunAttempt,
-    observed: &ObservedObjects,
+    run: &ObservedObjects,
 ) -> Option<RunProgress> {
-    let is_up = observed.coordinator.as_ref().is_some_and(|one| one.ready > 0) && recorded_status(job).attempt > 0;
+    let has_ended = run.coordinator.as_ref().is_none_or(|coordinator| coordinator.end.is_some());
+    let is_up = !has_ended && run.ready_count(PodRole::Coordinator) > 0;
+    let has_started = job.status.as_ref().is_some_and(|status| status.attempt > 0);
     let token = look.with_memory(job, |memory| memory.access.clone()).and_then(|access| access.token);
     // A new operator reads the token when it applies the objects of the run.
-    let may_ask = token.is_some() || valid.is_some_and(|valid| !valid.asks_for_proof());
-    let asks = is_up && may_ask && look.with_memory(job, |memory| memory.take_turn_to_ask(attempt.number, look.now()));
-    if asks { (look.context.asker)(attempt.clone(), token).await } else { None }
+    let may_ask = is_up && has_started && (token.is_some() || !valid.asks_for_proof());
+    if may_ask && look.with_memory(job, |memory| memory.take_turn_to_ask(attempt.number, look.now())) {
+        return (look.context.asker)(attempt.clone(), token).await;
+    }
+    None
 }
 
 fn missing_config(job: &HybridJob) -> SpecProblem {
@@ -213,35 +200,4 @@ fn missing_config(job: &HybridJob) -> SpecProblem {
     let namespace = job.namespace().unwrap_or_default();
     let message = format!("no ConfigMap {name} with key {key} in namespace {namespace}: make it, or correct the name");
     problem("spec.job.configMap", message)
-}
-
-/// The spec cannot be carried out. The status says why, and the operator waits. A running run goes on.
-async fn refuse_spec(
-    look: &JobReconciliation<'_>,
-    job: &mut HybridJob,
-    observed: &ObservedObjects,
-    problems: &[SpecProblem],
-) -> Result<Action, Error> {
-    let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    let mut next = recorded_status(job);
-    let is_news = !next.conditions.iter().any(|one| one.type_ == VALID && one.message == message);
-    next.observed_generation = job.meta().generation;
-    next.message = Some(message.clone());
-    if observed.coordinator.is_none() {
-        next.phase = Some(RunPhase::Invalid);
-    }
-    StatusConditions::new(&mut next, job.meta().generation, look.now())
-        .set(VALID, false, "InvalidSpec", message.clone())
-        .set(READY, false, "InvalidSpec", "the spec cannot be carried out");
-    let number = next.attempt;
-    *job = record_status(look, job, next).await?;
-    if observed.coordinator.is_none() {
-        let scope = RemovalScope::Others(number);
-        take_step(look, job, observed.removal_step(scope, look.now()), scope).await?;
-    }
-    if is_news {
-        publish_event(look, job, number, &EventNote { is_warning: true, reason: "InvalidSpec", note: message }).await;
-    }
-    release_finalizer(look, job, observed).await?;
-    Ok(Action::requeue(USER_INTERVAL))
 }

@@ -2,56 +2,39 @@
 
 use std::time::Duration;
 
+use kube::Resource;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event as KubeEvent, EventType};
-use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tracing::{debug, warn};
 
-use crate::cluster::JobClient;
-use crate::conditions::{RECONCILED, StatusConditions};
-use crate::context::{JobReconciliation, recorded_status};
-use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus};
-use crate::decide::EventNote;
+use crate::conditions::{RECONCILED, VALID};
+use crate::context::JobReconciliation;
+use crate::crd::{HybridJob, HybridJobStatus, JobCondition, RunPhase};
 use crate::error::Error;
+use crate::step::EventNote;
 
 /// The objects that the spec of a waiting job names may appear without an event.
-pub(crate) const USER_INTERVAL: Duration = Duration::from_secs(15);
-
-/// Writes the status if it changed. Returns the job as it is then. A refusal stays in the message until the work is done.
-pub(crate) async fn record_status(
-    look: &JobReconciliation<'_>,
-    job: &HybridJob,
-    mut next: HybridJobStatus,
-) -> Result<HybridJob, Error> {
-    if let Some(refusal) = refusal_message(&next) {
-        next.message = Some(refusal.to_owned());
-    }
-    if job.status.as_ref() == Some(&next) {
-        return Ok(job.clone());
-    }
-    let mut object = job.clone();
-    object.status = Some(next);
-    look.cluster.record_status(&object).await
-}
-
-pub(crate) fn refusal_message(status: &HybridJobStatus) -> Option<&str> {
-    let is_refusal = |one: &&crate::crd::JobCondition| one.type_ == RECONCILED && one.status == ConditionStatus::False;
-    status.conditions.iter().find(is_refusal).map(|one| one.message.as_str())
-}
+const USER_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The object cannot be read: an older definition admitted it, or it was written past the definition.
-pub(crate) async fn report_unreadable(cluster: &JobClient, name: &str, error: &str) -> Result<Action, Error> {
+pub(crate) async fn report_unreadable(look: &JobReconciliation<'_>, error: &str) -> Result<Action, Error> {
+    let (name, jobs) = (&look.key.name, look.cluster.untyped_jobs());
+    let read = jobs.get_opt(name).await.map_err(Error::failed_to(format!("read HybridJob {name}")))?;
+    let Some(object) = read else { return Ok(Action::await_change()) };
+    let mut status: HybridJobStatus = serde_json::from_value(object.data["status"].clone()).unwrap_or_default();
     let message = format!("the object cannot be read: {error}; correct it, or apply k8s/crd again");
-    let raw = cluster.untyped_jobs();
-    let known = raw.get_opt(name).await.map_err(Error::failed_to(format!("read HybridJob {name}")))?;
-    if known.is_some_and(|object| object.data["status"]["message"] == message.as_str()) {
+    if status.message.as_ref() == Some(&message) {
         return Ok(Action::requeue(USER_INTERVAL));
     }
     warn!(job = name, error, "job cannot be read");
-    let status = json!({ "status": { "phase": "Invalid", "message": message } });
-    let patched = raw.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await;
+    status.phase = Some(RunPhase::Invalid);
+    let generation = object.metadata.generation;
+    status.set_condition(JobCondition::new(VALID, false, "InvalidSpec", &message, generation, look.now()));
+    status.message = Some(message);
+    let patch = Patch::Merge(json!({ "status": status }));
+    let patched = jobs.patch_status(name, &PatchParams::default(), &patch).await;
     patched.map_err(Error::failed_to(format!("record the status of HybridJob {name}")))?;
     Ok(Action::requeue(USER_INTERVAL))
 }
@@ -63,20 +46,23 @@ pub(crate) async fn report_error(
     error: Error,
 ) -> Result<Action, Error> {
     let message = error.to_string();
-    let Ok(Some(job)) = look.cluster.read_job().await else { return Err(error) };
-    let mut next = recorded_status(&job);
-    let is_news = !next.conditions.iter().any(|one| one.type_ == RECONCILED && one.message == message);
-    StatusConditions::new(&mut next, job.meta().generation, look.now()).set(RECONCILED, false, reason, message.clone());
-    let number = next.attempt;
-    // Without the permission to write a status, the log is the only place.
-    if record_status(look, &job, next).await.is_err() {
-        return Err(error);
+    let Ok(Some(mut job)) = look.cluster.read_job().await else { return Err(error) };
+    let recorded = job.status.clone().unwrap_or_default();
+    let is_news = recorded.condition(RECONCILED).is_none_or(|one| one.message != message);
+    let mut status = recorded.clone();
+    let generation = job.metadata.generation;
+    status.set_condition(JobCondition::new(RECONCILED, false, reason, &message, generation, look.now()));
+    status.message = Some(message.clone());
+    if status != recorded {
+        job.status = Some(status);
+        // Without the permission to write a status, the log is the only place.
+        job = look.cluster.record_status(&job).await.map_err(|_| error)?;
     }
     if is_news {
-        warn!(job = job.name_any(), reason, error = message, "a person has to act");
-        publish_event(look, &job, number, &EventNote { is_warning: true, reason, note: message }).await;
+        warn!(job = look.key.name, reason, error = message, "a person has to act");
+        publish_event(look, &job, recorded.attempt, &EventNote::warning(reason, message)).await;
     }
-    let again = look.with_memory(&job, |memory| memory.next_retry(look.now()));
+    let again = look.with_memory(&job, |memory| memory.requests.next_retry(look.now()));
     Ok(Action::requeue(again.unwrap_or(USER_INTERVAL)))
 }
 

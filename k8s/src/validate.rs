@@ -1,8 +1,8 @@
 //! Parse, don't validate: from a HybridJob and the text of its job file to a job that can be built, or to all its
 //! problems.
 //!
-//! The schema and its CEL rules refuse most problems at admission. This module finds those that only the checks of the
-//! job file know, with the same code as the roles.
+//! The API server refuses most problems by the schema of the definition and its rules. This module finds those that only
+//! the checks of the job file know, with the same code as the roles.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Table, value};
 use zagros_job::{Job, Mode, Model, Overrides};
 
-use crate::crd::{HybridJob, HybridJobSpec, PodSettings, SpecProblem, admission_refusals, problem};
+use crate::crd::{HybridJob, HybridJobSpec, PodSettings};
 use crate::names::{
     ADMIN_PORT, JOB_FILE, JOB_FOLDER, OUTPUT_PATH, PodRole, RunAttempt, SHARED_MEMORY_PATH, STATE_PATH,
 };
@@ -20,6 +20,7 @@ const TIMEOUT_SECONDS: f64 = 300.0;
 
 /// What survives the end of a server's process unless the job file says so. Pods come and go.
 const DURABILITY: &str = "process";
+
 /// A HybridJob that can be built. Only [`validate_job`] makes one.
 #[derive(Clone, Debug)]
 pub struct ValidJob {
@@ -80,6 +81,19 @@ impl ValidJob {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct SpecProblem {
+    /// The path of the field, as in `kubectl explain`: `spec.volumes[0].mountPath`.
+    pub field: String,
+    /// What, why, and what to do.
+    pub message: String,
+}
+
+pub(crate) fn problem(field: impl Into<String>, message: impl Into<String>) -> SpecProblem {
+    SpecProblem { field: field.into(), message: message.into() }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobText {
     /// That of the spec, from which an attempt starts. The attempt has as many servers and workers as the spec says.
@@ -91,7 +105,7 @@ pub enum JobText {
 /// Fails with all problems at once.
 pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> Result<ValidJob, Vec<SpecProblem>> {
     let (JobText::OfSpec(source) | JobText::OfAttempt(source)) = text;
-    let mut problems = check_spec(object);
+    let mut problems = check_mounts(&object.spec);
     let (rendered, missing) = render(object, text, attempt);
     match parse(&rendered, &Overrides::none()).and_then(|job| missing.map_or(Ok(job), Err)) {
         Ok(job) => {
@@ -200,19 +214,6 @@ fn parse(text: &str, overrides: &Overrides) -> Result<Job, String> {
 fn check_text(object: &HybridJob, text: &str, attempt: &RunAttempt) -> Result<Job, String> {
     let sets = settings(object, attempt).into_iter().map(|(section, key, item)| format!("{section}.{key}={item}"));
     parse(text, &Overrides::sets(sets.collect::<Vec<_>>()))
-}
-
-/// The rules of the definition, because the installed one may be older than this operator, and rules that it cannot
-/// express.
-fn check_spec(object: &HybridJob) -> Vec<SpecProblem> {
-    // The operator writes the status, so the status is no reason to refuse a job.
-    let written = HybridJob { status: None, ..object.clone() };
-    let mut problems = match serde_json::to_value(written) {
-        Ok(value) => admission_refusals(&value, None),
-        Err(error) => vec![problem("spec", format!("cannot be written as JSON: {error}"))],
-    };
-    problems.extend(check_mounts(&object.spec));
-    problems
 }
 
 fn check_mounts(spec: &HybridJobSpec) -> Vec<SpecProblem> {

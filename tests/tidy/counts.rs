@@ -16,7 +16,7 @@ const LINES: [(&str, usize); 11] = [
     ("dense-worker", 30),
     ("embedding-server", 15),
     ("job", 8),
-    ("k8s", 7),
+    ("k8s", 6),
     ("network", 4),
     ("plumbing", 4),
     ("protocol", 2),

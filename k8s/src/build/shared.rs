@@ -50,6 +50,12 @@ impl SharedObject {
         }
     }
 
+    /// As that of its manifest.
+    #[must_use]
+    pub fn title(self, job: &str) -> String {
+        format!("{} {}", self.api_resource().kind, self.object_name(job))
+    }
+
     #[must_use]
     pub fn is_wanted(self, plan: &BuildPlan<'_>) -> bool {
         let spec = &plan.job.spec;

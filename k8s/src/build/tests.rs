@@ -17,7 +17,8 @@ fn built(change: impl FnOnce(&mut HybridJob), stage: BuildStage) -> Vec<(String,
     let text = owner.spec.job.inline.clone().unwrap();
     let attempt = attempt(3);
     let job = validate_job(&owner, &JobText::OfSpec(text), &attempt).unwrap();
-    let plan = BuildPlan { owner: &owner, job: &job, attempt: &attempt, servers: &ServerFacts::default() };
+    let run = ObservedObjects::default();
+    let plan = BuildPlan { owner: &owner, job: &job, attempt: &attempt, run: &run, alive: None };
     let objects = build(&plan, stage);
     objects.iter().map(|one| (one.title(), serde_json::to_value(&one.object).unwrap())).collect()
 }

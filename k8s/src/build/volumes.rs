@@ -191,7 +191,7 @@ fn given<'a>(plan: &BuildPlan<'a>, role: PodRole) -> Option<&'a ClaimTemplate> {
 
 /// Kubernetes changes no claim of a StatefulSet, and refuses a whole object that asks for another.
 fn made(plan: &BuildPlan<'_>, role: PodRole) -> Option<Quantity> {
-    plan.servers.set.as_ref().filter(|_| role == PodRole::Server)?.disk.clone()
+    plan.run.servers.as_ref().filter(|_| role == PodRole::Server)?.disk.clone()
 }
 
 fn size(plan: &BuildPlan<'_>, role: PodRole) -> Quantity {

@@ -15,17 +15,17 @@ use k8s_openapi::api::batch::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{BuildPlan, pod, volumes};
-use crate::names::PodRole;
-use crate::rollout::TEMPLATE_ANNOTATION;
+use super::{BuildPlan, pod, rollout, volumes};
+use crate::names::{PodRole, TEMPLATE_ANNOTATION};
 
-/// They start at once. A changed template restarts them one after another ([`crate::rollout`]), if they have a log.
+/// They start at once. A changed template restarts them one after another ([`rollout`]), if they have a log.
 pub(super) fn servers(plan: &BuildPlan<'_>) -> StatefulSet {
     let mut set = stateful_set(plan, PodRole::Server);
     let servers = plan.job.replicas(PodRole::Server);
     let template = set.spec.as_ref().map(|spec| serde_json::to_string(&spec.template).unwrap_or_default());
     let hash = format!("{:016x}", xxh3_64(template.unwrap_or_default().as_bytes()));
-    let partition = if plan.job.is_durable() { plan.servers.partition(servers, &hash) } else { servers };
+    let is_durable = plan.job.is_durable();
+    let partition = if is_durable { rollout::next_partition(plan.run, plan.alive, servers, &hash) } else { servers };
     set.metadata.annotations = Some([(TEMPLATE_ANNOTATION.to_owned(), hash)].into());
     if let Some(spec) = &mut set.spec {
         spec.update_strategy = Some(StatefulSetUpdateStrategy {
@@ -61,7 +61,7 @@ pub(super) fn stateful_set(plan: &BuildPlan<'_>, role: PodRole) -> StatefulSet {
 }
 
 /// A claim may hold the only copy of rows. Kubernetes deletes none: the operator does, once the claim is of no use
-/// (`RemovalStep::Services`).
+/// (`ObjectDeletion::Attempts`).
 fn kept() -> StatefulSetPersistentVolumeClaimRetentionPolicy {
     let retain = || Some("Retain".to_owned());
     StatefulSetPersistentVolumeClaimRetentionPolicy { when_deleted: retain(), when_scaled: retain() }

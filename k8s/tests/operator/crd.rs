@@ -1,5 +1,6 @@
 //! The definition: the file equals the types, its defaults are the types', and its rules refuse what they should.
 
+mod admission;
 mod cost;
 mod structural;
 
@@ -8,6 +9,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use zagros_operator::crd::{HybridJob, KUBERNETES_FIELDS, definition_yaml, resource_definition};
+
+pub(crate) use admission::admission_refusals;
 
 pub(crate) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let definition = serde_json::to_value(resource_definition()).unwrap();
@@ -30,10 +33,6 @@ fn job() -> Value {
             "denseWorkers": { "replicas": 2 },
         },
     })
-}
-
-fn admission_refusals(object: &Value, old: Option<&Value>) -> Vec<String> {
-    zagros_operator::crd::admission_refusals(object, old).iter().map(ToString::to_string).collect()
 }
 
 #[track_caller]

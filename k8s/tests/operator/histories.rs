@@ -1,12 +1,13 @@
-//! Histories by seed: pods and processes end, operators end, a user edits and deletes, in any order. The run goes on in
-//! its first attempt, no claim is ever deleted, and all is as it should be in the end.
+//! Histories by seed, in which plans are executed as they are made: pods and processes end, operators end, a user edits and
+//! deletes, in any order. The run goes on in its first attempt, no claim is ever deleted, and all is as it should be in the
+//! end. From a state that no history leads to, plans lead to an end too.
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::kubelet::is_ready;
-use crate::operator::RunningOperator;
+use crate::planned::PlannedRun;
 use crate::rolling::servers_are_alive;
 use crate::scale::{buckets_move, wants};
 use crate::worker_scale;
@@ -54,7 +55,7 @@ fn keeps(world: &ClusterWorld, before: &BTreeMap<String, String>) -> bool {
     before.iter().all(|(claim, uid)| now.get(claim) == Some(uid))
 }
 
-async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, dice: &mut TestDice) -> String {
+fn happens(world: &ClusterWorld, operator: &mut PlannedRun, dice: &mut TestDice) -> String {
     let codes = [1, 7, 134, 137, 139, 143];
     let code = codes[usize::try_from(dice.roll(6)).unwrap()];
     match dice.roll(11) {
@@ -74,17 +75,12 @@ async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, d
             format!("{pod} vanishes")
         }
         4 => {
-            match operator.take() {
-                Some(running) if dice.roll(2) == 0 => running.kill().await,
-                Some(running) => running.stop().await,
-                None => {}
-            }
+            operator.is_away = true;
             "the operator ends".to_owned()
         }
         5 => {
-            if operator.is_none() {
-                *operator = Some(world.operator(None).await);
-            }
+            operator.is_away = false;
+            operator.forget();
             "an operator starts".to_owned()
         }
         6 => {
@@ -124,9 +120,10 @@ async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, d
 }
 
 /// The cluster goes on for some seconds, and buckets move. No server that owns buckets is removed.
-async fn time_passes(world: &ClusterWorld, seconds: u64) {
+async fn time_passes(world: &ClusterWorld, operator: &PlannedRun, seconds: u64) {
     for _ in 0..seconds {
         world.advance(1).await;
+        operator.look(world);
         buckets_move(world);
         if let Ok(set) = world.api.store().get(&key("apps", "statefulsets", "ctr-1-server")) {
             let (pods, owners) = (set["spec"]["replicas"].as_i64().unwrap(), world.run.state().owners);
@@ -138,27 +135,25 @@ async fn time_passes(world: &ClusterWorld, seconds: u64) {
 async fn history(seed: u64) {
     let mut dice = TestDice(seed * 0x9e37_79b9 + 1);
     let world = ClusterWorld::new();
-    let mut operator = Some(world.operator(None).await);
+    let mut operator = PlannedRun::default();
     world.create(|job| {
         job["spec"]["runPolicy"] = json!({"backoffLimit": 1000});
         job["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": 4});
     });
     servers_are_alive(&world, 100);
     world.run.start(3);
-    world.until_running().await;
+    operator.until(&world, "running", is_running).await;
     let first_claims = claims(&world);
     assert_eq!(first_claims.len(), 4, "a disk of the coordinator and one of each server");
     let mut happened = Vec::new();
     for _ in 0..12 {
-        happened.push(happens(&world, &mut operator, &mut dice).await);
-        time_passes(&world, dice.roll(40)).await;
+        happened.push(happens(&world, &mut operator, &mut dice));
+        time_passes(&world, &operator, dice.roll(40)).await;
         assert!(keeps(&world, &first_claims), "seed {seed}: {happened:#?}");
         assert_eq!(world.status("/attempt"), json!(1), "seed {seed}: {happened:#?}");
         assert_eq!(world.status("/restarts"), json!(0), "seed {seed}: {happened:#?}");
     }
-    if operator.is_none() {
-        operator = Some(world.operator(None).await);
-    }
+    operator.is_away = false;
     println!("seed {seed}: {happened:#?}");
     let wanted = |world: &ClusterWorld| {
         let set = world.api.store().get(&key("apps", "statefulsets", "ctr-1-server")).unwrap_or_default();
@@ -178,21 +173,101 @@ async fn history(seed: u64) {
             && world.condition("Ready")["status"] == "True"
             && pods == 1 + servers + workers
     };
-    world.until("as it should be", wanted).await;
+    operator.until(&world, "as it should be", wanted).await;
     assert!(keeps(&world, &first_claims));
+    time_passes(&world, &operator, 60).await;
+    // At rest nothing is written.
+    let version = world.api.store().version;
+    time_passes(&world, &operator, 60).await;
+    assert_eq!(world.api.store().version, version, "seed {seed}");
     world.trains_to_the_end();
-    world.until("succeeded", |world| world.phase() == "Succeeded").await;
-    world.until("no claim", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
+    operator.until(&world, "succeeded", |world| world.phase() == "Succeeded").await;
+    operator.until(&world, "no claim", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
     assert_eq!(world.status("/attempt"), 1);
-    if let Some(operator) = operator {
-        operator.stop().await;
-    }
+}
+
+fn is_running(world: &ClusterWorld) -> bool {
+    world.phase() == "Running" && world.condition("Ready")["status"] == "True"
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_goes_on_whatever_happens_to_its_pods_and_its_operator() {
     for seed in 1..=12 {
         history(seed).await;
+    }
+}
+
+/// Someone writes into the status and deletes objects, and the operator forgets.
+fn damage(world: &ClusterWorld, operator: &PlannedRun, dice: &mut TestDice) -> String {
+    let job = key("zagros.dev", "hybridjobs", "ctr");
+    let (group, plural, name) = [
+        ("apps", "statefulsets", "ctr-1-server"),
+        ("apps", "statefulsets", "ctr-1-coord"),
+        ("batch", "jobs", "ctr-1-worker"),
+        ("", "services", "ctr-1-server"),
+    ][usize::try_from(dice.roll(4)).unwrap()];
+    let place = key(group, plural, name);
+    match dice.roll(5) {
+        0 => {
+            world.change(&job, |job| drop(job.as_object_mut().unwrap().shift_remove("status")));
+            "the status is gone".to_owned()
+        }
+        1 => {
+            let phases = ["Invalid", "Suspended", "Starting", "Running", "Restarting", "Succeeded", "Failed"];
+            let phase = phases[usize::try_from(dice.roll(7)).unwrap()];
+            world.change(&job, |job| job["status"]["phase"] = json!(phase));
+            format!("the phase is {phase}")
+        }
+        2 => {
+            let attempt = 1 + dice.roll(3);
+            world.change(&job, |job| job["status"]["attempt"] = json!(attempt));
+            format!("the attempt is {attempt}")
+        }
+        3 if world.api.store().get(&place).is_ok() => {
+            world.delete(&place);
+            format!("{name} of {plural} is deleted")
+        }
+        _ => {
+            operator.forget();
+            "the operator forgets".to_owned()
+        }
+    }
+}
+
+/// Whether all members of one attempt are ready and nothing of another is left, or the job is over and no pod runs.
+fn is_at_rest(world: &ClusterWorld) -> bool {
+    let attempt = format!("ctr-{}-", world.status("/attempt"));
+    let (pods, sets) = (working(world, "ctr-"), world.names("apps", "statefulsets"));
+    let is_over = world.phase() == "Succeeded" || world.phase() == "Failed";
+    let is_whole = is_running(world) && pods.len() == 6 && sets.len() == 2 && world.names("", "services").len() == 3;
+    is_over && pods.is_empty() || is_whole && pods.iter().chain(&sets).all(|name| name.starts_with(&attempt))
+}
+
+async fn any_state(seed: u64) {
+    let mut dice = TestDice(seed * 0x9e37_79b9 + 7);
+    let (world, operator) = (ClusterWorld::new(), PlannedRun::default());
+    world.create(|_| ());
+    operator.until(&world, "running", is_running).await;
+    let damages: Vec<String> = (0..4).map(|_| damage(&world, &operator, &mut dice)).collect();
+    println!("seed {seed}: {damages:#?}");
+    operator.until(&world, "at rest", is_at_rest).await;
+    let suspended =
+        |is_suspended: bool| move |job: &mut Value| job["spec"]["runPolicy"] = json!({"suspend": is_suspended});
+    world.edit(suspended(true)).unwrap();
+    let is_empty = |world: &ClusterWorld| world.pods().is_empty() && world.names("", "services").is_empty();
+    let is_over = world.phase() == "Succeeded" || world.phase() == "Failed";
+    operator.until(&world, "suspended", |world| is_over || world.phase() == "Suspended" && is_empty(world)).await;
+    world.edit(suspended(false)).unwrap();
+    operator.until(&world, "at rest again", is_at_rest).await;
+    world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
+    operator.until(&world, "gone", |world| world.job().is_none()).await;
+    world.until("nothing left", is_empty).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_state_leads_to_an_end() {
+    for seed in 1..=24 {
+        any_state(seed).await;
     }
 }
 

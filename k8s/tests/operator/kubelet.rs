@@ -81,8 +81,10 @@ pub(crate) fn comes_back(pod: &mut Value, now: Timestamp) -> bool {
 
 pub(crate) fn terminated(code: i32, now: &str) -> Value {
     let reason = if code == 0 { "Completed" } else { "Error" };
+    // Times of Kubernetes are whole seconds.
+    let finished = now.parse::<Timestamp>().unwrap().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({"terminated": {
-        "exitCode": code, "reason": reason, "message": "the last line of the log", "finishedAt": now,
+        "exitCode": code, "reason": reason, "message": "the last line of the log", "finishedAt": finished,
     }})
 }
 

@@ -14,6 +14,7 @@ mod namespaces;
 mod operator;
 mod operators;
 mod order;
+mod planned;
 mod rejoin;
 mod replaced;
 mod rolling;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use zagros_operator::check::{CheckFindings, RIGHTS, RequiredRight, check_cluster};
-use zagros_operator::crd::admission_refusals;
 use zagros_operator::render::render_objects;
 
+use crate::crd::admission_refusals;
 use crate::kubelet;
 use crate::world::ClusterWorld;
 
@@ -51,7 +51,7 @@ pub(crate) fn rights(path: &str) -> Vec<(String, String)> {
 fn examples_are_accepted_and_have_no_unknown_key() {
     for (path, text) in examples() {
         let object: Value = serde_saphyr::from_str(&text).unwrap();
-        assert_eq!(admission_refusals(&object, None), Vec::new(), "{}", path.display());
+        assert_eq!(admission_refusals(&object, None), Vec::<String>::new(), "{}", path.display());
     }
 }
 

@@ -47,7 +47,7 @@ impl ScalingRun {
         })
     }
 
-    fn scale(&self, credentials: &Credentials, request: ScaleRequest) -> Result<(), Refusal> {
+    pub(crate) fn scale(&self, credentials: &Credentials, request: ScaleRequest) -> Result<(), Refusal> {
         let mut state = self.state();
         state.asked.extend((request.servers > 0).then_some(request.servers));
         state.asked_workers.extend((request.workers > 0).then_some(request.workers));

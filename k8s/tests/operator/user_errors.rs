@@ -50,8 +50,14 @@ async fn an_object_that_cannot_be_read_harms_no_other() {
     world.create(|_| ());
     world.until_running().await;
     let status = world.api.store().get(&broken).unwrap()["status"].clone();
-    assert_eq!(status["phase"], "Invalid");
-    says(&status["message"], "cannot be read: ");
+    let condition = &status["conditions"][0];
+    assert_eq!(
+        (&status["phase"], &condition["type"], &condition["status"]),
+        (&json!("Invalid"), &json!("Valid"), &json!("False"))
+    );
+    for text in [&status["message"], &condition["message"]] {
+        says(text, "cannot be read: ");
+    }
 }
 
 /// The status has the words of the scheduler and the kubelet. If they say nothing, it names what may be missing.

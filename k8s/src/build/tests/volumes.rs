@@ -89,10 +89,10 @@ fn a_size_that_was_made_stays_when_the_memory_changes() {
     let attempt = attempt(3);
     let job = validate_job(&owner, &JobText::OfSpec(owner.spec.job.inline.clone().unwrap()), &attempt).unwrap();
     let disk = Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity("12Gi".to_owned()));
-    let set = crate::rollout::ServerSet { disk, ..Default::default() };
-    let servers = ServerFacts { set: Some(set), ..ServerFacts::default() };
-    let objects =
-        build(&BuildPlan { owner: &owner, job: &job, attempt: &attempt, servers: &servers }, BuildStage::Servers);
+    let set = crate::observe::ServerSet { disk, ..Default::default() };
+    let run = ObservedObjects { servers: Some(set), ..ObservedObjects::default() };
+    let plan = BuildPlan { owner: &owner, job: &job, attempt: &attempt, run: &run, alive: None };
+    let objects = build(&plan, BuildStage::Servers);
     let set = objects.iter().find(|one| one.title() == POD_OWNERS[1]).unwrap();
     let set = serde_json::to_value(&set.object).unwrap();
     assert_eq!(set["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"], "12Gi");

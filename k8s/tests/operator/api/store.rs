@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::ClusterClock;
 use super::kinds::has_generation;
 use super::merge::{self, matches_selector};
-use crate::crd::SCHEMA;
+use crate::crd::{SCHEMA, admission_refusals};
 
 /// Fields of a Job's spec that never change (ValidateJobSpecUpdate of Kubernetes). `completions` has a rule of its own.
 const IMMUTABLE_OF_JOBS: &str =
@@ -290,9 +290,8 @@ fn admit(key: &ObjectKey, object: &mut Value, old: Option<&Value>) -> Result<(),
         let schema: &Value = &SCHEMA;
         *object = kube_cel::apply_defaults(schema, object);
         let is_same = old.is_some_and(|old| kube_cel::apply_defaults(schema, old)["spec"] == object["spec"]);
-        let refusals = if is_same { Vec::new() } else { zagros_operator::crd::admission_refusals(object, old) };
-        let message: Vec<String> = refusals.iter().map(ToString::to_string).collect();
-        return if message.is_empty() { Ok(()) } else { Err(invalid(message.join("; "))) };
+        let refusals = if is_same { Vec::new() } else { admission_refusals(object, old) };
+        return if refusals.is_empty() { Ok(()) } else { Err(invalid(refusals.join("; "))) };
     }
     let spec = &object["spec"];
     if key.plural == "jobs"

@@ -4,7 +4,8 @@
 use kube_cel::{Validator, apply_defaults};
 use regex::Regex;
 use serde_json::{Value, json};
-use zagros_operator::crd::schema_problems;
+
+use super::admission::schema_problems;
 
 /// `$ref`, `patternProperties`, `readOnly` and others are forbidden. `anyOf` and similar ones are restricted, and not
 /// needed.

@@ -6,17 +6,18 @@ use k8s_openapi::jiff::Timestamp;
 use zagros_plumbing::exit_codes;
 
 use crate::crd::{AttemptFailure, ExitCodes};
+use crate::memory::elapsed_time;
 use crate::names::PodRole;
 use crate::observe::{JobEnd, JobState, ObservedObjects, PodState};
 
 /// How long other exit codes are waited for after the first Job failed: the first failure that is seen is rarely the cause.
-pub const GRACE: Duration = Duration::from_secs(15);
+const GRACE: Duration = Duration::from_secs(15);
 
 /// Reasons of an indexed Job in which one index failed as often as it may.
 const GIVEN_UP: [&str; 2] = ["MaxFailedIndexesExceeded", "FailedIndexes"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AttemptVerdict {
+pub(super) enum AttemptVerdict {
     Going,
     /// It ends. The cause is known after this time.
     Settling(Duration),
@@ -31,8 +32,12 @@ pub enum AttemptVerdict {
 }
 
 /// Looks at the Jobs and at the ends of containers.
-#[must_use]
-pub fn judge_attempt(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: Timestamp) -> AttemptVerdict {
+pub(super) fn judge_attempt(
+    attempt: i32,
+    observed: &ObservedObjects,
+    codes: &ExitCodes,
+    now: Timestamp,
+) -> AttemptVerdict {
     let ends = [&observed.coordinator, &observed.workers].map(|job| job.as_ref().and_then(|job| job.end.as_ref()));
     if ends.iter().all(|end| matches!(end, Some(JobEnd::Complete { .. }))) || is_finished_without_some(observed) {
         return AttemptVerdict::Succeeded;
@@ -118,7 +123,7 @@ fn blame(attempt: i32, pod: &PodState) -> AttemptFailure {
 }
 
 /// How a pod ended: `ctr-1-worker-0 ended with 137 (killed): …`.
-pub(crate) fn end_of(pod: &PodState) -> String {
+pub(super) fn end_of(pod: &PodState) -> String {
     let Some(exit) = &pod.exit else { return format!("{} ended", pod.name) };
     let detail = if exit.message.is_empty() { String::new() } else { format!(": {}", exit.message) };
     format!("{} ended with {} ({}){detail}", pod.name, exit.code, exit_words(exit.code, &exit.reason))
@@ -140,10 +145,6 @@ fn exit_words(code: i32, reason: &str) -> &'static str {
         126..=128 => "the container could not run zagros",
         code => exit_codes::code_meaning(code).unwrap_or("unknown code"),
     }
-}
-
-pub(crate) fn elapsed_time(since: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -273,7 +274,9 @@ mod tests {
         let pods = [pods, vec![coordinator]].concat();
         let seen = objects(job(broken(100)), job(None), pods);
         assert!(blamed(verdict(&seen, 200)).0.starts_with("w0 ended with 137"));
-        assert!(blamed(verdict(&seen.without_replaced(Some(timestamp(60))), 200)).0.starts_with("c ended with 1 "));
+        assert!(
+            blamed(verdict(&seen.clone().without_replaced(Some(timestamp(60))), 200)).0.starts_with("c ended with 1 ")
+        );
     }
 
     #[test]

@@ -1,0 +1,345 @@
+//! Plans, by value.
+
+use super::*;
+use crate::build::ObjectManifest;
+use crate::crd::{ConditionStatus, ServerScaling};
+use crate::fixture::{JOB_TEXT, hybrid_job, owned, pod, timestamp};
+use crate::observe::{JobEnd, JobState, OwnedKind, PodExit, PodState, ServerSet};
+use crate::step::ObjectDeletion;
+use crate::validate::{JobText, validate_job};
+
+/// A job whose status goes from plan to plan, as in the operator. Its mode is `sync`, and its servers have no log.
+struct PlanCase {
+    job: HybridJob,
+    run: ObservedObjects,
+    report: Option<RunProgress>,
+    now: i64,
+}
+
+impl PlanCase {
+    fn new() -> Self {
+        let mut job = hybrid_job();
+        let text = format!("{JOB_TEXT}mode = \"sync\"\n[cluster]\ndurability = \"checkpoint\"\n");
+        job.spec.job.inline = Some(text);
+        Self { job, run: ObservedObjects::default(), report: None, now: 1_000 }
+    }
+
+    /// In mode `hybrid`, with a log.
+    fn hybrid() -> Self {
+        let mut case = Self::new();
+        case.job.spec.job.inline = Some(JOB_TEXT.to_owned());
+        case
+    }
+
+    fn running(mut self) -> Self {
+        assert!(waited(&self.plan()).is_none(), "an attempt is recorded first");
+        self.run = run(3, 2);
+        self.plan();
+        assert_eq!(self.status().phase, Some(RunPhase::Running));
+        self
+    }
+
+    /// The status as the plan leaves it.
+    fn plan(&mut self) -> Vec<PlanStep> {
+        let (attempt, text) = (RunAttempt::recorded(&self.job), self.job.spec.job.inline.clone().unwrap());
+        // The attempt keeps the numbers with which it started.
+        let mut started = self.job.clone();
+        (started.spec.embedding_servers.replicas, started.spec.dense_workers.replicas) = (3, 2);
+        let first = validate_job(&started, &JobText::OfSpec(text), &attempt).unwrap();
+        let valid = validate_job(&self.job, &JobText::OfAttempt(first.rendered), &attempt);
+        let seen = ObservedJob {
+            valid,
+            run: self.run.clone(),
+            objects: JobObjects::default(),
+            report: self.report.clone(),
+            next_ask: GLANCE,
+            scale_refusal: None,
+            requests: KnownRequests::default(),
+            is_namespace_deleted: false,
+            now: timestamp(self.now),
+        };
+        let steps = plan_steps(&self.job, &seen);
+        for step in &steps {
+            if let PlanStep::SetStatus(status) = step {
+                self.job.status = Some((**status).clone());
+            }
+        }
+        steps
+    }
+
+    fn status(&self) -> HybridJobStatus {
+        self.job.status.clone().unwrap_or_default()
+    }
+
+    /// The next attempt's number, if this plan starts one; and the reason of its Event.
+    fn outcome(&mut self) -> (i32, Option<&'static str>) {
+        let steps = self.plan();
+        (self.status().attempt, published(&steps))
+    }
+
+    /// The coordinator's Job fails, because a pod ended with this code.
+    fn fails(&mut self, code: i32) -> Vec<PlanStep> {
+        let failed = JobEnd::Failed {
+            at: timestamp(self.now),
+            reason: String::new(),
+            message: "BackoffLimitExceeded".to_owned(),
+        };
+        let ended = || Some(JobState { end: Some(failed.clone()), ..JobState::default() });
+        let pods = vec![exited("ctr-1-worker-0-x", code, self.now)];
+        self.run = ObservedObjects { coordinator: ended(), workers: ended(), pods, ..ObservedObjects::default() };
+        self.plan()
+    }
+
+    fn condition(&self, type_: &str) -> (bool, String) {
+        let found = self.status().condition(type_).cloned().unwrap();
+        (found.status == ConditionStatus::True, found.reason)
+    }
+}
+
+/// The objects of an attempt with so many servers and workers, all ready.
+fn run(servers: i32, workers: i32) -> ObservedObjects {
+    let ready = |name: String, role: PodRole| PodState { is_ready: true, ..pod(&name, role) };
+    let coordinator = ready("ctr-1-coord-0".to_owned(), PodRole::Coordinator);
+    let servers = (0..servers).map(|index| ready(format!("ctr-1-server-{index}"), PodRole::Server));
+    let workers = (0..workers).map(|index| ready(format!("ctr-1-worker-{index}-x"), PodRole::Worker));
+    let pods: Vec<PodState> = std::iter::once(coordinator).chain(servers).chain(workers).collect();
+    ObservedObjects {
+        coordinator: Some(JobState::default()),
+        workers: pods.last().filter(|pod| pod.role == PodRole::Worker).map(|_| JobState::default()),
+        servers: Some(ServerSet::default()),
+        remaining: pods.clone(),
+        pods,
+        ..ObservedObjects::default()
+    }
+}
+
+fn exited(name: &str, code: i32, seconds: i64) -> PodState {
+    let (reason, message) = ("Error".to_owned(), "why".to_owned());
+    let exit = Some(PodExit { code, reason, message, at: Some(timestamp(seconds)) });
+    PodState { exit, ..pod(name, PodRole::Worker) }
+}
+
+fn waited(steps: &[PlanStep]) -> Option<Option<Duration>> {
+    let waits = steps.iter().find_map(|step| if let PlanStep::Wait(_, at_most) = step { Some(*at_most) } else { None });
+    assert_eq!(waits.is_some(), matches!(steps.last(), Some(PlanStep::Wait(..))), "a wait ends a plan: {steps:?}");
+    waits
+}
+
+fn published(steps: &[PlanStep]) -> Option<&'static str> {
+    steps.iter().find_map(|step| if let PlanStep::Publish(event) = step { Some(event.reason) } else { None })
+}
+
+/// Names of what is applied, in order.
+fn applied(steps: &[PlanStep]) -> Vec<String> {
+    let groups = steps.iter().filter_map(|step| if let PlanStep::Apply(group) = step { Some(group) } else { None });
+    groups.flatten().map(ObjectManifest::title).collect()
+}
+
+/// The second plan equals the first: an operator that restarts half-way does no harm.
+#[test]
+fn an_attempt_is_recorded_before_anything_of_it_is_made() {
+    let mut case = PlanCase::new();
+    let first = case.plan();
+    assert!(matches!(first[..], [PlanStep::SetStatus(_), PlanStep::Publish(_)]), "{first:?}");
+    let status = case.status();
+    assert_eq!((status.attempt, status.output.as_deref()), (1, Some("/output/ctr")));
+    let second = case.plan();
+    assert!(applied(&second).contains(&"StatefulSet ctr-1-server".to_owned()));
+    assert_eq!(case.plan(), second[1..], "its status is recorded, and nothing is known of what was applied");
+}
+
+/// Servers with a log are restarted one by one. Servers without one would lose their rows.
+#[test]
+fn an_edit_of_the_servers_pods_alone_is_applied_while_the_run_trains() {
+    let server_image = |job: &mut HybridJob| job.spec.embedding_servers.pod.image = Some("zagros-server:2".to_owned());
+    let image = |job: &mut HybridJob| job.spec.image = "zagros:2".to_owned();
+    let edits: [(PlanCase, fn(&mut HybridJob), i32); 3] =
+        [(PlanCase::hybrid(), server_image, 1), (PlanCase::hybrid(), image, 2), (PlanCase::new(), server_image, 2)];
+    for (case, edit, attempt) in edits {
+        let mut case = case.running();
+        edit(&mut case.job);
+        let event = if attempt == 1 { "ServersUpdate" } else { "SpecChanged" };
+        assert_eq!(case.outcome(), (attempt, Some(event)));
+        assert_ne!(case.outcome().1, Some("ServersUpdate"), "it is reported once");
+    }
+}
+
+#[test]
+fn workers_come_when_servers_and_coordinator_are_ready() {
+    let mut case = PlanCase::new();
+    case.plan();
+    let makes_workers = |case: &mut PlanCase| applied(&case.plan()).contains(&"Job ctr-1-worker".to_owned());
+    case.run = run(2, 0);
+    assert!(!makes_workers(&mut case));
+    case.run = run(3, 0);
+    assert!(makes_workers(&mut case));
+    // A server that is unready for a moment removes no workers.
+    case.run = run(2, 2);
+    assert!(makes_workers(&mut case));
+    // A gang without its workers would never be scheduled.
+    let mut gang = PlanCase::new();
+    gang.job.spec.scheduling.gang = serde_json::from_value(serde_json::json!({"scheduler": "Volcano"})).unwrap();
+    gang.plan();
+    assert!(makes_workers(&mut gang));
+}
+
+#[test]
+fn a_failed_attempt_is_followed_by_another_after_a_pause() {
+    let mut case = PlanCase::new().running();
+    let failed = case.fails(4);
+    let status = case.status();
+    assert_eq!((status.attempt, status.restarts, published(&failed)), (2, 1, Some("AttemptFailed")));
+    let last = status.last_failure.unwrap();
+    assert_eq!((last.attempt, last.exit_code, last.pod.as_deref()), (1, Some(4), Some("ctr-1-worker-0-x")));
+    case.run = ObservedObjects { owned: vec![owned(OwnedKind::Servers, 1)], ..ObservedObjects::default() };
+    let pausing = case.plan();
+    let servers = ObjectDeletion::Workload(OwnedKind::Servers, "ctr-1-Servers".to_owned());
+    assert!(pausing.contains(&PlanStep::Delete(servers)) && applied(&pausing).is_empty(), "{pausing:?}");
+    assert_eq!(waited(&pausing), Some(Some(Duration::from_secs(10))));
+    case.now += 10;
+    assert!(!applied(&case.plan()).is_empty());
+    let pauses: Vec<u64> = [1, 2, 3, 6, 7, 1000].into_iter().map(|restarts| pause(restarts).as_secs()).collect();
+    assert_eq!(pauses, [10, 20, 40, 320, 360, 360]);
+}
+
+#[test]
+fn a_wrong_job_file_is_not_tried_again() {
+    for code in [2, 3, 5, 127] {
+        let mut case = PlanCase::new().running();
+        case.fails(code);
+        assert_eq!(case.condition("Failed"), (true, "PermanentFailure".to_owned()), "{code}");
+        assert_eq!(case.status().restarts, 0);
+    }
+    let mut case = PlanCase::new();
+    case.job.spec.run_policy.exit_codes.retryable = vec![5];
+    let mut case = case.running();
+    case.fails(5);
+    assert_eq!(case.status().phase, Some(RunPhase::Restarting));
+}
+
+/// Pods of a lost node are waited for only so long.
+#[test]
+fn a_suspended_job_is_looked_at_again_while_a_pod_is_there() {
+    let mut case = PlanCase::new().running();
+    case.job.spec.run_policy.suspend = true;
+    assert_eq!(waited(&case.plan()), Some(Some(GLANCE)));
+    case.run = ObservedObjects::default();
+    assert_eq!(waited(&case.plan()), Some(None));
+}
+
+#[test]
+fn the_deadline_counts_all_attempts() {
+    let mut case = PlanCase::new();
+    case.job.spec.run_policy.active_deadline_seconds = Some(100);
+    let mut case = case.running();
+    case.now += 95;
+    assert_eq!(waited(&case.plan()), Some(Some(Duration::from_secs(5))));
+    case.fails(4);
+    case.now += 5;
+    case.plan();
+    assert_eq!(case.condition("Failed"), (true, "DeadlineExceeded".to_owned()));
+}
+
+#[test]
+fn a_job_that_is_over_stays_over() {
+    let mut case = PlanCase::new().running();
+    case.fails(3);
+    let earlier = case.status();
+    case.job.spec.image = "zagros:2".to_owned();
+    case.job.spec.run_policy.suspend = true;
+    case.run = ObservedObjects::default();
+    case.now += 1_000_000;
+    case.plan();
+    assert_eq!((case.status().phase, case.status().completion_time), (Some(RunPhase::Failed), earlier.completion_time));
+}
+
+/// In mode `hybrid` the others wait, and Kubernetes restarts the lost one.
+#[test]
+fn a_lost_worker_is_back_once_its_pod_is_ready_whatever_its_job_counts() {
+    let mut case = PlanCase::hybrid().running();
+    let restarted = PodState { is_ready: false, ..case.run.pods[5].clone() };
+    case.run.pods[5] = exited("ctr-1-worker-1-a", 137, case.now);
+    case.run.pods.push(restarted);
+    case.run.workers = Some(JobState { failed: 1, ..JobState::default() });
+    assert_eq!(published(&case.plan()), Some("WorkerLost"));
+    assert_eq!((published(&case.plan()), case.status().workers_back), (None, None));
+    case.now += 20;
+    case.run.pods[6].is_ready = true;
+    assert_eq!(published(&case.plan()), Some("WorkerBack"));
+    assert_eq!(case.status().workers_back.map(|time| time.0.as_second()), Some(case.now));
+    assert_eq!(published(&case.plan()), None);
+}
+
+#[test]
+fn the_newest_checkpoint_is_reported_with_its_time_and_stays_for_the_next_attempt() {
+    let mut case = PlanCase::new().running();
+    for (seconds, step, seen) in [(0, 0, None), (10, 300, Some(1_010)), (10, 300, Some(1_010)), (10, 600, Some(1_030))]
+    {
+        case.now += seconds;
+        case.report = Some(RunProgress { step: step + 5, checkpoint_step: step, ..RunProgress::default() });
+        case.plan();
+        let last = case.status().last_checkpoint.map(|last| (last.step, last.seen.0.as_second()));
+        assert_eq!(last, seen.map(|seen| (step, seen)));
+    }
+    // The coordinator is gone. The status keeps what is known.
+    case.report = None;
+    case.fails(4);
+    assert_eq!((case.status().attempt, case.status().last_checkpoint.map(|last| last.step)), (2, Some(600)));
+}
+
+/// Of a run with two workers: what the coordinator says of them.
+fn scaling(workers: i32, workers_wanted: i32) -> Option<RunProgress> {
+    let scaling = ServerScaling { servers: 3, wanted: 3, workers, workers_wanted, ..ServerScaling::default() };
+    Some(RunProgress { scaling: Some(scaling), ..RunProgress::default() })
+}
+
+/// New workers have no pods yet, and are not lost. A worker of four that train is lost once its pod is gone.
+#[test]
+fn a_worker_that_has_not_joined_is_not_lost() {
+    let mut case = PlanCase::hybrid().running();
+    case.job.spec.dense_workers.replicas = 4;
+    for (joined, is_lost) in [(2, false), (4, true)] {
+        case.report = scaling(joined, 4);
+        case.plan();
+        assert_eq!(case.status().workers_lost.is_some(), is_lost, "{joined} have joined");
+    }
+}
+
+/// A worker that is not wanted any more is asked to end: nothing follows from how it does.
+#[test]
+fn a_worker_that_leaves_is_judged_by_nobody() {
+    for (wanted, is_lost) in [(2, true), (1, false)] {
+        let mut case = PlanCase::hybrid().running();
+        case.job.spec.dense_workers.replicas = wanted;
+        case.report = scaling(2, wanted);
+        case.run.pods[5] = exited("ctr-1-worker-1-x", 143, case.now);
+        case.plan();
+        assert_eq!(case.status().workers_lost.is_some(), is_lost, "{wanted} are wanted");
+    }
+}
+
+#[test]
+fn the_attempt_that_runs_is_kept_and_others_are_removed_in_order() {
+    let mut case = PlanCase::new().running();
+    assert!(
+        !case
+            .plan()
+            .iter()
+            .any(|step| matches!(step, PlanStep::Delete(ObjectDeletion::Workload(..) | ObjectDeletion::Attempts(..))))
+    );
+    let stale = |case: &mut PlanCase| {
+        let steps = case.plan();
+        let place = |wanted: &PlanStep| steps.iter().position(|step| step == wanted);
+        let servers = PlanStep::Delete(ObjectDeletion::Workload(OwnedKind::Servers, "ctr-7-Servers".to_owned()));
+        place(&PlanStep::ConfirmNoWorkers(RemovalScope::Others(1)))
+            .is_some_and(|first| place(&servers) == Some(first + 1))
+    };
+    case.run.owned = vec![owned(OwnedKind::Servers, 7), owned(OwnedKind::Service, 7)];
+    assert!(stale(&mut case));
+    // A user changed the label.
+    case.run.owned[0].attempt = None;
+    assert!(stale(&mut case));
+    // An object whose deletion was requested is not deleted again.
+    case.run.owned[0].is_deleting = true;
+    assert!(case.plan().contains(&PlanStep::Delete(ObjectDeletion::Attempts(RemovalScope::Others(1), None))));
+}
