@@ -2,8 +2,6 @@
 
 mod ends;
 
-use std::sync::Arc;
-
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};

@@ -153,7 +153,8 @@ fn an_attempt_is_recorded_before_anything_of_it_is_made() {
 fn an_edit_of_the_servers_pods_alone_is_applied_while_the_run_trains() {
     let server_image = |job: &mut HybridJob| job.spec.embedding_servers.pod.image = Some("zagros-server:2".to_owned());
     let image = |job: &mut HybridJob| job.spec.image = "zagros:2".to_owned();
-    let edits: [(PlanCase, fn(&mut HybridJob), i32); 3] =
+    type Edit = fn(&mut HybridJob);
+    let edits: [(PlanCase, Edit, i32); 3] =
         [(PlanCase::hybrid(), server_image, 1), (PlanCase::hybrid(), image, 2), (PlanCase::new(), server_image, 2)];
     for (case, edit, attempt) in edits {
         let mut case = case.running();

@@ -24,11 +24,14 @@ use crate::world::{ADS, ClusterWorld, key};
 /// After so many plans in a row, nothing is left to do before time passes.
 const MOST_PLANS: usize = 8;
 
+/// A spec, and what is wrong with it, if anything is.
+type CheckedJob = (CheckedSpec, Result<ValidJob, Vec<SpecProblem>>);
+
 /// Makes and executes the plans of `ctr`.
 #[derive(Default)]
 pub(crate) struct PlannedRun {
     requests: Mutex<KnownRequests>,
-    checked: Mutex<Option<(CheckedSpec, Result<ValidJob, Vec<SpecProblem>>)>>,
+    checked: Mutex<Option<CheckedJob>>,
     /// The second in which the last look was made.
     looked: Mutex<i64>,
     pub(crate) is_away: bool,
@@ -42,8 +45,11 @@ impl PlannedRun {
 
     /// Makes plans until one has nothing but a wait: the same plan made again changes nothing.
     pub(crate) fn look(&self, world: &ClusterWorld) {
+        if self.is_away {
+            return;
+        }
         let mut plans = Vec::new();
-        while !self.is_away {
+        loop {
             let Some(job) = world.job() else { return };
             let job: HybridJob = serde_json::from_value(job).unwrap();
             let plan = plan_steps(&job, &self.observe(world, &job));

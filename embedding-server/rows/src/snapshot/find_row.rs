@@ -47,7 +47,7 @@ pub(crate) fn find_mention(
             && head.table as usize == number
             && bucket.is_none_or(|bucket| head.has_bucket(bucket))
     };
-    while let Some(block) = reader.next_block(&may_mention)? {
+    while let Some(block) = reader.next_block(may_mention)? {
         match block.content {
             BlockContent::Rows(rows) => {
                 let Some(position) = rows.ids.iter().position(|other| *other == id) else { continue };
