@@ -84,6 +84,12 @@ impl RowConversion {
         Self::new(saved, saved.weight_type().unwrap_or_default(), StateConversion::Keep)
     }
 
+    /// Rows of a saved table without the state of their optimiser: weights alone.
+    #[must_use]
+    pub fn without_state(saved: &TableHeader) -> Self {
+        Self::new(saved, saved.weight_type().unwrap_or_default(), StateConversion::LeaveOut)
+    }
+
     #[must_use]
     pub fn converted_header(&self) -> &TableHeader {
         &self.header
@@ -127,7 +133,7 @@ pub fn copy_converted(
     conversion: impl Fn(&TableHeader) -> RowConversion,
     to: impl Write,
 ) -> Result<WrittenFile, CopyError> {
-    let saved = newest_header(chain)?;
+    let saved = chain.newest_header()?;
     let conversions: Vec<RowConversion> = saved.tables.iter().map(conversion).collect();
     let tables = conversions.iter().map(|conversion| conversion.converted_header().clone()).collect();
     let release = env!("CARGO_PKG_VERSION").to_owned();
@@ -152,20 +158,6 @@ pub fn copy_converted(
         },
     )?;
     Ok(writer.finish()?)
-}
-
-/// The header of the newest file. The tables of all files are the same.
-fn newest_header(chain: &FileChain) -> Result<SnapshotHeader, SnapshotError> {
-    let mut newest: Option<SnapshotHeader> = None;
-    for file in chain.files() {
-        let header = file.open()?.header().clone();
-        if newest.as_ref().is_some_and(|before| before.tables != header.tables) {
-            let problem = "it has other tables than the file that it follows".to_owned();
-            return Err(SnapshotError::Inconsistent { path: file.path().to_owned(), problem });
-        }
-        newest = Some(header);
-    }
-    Ok(newest.unwrap_or_default())
 }
 
 #[cfg(test)]
