@@ -15,18 +15,18 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use zagros_dense_worker::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest};
 use zagros_job::{Job, TableOptimizer, is_dense_table};
 use zagros_rows::snapshot::{
     CopyError, FileChain, RowConversion, SavedFile, StateConversion, TableHeader, copy_converted,
 };
+use zagros_scoring::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest};
 use zagros_shell::{Exit, Failure};
-use zagros_store::{ContentDigest, FileName, Folder, hex_digits};
+use zagros_store::{Folder, hex_digits};
 use zagros_table::WeightType;
 
 use crate::args::QuantizeArgs;
 use crate::resume::failed;
-use crate::saved::{self, SavedModel, not_written, refused, saved_file, snapshot_failure, table_help};
+use crate::saved::{self, SavedModel, not_written, refused, snapshot_failure, table_help};
 
 /// Nothing is left to decide.
 pub(crate) struct QuantizePlan {
@@ -111,24 +111,14 @@ fn check_is_new(to: &Folder) -> Result<(), Failure> {
 
 /// The files of rows, in chains. What a chain becomes has the name of its first file.
 fn chains(from: &Folder, manifest: &Manifest) -> Result<Vec<PlannedChain>, Failure> {
-    // One save names no two files alike.
-    let record = |name: &str| manifest.files.iter().find(|file| own_name(&file.name) == name);
-    // In the folder or in one beside it. The manifest was checked: each name leads to a file.
-    let places = manifest.row_files.iter().filter_map(|name| from.locate_file(name));
-    let files: Vec<SavedFile> = places.map(|(folder, name)| saved_file(&folder, name)).collect();
-    let sha256_of = |name: &str| record(name).map(|file| file.sha256.clone());
     let planned = |chain: FileChain| {
         let path_name = |file: &SavedFile| file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
         let names: Vec<String> = chain.files().iter().map(path_name).collect();
-        let bytes = names.iter().filter_map(|name| record(name)).map(|file| file.bytes).sum();
+        let bytes = names.iter().filter_map(|name| manifest.row_record(name)).map(|file| file.bytes).sum();
         PlannedChain { name: names.into_iter().next().unwrap_or_default(), chain, bytes }
     };
-    let chains = FileChain::group_files(&files, sha256_of).map_err(snapshot_failure)?;
+    let chains = manifest.row_chains(from).map_err(snapshot_failure)?;
     Ok(chains.into_iter().map(planned).collect())
-}
-
-fn own_name(name: &str) -> &str {
-    FileName::parse(name).map_or(name, |file| file.name)
 }
 
 /// The tables of the files, which are the same in each.
@@ -198,7 +188,7 @@ fn write(plan: &QuantizePlan, passed: &dyn Fn(u64)) -> Result<Manifest, Failure>
     let mut others = copied.collect::<Result<Vec<_>, _>>()?;
     let job = plan.job.to_toml().into_bytes();
     plan.to.write(JOB, &job).map_err(refused)?;
-    others.push(record(JOB, ContentDigest::compute(&job)));
+    others.push(FileRecord::new(JOB, &job));
     let (manifest, text) = plan.manifest.of_copy(&plan.job, CopiedFiles { rows: files, others });
     plan.to.write(MANIFEST, &text).map_err(refused)?;
     Ok(manifest)
@@ -227,10 +217,6 @@ fn copy_file(plan: &QuantizePlan, file: &FileRecord) -> Result<FileRecord, Failu
     let copied = plan.to.write_unless(name, file.bytes, copy);
     copied.map_err(|error| not_written((&plan.to, name), error, NOTHING_LEFT))??;
     Ok(file.clone())
-}
-
-fn record(name: &str, ContentDigest { bytes, sha256 }: ContentDigest) -> FileRecord {
-    FileRecord { name: name.to_owned(), bytes, sha256: hex_digits(&sha256) }
 }
 
 fn not_copied(error: CopyError) -> Failure {

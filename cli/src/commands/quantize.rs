@@ -2,7 +2,7 @@
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
-use zagros_dense_worker::Manifest;
+use zagros_scoring::Manifest;
 use zagros_shell::{Exit, Failure, out, print_answer};
 
 use crate::args::QuantizeArgs;

@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Serialize;
-use zagros_dense_worker::{FileRecord, JOB, MANIFEST, Manifest};
 use zagros_plumbing::durable;
 use zagros_rows::snapshot::{FollowedFile, copy_without};
+use zagros_scoring::{FileRecord, JOB, MANIFEST, Manifest, row_file};
 use zagros_shell::{Failure, OrFailure};
 use zagros_store::{Folder, hex_digits};
 
 use super::plan::{ChangedJob, PlannedCopy, clean_run, is_row_file};
 use super::{ForgetPlace, ForgetPlan, SavePlan, WantedIds};
 use crate::resume::failed;
-use crate::saved::{not_written, refused, saved_file, snapshot_failure};
+use crate::saved::{not_written, refused, snapshot_failure};
 
 /// `passed` gets the number of bytes of each file that was copied. Returns how many files were deleted. The same command
 /// continues after an error.
@@ -79,7 +79,7 @@ fn copy(planned: &PlannedCopy, copies: &[FileRecord], wanted: &WantedIds) -> Res
         let FileRecord { name, sha256, .. } = copies[before].clone();
         FollowedFile { name, sha256 }
     });
-    let file = saved_file(folder, name);
+    let file = row_file(folder, name);
     let written = folder
         .write_unless(copy, *bytes, |to| copy_without(&file, (&wanted.table, &wanted.ids), follows, to))
         .map_err(|error| not_written((folder, copy), error, "nothing is removed yet"))?

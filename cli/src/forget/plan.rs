@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use zagros_dense_worker::{FileRecord, JOB, Manifest};
 use zagros_job::{IdRange, Job, Overrides};
 use zagros_plumbing::durable;
-use zagros_rows::snapshot::{ChainLink, MentionedIds, SavedFile, SnapshotError, group_links, mentioned_ids};
+use zagros_rows::snapshot::{MentionedIds, SavedFile, mentioned_ids};
+use zagros_scoring::{FileRecord, JOB, Manifest};
 use zagros_shell::{Exit, Failure};
 use zagros_store::Folder;
 
 use super::{ForgetPlace, WantedIds};
 use crate::resume::failed;
-use crate::saved::{saved_file, snapshot_failure};
+use crate::saved::snapshot_failure;
 
 /// Between the name of a file and the part that tells its copies apart.
 const COPY: &str = ".without-";
@@ -135,17 +135,16 @@ impl ForgetPlanner<'_> {
             job: None,
         };
         save.job = changed_job(folder, &save.manifest, self.wanted)?;
-        let files: Vec<RowFile> = save.manifest.row_files.iter().map(|name| RowFile::new(&save, name)).collect();
-        let links = files.iter().map(RowFile::link).collect::<Result<Vec<_>, _>>().map_err(snapshot_failure)?;
-        for chain in group_links(&links).map_err(snapshot_failure)? {
-            self.chain(&mut save, &files, &chain)?;
+        for chain in save.manifest.row_chains(folder).map_err(snapshot_failure)? {
+            let files: Vec<RowFile> = chain.files().iter().filter_map(|file| RowFile::find(&save, file)).collect();
+            self.chain(&mut save, &files)?;
         }
         Ok(save)
     }
 
     /// From the first file on that names an id, all files are copied: each names the SHA-256 of the one before.
-    fn chain(&mut self, save: &mut SavePlan, files: &[RowFile], chain: &[usize]) -> Result<(), Failure> {
-        let mentioned = chain.iter().map(|file| self.read(&files[*file])).collect::<Result<Vec<_>, _>>()?;
+    fn chain(&mut self, save: &mut SavePlan, files: &[RowFile]) -> Result<(), Failure> {
+        let mentioned = files.iter().map(|file| self.read(file)).collect::<Result<Vec<_>, _>>()?;
         // The newest file that names an id decides whether it has a row now.
         let mut seen = BTreeSet::new();
         for (number, said) in mentioned.iter().enumerate().rev() {
@@ -156,35 +155,34 @@ impl ForgetPlanner<'_> {
             seen.extend(said.rows.iter().chain(&said.removed));
             save.traces.extend(said.rows.iter().chain(&said.counts).chain(&said.removed));
         }
-        let first = mentioned.iter().position(|said| !said.is_empty()).unwrap_or(chain.len());
+        let first = mentioned.iter().position(|said| !said.is_empty()).unwrap_or(files.len());
         let mut follows = None;
-        for file in &chain[first..] {
-            let file = &files[*file];
+        for file in &files[first..] {
             let copy = self.copy(file, follows);
-            save.replaced.insert(file.named.clone(), copy);
+            save.replaced.insert(file.record.name.clone(), copy);
             follows = Some(copy);
         }
         Ok(())
     }
 
     fn read(&mut self, file: &RowFile) -> Result<MentionedIds, Failure> {
-        if let Some(said) = self.read.get(&file.sha256) {
+        let RowFile { record, saved, .. } = file;
+        if let Some(said) = self.read.get(&record.sha256) {
             return Ok(said.clone());
         }
         let WantedIds { table, ids } = self.wanted;
-        let saved = file.saved();
         saved.open().and_then(|reader| reader.find_table(table).map(drop)).map_err(snapshot_failure)?;
-        let said = mentioned_ids(&saved, table, ids).map_err(snapshot_failure)?;
-        self.read.insert(file.sha256.clone(), said.clone());
+        let said = mentioned_ids(saved, table, ids).map_err(snapshot_failure)?;
+        self.read.insert(record.sha256.clone(), said.clone());
         Ok(said)
     }
 
     fn copy(&mut self, file: &RowFile, follows: Option<usize>) -> usize {
-        let key = (file.folder.to_string(), file.name.clone());
+        let RowFile { folder, name, record: FileRecord { bytes, sha256, .. }, .. } = file;
+        let key = (folder.to_string(), name.clone());
         if let Some(position) = self.positions.get(&key) {
             return *position;
         }
-        let RowFile { folder, name, bytes, sha256, .. } = file;
         let copy = copy_name(name, sha256, self.wanted);
         let (folder, name, sha256) = (folder.clone(), name.clone(), sha256.clone());
         self.copies.push(PlannedCopy { folder, name, copy, bytes: *bytes, sha256, follows });
@@ -194,31 +192,21 @@ impl ForgetPlanner<'_> {
 }
 
 struct RowFile {
-    /// Its name in the manifest.
-    named: String,
     folder: Folder,
+    /// Its name there.
     name: String,
-    bytes: u64,
-    sha256: String,
+    /// By its name in the manifest.
+    record: FileRecord,
+    saved: SavedFile,
 }
 
 impl RowFile {
-    fn new(save: &SavePlan, named: &str) -> Self {
-        // The manifest was checked: its names lead to this folder or to one beside it, and each has a record.
-        let (folder, name) = save.folder.locate_file(named).unwrap_or_else(|| (save.folder.clone(), named));
-        let record = save.manifest.files.iter().find(|record| record.name == named);
-        let (bytes, sha256) = record.map(|record| (record.bytes, record.sha256.clone())).unwrap_or_default();
-        Self { named: named.to_owned(), folder, name: name.to_owned(), bytes, sha256 }
-    }
-
-    fn link(&self) -> Result<ChainLink, SnapshotError> {
-        let saved = self.saved();
-        let follows = saved.open()?.header().follows.clone();
-        Ok(ChainLink { path: saved.path().to_owned(), sha256: Some(self.sha256.clone()), follows })
-    }
-
-    fn saved(&self) -> SavedFile {
-        saved_file(&self.folder, &self.name)
+    /// A file of a save. The manifest was checked: each has a record.
+    fn find(save: &SavePlan, saved: &SavedFile) -> Option<Self> {
+        let record = save.manifest.row_record(saved.path().file_name()?.to_str()?)?.clone();
+        let (folder, name) = save.folder.locate_file(&record.name)?;
+        let name = name.to_owned();
+        Some(Self { folder, name, record, saved: saved.clone() })
     }
 }
 
@@ -246,7 +234,7 @@ pub(crate) struct ChangedJob {
 
 /// The job of a save without the ids in the vocabularies of the table's features; `None` if none of them is there.
 fn changed_job(save: &Folder, manifest: &Manifest, wanted: &WantedIds) -> Result<Option<ChangedJob>, Failure> {
-    if manifest.files.iter().all(|file| file.name != JOB) {
+    if !manifest.has_file(JOB) {
         return Ok(None);
     }
     let text = manifest.read_file(save, JOB).map_err(failed)?;
