@@ -18,13 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use zagros_dense_worker::{
-    EvaluateCommand, Evaluation, RunSummary, ScoringParts, TrainingOutcome, Worker, WorkerError,
-};
+use zagros_dense_worker::{Evaluation, PartMeasures, RunSummary, ScoringCommand, Worker, WorkerError};
 use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
 use zagros_plumbing::durable;
 use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
+use zagros_scoring::{TableLookups, TrainingOutcome};
 use zagros_shell::launch::EmbeddedCluster;
 use zagros_shell::{Exit, Failure, OrFailure, note, out};
 use zagros_store::Folder;
@@ -269,7 +268,7 @@ fn health(
     history: &DayHistory,
 ) -> DayHealth {
     let names = day.job.tables.iter().map(|table| table.name.clone());
-    let tables = health::table_health(names, counts.scored.as_ref(), &counts.trained);
+    let tables = health::table_health(names, counts.scored.as_deref(), &counts.trained);
     let mut warnings = Vec::new();
     if let Some((earlier, before)) = history.health_before(&day.name) {
         warnings.extend(health::warnings(&profile, earlier, &before.profile));
@@ -295,7 +294,7 @@ fn write_page(name: &str, history: &DayHistory) {
 
 struct DayCounts {
     /// While the day was scored; `None` on a first day.
-    scored: Option<IdCounts>,
+    scored: Option<Vec<TableLookups>>,
     /// While it was trained, by the process that finished it.
     trained: IdCounts,
 }
@@ -310,8 +309,8 @@ async fn train_day(
     let (before, scored) = match &day.job.train.start_from {
         Some(model) => {
             note!("{}: scoring it by {model}", day.name);
-            let (before, scored) = score(Path::new(model), &day.job, shutdown, signals).await?;
-            (Some(before), Some(scored))
+            let PartMeasures { evaluation, tables, .. } = score(Path::new(model), &day.job, shutdown, signals).await?;
+            (Some(evaluation), Some(tables))
         }
         None => (None, None),
     };
@@ -337,12 +336,7 @@ fn place(run: &Path, model: &str) -> String {
     if is_whole { model.to_owned() } else { run.join(model).display().to_string() }
 }
 
-async fn score(
-    model: &Path,
-    job: &Job,
-    shutdown: &Shutdown,
-    signals: &StopSignals,
-) -> Result<(Evaluation, IdCounts), Failure> {
+async fn score(model: &Path, job: &Job, shutdown: &Shutdown, signals: &StopSignals) -> Result<PartMeasures, Failure> {
     let saved = SavedModel::find(model, TIMEOUT)?;
     let of_model = saved.load_job(&[])?;
     // The job that trains vouches for its module.
@@ -351,25 +345,18 @@ async fn score(
         _ => None,
     };
     check_trust(&of_model, trusted)?;
-    let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&of_model).await?;
     let terminal = Arc::new(Terminal::new(false));
-    let evaluate = EvaluateCommand {
+    let scoring = ScoringCommand {
         job: of_model,
         model: saved.folder,
         files: Some(job.data.train.clone()),
-        importance: None,
-        parts: ScoringParts {
-            backend: backend(),
-            control,
-            connect: Arc::clone(&connect),
-            observer: terminal.clone(),
-            shutdown: shutdown.clone(),
-        },
+        backend: backend(),
+        observer: terminal.clone(),
+        shutdown: shutdown.clone(),
     };
-    let evaluation = evaluate.run().await;
+    let measured = scoring.evaluate(None).await;
     terminal.finish();
-    let measures = evaluation.map_err(|error| report::failure(error, signals))?;
-    Ok((measures.evaluation, IdCounts::from_registry(&registry)))
+    measured.map_err(|error| report::failure(error, signals))
 }
 
 async fn train(

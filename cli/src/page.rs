@@ -5,9 +5,10 @@ mod record;
 use std::path::PathBuf;
 
 use indicatif::{HumanBytes, HumanCount};
-use zagros_dense_worker::{Evaluation, RunFolder, RunSummary, TargetMeasures, TrainingOutcome};
+use zagros_dense_worker::{Evaluation, RunFolder, RunSummary, TargetMeasures};
 use zagros_plumbing::chart::html::{NOTHING, escape_html};
 use zagros_plumbing::chart::{Chart, ChartSeries};
+use zagros_scoring::TrainingOutcome;
 use zagros_shell::{CommandReport, Failure, ReportTable, write_file};
 use zagros_store::hide_secrets;
 

@@ -15,9 +15,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use zagros_dense_worker::{JOB, MANIFEST, Manifest};
 use zagros_job::{Job, TableOptimizer, is_dense_table};
 use zagros_rows::snapshot::{RowConversion, StateConversion, TableHeader};
+use zagros_scoring::{JOB, MANIFEST, Manifest};
 use zagros_shell::Failure;
 use zagros_store::Folder;
 use zagros_table::WeightType;

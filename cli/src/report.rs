@@ -6,12 +6,11 @@ use std::sync::Arc;
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::{Deserialize, Serialize};
-use zagros_dense_worker::{
-    Evaluation, ExitClass, Observer, ObserverList, RunFolder, RunSummary, TrainingOutcome, Worker, WorkerError,
-};
+use zagros_dense_worker::{Evaluation, ExitClass, Observer, ObserverList, RunFolder, RunSummary, Worker, WorkerError};
 use zagros_ingest::IngestError;
 use zagros_job::{Job, Model, TestPart};
 use zagros_plumbing::lifecycle::StopSignals;
+use zagros_scoring::TrainingOutcome;
 use zagros_shell::{Exit, Failure, err, out};
 
 use crate::terminal::{Terminal, WaitLines};

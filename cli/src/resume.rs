@@ -139,7 +139,8 @@ fn list(changes: &[KeyChange]) -> String {
 }
 
 /// An error of checkpoints or folders, with its exit code.
-pub(crate) fn failed(error: WorkerError) -> Failure {
+pub(crate) fn failed(error: impl Into<WorkerError>) -> Failure {
+    let error = error.into();
     let exit = match error.exit_class() {
         ExitClass::Usage => Exit::Usage,
         ExitClass::Cluster => Exit::Cluster,

@@ -17,15 +17,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-use zagros_dense_worker::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest};
 use zagros_job::Job;
 use zagros_rows::snapshot::{FileChain, FollowedFile, RewriteError, RowChange, rewrite_rows};
+use zagros_scoring::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest, row_file};
 use zagros_shell::{Exit, Failure};
 use zagros_store::{ContentDigest, FileName, Folder, hex_digits};
 use zagros_zip::ZipEq;
 
 use crate::resume::failed;
-use crate::saved::{not_written, refused, saved_file, snapshot_failure};
+use crate::saved::{not_written, refused, snapshot_failure};
 
 pub(crate) use row_files::{RowFile, row_chains};
 
@@ -169,7 +169,7 @@ impl Rewrite<'_> {
             }
         });
         let written = filled.map_err(|error| not_written(folder, name, error))?.map_err(not_rewritten)?;
-        if !self.change.is_applied(&saved_file(folder, name)).map_err(snapshot_failure)? {
+        if !self.change.is_applied(&row_file(folder, name)).map_err(snapshot_failure)? {
             let what = format!("the rows of the copy {folder}/{name} are not changed as asked; no manifest names it");
             return Err(Failure::with_help(Exit::Internal, what, "keep both files, and report this as a bug"));
         }

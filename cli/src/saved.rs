@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use zagros_dense_worker::{JOB, MANIFEST, Manifest, WorkerError};
 use zagros_job::{Job, Model};
-use zagros_rows::snapshot::{SavedFile, SnapshotError};
+use zagros_rows::snapshot::SnapshotError;
+use zagros_scoring::{JOB, MANIFEST, Manifest};
 use zagros_shell::{Exit, Failure, parse_job};
 use zagros_store::{Folder, StoreError};
 
@@ -117,7 +117,7 @@ pub(crate) fn folder_url(named: &Path) -> Option<&str> {
 }
 
 pub(crate) fn refused(error: StoreError) -> Failure {
-    failed(WorkerError::from(error))
+    failed(error)
 }
 
 fn has_manifest(folder: &Folder) -> Result<bool, Failure> {
@@ -157,12 +157,6 @@ const HELP: &str = "give a run folder, or the folder of a model or checkpoint, a
 fn has_rows(folder: &Path) -> bool {
     let is_rows = |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|ending| ending == "zrows");
     std::fs::read_dir(folder).is_ok_and(|entries| entries.filter_map(Result::ok).any(is_rows))
-}
-
-/// A file of rows, read in place.
-pub(crate) fn saved_file(folder: &Folder, name: &str) -> SavedFile {
-    let (path, folder, name) = (format!("{folder}/{name}"), folder.clone(), name.to_owned());
-    SavedFile::new(path, move || folder.open_file(&name))
 }
 
 /// A file beside those of a saved model, or of a copy of one, cannot be written.

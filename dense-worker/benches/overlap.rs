@@ -18,9 +18,8 @@ use std::time::{Duration, Instant};
 use zagros_collective::{CollectiveError, CollectiveGroup, PendingSum, ProcessGroupConfig, Rendezvous};
 use zagros_dense_worker::WorkerError;
 use zagros_dense_worker::datapath::buckets::{BUCKET, GradientBuckets};
-use zagros_dense_worker::datapath::kernels::{InputColumns, RowPositions, scatter_add};
 use zagros_job::{CollectiveKind, Job, Overrides};
-use zagros_model::{DenseModel, LabelledSamples};
+use zagros_model::{DenseModel, InputColumns, LabelledSamples, RowPositions, scatter_add};
 use zagros_torch::StoreRendezvous;
 use zagros_zip::{ZipEq, number_from};
 

@@ -21,12 +21,12 @@ use tokio::net::TcpListener;
 use watched::{PayloadCounter, WatchedShard};
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{Membership, wait_for_placement};
-use zagros_dense_worker::datapath::kernels::{InputColumn, RowPositions, VectorForm, gather, scatter_add};
 use zagros_embedding_client::{
     BatchRows, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, Shard, TableBags, bag_bytes,
 };
 use zagros_embedding_server::ServerConfig;
 use zagros_job::{Job, Overrides, Pooling};
+use zagros_model::{InputColumn, RowPositions, VectorForm, gather, scatter_add};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::admin::PageAccess;
 use zagros_protocol::control::{DataFile, JoinRequest, Role};
@@ -170,7 +170,7 @@ impl ClientSide {
 }
 
 fn column() -> InputColumn {
-    InputColumn { table: TableId(0), dim: DIM, offset: 0, form: VectorForm::Pooled(Pooling::Mean) }
+    InputColumn { table: 0, dim: DIM, offset: 0, form: VectorForm::Pooled(Pooling::Mean) }
 }
 
 fn positions<'a>(batch: &'a BagBatch, inverse: &'a [u32], at_server: bool) -> RowPositions<'a> {

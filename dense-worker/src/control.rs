@@ -23,9 +23,7 @@ mod step;
 mod trainer;
 
 pub use checkpoint::{EarlierRun, LastRun, ResumePoint};
-pub use evaluate::{
-    EvaluateCommand, ImportanceOptions, ImportanceReport, PartMeasures, ScoringParts, TargetImportance, target_form,
-};
+pub use evaluate::{ImportanceOptions, ImportanceReport, PartMeasures, ScoringCommand, TargetImportance, target_form};
 pub use join::{Worker, WorkerInput};
-pub use predict::{PredictCommand, ScoredRows};
-pub use save::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest, forget_rows, note_forgotten};
+pub use predict::ScoredRows;
+pub use save::{forget_rows, note_forgotten};

@@ -3,13 +3,11 @@
 //! Performance-critical: no I/O besides the calls of these stages, no info log, no allocation per row.
 
 pub mod buckets;
-pub mod kernels;
 
 pub(crate) mod dense;
 pub(crate) mod group_step;
 pub(crate) mod look_ahead;
 pub(crate) mod next_lookup;
-pub(crate) mod permuted;
 pub(crate) mod pooling;
 pub(crate) mod prefetch;
 pub(crate) mod prepared;

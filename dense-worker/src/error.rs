@@ -1,18 +1,17 @@
 //! Why a worker stopped before its work was done.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use zagros_collective::CollectiveError;
 use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::ClientError;
 use zagros_ingest::IngestError;
-use zagros_plumbing::disk;
-use zagros_protocol::{Refusal, RefusalKind};
-use zagros_store::{StoreError, StoreFault};
-
 use zagros_model::ModelError;
+use zagros_protocol::{Refusal, RefusalKind};
+use zagros_rows::snapshot::SnapshotError;
+use zagros_scoring::ScoringError;
+use zagros_store::{StoreError, StoreFault};
 
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
@@ -132,22 +131,10 @@ pub enum WorkerError {
     Stopped { reason: String },
     #[error("{server} could not {what}: {refusal}")]
     Storage { server: String, what: &'static str, refusal: Refusal },
-    /// A folder does not hold a saved model, or holds that of another job.
-    #[error("{folder}: {reason}")]
-    SavedModel {
-        folder: String,
-        /// What is wrong, and what to do.
-        reason: String,
-    },
-    #[error("{0}")]
-    Store(#[source] StoreError),
-    #[error("cannot {what} {}: {source}; {}", path.display(), disk::next_step(source))]
-    File {
-        /// `write`, `create`, …
-        what: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Scoring(#[from] ScoringError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error("batch {batch}: {reason}; this is a bug, please report it")]
     Inconsistent {
         /// Number of the batch since this worker started.
@@ -200,7 +187,7 @@ impl WorkerError {
             | Self::Skipped { .. }
             | Self::LossWithoutSense { .. }
             | Self::DivergedFrom { .. } => ExitClass::Diverged,
-            Self::SavedModel { .. } => ExitClass::Data,
+            Self::Scoring(error) => scoring_class(error),
             Self::Store(error) => store_class(error),
             Self::Member(_)
             | Self::Peers(_)
@@ -214,7 +201,6 @@ impl WorkerError {
             | Self::LeaseUnproven { .. }
             | Self::Books { .. }
             | Self::Stopped { .. } => ExitClass::Cluster,
-            Self::File { .. } => ExitClass::Storage,
             Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
         }
     }
@@ -243,12 +229,18 @@ fn client_class(error: &ClientError) -> ExitClass {
     }
 }
 
-impl From<StoreError> for WorkerError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Disk { what, path, source } => Self::File { what, path, source },
-            error => Self::Store(error),
-        }
+fn scoring_class(error: &ScoringError) -> ExitClass {
+    match error {
+        ScoringError::Model(error) => model_class(error),
+        ScoringError::Store(error) => store_class(error),
+        ScoringError::RowFile(SnapshotError::Read { source, .. }) => match source.kind() {
+            io::ErrorKind::NotConnected => ExitClass::Cluster,
+            io::ErrorKind::NotFound | io::ErrorKind::InvalidInput | io::ErrorKind::NotADirectory => ExitClass::Data,
+            _ => ExitClass::Storage,
+        },
+        ScoringError::ColdTier(_) | ScoringError::Table { .. } => ExitClass::Storage,
+        ScoringError::Batch { .. } => ExitClass::Internal,
+        ScoringError::SavedModel { .. } | ScoringError::RowFile(_) => ExitClass::Data,
     }
 }
 
@@ -376,9 +368,9 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_reported_once_with_what_to_do() {
-        let path = PathBuf::from("runs/ads/summary.json");
+        let path = std::path::PathBuf::from("runs/ads/summary.json");
         let source = io::Error::from(io::ErrorKind::StorageFull);
-        let error = WorkerError::File { what: "write", path, source };
+        let error = WorkerError::from(StoreError::Disk { what: "write", path, source });
         assert_eq!(error.exit_class(), ExitClass::Storage);
         let reported = error.to_string();
         assert!(reported.starts_with("cannot write runs/ads/summary.json: "), "{reported}");

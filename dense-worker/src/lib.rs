@@ -1,6 +1,6 @@
 //! The dense worker: reads batches, looks up rows, makes steps, pushes gradients.
 //!
-//! [`Worker`] runs a whole worker. [`EvaluateCommand`] scores data with a saved model. Both report events to an [`Observer`].
+//! [`Worker`] runs a whole worker. [`ScoringCommand`] scores data with a saved model. Both report events to an [`Observer`].
 
 pub mod datapath;
 pub mod metrics;
@@ -15,14 +15,13 @@ mod summary;
 mod testing;
 
 pub use control::{
-    CopiedFiles, EarlierRun, EvaluateCommand, FileRecord, ImportanceOptions, ImportanceReport, JOB, LastRun, MANIFEST,
-    Manifest, PartMeasures, PredictCommand, ResumePoint, ScoredRows, ScoringParts, TargetImportance, Worker,
-    WorkerInput, forget_rows, note_forgotten, target_form,
+    EarlierRun, ImportanceOptions, ImportanceReport, LastRun, PartMeasures, ResumePoint, ScoredRows, ScoringCommand,
+    TargetImportance, Worker, WorkerInput, forget_rows, note_forgotten, target_form,
 };
 pub use error::{ExitClass, WorkerError};
 pub use event::{
     Evaluation, HeldOutPart, Observer, ObserverList, PushAudit, SilentObserver, StepReport, TargetMeasures, WorkerEvent,
 };
 pub use report::{MeasureRecorder, RunFolder, RunLock};
-pub use summary::{RunSummary, StageSeconds, StepStaleness, TrainingCost, TrainingOutcome};
+pub use summary::{RunSummary, StageSeconds, StepStaleness, TrainingCost};
 pub use zagros_ingest::RareCategories;

@@ -7,4 +7,3 @@ pub mod tensorboard;
 
 pub use recorder::MeasureRecorder;
 pub use run_folder::{RunFolder, RunLock};
-pub(crate) use run_folder::{checkpoint_name, checkpoint_step};

@@ -3,22 +3,9 @@
 use serde::{Deserialize, Serialize};
 use zagros_eval::ColumnSlices;
 use zagros_plumbing::process::MachineInfo;
+use zagros_scoring::TrainingOutcome;
 
 use crate::event::{Evaluation, TargetMeasures};
-
-/// How training ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TrainingOutcome {
-    /// All epochs, or as many steps as the job asked for.
-    Finished,
-    /// Asked to stop, as one of several workers. The run goes on without it.
-    Left,
-    /// Asked to stop. The step in progress was finished, and everything is acknowledged.
-    Interrupted,
-    /// Loss or gradients made no sense any more. No model is saved.
-    Diverged,
-}
 
 /// Written to `summary.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

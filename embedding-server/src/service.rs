@@ -15,7 +15,7 @@ use zagros_plumbing::metrics::DiskSpace;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus, WaitKind};
 use zagros_protocol::packed::ValueBuffers;
 use zagros_protocol::{BucketMap, Lineage, Refusal, RefusalKind, ServerIndex};
-use zagros_rows::cold::StoreContent;
+use zagros_rows::cold::{MemoryBudget, StoreContent};
 use zagros_rows::snapshot::format::RUN_BYTES;
 use zagros_table::{ColdStore, RequestBuffers, TableConfig, TableError, TableSet};
 use zagros_zip::ZipEq;
@@ -27,7 +27,7 @@ use crate::metrics::ServerMetrics;
 use crate::resharding::ServerMoves;
 use crate::storage::{CheckpointFiles, LastLoad, SnapshotCaptures, StorageLock, with_cause};
 use crate::tables::{make_tables, table_configs};
-use crate::tier::{self, ColdTier, MemoryBudget, TableMaintenance};
+use crate::tier::{self, ColdTier, TableMaintenance};
 
 /// How long a request waits for a map that its sender has and this server has not.
 const NEWER_MAP: Duration = Duration::from_secs(2);
@@ -94,7 +94,7 @@ impl EmbeddingService {
         host: LogHost,
     ) -> Result<Arc<Self>, ServerError> {
         let configs = table_configs(job);
-        let has_tier = tier::is_needed(job, &configs);
+        let has_tier = job.reads_disk();
         let Some(mut opened) = durability::open(job, index, &configs, has_tier, host.boot.as_deref())? else {
             return Self::new(job, index, registry);
         };
@@ -126,7 +126,7 @@ impl EmbeddingService {
         let log = open_log((&tables, &configs, &windows))?.map(Arc::new);
         let seconds = log.as_ref().map_or(0, |log| log.seconds_before);
         let maintenance = TableMaintenance::start_if_needed(job, index, &configs, &tables, seconds)?;
-        let memory = MemoryBudget::from_job(job);
+        let memory = job.cluster.memory.map(MemoryBudget::new);
         let writers = KnownWriters::default();
         writers.note_reached(tables.table_time().steps.max(windows.newest_batch()));
         Ok(Self {
@@ -150,7 +150,7 @@ impl EmbeddingService {
             keeps_steps: job.train.mode == Mode::Sync,
             resets_rows: job.train.reset_embeddings,
             scratches: Mutex::default(),
-            cold_folder: tier.as_ref().map(|_| tier::cold_folder(job, index)),
+            cold_folder: tier.as_ref().map(|_| job.cold_folder(index.0)),
             tier,
             _maintenance: maintenance,
             log,

@@ -4,34 +4,23 @@ use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 use zagros_job::Job;
-use zagros_table::{ColdStore, DEFAULT_STRIPES, TableConfig, TableResources, TableSet};
+use zagros_rows::cold::MemoryBudget;
+use zagros_table::{ColdStore, TableConfig, TableResources, TableSet};
 
 use crate::ServerError;
-use crate::tier::{ColdTier, MemoryBudget};
-
-/// The rows that stripes may hold whatever the budget take at most one part in this many of the budget.
-const FLOOR_SHARE: usize = 4;
+use crate::tier::ColdTier;
 
 pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
     let mut configs: Vec<TableConfig> = job.server_tables().into_iter().map(|table| table.config).collect();
-    if let Some(memory) = MemoryBudget::from_job(job) {
-        let stripes = stripes_within(memory.rows / FLOOR_SHARE, &configs);
-        configs.iter_mut().for_each(|config| config.stripes = config.stripes.min(stripes));
+    if let Some(memory) = job.cluster.memory {
+        MemoryBudget::new(memory).limit_stripes(&mut configs);
     }
     configs
 }
 
-/// The number of stripes per table. It is the default, unless the rows that the stripes may hold whatever the budget
-/// would take more than `bytes`.
-fn stripes_within(bytes: usize, configs: &[TableConfig]) -> usize {
-    let floor: usize = configs.iter().map(TableConfig::stripe_floor).sum();
-    let most = (bytes / floor.max(1)).clamp(1, DEFAULT_STRIPES);
-    1 << most.ilog2()
-}
-
 pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdTier>) -> Result<TableSet, ServerError> {
     let capacity = TableResources {
-        budget: MemoryBudget::from_job(job).map(|memory| memory.rows),
+        budget: job.cluster.memory.map(|memory| MemoryBudget::new(memory).rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(monotonic_nanos),
         // The rows of a hint are kept for the hints of all workers until its batch is looked up.
@@ -75,19 +64,6 @@ mod tests {
         let expected = Optimizer::Adam { lr: 0.5, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2: 0.0, weight_decay: 0.0 };
         assert_eq!(configs[tables].optimizer, expected);
         assert_eq!(make_tables(&job, &configs, None).unwrap().iter().count(), tables + 1);
-    }
-
-    /// With the default number of stripes, 26 tables of dim 64 would hold 55 MiB whatever the budget.
-    #[test]
-    fn stripes_are_few_where_memory_is_short() {
-        let optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.0, l2: 0.0 };
-        let configs = [TableConfig { dim: 64, optimizer, ..TableConfig::default() }; 26];
-        let floor = |stripes: usize| stripes * configs.iter().map(TableConfig::stripe_floor).sum::<usize>();
-        assert!(floor(DEFAULT_STRIPES) > 50 << 20);
-        for (bytes, stripes) in [(0, 1), (2 << 20, 2), (8 << 20, 8), (64 << 20, 64), (1 << 40, 64)] {
-            assert_eq!(stripes_within(bytes, &configs), stripes, "{bytes}");
-            assert!(stripes == 1 || floor(stripes) <= bytes);
-        }
     }
 
     /// The settings of a table of a job with these keys in `[embedding]`.

@@ -9,4 +9,4 @@ mod tests;
 
 pub(crate) use health::{StoreCalls, WatchedStore};
 pub(crate) use maintenance::TableMaintenance;
-pub(crate) use open::{ColdTier, MemoryBudget, cold_folder, is_needed, limit_heap, open};
+pub(crate) use open::{ColdTier, limit_heap, open};

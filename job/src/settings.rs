@@ -35,7 +35,7 @@ pub use data::{
     TimeBound, ValidationPart, WrittenForm, WrittenKind,
 };
 pub use dense::{DENSE_TABLE, ServerTable, is_dense_table};
-pub use dense_layers::{DenseTiles, StreamedLayer, StreamedTensor};
+pub use dense_layers::{DenseTiles, StreamedLayer, StreamedTensor, TiledTensor};
 pub use encoding::{CategoryEncoding, EncodeBy, EncodingTable};
 pub use features::{ColumnPart, Features};
 pub use mlp::StreamGates;

@@ -81,7 +81,7 @@ fn what_cannot_be_inspected_is_an_error(trained: &TrainedModel) {
     // A whole file, but of another save.
     std::fs::copy(file.with_file_name("rows-0-of-2.zrows"), &file).expect("it is copied");
     let run = trained.inspect(["--verify"]).expect(3);
-    assert!(run.stdout.contains("is of another save"), "{}", run.stdout);
+    assert!(run.stdout.contains("is not the file that was saved"), "{}", run.stdout);
     std::fs::write(&file, good).expect("it is written");
     trained.inspect(["--verify"]).expect(0);
     std::fs::remove_file(Path::new(&trained.run).join("model/manifest.json")).expect("it is removed");

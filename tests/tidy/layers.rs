@@ -149,6 +149,33 @@ fn one_crate_names_torch_and_only_programs_name_that_crate() {
     assert_eq!(users("zagros-torch"), ["zagros", "zagros-bench"]);
 }
 
+/// What talks to other processes, and the servers.
+const WIRE: &[&str] = &[
+    "zagros-transport",
+    "zagros-plumbing",
+    "zagros-collective",
+    "zagros-torch",
+    "zagros-coordinator-core",
+    "zagros-coordinator-client",
+    "zagros-coordinator",
+    "zagros-embedding-client",
+    "zagros-embedding-server",
+];
+
+/// The client of object stores has a runtime of its own.
+#[test]
+fn a_saved_model_scores_without_a_runtime_and_without_servers() {
+    let members = members();
+    let names = |package: &str, named: &str| {
+        let member = members.iter().find(|member| member.name == package).expect("it is a member");
+        member.dependencies.contains(named)
+    };
+    for name in IMPURE.iter().chain(WIRE) {
+        assert!(!names("zagros-scoring", name), "zagros-scoring must not depend on {name}");
+    }
+    assert!(names("zagros-dense-worker", "tokio") && names("zagros-dense-worker", "zagros-embedding-client"));
+}
+
 /// Else all that stands on such a crate is compiled twice: for tests with the feature, for programs without.
 #[test]
 fn tests_ask_no_more_features_of_a_crate_than_programs_do() {

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_cost::{RowCost, WireCosts};
-use zagros_dense_worker::datapath::kernels::{InputColumns, RowPositions, gather, scatter_add};
 use zagros_embedding_client::Deduplicator;
 use zagros_ingest::Batch;
+use zagros_model::{InputColumns, RowPositions, gather, scatter_add};
 use zagros_plumbing::process::cpu_time;
 use zagros_protocol::datapath::Encoding;
 use zagros_shell::Failure;

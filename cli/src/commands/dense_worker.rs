@@ -7,14 +7,14 @@ use std::sync::Arc;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::Waits;
 use zagros_coordinator_core::doctor::OwnWaits;
-use zagros_dense_worker::{
-    Observer, PushAudit, RunFolder, SilentObserver, TrainingOutcome, Worker, WorkerError, WorkerEvent,
-};
+use zagros_dense_worker::{Observer, PushAudit, RunFolder, SilentObserver, Worker, WorkerError, WorkerEvent};
 use zagros_embedding_client::GrpcShard;
 use zagros_embedding_client::push_record::{PushRecorder, StartedPush};
 use zagros_job::Job;
 use zagros_plumbing::admin;
+use zagros_scoring::TrainingOutcome;
 use zagros_shell::{Exit, Failure, OrFailure, Role, RolePort};
+use zagros_store::StoreError;
 
 use crate::args::{LeaveMeaning, WorkerArgs};
 use crate::backend::{self, backend};
@@ -92,7 +92,9 @@ pub(crate) fn refuse_stdin(job: &Job) -> Result<(), Failure> {
 
 fn run_folder(path: &Path) -> Result<RunFolder, Failure> {
     RunFolder::open(path).map_err(|error| match &error {
-        WorkerError::File { source, .. } if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+        WorkerError::Store(StoreError::Disk { source, .. })
+            if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+        {
             let help = "make the folder first, or leave --folder out: a new one is then made below output.folder";
             Failure::usage(format!("there is no run folder {}", path.display()), help)
         }

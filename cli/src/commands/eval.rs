@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 use owo_colors::OwoColorize;
-use zagros_dense_worker::{
-    EvaluateCommand, ImportanceOptions, ImportanceReport, PartMeasures, ScoringParts, TargetImportance,
-};
+use zagros_dense_worker::{ImportanceOptions, ImportanceReport, PartMeasures, ScoringCommand, TargetImportance};
 use zagros_eval::importance::{FeatureImportance, RepeatSpread};
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_shell::launch::EmbeddedCluster;
 use zagros_shell::{Exit, Failure, out, print_figures, watch_signals};
 
 use crate::args::EvalArgs;
@@ -29,16 +26,10 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     check_trust(&job, args.trust_module.as_deref())?;
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&job).await?;
     let terminal = Arc::new(Terminal::new(false));
-    let evaluate = EvaluateCommand {
-        model: saved.folder,
-        files: (!args.data.is_empty()).then_some(args.data),
-        importance: args.importance.map(|repeats| ImportanceOptions { repeats }),
-        job,
-        parts: ScoringParts { backend: backend(), control, connect, observer: terminal.clone(), shutdown },
-    };
-    let found = evaluate.run().await;
+    let (model, files) = (saved.folder, (!args.data.is_empty()).then_some(args.data));
+    let scoring = ScoringCommand { job, model, files, backend: backend(), observer: terminal.clone(), shutdown };
+    let found = scoring.evaluate(args.importance.map(|repeats| ImportanceOptions { repeats })).await;
     terminal.finish();
     let found = found.map_err(|error| report::scoring_failure(error, &signals, &[]))?;
     print_figures(&found, args.json, print)

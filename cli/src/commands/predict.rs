@@ -11,12 +11,12 @@ use crate::predictions::{
 };
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
-use zagros_dense_worker::{Manifest, Observer, PredictCommand, ScoredRows, ScoringParts, WorkerEvent, target_form};
+use zagros_dense_worker::{Observer, ScoredRows, ScoringCommand, WorkerError, WorkerEvent, target_form};
 use zagros_eval::TargetForm;
 use zagros_ingest::{FileInfo, InputRows};
 use zagros_job::{Job, PredictRows, STDIN, Target, TargetKind};
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_shell::launch::EmbeddedCluster;
+use zagros_scoring::Manifest;
 use zagros_shell::{Exit, Failure, err, note, print_answer, watch_signals};
 use zagros_zip::ZipEq;
 
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
         if args.fresh || !place.exists() {
             note!("scoring with {name}");
             let writer = ModelScoresWriter::start(place, form.clone()).map_err(refused)?;
-            let written = model.predict(&args, PredictionCounts::default(), &shutdown).await?.run(writer).await;
+            let written = model.predict(&args, PredictionCounts::default(), &shutdown, writer).await;
             let writer =
                 written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?;
             writer.finish().map_err(refused)?;
@@ -61,8 +61,7 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let form = first.form(&args);
     let average =
         ModelAverage { others, shows_logits: args.logits, keeps_malformed: args.bad_rows == BadRowsChoice::Empty };
-    let written =
-        first.predict(&args, earlier_counts, &shutdown).await?.run(ScoreWriter { output, form, average }).await;
+    let written = first.predict(&args, earlier_counts, &shutdown, ScoreWriter { output, form, average }).await;
     let output =
         written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?.output;
     let counts = output.finish().map_err(refused)?;
@@ -124,23 +123,17 @@ impl ScoringModel {
         ScoreForm { logits, targets: self.job.features.targets.iter().map(target_form).collect() }
     }
 
-    async fn predict(
+    async fn predict<O: ScoredRows>(
         self,
         args: &PredictArgs,
         before: PredictionCounts,
         shutdown: &Shutdown,
-    ) -> Result<PredictCommand, Failure> {
-        let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(&self.job).await?;
-        let (backend, shutdown) = (backend(), shutdown.clone());
+        output: O,
+    ) -> Result<Result<O, O::Error>, WorkerError> {
+        let (model, files, shutdown) = (self.saved.folder, Some(args.data.clone()), shutdown.clone());
         let observer = Arc::new(ScoringProgress::new(before, &args.data));
-        Ok(PredictCommand {
-            job: self.job,
-            model: self.saved.folder,
-            files: args.data.clone(),
-            calibrate: !args.uncalibrated,
-            done: before.samples,
-            parts: ScoringParts { backend, control, connect, observer, shutdown },
-        })
+        let scoring = ScoringCommand { job: self.job, model, files, backend: backend(), observer, shutdown };
+        scoring.predict(!args.uncalibrated, before.samples, output).await
     }
 }
 

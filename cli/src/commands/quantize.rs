@@ -2,8 +2,8 @@
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
-use zagros_dense_worker::Manifest;
 use zagros_rows::snapshot::{RowConversion, TableHeader};
+use zagros_scoring::Manifest;
 use zagros_shell::{Exit, Failure, out, print_answer};
 
 use crate::args::QuantizeArgs;

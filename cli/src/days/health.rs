@@ -7,6 +7,7 @@ use indicatif::HumanCount;
 use serde::{Deserialize, Serialize};
 use zagros_ingest::profile::{DataProfile, FeatureProfile};
 use zagros_plumbing::metrics::Registry;
+use zagros_scoring::TableLookups;
 
 /// The counter of what happened to the ids of requests, by table.
 const IDS: &str = "zagros_embedding_table_ids_total";
@@ -66,8 +67,8 @@ impl ReferenceDrift {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TableHealth {
     pub(crate) table: String,
-    /// Share of the ids looked up without a row in the model of the days before; each id counts once in each batch. `None` on a first
-    /// day.
+    /// Share of the ids of the rows that have no row in the model of the days before; an id counts as often as rows have it. `None` on
+    /// a first day.
     pub(crate) new_ids: Option<f64>,
     /// Rows created while the day was trained.
     pub(crate) created: u64,
@@ -102,14 +103,16 @@ impl IdCounts {
 /// The tables of a day: `scored` is counted while the day was scored by the model before, `trained` while it was learned.
 pub(crate) fn table_health(
     names: impl Iterator<Item = String>,
-    scored: Option<&IdCounts>,
+    scored: Option<&[TableLookups]>,
     trained: &IdCounts,
 ) -> Vec<TableHealth> {
-    let share = |part: u64, rest: u64| (part + rest > 0).then(|| part as f64 / (part + rest) as f64);
+    let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64);
+    let new_share = |lookups: &TableLookups| share(lookups.missing, lookups.ids);
+    let admitted = |created: u64, refused: u64| share(created, created + refused);
     let health = |table: String| TableHealth {
-        new_ids: scored.and_then(|counts| share(counts.get(&table, "miss"), counts.get(&table, "hit"))),
+        new_ids: scored.and_then(|scored| new_share(scored.iter().find(|lookups| lookups.table == table)?)),
         created: trained.get(&table, "created"),
-        admitted: share(trained.get(&table, "created"), trained.get(&table, "refused")),
+        admitted: admitted(trained.get(&table, "created"), trained.get(&table, "refused")),
         table,
     };
     names.map(health).collect()
@@ -226,14 +229,13 @@ mod tests {
         let registry = Registry::new();
         let vec = IntCounterVec::new(Opts::new(IDS, "ids"), &["server", "table", "what"]);
         let vec = register(&registry, vec);
-        for (server, what, count) in
-            [("0", "hit", 6), ("1", "hit", 3), ("0", "miss", 1), ("0", "created", 2), ("1", "refused", 6)]
-        {
+        for (server, what, count) in [("0", "created", 1), ("1", "created", 1), ("1", "refused", 6)] {
             vec.with_label_values(&[server, "user", what]).inc_by(count);
         }
         let counts = IdCounts::from_registry(&registry);
         let names = || ["user".to_owned(), "item".to_owned()].into_iter();
-        let found = table_health(names(), Some(&counts), &counts);
+        let scored = [TableLookups { table: "user".to_owned(), ids: 10, missing: 1 }];
+        let found = table_health(names(), Some(&scored), &counts);
         let expected = TableHealth { table: "user".to_owned(), new_ids: Some(0.1), created: 2, admitted: Some(0.25) };
         assert_eq!(found[0], expected);
         assert_eq!((found[1].new_ids, found[1].created, found[1].admitted), (None, 0, None));

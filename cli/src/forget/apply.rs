@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use zagros_dense_worker::Manifest;
 use zagros_rows::snapshot::ForgottenIds;
+use zagros_scoring::Manifest;
 use zagros_shell::Failure;
 
 use super::audit::note_removed;

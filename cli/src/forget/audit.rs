@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use zagros_dense_worker::Manifest;
 use zagros_rows::snapshot::ForgottenIds;
+use zagros_scoring::Manifest;
 use zagros_shell::Failure;
 use zagros_store::Folder;
 use zagros_zip::ZipEq;

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use zagros_dense_worker::{MANIFEST, RunFolder, RunLock};
+use zagros_dense_worker::{RunFolder, RunLock};
 use zagros_job::{Job, Overrides};
+use zagros_scoring::MANIFEST;
 use zagros_shell::launch::RowFolders;
 use zagros_shell::{Announcement, Exit, Failure, err};
 use zagros_store::Folder;

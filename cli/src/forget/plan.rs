@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use zagros_dense_worker::{JOB, Manifest};
 use zagros_job::{IdRange, Job, Overrides};
 use zagros_plumbing::durable;
 use zagros_rows::snapshot::{ForgottenIds, MentionedIds};
+use zagros_scoring::{JOB, Manifest};
 use zagros_shell::{Exit, Failure};
 use zagros_store::Folder;
 

@@ -6,11 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use zagros_dense_worker::TrainingOutcome;
 use zagros_rows::snapshot::{
     BlockContent, ForgottenIds, RowBatch, RowConversionError, SavedFile, SnapshotError, SnapshotHeader, SnapshotWriter,
     TableHeader,
 };
+use zagros_scoring::TrainingOutcome;
 use zagros_table::WeightType;
 
 use super::*;

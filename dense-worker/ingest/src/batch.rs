@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use zagros_job::{Pooling, Sequence};
+use zagros_job::{Categorical, Features, Pooling, Sequence};
 use zagros_zip::ZipEq;
 
 use crate::InputRows;
@@ -153,6 +153,24 @@ impl Batch {
         }
     }
 
+    /// Whether every length is that of a batch of these features.
+    ///
+    /// # Errors
+    /// Which one is not, in words.
+    pub fn check_shape(&self, features: &Features) -> Result<(), String> {
+        expect_count("labels", self.size * features.targets.len(), self.labels.len())?;
+        if !self.weights.is_empty() {
+            expect_count("sample weights", self.size, self.weights.len())?;
+        }
+        if !self.groups.is_empty() {
+            expect_count("groups", self.size, self.groups.len())?;
+        }
+        expect_count("numeric values", self.size * features.numeric_inputs(), self.numeric.len())?;
+        expect_count("categorical features", features.categorical.len(), self.categorical.len())?;
+        let mut columns = features.categorical.iter().zip_eq(&self.categorical);
+        columns.try_for_each(|(feature, ids)| ids.check_shape(feature, self.size))
+    }
+
     fn target_count(&self) -> usize {
         self.labels.len().checked_div(self.size).unwrap_or(0)
     }
@@ -166,6 +184,30 @@ impl CategoryIds {
     #[must_use]
     pub fn sample_ids(&self, sample: usize) -> &[u64] {
         &self.ids[self.sample_range(sample)]
+    }
+
+    /// Whether the offsets divide the ids among `size` samples, and no sequence has more ids than positions.
+    fn check_shape(&self, feature: &Categorical, size: usize) -> Result<(), String> {
+        if !self.weights.is_empty() {
+            expect_count("weights of a feature's values", self.ids.len(), self.weights.len())?;
+        }
+        let sequence = feature.values.sequence();
+        let Some(offsets) = &self.offsets else {
+            return match sequence {
+                Some(_) => Err("a sequence has no offsets".to_owned()),
+                None => expect_count("ids of a feature", size, self.ids.len()),
+            };
+        };
+        expect_count("offsets of a feature", size + 1, offsets.len())?;
+        let ends = (offsets.first(), offsets.last().map(|last| *last as usize));
+        if ends != (Some(&0), Some(self.ids.len())) || !offsets.is_sorted() {
+            return Err("the offsets of a feature do not divide its ids".to_owned());
+        }
+        let most = sequence.map_or(usize::MAX, |sequence| sequence.length);
+        match offsets.windows(2).map(|ends| (ends[1] - ends[0]) as usize).find(|count| *count > most) {
+            Some(count) => Err(format!("a sequence of {most} positions has {count} ids")),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn sample_range(&self, sample: usize) -> Range<usize> {
@@ -234,6 +276,10 @@ impl CategoryIds {
             _ => self.ids.extend_from_slice(&other.ids[samples]),
         }
     }
+}
+
+fn expect_count(what: &str, expected: usize, found: usize) -> Result<(), String> {
+    if expected == found { Ok(()) } else { Err(format!("{what}: expected {expected}, found {found}")) }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod backend;
 mod error;
+mod gather;
 mod shape;
 mod step;
 mod streamed;
@@ -24,6 +25,7 @@ use zagros_zip::ZipEq;
 
 pub use backend::{AutogradLibrary, AutogradNetwork, Backend, NetworkBuffers};
 pub use error::ModelError;
+pub use gather::{InputColumn, InputColumns, RowPositions, VectorForm, gather, scatter_add};
 pub use shape::{InputShape, SequenceShape};
 pub use step::{BLOCK, batch_of_blocks};
 use step::{ComputeThreads, StreamedThreads};

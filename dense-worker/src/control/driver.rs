@@ -7,6 +7,7 @@ use zagros_collective::CollectiveError;
 use zagros_coordinator_client::Waiting;
 use zagros_job::StepCount;
 use zagros_protocol::control::WaitKind;
+use zagros_scoring::TrainingOutcome;
 use zagros_worker_core::{
     Action, Event, FailureCause, GroupFailure, LoopConfig, LoopEnd, TrainingLoop, TrainingPolicy,
 };
@@ -17,7 +18,6 @@ use super::evaluate::early_stop_rule;
 use super::trainer::Trainer;
 use crate::error::{WorkerError, worker_names};
 use crate::event::WorkerEvent;
-use crate::summary::TrainingOutcome;
 
 impl Trainer {
     /// Trains to the end, in as many groups as it takes: from `point` if no other worker has trained in this run before.

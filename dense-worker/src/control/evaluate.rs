@@ -1,15 +1,16 @@
 //! Held-out parts are scored and measured, and the measures choose the state that becomes the model.
 
 mod conclude;
+mod held_out;
 mod importance;
 mod model_choice;
 mod part_scores;
+mod saved_scoring;
 mod scorer;
 mod while_training;
 
+pub(super) use held_out::{HeldOutParts, look_at_files};
 pub(super) use model_choice::{ChoiceState, ModelChoice, ScoringState, early_stop_rule};
 pub use part_scores::{ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance, target_form};
-pub use scorer::{EvaluateCommand, ScoringParts};
-pub(super) use scorer::{
-    HeldOut, HeldOutParts, PartScorer, compare_types, find_held_out, look_at_files, rows_to_score,
-};
+pub(super) use saved_scoring::SavedScoring;
+pub use saved_scoring::ScoringCommand;

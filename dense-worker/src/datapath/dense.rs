@@ -7,16 +7,14 @@ use tokio::sync::oneshot;
 use tracing::warn;
 use zagros_embedding_client::{BatchRows, EmbeddingClient};
 use zagros_job::Job;
-use zagros_protocol::datapath::Access;
 
-use super::kernels::{InputColumns, gather, scatter_add};
 use super::prepared::PreparedBatch;
 use super::process_group::ProcessGroup;
 use super::server_weights::ServerWeights;
 use super::tiles::{SharedTiles, TileStore};
 use crate::error::WorkerError;
 use crate::metrics::{PipelineStage, WorkerMetrics};
-use zagros_model::{Backend, DenseModel, ModelError, without_units};
+use zagros_model::{Backend, DenseModel, InputColumns, ModelError, gather, scatter_add, without_units};
 
 type DenseTask = Box<dyn FnOnce(&mut DenseStage) + Send>;
 
@@ -29,7 +27,7 @@ pub(crate) struct DenseThread {
 #[derive(Debug)]
 pub(crate) struct DenseStage {
     pub(crate) model: DenseModel,
-    pub(super) columns: InputColumns,
+    columns: InputColumns,
     /// `[batch, ΣD]`, used again for each batch.
     pub(super) input: Vec<f32>,
     pub(super) metrics: WorkerMetrics,
@@ -72,13 +70,9 @@ impl DenseThread {
     }
 
     /// Gives streamed weights the client of their servers, if the job has any.
-    pub(crate) async fn stream_by(
-        &self,
-        access: Access,
-        client: impl FnOnce() -> EmbeddingClient,
-    ) -> Result<(), WorkerError> {
+    pub(crate) async fn stream_by(&self, client: impl FnOnce() -> EmbeddingClient) -> Result<(), WorkerError> {
         if let Some(tiles) = self.call(|dense| dense.tiles.clone()).await? {
-            tiles.connect_servers(Arc::new(client()), access);
+            tiles.connect_servers(Arc::new(client()));
         }
         Ok(())
     }
@@ -189,6 +183,7 @@ mod tests {
     use crate::datapath::prepared::BatchPreparer;
     use crate::testing::{batch, ffnn, job, metrics, pool_feature, small_job};
     use zagros_job::{Model, Pooling};
+    use zagros_protocol::datapath::Access;
 
     async fn thread(job: &Job) -> DenseThread {
         DenseThread::start(job, zagros_torch::backend(), metrics()).await.unwrap()

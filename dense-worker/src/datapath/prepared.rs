@@ -1,16 +1,16 @@
-//! A batch with its unique ids. Every length is checked here.
+//! A batch with its unique ids.
 
 use zagros_embedding_client::{BatchRows, Deduplicator, FeatureIds, RoutedIds, TableIds, UniqueIds, WindowPermit};
 use zagros_ingest::{Batch, CategoryIds};
-use zagros_job::Job;
+use zagros_job::{Features, Job};
+use zagros_model::{InputColumns, LabelledSamples, RowPositions};
+use zagros_protocol::TableId;
 use zagros_protocol::datapath::Access;
 use zagros_zip::ZipEq;
 
-use super::kernels::{InputColumn, InputColumns, RowPositions, VectorForm};
 use super::pooling;
 use super::pooling::PoolPlan;
 use crate::error::WorkerError;
-use zagros_model::LabelledSamples;
 
 /// A batch with its unique ids, and which of their rows are looked up.
 #[derive(Debug)]
@@ -27,9 +27,8 @@ pub(crate) struct PreparedBatch {
 
 #[derive(Debug)]
 pub(crate) struct BatchPreparer {
+    features: Features,
     columns: InputColumns,
-    numeric: usize,
-    targets: usize,
     plan: PoolPlan,
     deduplicator: Deduplicator,
     beside: Option<TableIds>,
@@ -48,8 +47,7 @@ impl BatchPreparer {
     /// `access` is that of the lookups.
     pub(crate) fn new(job: &Job, access: Access) -> Self {
         let (columns, plan, deduplicator) = (InputColumns::new(job), PoolPlan::new(job, access), Deduplicator::new());
-        let (numeric, targets) = (job.features.numeric_inputs(), job.features.targets.len());
-        Self { columns, numeric, targets, plan, deduplicator, beside: None }
+        Self { features: job.features.clone(), columns, plan, deduplicator, beside: None }
     }
 
     /// Adds these rows after those of the features, in each batch with samples.
@@ -62,9 +60,9 @@ impl BatchPreparer {
     /// # Errors
     /// A message, when the batch does not have the job's shape.
     pub(crate) fn prepare(&mut self, batch: Batch) -> Result<PreparedBatch, String> {
-        check(&batch, &self.columns, (self.numeric, self.targets))?;
+        batch.check_shape(&self.features)?;
         let (mut unique, inverse) = self.dedup(&batch.categorical);
-        let slot = |table| unique.tables.iter().position(|ids| ids.table == table);
+        let slot = |table: usize| unique.tables.iter().position(|ids| ids.table.0 as usize == table);
         let slots: Option<Vec<usize>> = self.columns.features.iter().map(|column| slot(column.table)).collect();
         let slots = slots.ok_or("a feature's table has no unique ids")?;
         let columns = pooling::BatchColumns { ids: &batch.categorical, inverse: &inverse, slots: &slots };
@@ -77,7 +75,7 @@ impl BatchPreparer {
         let order = self.plan.feature_order(ids);
         let feature_ids = |feature: &usize| {
             let column = &self.columns.features[*feature];
-            FeatureIds { table: column.table, dim: column.dim as u32, ids: &ids[*feature].ids }
+            FeatureIds { table: TableId(column.table as u32), dim: column.dim as u32, ids: &ids[*feature].ids }
         };
         let features: Vec<FeatureIds<'_>> = order.iter().map(feature_ids).collect();
         let (unique, found) = self.deduplicator.dedup_batch(&features);
@@ -96,13 +94,10 @@ impl PreparedBatch {
 
     /// The positions of feature `index` for the kernels, and its table's position in `unique`.
     pub(crate) fn feature_positions(&self, index: usize) -> (usize, RowPositions<'_>) {
-        let (inverse, offsets) = (&self.inverse[index], self.batch.categorical[index].offsets.as_deref());
-        let weights = self.batch.categorical[index].weights.as_slice();
-        let positions = match (offsets, self.sums[index]) {
-            (None, _) => RowPositions::One(inverse),
-            (Some(offsets), None) if !weights.is_empty() => RowPositions::Weighted { inverse, offsets, weights },
-            (Some(offsets), None) => RowPositions::Bags { inverse, offsets },
+        let ids = &self.batch.categorical[index];
+        let positions = match (ids.offsets.as_deref(), self.sums[index]) {
             (Some(offsets), Some(first)) => RowPositions::Sums { first, offsets },
+            (offsets, _) => RowPositions::new(&self.inverse[index], offsets, &ids.weights),
         };
         (self.slots[index], positions)
     }
@@ -115,47 +110,6 @@ pub(crate) fn rows_fit(rows: &BatchRows, unique: &UniqueIds) -> bool {
             .all(|(rows, ids)| rows.len() == ids.result_rows() * ids.dim as usize)
 }
 
-fn check(batch: &Batch, columns: &InputColumns, (numeric, targets): (usize, usize)) -> Result<(), String> {
-    expect("labels", batch.size * targets, batch.labels.len())?;
-    if !batch.weights.is_empty() {
-        expect("sample weights", batch.size, batch.weights.len())?;
-    }
-    if !batch.groups.is_empty() {
-        expect("groups", batch.size, batch.groups.len())?;
-    }
-    expect("numeric values", batch.size * numeric, batch.numeric.len())?;
-    expect("categorical features", columns.features.len(), batch.categorical.len())?;
-    batch.categorical.iter().try_for_each(|ids| check_ids(ids, batch.size))?;
-    columns.features.iter().zip_eq(&batch.categorical).try_for_each(|(column, ids)| check_sequence(column, ids))
-}
-
-fn check_ids(ids: &CategoryIds, size: usize) -> Result<(), String> {
-    if !ids.weights.is_empty() {
-        expect("weights of a feature's values", ids.ids.len(), ids.weights.len())?;
-    }
-    let Some(offsets) = &ids.offsets else { return expect("ids of a feature", size, ids.ids.len()) };
-    expect("offsets of a feature", size + 1, offsets.len())?;
-    let ends = (offsets.first(), offsets.last().map(|last| *last as usize));
-    if ends != (Some(&0), Some(ids.ids.len())) || !offsets.is_sorted() {
-        return Err("the offsets of a feature do not divide its ids".to_owned());
-    }
-    Ok(())
-}
-
-/// The kernels write as many vectors as a sequence has ids.
-fn check_sequence(column: &InputColumn, ids: &CategoryIds) -> Result<(), String> {
-    let VectorForm::Sequence(sequence) = column.form else { return Ok(()) };
-    let Some(offsets) = &ids.offsets else { return Err("a sequence has no offsets".to_owned()) };
-    match offsets.windows(2).map(|ends| (ends[1] - ends[0]) as usize).find(|count| *count > sequence.length) {
-        Some(count) => Err(format!("a sequence of {} positions has {count} ids", sequence.length)),
-        None => Ok(()),
-    }
-}
-
-fn expect(what: &str, expected: usize, found: usize) -> Result<(), String> {
-    if expected == found { Ok(()) } else { Err(format!("{what}: expected {expected}, found {found}")) }
-}
-
 pub(crate) fn inconsistent_batch(batch: u64, reason: impl Into<String>) -> WorkerError {
     WorkerError::Inconsistent { batch, reason: reason.into() }
 }
@@ -163,7 +117,6 @@ pub(crate) fn inconsistent_batch(batch: u64, reason: impl Into<String>) -> Worke
 #[cfg(test)]
 mod tests {
     use zagros_job::{PadSide, PoolAt, Pooling};
-    use zagros_protocol::TableId;
 
     use super::*;
     use crate::testing::{ffnn, job, pool_at, pool_feature, sequence};

@@ -40,7 +40,7 @@ use zagros_coordinator_client::Waiting;
 use zagros_embedding_client::{EmbeddingClient, PushedBatch};
 use zagros_job::Job;
 use zagros_protocol::control::WaitKind;
-use zagros_protocol::datapath::{Access, TileUpdate};
+use zagros_protocol::datapath::TileUpdate;
 use zagros_table::optimizer::dense::Staging;
 
 use crate::error::WorkerError;
@@ -68,7 +68,6 @@ pub(crate) struct TileStore {
 struct TileServers {
     client: Arc<EmbeddingClient>,
     runtime: Handle,
-    access: Access,
     next: AtomicU64,
     /// Pushes that may be under way: a gradient keeps its memory until it has arrived.
     places: Arc<Semaphore>,
@@ -138,9 +137,9 @@ impl TileStore {
     }
 
     /// Takes the client of the servers. It must be a writer of its own. Call it once, on the runtime that the client runs on.
-    pub(crate) fn connect_servers(&self, client: Arc<EmbeddingClient>, access: Access) {
+    pub(crate) fn connect_servers(&self, client: Arc<EmbeddingClient>) {
         let (next, places) = (AtomicU64::new(0), Arc::new(Semaphore::new(PUSHES_AT_ONCE)));
-        let _ = self.servers.set(TileServers { client, runtime: Handle::current(), access, next, places });
+        let _ = self.servers.set(TileServers { client, runtime: Handle::current(), next, places });
     }
 
     /// Shares the layers with the other ranks of a process group, from the next step on. It makes no other calls.
@@ -299,11 +298,11 @@ impl LayerStore for SharedTiles {
         let workers = lock(&self.workers).clone().filter(|_| purpose == TraversalPurpose::Training);
         let start = || {
             let servers = self.servers(layer, "fetch the weights")?;
-            let (client, access) = (Arc::clone(&servers.client), servers.access);
+            let client = Arc::clone(&servers.client);
             let (part, before) = (self.own(layer, workers.as_deref()), self.under_way(layer));
             let (tell, mut answer) = oneshot::channel();
             servers.runtime.spawn(async move {
-                let _ = tell.send(transfer::pull(&client, access, &part, into, before).await);
+                let _ = tell.send(transfer::pull(&client, &part, into, before).await);
             });
             if let Some(workers) = &workers {
                 answer = self.gather(layer, workers, answer);

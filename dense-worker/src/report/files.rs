@@ -4,9 +4,9 @@ use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
 use tokio::task::spawn_blocking;
 use zagros_plumbing::durable;
+use zagros_store::StoreError;
 
 use crate::error::WorkerError;
 
@@ -15,7 +15,7 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), WorkerError> {
 }
 
 pub(crate) fn file_error(what: &'static str, path: &Path, source: io::Error) -> WorkerError {
-    WorkerError::File { what, path: path.to_owned(), source }
+    StoreError::Disk { what, path: path.to_owned(), source }.into()
 }
 
 pub(crate) async fn run_blocking<T: Send + 'static>(
@@ -23,14 +23,6 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, WorkerError> {
     spawn_blocking(work).await.map_err(|error| WorkerError::Thread { thread, reason: error.to_string() })
-}
-
-/// Readable JSON with a line end.
-pub(crate) fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
-    // Only maps whose keys are not strings fail, and these are structs.
-    let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes
 }
 
 pub(crate) fn seconds_since_epoch() -> f64 {

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use zagros_job::{Job, KeyChange, Overrides};
+use zagros_scoring::{TrainingOutcome, to_json};
 use zagros_store::Folder;
 
-use super::files::{file_error, seconds_since_epoch, to_json, write};
+use super::files::{file_error, seconds_since_epoch, write};
 use crate::error::WorkerError;
-use crate::summary::{RunSummary, TrainingOutcome};
+use crate::summary::RunSummary;
 
 /// How many runs of one name may start in the same second.
 const AT_ONCE: u32 = 1000;
@@ -239,28 +240,10 @@ fn civil_date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// Folders of checkpoints begin so; the best states of a run lie beside them under other names.
-const CHECKPOINT: &str = "resume-";
-
-pub(crate) fn checkpoint_name(step: u64) -> String {
-    format!("{CHECKPOINT}{step:012}")
-}
-
-/// `None` for other folders.
-pub(crate) fn checkpoint_step(name: &str) -> Option<u64> {
-    name.strip_prefix(CHECKPOINT)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{assert_refused, small_job};
-
-    #[test]
-    fn a_folder_of_a_checkpoint_is_known_by_its_name() {
-        assert_eq!((checkpoint_step(&checkpoint_name(7)), checkpoint_step("resume-9")), (Some(7), Some(9)));
-        assert_eq!(["model", "step-7", "resume-", "resume-x"].map(checkpoint_step), [None; 4]);
-    }
 
     fn job_below(parent: &Path) -> Job {
         let mut job = small_job();

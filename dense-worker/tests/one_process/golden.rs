@@ -11,9 +11,10 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-use zagros_dense_worker::{Manifest, PredictCommand, ScoredRows};
+use zagros_dense_worker::ScoredRows;
 use zagros_ingest::InputRows;
 use zagros_job::PredictRows;
+use zagros_scoring::Manifest;
 use zagros_store::{ContentDigest, hex_digits};
 
 use super::*;
@@ -119,18 +120,10 @@ async fn result(case: &GoldenCase, threads: usize) -> String {
 async fn scores(run: &RunFolder, rows: &Path) -> Vec<f32> {
     let mut job = Job::load(&run.job_file(), &Overrides::none()).unwrap();
     job.eval.predict = Some(PredictRows::default());
-    let cluster = WorkerCluster::start(&job).await;
-    let predict = PredictCommand {
-        job,
-        model: Folder::on_disk(run.model_folder()),
-        files: vec![rows.to_owned()],
-        calibrate: true,
-        done: 0,
-        parts: scoring_parts(&cluster),
-    };
     let logits = LogitSink::default();
     let all = Arc::clone(&logits.0);
-    tokio::time::timeout(LATE, predict.run(logits)).await.expect("predicting hangs").unwrap().unwrap();
+    let predicted = scoring(run, job, Some(vec![rows.to_owned()])).predict(true, 0, logits);
+    tokio::time::timeout(LATE, predicted).await.expect("predicting hangs").unwrap().unwrap();
     let all = all.lock().unwrap();
     assert_eq!(all.len() as u64, ROWS);
     all.clone()

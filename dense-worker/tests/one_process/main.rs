@@ -35,6 +35,7 @@ mod books;
 mod elastic;
 mod ending;
 mod golden;
+mod model_rows;
 mod pooling;
 mod rejoin;
 mod resume;
@@ -55,8 +56,8 @@ use watched::{PayloadCounter, WatchedShard};
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    EvaluateCommand, Evaluation, ExitClass, Observer, ObserverList, ResumePoint, RunFolder, RunSummary, ScoringParts,
-    SilentObserver, StepReport, TrainingOutcome, Worker, WorkerError, WorkerEvent, WorkerInput,
+    Evaluation, ExitClass, Observer, ObserverList, ResumePoint, RunFolder, RunSummary, ScoringCommand, SilentObserver,
+    StepReport, Worker, WorkerError, WorkerEvent, WorkerInput,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -65,6 +66,7 @@ use zagros_job::{Job, Overrides, Standardise};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{JoinRequest, Role, StatusRequest};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
+use zagros_scoring::TrainingOutcome;
 use zagros_store::Folder;
 use zagros_zip::ZipEq;
 
@@ -293,7 +295,7 @@ async fn without_staleness_servers_and_parser_threads_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_is_learned_saved_and_scores_the_same_on_any_number_of_servers() {
+async fn a_model_is_learned_saved_and_scores_the_same_without_servers() {
     let folder = tempfile::tempdir().unwrap();
     let sets = ["train.staleness=3", "train.epochs=4", "cluster.servers=2", "train.evaluate_every=30"];
     let (summary, recorded, run) = train(job(folder.path(), &sets)).await;
@@ -304,36 +306,24 @@ async fn a_model_is_learned_saved_and_scores_the_same_on_any_number_of_servers()
     let evaluated = |event: &WorkerEvent| matches!(event, WorkerEvent::Evaluated { .. });
     assert!(recorded.0.lock().unwrap().iter().filter(|event| evaluated(event)).count() > 4);
 
-    let again = evaluate(&run, &["cluster.servers=3"], None).await.unwrap();
+    let again = evaluate(&run, &[], None).await.unwrap();
     assert_eq!(again, evaluation);
     let all = evaluate(&run, &[], Some(vec![folder.path().join("train.csv")])).await.unwrap();
     assert_eq!(all.samples, 2000);
 }
 
-/// What scores with the servers of a cluster.
-fn scoring_parts(cluster: &WorkerCluster) -> ScoringParts {
-    ScoringParts {
-        backend: zagros_torch::backend(),
-        control: cluster.control.clone(),
-        connect: Arc::clone(&cluster.connect),
-        observer: Arc::new(SilentObserver),
-        shutdown: Shutdown::new(),
-    }
+/// Scores with the model of a run.
+fn scoring(run: &RunFolder, job: Job, files: Option<Vec<PathBuf>>) -> ScoringCommand {
+    let (model, backend) = (Folder::on_disk(run.model_folder()), zagros_torch::backend());
+    ScoringCommand { job, model, files, backend, observer: Arc::new(SilentObserver), shutdown: Shutdown::new() }
 }
 
-/// Loads the model of a run into a fresh cluster and scores with it.
+/// Loads the model of a run and scores with it.
 async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -> Result<Evaluation, WorkerError> {
     let sets = Overrides::new(sets.iter().map(|set| (*set).to_owned()).collect(), []);
     let job = Job::load(&run.job_file(), &sets).unwrap();
-    let cluster = WorkerCluster::start(&job).await;
-    let evaluate = EvaluateCommand {
-        job,
-        model: Folder::on_disk(run.model_folder()),
-        files,
-        importance: None,
-        parts: scoring_parts(&cluster),
-    };
-    let measured = tokio::time::timeout(LATE, evaluate.run()).await.expect("the evaluation hangs");
+    let evaluated = scoring(run, job, files).evaluate(None);
+    let measured = tokio::time::timeout(LATE, evaluated).await.expect("the evaluation hangs");
     measured.map(|measures| measures.evaluation)
 }
 

@@ -123,22 +123,28 @@ async fn workers_with_parts_of_a_batch_make_the_steps_of_one_with_all_of_it() {
     assert_eq!(alone[0].as_ref().unwrap().rows, together[0].as_ref().unwrap().rows);
 }
 
-/// The Euclidean norm of all rows that the job's only server has in a table, of `ids` first ids.
-async fn norm(cluster: &WorkerCluster, table: u32, ids: u64) -> f32 {
-    let entry = ServerEntry { index: 0, ..ServerEntry::default() };
-    let server = (cluster.connect)(&entry).unwrap();
-    let segment = Segment { table: TableId(table), rows: ids as u32, dim: 4 };
+/// The rows of four values that a job's only server reads of ids.
+pub(super) async fn read_rows(server: &dyn Shard, table: u32, ids: &[u64]) -> Vec<f32> {
+    let segment = Segment { table: TableId(table), rows: ids.len() as u32, dim: 4 };
     let request = LookupRequest {
         generation: 1,
         segments: Segments::new(vec![segment]).pack().into(),
-        ids: encode_ids(&(0..ids).collect::<Vec<_>>()).into(),
+        ids: encode_ids(ids).into(),
         access: Access::Read as i32,
         encoding: Encoding::F32 as i32,
         ..LookupRequest::default()
     };
     let answer = server.lookup(request, Deadline::from_now(Duration::from_secs(60))).await.unwrap();
-    let mut values = vec![f32::NAN; 4 * ids as usize];
+    let mut values = vec![f32::NAN; 4 * ids.len()];
     decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
+    values
+}
+
+/// The Euclidean norm of all rows that the job's only server has in a table, of `ids` first ids.
+async fn norm(cluster: &WorkerCluster, table: u32, ids: u64) -> f32 {
+    let entry = ServerEntry { index: 0, ..ServerEntry::default() };
+    let server = (cluster.connect)(&entry).unwrap();
+    let values = read_rows(&*server, table, &(0..ids).collect::<Vec<_>>()).await;
     values.iter().map(|value| value * value).sum::<f32>().sqrt()
 }
 

@@ -7,8 +7,8 @@
 //! Most stores are scratch space, because snapshots and checkpoints make rows durable. Where a server has a log, the rows of
 //! its cold tier stay with it: see [`StoreContent`].
 //!
-//! `store` has the store, `table_log` how rows are written and read, `compaction` how space comes back, `assistance` how much
-//! of it a store takes at most.
+//! `store` has the store, `memory_budget` the memory that it and the rows have, `table_log` how rows are written and read, `compaction` how
+//! space comes back, `assistance` how much of it a store takes at most.
 
 mod assistance;
 mod call_threads;
@@ -17,6 +17,7 @@ mod counters;
 mod flushed;
 mod folder;
 mod key_index;
+mod memory_budget;
 mod pieces;
 mod read_queue;
 mod record;
@@ -32,5 +33,6 @@ mod tests;
 mod view;
 
 pub use counters::LogCounts;
+pub use memory_budget::MemoryBudget;
 pub use read_queue::ReadMethod;
 pub use store::{LogOptions, LogStore, StoreContent};

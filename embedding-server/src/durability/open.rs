@@ -127,7 +127,7 @@ impl OpenedLog {
         registry: &Registry,
     ) -> Result<Option<ColdTier>, ServerError> {
         let failed = |source| ServerError::Log { index: index.0, source };
-        let folder = tier::cold_folder(job, index);
+        let folder = job.cold_folder(index.0);
         let (mark, log) = (folder.join("log"), self.lineage.log.to_string());
         let is_kept = self.lineage.cold && self.has_rows;
         if is_kept && fs::read_to_string(&mark).ok().as_ref() != Some(&log) {

@@ -118,7 +118,7 @@ impl Collector for ColdCollector {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let Some(store) = self.store.upgrade() else { return Vec::new() };
-        let (size, index, counts) = (store.size(), store.store.memory(), store.store.io_counts());
+        let (size, index, counts) = (store.size(), store.store.index_bytes(), store.store.io_counts());
         let figures = StoreFigures { size, index, counts };
         let kinds = self.kinds.lock();
         let raise = |counter: &IntCounter, to: u64| counter.inc_by(to.saturating_sub(counter.get()));

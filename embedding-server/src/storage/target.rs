@@ -46,8 +46,8 @@ impl<'a> TableTarget<'a> {
             .then(|| RowConversion::new(saved, service.configs[number].element, StateConversion::Keep))
             .filter(RowConversion::changes_rows);
         let taken = conversion.as_ref().map_or(saved, RowConversion::converted_header);
-        if find_difference(taken, &here).is_some() {
-            return Err(find_difference(saved, &here).unwrap_or_default());
+        if taken.find_difference(&here).is_some() {
+            return Err(saved.find_difference(&here).unwrap_or_default());
         }
         let table = service.tables.table(number as u32).map_err(|error| error.to_string())?;
         let same_buckets = header.buckets == placement.bucket_count() && saved.number == here.number;
@@ -78,27 +78,8 @@ pub(super) fn describe_table(service: &EmbeddingService, number: usize) -> Table
     let config = &service.configs[number];
     let table = service.tables.iter().nth(number);
     TableHeader {
-        name: service.names[number].clone(),
-        number: number as u32,
-        dim: config.dim,
-        element: config.element.name().to_owned(),
-        width: config.stride(),
-        state: config.optimizer.state_layout().to_owned(),
         access: table.and_then(Table::access_layout),
         counter: table.and_then(Table::counter_layout),
+        ..TableHeader::new(&service.names[number], number as u32, config)
     }
-}
-
-/// The difference that prevents a load of rows saved under `there`. Access metadata and frequency counts may differ:
-/// they start anew.
-pub(super) fn find_difference(there: &TableHeader, here: &TableHeader) -> Option<String> {
-    let shape = |table: &TableHeader| (table.dim, table.element.clone(), table.width, table.state.clone());
-    if shape(there) == shape(here) {
-        return None;
-    }
-    let reported = |table: &TableHeader| {
-        let TableHeader { dim, element, width, state, .. } = table;
-        format!("dim {dim} of {element} with {width} words of {state} a row")
-    };
-    Some(format!("table `{}` has {} there, and {} here", there.name, reported(there), reported(here)))
 }

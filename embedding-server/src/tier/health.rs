@@ -9,10 +9,6 @@ use tracing::{error, info};
 use zagros_plumbing::metrics::{Histogram, IntCounter};
 use zagros_table::{ColdError, ColdRead, ColdRows, ColdSize, ColdStore, ColdView};
 
-/// So many bytes of the store's index are beside `cluster.memory`, like the memory of the program itself. Otherwise a small limit
-/// would leave no room for rows.
-pub(crate) const INDEX_BESIDE: usize = 4 << 20;
-
 /// A call that takes longer waits for a disk that hangs.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
 
@@ -135,7 +131,7 @@ impl<S: ColdStore> ColdStore for WatchedStore<S> {
     }
 
     fn memory(&self) -> usize {
-        self.store.memory().saturating_sub(INDEX_BESIDE)
+        self.store.memory()
     }
 }
 

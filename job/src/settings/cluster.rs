@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Job;
 use super::numbers::{seconds, size};
 
 /// Who takes part, and where they listen.
@@ -127,6 +128,17 @@ impl ClusterSettings {
     #[must_use]
     pub fn has_groups(&self) -> bool {
         self.most_workers() > 1
+    }
+}
+
+impl Job {
+    /// The folder for the rows of this embedding server that its memory has no room for. It is removed when the server ends.
+    #[must_use]
+    pub fn cold_folder(&self, server: u32) -> PathBuf {
+        match &self.cluster.cold_folder {
+            Some(below) => below.join(format!("server-{server}")),
+            None => self.output.folder.join(format!("cold-server-{server}")),
+        }
     }
 }
 

@@ -51,6 +51,16 @@ pub struct DenseTiles {
     pub count: usize,
 }
 
+/// The tiles of a tensor, and where its weights are among those of its layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TiledTensor {
+    pub table: u32,
+    pub tiles: DenseTiles,
+    /// Its first weight, counted in the layer.
+    pub first: usize,
+    pub weights: usize,
+}
+
 impl DenseTiles {
     /// Those of a matrix of more than 2²² weights are whole rows of it, where a tile has room for one:
     /// [`Job::worker_layers`] cuts it between them.
@@ -83,6 +93,17 @@ impl StreamedLayer {
     #[must_use]
     pub fn weight_count(&self) -> usize {
         self.tensors.iter().map(|tensor| tensor.segment.range.len()).sum()
+    }
+
+    /// Its tensors by their tiles, in the order of the weights.
+    #[must_use]
+    pub fn tiled_tensors(&self) -> Vec<TiledTensor> {
+        let placed = |first: &mut usize, tensor: &StreamedTensor| {
+            let (place, weights) = (*first, tensor.segment.range.len());
+            *first += weights;
+            Some(TiledTensor { table: tensor.table, tiles: tensor.tiles, first: place, weights })
+        };
+        self.tensors.iter().scan(0, placed).collect()
     }
 }
 

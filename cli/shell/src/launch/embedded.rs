@@ -1,6 +1,6 @@
 //! A cluster inside this process: a coordinator and the embedding servers of a job, reached by calls instead of sockets.
 //!
-//! `zagros train`, `zagros eval` and `zagros-bench` work with it.
+//! `zagros train` and `zagros-bench` work with it.
 
 use std::sync::Arc;
 

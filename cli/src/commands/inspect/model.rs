@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use zagros_dense_worker::{FileRecord, Manifest};
 use zagros_plumbing::disk;
 use zagros_rows::snapshot::{FileChain, SavedFile};
+use zagros_scoring::{Manifest, row_file};
 use zagros_shell::Failure;
-use zagros_store::{FileName, Folder};
+use zagros_store::Folder;
 
 use super::progress;
 use crate::resume::failed;
@@ -39,7 +39,7 @@ impl InspectedModel {
         }
         if let Some((folder, file)) = saved::folder_url(named).and_then(single_file) {
             let folder = saved::open(Path::new(folder), timeout)?;
-            let file = file_of(&folder, file);
+            let file = row_file(&folder, file);
             return Ok(Self::of_files(folder, None, vec![file]));
         }
         Self::of_folder(SavedModel::find(named, timeout)?.folder)
@@ -48,7 +48,7 @@ impl InspectedModel {
     fn of_folder(folder: Folder) -> Result<Self, Failure> {
         let help = "name a .zrows file to look at it alone";
         let manifest = Manifest::read(&folder).map_err(|error| failed(error).with_advice(help))?;
-        let files = manifest.row_files.iter().map(|file| file_of(&folder, file)).collect();
+        let files = manifest.row_files.iter().map(|file| row_file(&folder, file)).collect();
         Ok(Self::of_files(folder, Some(manifest), files))
     }
 
@@ -70,22 +70,12 @@ impl InspectedModel {
 
     /// The files of rows, each with the deltas that follow it.
     pub(super) fn file_chains(&self) -> Result<Vec<FileChain>, Failure> {
-        let sha256_of = |name: &str| self.file_record(name).map(|file| file.sha256.clone());
-        FileChain::group_files(&self.files, sha256_of).map_err(snapshot_failure)
+        let chains = match &self.manifest {
+            Some(manifest) => manifest.row_chains(&self.folder),
+            None => FileChain::group_files(&self.files, |_| None),
+        };
+        chains.map_err(snapshot_failure)
     }
-
-    /// What the manifest says of a file of rows, by its name without a path. One save names no two files alike.
-    pub(super) fn file_record(&self, name: &str) -> Option<&FileRecord> {
-        let is_named = |file: &&FileRecord| FileName::parse(&file.name).is_some_and(|file| file.name == name);
-        self.manifest.iter().flat_map(|manifest| &manifest.files).find(is_named)
-    }
-}
-
-/// A file, read in place: parts that are skipped are not downloaded.
-fn file_of(folder: &Folder, file: &str) -> SavedFile {
-    // The manifest was checked: its names lead to this folder or to one beside it.
-    let (folder, file) = folder.locate_file(file).unwrap_or_else(|| (folder.clone(), file));
-    saved::saved_file(&folder, file)
 }
 
 /// Folder and name, if one file of rows is named.

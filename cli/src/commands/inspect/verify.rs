@@ -3,10 +3,9 @@
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_dense_worker::{FileRecord, Manifest};
-use zagros_rows::snapshot::{SavedFile, VerifiedFile};
+use zagros_rows::snapshot::{SavedFile, VerifiedFile, verify_file};
+use zagros_scoring::{FileRecord, Manifest};
 use zagros_shell::{Exit, Failure, out, print_report};
-use zagros_store::hex_digits;
 
 use super::model::InspectedModel;
 use super::{file_name, progress};
@@ -34,11 +33,12 @@ pub(super) fn verify(model: &InspectedModel, json: bool) -> Result<Exit, Failure
 }
 
 fn verify_rows(model: &InspectedModel, saved: &SavedFile, bar: &ProgressBar) -> FileReport {
-    let name = file_name(saved.path());
-    let checked = zagros_rows::snapshot::verify_file(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
-    let record = model.file_record(&name);
-    let checked = checked.and_then(|checked| compare(saved, &checked, record).map(|()| checked));
-    FileReport::new(name, checked)
+    let passed = |bytes| bar.inc(bytes);
+    let checked = match &model.manifest {
+        Some(manifest) => manifest.check_rows(&model.folder, saved, passed).map_err(|error| error.to_string()),
+        None => verify_file(saved, passed).map_err(|error| error.to_string()),
+    };
+    FileReport::new(file_name(saved.path()), checked)
 }
 
 /// Checks the files without rows: weights, job, and in a checkpoint the state of the run.
@@ -50,19 +50,6 @@ fn verify_others(model: &InspectedModel, manifest: &Manifest) -> Vec<FileReport>
         FileReport { file: file.name.clone(), blocks: 0, rows: 0, bytes, problem }
     };
     others.map(verify).collect()
-}
-
-/// Checks that the file is the one that was saved with the model.
-fn compare(file: &SavedFile, checked: &VerifiedFile, record: Option<&FileRecord>) -> Result<(), String> {
-    let Some(FileRecord { sha256: expected, .. }) = record else { return Ok(()) };
-    let found = hex_digits(&checked.sha256);
-    let mismatch = || {
-        format!(
-            "{} is of another save: the manifest says SHA-256 {expected}, but the file has {found}",
-            file.path().display()
-        )
-    };
-    if found == *expected { Ok(()) } else { Err(mismatch()) }
 }
 
 fn missing_rows(model: &InspectedModel, files: &[FileReport]) -> Result<Option<String>, Failure> {

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use zagros_job::Job;
+use zagros_scoring::{MANIFEST, Manifest, ScoringError, checkpoint_name, checkpoint_step};
 use zagros_store::{Folder, StoreError};
 
-use crate::control::save::{MANIFEST, Manifest};
 use crate::error::WorkerError;
-use crate::report::{RunFolder, checkpoint_name, checkpoint_step};
+use crate::report::RunFolder;
 
 /// Steps and folders of the checkpoints that have a manifest, oldest first.
 pub(crate) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {
@@ -62,7 +62,7 @@ fn needed_by(kept: &[(u64, Folder)]) -> Result<BTreeMap<String, BTreeSet<String>
     for (_, folder) in kept {
         let manifest = match Manifest::read(folder) {
             // No run can go on from it, whatever it names.
-            Err(WorkerError::SavedModel { .. }) => continue,
+            Err(ScoringError::SavedModel { .. }) => continue,
             manifest => manifest?,
         };
         for (folder, file) in manifest.files_elsewhere() {
@@ -106,8 +106,9 @@ impl CheckpointRoot {
 mod tests {
     use std::fs;
 
+    use zagros_scoring::{FORMAT, FileRecord, TrainingOutcome};
+
     use super::*;
-    use crate::control::save::FileRecord;
     use crate::testing::small_job;
 
     fn steps(folders: Vec<(u64, Folder)>) -> Vec<u64> {
@@ -164,7 +165,25 @@ mod tests {
         let dense = "dense.safetensors";
         let files = row_files.iter().chain([&dense]).map(|name| FileRecord::new(name, b"rows")).collect();
         let row_files = row_files.iter().map(|name| (*name).to_owned()).collect();
-        Manifest { row_files, ..Manifest::of_test(dense, files) }.into_sealed().1
+        let manifest = Manifest {
+            manifest_sha256: String::new(),
+            format: FORMAT,
+            job: "ads".to_owned(),
+            fingerprint: "0".to_owned(),
+            release: "0".to_owned(),
+            products: String::new(),
+            outcome: TrainingOutcome::Interrupted,
+            steps: 1,
+            samples: 1,
+            dense: dense.to_owned(),
+            row_files,
+            rows: 0,
+            files,
+            evaluation: None,
+            validation: None,
+            written: BTreeMap::new(),
+        };
+        manifest.into_sealed().1
     }
 
     /// Invariant CK-6: a process may end after any of the deletions. Each checkpoint with a manifest then has its files.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tracing::warn;
 use zagros_ingest::{BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, StreamStart};
 use zagros_job::{Job, KeyChange};
+use zagros_scoring::{JOB, Manifest, damaged, parse_job};
 use zagros_store::Folder;
 
 use super::folders::{CheckpointRoot, complete, delete_all};
 use super::position::{FORMAT, FileSize, TrainingPosition};
-use crate::control::save::{JOB, Manifest, parse_job};
 use crate::error::{ExitClass, WorkerError};
 use crate::report::{RunFolder, RunLock};
 
@@ -70,19 +70,19 @@ impl ResumePoint {
     }
 
     fn newest_in(checkpoints: &Folder, wanted: PointFilter<'_>) -> Result<Option<NewestPoint>, WorkerError> {
-        let mut damaged: Vec<WorkerError> = Vec::new();
+        let mut errors: Vec<WorkerError> = Vec::new();
         for (_, folder) in complete(checkpoints)?.into_iter().rev() {
             match Self::open(folder).and_then(|point| point.compared(wanted)) {
                 Ok(newest) => {
-                    damaged.iter().for_each(|error| warn!(%error, "a checkpoint is damaged; an earlier one is taken"));
+                    errors.iter().for_each(|error| warn!(%error, "a checkpoint is damaged; an earlier one is taken"));
                     return Ok(Some(newest));
                 }
                 // Of a store that does not answer nothing is known.
                 Err(error) if error.exit_class() != ExitClass::Data => return Err(error),
-                Err(error) => damaged.push(error),
+                Err(error) => errors.push(error),
             }
         }
-        none_intact(checkpoints, &damaged)
+        none_intact(checkpoints, &errors)
     }
 
     /// With every file of it compared with what was saved, where it is wanted.
@@ -139,14 +139,14 @@ impl ResumePoint {
     }
 
     fn open(folder: Folder) -> Result<Self, WorkerError> {
-        let wrong = |reason: String| WorkerError::SavedModel { folder: folder.to_string(), reason };
+        let wrong = |reason: String| damaged(&folder, reason);
         let manifest = Manifest::read(&folder)?;
         let text = manifest.read_file(&folder, TRAINING)?;
         let training: TrainingPosition =
             serde_json::from_slice(&text).map_err(|error| wrong(format!("{TRAINING} is damaged ({error})")))?;
         if training.format != FORMAT {
             let found = training.format;
-            return Err(wrong(format!("{TRAINING} has format {found}, this release reads format {FORMAT}")));
+            return Err(wrong(format!("{TRAINING} has format {found}, this release reads format {FORMAT}")).into());
         }
         let job = parse_job(&folder, manifest.read_file(&folder, JOB)?)?;
         Ok(Self { folder, training, job, products: manifest.products })
@@ -183,7 +183,7 @@ impl ResumePoint {
     pub(crate) fn prepare(&self, job: &mut Job, files: &[FileSize]) -> Result<(), WorkerError> {
         if let Some(reason) = self.training.other_files(files) {
             let reason = format!("the data has changed since: {reason}; start over with --fresh");
-            return Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason });
+            return Err(damaged(&self.folder, reason).into());
         }
         job.features = self.job.features.clone();
         Ok(())
@@ -198,19 +198,19 @@ impl ResumePoint {
              start over with --fresh",
             path.display()
         );
-        Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
+        Err(damaged(&self.folder, reason).into())
     }
 }
 
 /// No checkpoint, or an error where there are some and each is damaged.
-fn none_intact(checkpoints: &Folder, damaged: &[WorkerError]) -> Result<Option<NewestPoint>, WorkerError> {
-    let Some(newest) = damaged.first() else { return Ok(None) };
+fn none_intact(checkpoints: &Folder, errors: &[WorkerError]) -> Result<Option<NewestPoint>, WorkerError> {
+    let Some(newest) = errors.first() else { return Ok(None) };
     let reason = format!(
         "none of the {} checkpoint(s) here is intact, so this run cannot go on; the newest: {newest}; start over with \
          --fresh, or put the files there again as they were",
-        damaged.len()
+        errors.len()
     );
-    Err(WorkerError::SavedModel { folder: checkpoints.to_string(), reason })
+    Err(damaged(checkpoints, reason).into())
 }
 
 /// Of a run that is over: its process ended before it had deleted them.

@@ -12,15 +12,15 @@ use tracing::warn;
 use zagros_embedding_client::Shard;
 use zagros_job::Job;
 use zagros_protocol::control::SaveStage;
+use zagros_scoring::{DENSE, OPTIMIZER, TrainingOutcome, to_json};
 use zagros_store::Folder;
 
 use super::folders::retain_newest;
 use super::point::TRAINING;
 use super::position::{FileSize, TrainingPosition};
-use crate::control::save::{DENSE, OPTIMIZER, TrainedModel, WrittenModel, prepare_folder, save_rows, write_files};
+use crate::control::save::{TrainedModel, WrittenModel, prepare_folder, save_rows, write_files};
 use crate::error::WorkerError;
-use crate::report::files::{run_blocking, to_json};
-use crate::summary::TrainingOutcome;
+use crate::report::files::run_blocking;
 
 #[derive(Debug)]
 pub(crate) struct CheckpointWriter {

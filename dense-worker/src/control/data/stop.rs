@@ -26,6 +26,7 @@ impl StopSignal {
         Self { shutdown, view }
     }
 
+    #[cfg(test)]
     pub(crate) fn from_shutdown(shutdown: Shutdown) -> Self {
         let (_, view) = watch::channel(MemberView::default());
         Self { shutdown, view }

@@ -14,6 +14,7 @@
 
 use zagros_eval::CalibrationMethod;
 use zagros_job::{CalibrationKind, EvalMetric};
+use zagros_scoring::{ModelCalibrators, TrainingOutcome};
 use zagros_worker_core::{Event, MeasuredState};
 
 use super::model_choice::{
@@ -21,12 +22,11 @@ use super::model_choice::{
     measured_state, named_measure,
 };
 use super::part_scores::{PartMeasures, PartScores};
-use crate::control::save::{BestStates, ModelCalibrators, TrainedModel};
+use crate::control::save::{BestStates, TrainedModel};
 use crate::control::trainer::Trainer;
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Evaluation, WorkerEvent};
 use crate::report::files::run_blocking;
-use crate::summary::TrainingOutcome;
 
 impl Trainer {
     /// Keeps the state that was evaluated, where the job wants it. Returns the measure that states are compared by.

@@ -5,11 +5,12 @@
 use serde::{Deserialize, Serialize};
 use zagros_eval::ColumnSlices;
 use zagros_job::{EarlyStop, EvalMetric, Job};
+use zagros_scoring::ModelCalibrators;
 use zagros_store::Folder;
 use zagros_worker_core::{BestState, EarlyStopRule, MeasuredState, SearchState};
 
-use super::scorer::HeldOutParts;
-use crate::control::save::{BestStates, ModelCalibrators, StateInventory};
+use super::held_out::HeldOutParts;
+use crate::control::save::{BestStates, StateInventory};
 use crate::error::WorkerError;
 use crate::event::{Evaluation, TargetMeasures};
 

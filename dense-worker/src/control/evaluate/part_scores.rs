@@ -10,10 +10,10 @@ use zagros_eval::{
 };
 use zagros_ingest::{Batch, InputRows};
 use zagros_job::{Job, RegressionLoss, Target, TargetKind};
+use zagros_model::InputColumns;
+use zagros_scoring::{ModelCalibrators, TableLookups};
 use zagros_zip::ZipEq;
 
-use crate::control::save::ModelCalibrators;
-use crate::datapath::kernels::InputColumns;
 use crate::error::WorkerError;
 use crate::event::{Evaluation, TargetMeasures};
 use crate::report::files::run_blocking;
@@ -130,7 +130,7 @@ impl PartScores {
             Some(calibrators) => {
                 let measure =
                     |(scores, calibrator): (&TargetScores, Option<&Calibrator>)| scores.measure_calibrated(calibrator?);
-                self.targets.iter().zip_eq(calibrators.iter().collect::<Vec<_>>()).map(measure).collect()
+                self.targets.iter().zip_eq(calibrators.target_calibrators().collect::<Vec<_>>()).map(measure).collect()
             }
             None => vec![None; evaluations.len()],
         };
@@ -141,7 +141,7 @@ impl PartScores {
         let targets = if evaluations.len() > 1 { named.collect() } else { Vec::new() };
         let evaluation = evaluations.first().copied().unwrap_or_default();
         let calibrated = calibrated.first().copied().flatten();
-        PartMeasures { evaluation, targets, calibrated, importance: None, slices }
+        PartMeasures { evaluation, targets, calibrated, importance: None, slices, tables: Vec::new() }
     }
 }
 
@@ -238,6 +238,9 @@ pub struct PartMeasures {
     /// By the columns of `eval.slices`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<ColumnSlices>,
+    /// Of a saved model: what was found of the ids of each table.
+    #[serde(skip)]
+    pub tables: Vec<TableLookups>,
 }
 
 #[cfg(test)]
@@ -301,7 +304,7 @@ mod tests {
         assert_eq!(without, [""; 0]);
         let measures = scores.into_measures(Some(&calibrators));
         let applied = samples.map(|(labels, mut outputs)| {
-            calibrators.apply(&mut outputs);
+            calibrators.calibrate_outputs(&mut outputs);
             (labels, outputs)
         });
         let report = scored(&job, &applied).into_measures(None);

@@ -8,9 +8,10 @@ use zagros_plumbing::Deadline;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_worker_core::{Event, MeasuredState};
 
+use super::held_out::HeldOut;
 use super::model_choice::MeasuredParts;
 use super::part_scores::{PartMeasures, PartScores, measures_of};
-use super::scorer::{HeldOut, PartScorer};
+use super::scorer::PartScorer;
 use crate::control::data::{call_coordinator, control_error, is_interruption};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;

@@ -4,12 +4,13 @@
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zagros_job::Mode;
+use zagros_scoring::{OPTIMIZER, SavedModel, damaged};
 use zagros_worker_core::{Event, LoopCounts};
 
 use super::start_model::StartedModel;
 use crate::control::checkpoint::{ResumePoint, TrainingPosition};
 use crate::control::group::GroupSession;
-use crate::control::save::{LoadMode, OPTIMIZER, SavedModel};
+use crate::control::save::{load_model, open_model, read_file};
 use crate::control::step::{TrackerState, VotedCounts};
 use crate::control::trainer::Trainer;
 use crate::datapath::prepared::inconsistent_batch;
@@ -77,16 +78,16 @@ impl Trainer {
             "the products of this run were made by {before}, and this program makes them by {now}, whose last bits differ: mode sync \
              promises the same bits; resume with the program that began the run, or start anew (--fresh)"
         );
-        Err(WorkerError::SavedModel { folder: saved.folder.to_string(), reason })
+        Err(damaged(&saved.folder, reason).into())
     }
 
     async fn load(&self, point: &ResumePoint) -> Result<(), WorkerError> {
         let dense = &self.run.dense;
-        let saved = SavedModel::open(point.folder()).await?;
+        let saved = open_model(point.folder()).await?;
         self.compare_products(&saved).await?;
-        saved.load(dense, &*self.run.client, LoadMode::Replace).await?;
+        load_model(&saved, dense, &*self.run.client).await?;
         self.forget_again().await?;
-        let state = saved.read_file(OPTIMIZER).await?;
+        let state = read_file(&saved, OPTIMIZER).await?;
         dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)?;
         self.run.observer.observe(&WorkerEvent::Resumed { step: point.step(), folder: point.folder().to_string() });
         Ok(())

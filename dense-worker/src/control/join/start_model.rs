@@ -20,9 +20,10 @@ use zagros_job::{
     TargetKind, WeightStore, is_dense_table,
 };
 use zagros_protocol::control::{LoadRequest, LoadResponse};
+use zagros_scoring::{OPTIMIZER, SavedModel, damaged};
 use zagros_store::Folder;
 
-use crate::control::save::{JOB, MODEL, OPTIMIZER, RowServers, SavedModel, damaged, on_all, parse_job};
+use crate::control::save::{MODEL, RowServers, load_rows, on_all, read_file};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
 use crate::report::files::run_blocking;
@@ -51,14 +52,16 @@ impl StartModel {
     pub(crate) async fn open(job: &Job) -> Result<Option<Self>, WorkerError> {
         let Some(named) = job.train.start_from.clone() else { return Ok(None) };
         let (timeout, steps) = (job.cluster.timeout, job.train.start_steps);
-        let find = move || -> Result<Folder, WorkerError> {
+        let find = move || -> Result<(SavedModel, Job), WorkerError> {
             let folder = Folder::open(&named, timeout)?;
             let of_run = folder.join(MODEL);
-            Ok(if SavedModel::is_in(&folder)? || !SavedModel::is_in(&of_run)? { folder } else { of_run })
+            let is_here = SavedModel::is_in(&folder)? || !SavedModel::is_in(&of_run)?;
+            let saved = SavedModel::open(if is_here { &folder } else { &of_run })?;
+            let job = saved.read_job()?;
+            Ok((saved, job))
         };
-        let saved = SavedModel::open(&run_blocking("model files", find).await??).await?;
-        let of_model = parse_job(&saved.folder, saved.read_file(JOB).await?)?;
-        let wrong = |reason: String| damaged(&saved.folder, reason);
+        let (saved, of_model) = run_blocking("model files", find).await??;
+        let wrong = |reason: String| WorkerError::from(damaged(&saved.folder, reason));
         if predicted(job) != predicted(&of_model) {
             let (ours, its) = (predicted(job).join(", "), predicted(&of_model).join(", "));
             return Err(wrong(format!(
@@ -109,13 +112,13 @@ impl StartModel {
         let restart_steps = self.steps == StartSteps::Restart;
         let how =
             LoadRequest { replace: true, other_run: true, restart_steps, anew: anew.clone(), ..Default::default() };
-        let (_, loaded) = on_all(servers, |_, server| self.saved.load_rows(server, how.clone())).await?;
+        let (_, loaded) = on_all(servers, |_, server| load_rows(&self.saved, server, how.clone())).await?;
         let rows = loaded.iter().map(|loaded| loaded.rows).sum();
         let mut differences = self.tables(job, &loaded);
         if differences.is_empty() && anew.is_empty() && rows != self.saved.manifest.rows {
             let saved = self.saved.manifest.rows;
             let reason = format!("{saved} rows were saved, but the embedding servers took {rows}; is a file missing?");
-            return Err(damaged(&self.saved.folder, reason));
+            return Err(damaged(&self.saved.folder, reason).into());
         }
         differences.extend(self.converted(job, &anew));
         differences.extend(changed.lines());
@@ -172,7 +175,7 @@ impl StartModel {
     }
 
     async fn load_dense(&self, job: &Job, dense: &DenseThread) -> Result<Vec<String>, WorkerError> {
-        let (weights, state) = (self.saved.read_file(&self.saved.manifest.dense).await?, self.optimizer().await?);
+        let (weights, state) = (read_file(&self.saved, &self.saved.manifest.dense).await?, self.optimizer().await?);
         let (same, steps) = (same_inputs(job, &self.job), self.steps);
         let load = move |dense: &mut DenseStage| -> Result<Vec<String>, ModelError> {
             let anew = dense.model.start_from(&weights, same)?;
@@ -186,13 +189,14 @@ impl StartModel {
             Ok(layers.chain(optimizer).collect())
         };
         let loaded = dense.call(load).await?;
-        loaded.map_err(|error| damaged(&self.saved.folder, format!("{}: {error}", self.saved.manifest.dense)))
+        let SavedModel { folder, manifest } = &self.saved;
+        loaded.map_err(|error| damaged(folder, format!("{}: {error}", manifest.dense)).into())
     }
 
     /// `None` in a model of a release that did not save it.
     async fn optimizer(&self) -> Result<Option<Vec<u8>>, WorkerError> {
-        match self.saved.manifest.has(OPTIMIZER) {
-            true => self.saved.read_file(OPTIMIZER).await.map(Some),
+        match self.saved.manifest.has_file(OPTIMIZER) {
+            true => read_file(&self.saved, OPTIMIZER).await.map(Some),
             false => Ok(None),
         }
     }

@@ -12,13 +12,14 @@ use zagros_ingest::Batch;
 use zagros_job::NonFinitePolicy;
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
+use zagros_scoring::TrainingOutcome;
 
 use super::worker::outcome;
 use crate::control::{Worker, WorkerInput};
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Observer, StepReport, WorkerEvent};
 use crate::report::RunFolder;
-use crate::summary::{RunSummary, TrainingOutcome};
+use crate::summary::RunSummary;
 use crate::testing::{WorkerShard, batch, ffnn, job};
 use zagros_model::ModelError;
 

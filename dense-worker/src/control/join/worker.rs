@@ -7,21 +7,21 @@ use prometheus::Registry;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting, Waits, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
-use zagros_ingest::{Batch, DataPart, FileInfo, changed_at, detect_writings, fingerprint_files};
+use zagros_ingest::{Batch, DataPart, FileInfo, IngestError, changed_at, detect_writings, fingerprint_files};
 use zagros_job::{FeatureStatistic, Job};
 use zagros_model::Backend;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
 use zagros_protocol::control::{self, DataFile, JoinRequest, Role, WaitKind};
-use zagros_protocol::datapath::Access;
 use zagros_protocol::{PROTOCOL_VERSION, tile_writer};
+use zagros_scoring::TrainingOutcome;
 use zagros_zip::ZipEq;
 
 use super::start_model::StartModel;
 use super::waits::{report_status, watch_servers};
 use crate::control::checkpoint::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
 use crate::control::data::{SplitClient, SplitCompleter, StopSignal, StreamState, ask_to_leave_first};
-use crate::control::evaluate::{HeldOutParts, ModelChoice, ScoringState, compare_types, find_held_out, look_at_files};
+use crate::control::evaluate::{HeldOutParts, ModelChoice, ScoringState, look_at_files};
 use crate::control::group::{BarrierCalls, GroupBallots, GroupSession};
 use crate::control::save::wire_encoding;
 use crate::control::step::{LossWatch, TrainingTracker};
@@ -34,7 +34,7 @@ use crate::event::{Observer, ObserverList, SilentObserver, WorkerEvent};
 use crate::metrics::WorkerMetrics;
 use crate::report::files::run_blocking;
 use crate::report::{MeasureRecorder, RunFolder};
-use crate::summary::{RunSummary, TrainingOutcome};
+use crate::summary::RunSummary;
 
 /// How long a worker has to end by itself once the run is over: what it does then may be all but done.
 const NOTICE: Duration = Duration::from_secs(2);
@@ -169,9 +169,14 @@ impl Worker {
             return Ok(WorkerData { preloaded, files, fingerprints, held_out, measured: Vec::new(), start: None });
         }
         let job = Arc::new(self.job.clone());
-        let held_out = find_held_out(Arc::clone(&job)).await?;
-        let files = look_at_files(Arc::clone(&job), job.data.train.clone(), DataPart::Train).await?;
-        compare_types(Arc::clone(&job), &files, &held_out).await?;
+        let looked_for = Arc::clone(&job);
+        let look = move || {
+            let held_out = HeldOutParts::find(&looked_for)?;
+            let files = look_at_files(&looked_for, &looked_for.data.train, DataPart::Train)?;
+            held_out.compare_types(&looked_for, &files)?;
+            Ok::<_, IngestError>((files, held_out))
+        };
+        let (files, held_out) = run_blocking("data files", look).await??;
         let looked_at = files.clone();
         let fingerprints = run_blocking("fingerprints", move || fingerprint_files(&looked_at)).await??;
         if self.folder.is_some() {
@@ -235,7 +240,7 @@ impl Worker {
         self.know_transforms(&data.measured, &membership).await?;
         let client = self.reach_servers(&membership).await?;
         let writer = (tile_writer(membership.member_id()), membership.incarnation());
-        dense.stream_by(Access::Train, || self.client_of(writer)).await?;
+        dense.stream_by(|| self.client_of(writer)).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::weight_rows)).await?;
         let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());

@@ -3,11 +3,11 @@
 //! An older one is deleted only once the manifest of the newest is in place (invariant CK-1).
 
 use serde::{Deserialize, Serialize};
+use zagros_scoring::MANIFEST;
 use zagros_store::{Folder, StoreError};
 
-use super::manifest::MANIFEST;
 use super::row_servers::RowServers;
-use super::saved_model::{LoadMode, SavedModel, TrainedModel, save};
+use super::saved_model::{TrainedModel, load_model, open_model, save};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 use crate::report::files::run_blocking;
@@ -71,7 +71,7 @@ impl BestStates {
         dense: &DenseThread,
         servers: &dyn RowServers,
     ) -> Result<(), WorkerError> {
-        SavedModel::open(&self.path(step)).await?.load(dense, servers, LoadMode::Replace).await
+        load_model(&open_model(&self.path(step)).await?, dense, servers).await
     }
 
     pub(crate) async fn delete_all(&mut self) -> Result<(), WorkerError> {

@@ -17,7 +17,7 @@ use zagros_protocol::packed::{decode_ids, encode_ids};
 use super::row_servers::{RowServers, on_all, storage_error};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::report::files::run_blocking;
+use crate::report::files::{file_error, run_blocking};
 
 const LIST: &str = "forgotten-ids.jsonl";
 /// Ids of one request. With 8 bytes each they are within what a request may be.
@@ -96,7 +96,7 @@ impl Trainer {
         let path = folder.path().join(LIST);
         let list = path.clone();
         let noted = run_blocking("forgotten ids", move || read(&list)).await?;
-        let noted = noted.map_err(|source| WorkerError::File { what: "read", path, source })?;
+        let noted = noted.map_err(|source| file_error("read", &path, source))?;
         for (table, ids) in noted {
             let removed = forget_rows(&self.run.client, &table, &ids).await?;
             tracing::info!(table, rows = removed.len(), "rows that were forgotten are removed from the loaded state");

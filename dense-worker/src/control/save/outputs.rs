@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zagros_embedding_client::{LookAheadCounts, Shard};
 use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::{BarrierReason, DescribeRequest};
+use zagros_scoring::TrainingOutcome;
 
 use super::row_servers::{on_all, storage_error};
 use super::saved_model::{TrainedModel, model_place, save};
@@ -12,7 +13,7 @@ use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::report::files::run_blocking;
-use crate::summary::{LookAhead, RunSummary, TrainingOutcome};
+use crate::summary::{LookAhead, RunSummary};
 
 #[derive(Debug)]
 pub(crate) struct ModelHere {

@@ -1,39 +1,31 @@
-//! A trained model in its folder: `dense.safetensors`, one file of rows per embedding server, `job.toml`,
-//! `manifest.json`.
+//! A trained model is written to its folder, and given to those who train on: `dense.safetensors`, one file of rows per embedding server,
+//! `job.toml`, `manifest.json`.
 //!
-//! What the manifest says, and why it comes last: [`super::manifest`].
+//! [`zagros_scoring`] reads the files, and says why the manifest comes last.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use zagros_embedding_client::Shard;
-use zagros_job::{Job, Overrides, Target, WeightStore};
-use zagros_protocol::control::{LoadRequest, LoadResponse, SaveRequest, SaveResponse, SaveStage};
-use zagros_store::{Folder, StoreError};
+use zagros_job::Job;
+use zagros_model::ModelError;
+use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse, SaveRequest, SaveResponse, SaveStage};
+use zagros_scoring::{
+    DENSE, FORMAT, FileRecord, JOB, MANIFEST, Manifest, ModelCalibrators, OPTIMIZER, SavedModel, TrainingOutcome,
+    damaged, fingerprint,
+};
+use zagros_store::{Folder, StoreError, hex_digits};
 
-use super::calibrators;
-use super::calibrators::ModelCalibrators;
-use super::manifest::{FORMAT, FileRecord, MANIFEST, Manifest, damaged};
 use super::row_servers::{RowServers, on_all, storage_error};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
 use crate::event::Evaluation;
 use crate::report::RunFolder;
 use crate::report::files::run_blocking;
-use crate::summary::TrainingOutcome;
-use zagros_model::ModelError;
 
-pub(crate) const DENSE: &str = "dense.safetensors";
-pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
 pub(crate) const MODEL: &str = "model";
-/// The resolved job, by which the model can be used where its run folder is not.
-pub const JOB: &str = "job.toml";
 
 /// How the names of files end while they are written to a disk.
 const UNFINISHED: &str = ".tmp";
-/// Bytes that a network may need beyond twice those that are saved of it, before it is built. Taking its weights then tells which tensor
-/// does not fit.
-const TOLERATED: u64 = 64 << 20;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrainedModel<'a> {
@@ -44,15 +36,6 @@ pub(crate) struct TrainedModel<'a> {
     pub(crate) evaluation: Option<Evaluation>,
     pub(crate) validation: Option<Evaluation>,
     pub(crate) calibrators: Option<&'a ModelCalibrators>,
-}
-
-/// What becomes of the rows that servers hold when others are loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LoadMode {
-    /// There are none.
-    IntoEmpty,
-    /// They are forgotten.
-    Replace,
 }
 
 /// Where the model of a run goes, and how the run's summary names that: in the run folder by the name in it, else in
@@ -114,7 +97,9 @@ pub(crate) async fn write_files(
     own.push((JOB, trained.job.to_toml().into_bytes()));
     own.extend(trained.calibrators.map(ModelCalibrators::to_file));
     let of_servers = || saved.iter().flat_map(|saved| &saved.files);
-    let mut files: Vec<FileRecord> = of_servers().map(FileRecord::of_server).collect();
+    let record =
+        |file: &FileDigest| FileRecord { name: file.name.clone(), bytes: file.bytes, sha256: hex_digits(&file.sha256) };
+    let mut files: Vec<FileRecord> = of_servers().map(record).collect();
     let row_files = of_servers().map(|file| file.name.clone()).collect();
     let target = folder.clone();
     let write_own = move || -> Result<Vec<FileRecord>, StoreError> {
@@ -172,118 +157,63 @@ pub(crate) async fn save_rows(
     saved.map_err(|refusal| storage_error(&*server, "save its rows", refusal))
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct SavedModel {
-    pub(crate) folder: Folder,
-    pub(crate) manifest: Manifest,
+pub(crate) async fn open_model(folder: &Folder) -> Result<SavedModel, WorkerError> {
+    let folder = folder.clone();
+    Ok(run_blocking("model files", move || SavedModel::open(&folder)).await??)
 }
 
-impl SavedModel {
-    pub(crate) async fn open(folder: &Folder) -> Result<Self, WorkerError> {
-        let folder = folder.clone();
-        run_blocking("model files", move || Self::read(&folder)).await?
-    }
-
-    fn read(folder: &Folder) -> Result<Self, WorkerError> {
-        let manifest = Manifest::read(folder)?;
-        // Servers have their own working directories.
-        Ok(Self { folder: folder.make()?, manifest })
-    }
-
-    pub(crate) fn is_in(folder: &Folder) -> Result<bool, StoreError> {
-        folder.has_file(MANIFEST)
-    }
-
-    /// One of its files, compared with what was saved.
-    pub(crate) async fn read_file(&self, name: &str) -> Result<Vec<u8>, WorkerError> {
-        let (folder, manifest, name) = (self.folder.clone(), self.manifest.clone(), name.to_owned());
-        run_blocking("model files", move || manifest.read_file(&folder, &name)).await?
-    }
-
-    pub(crate) async fn read_calibrators(&self, targets: &[Target]) -> Result<Option<ModelCalibrators>, WorkerError> {
-        if !self.manifest.has(calibrators::FILE) {
-            return Ok(None);
-        }
-        let read = ModelCalibrators::parse(targets, &self.read_file(calibrators::FILE).await?);
-        read.map(Some).map_err(|reason| damaged(&self.folder, reason))
-    }
-
-    /// Compares the network of a job with the bytes that are saved of it, before it takes memory: the job in the folder of a model may
-    /// be another user's.
-    pub(crate) async fn check_network(&self, job: &Job) -> Result<(), WorkerError> {
-        let Some(weights) = job.dense_parameters() else { return Ok(()) };
-        let tiles = Some(&self.manifest.row_files).filter(|_| job.train.weights == WeightStore::Streamed);
-        let mut saved = 0_u64;
-        for name in tiles.into_iter().flatten().chain([&self.manifest.dense]) {
-            let (folder, file) = (self.folder.clone(), name.clone());
-            let bytes = run_blocking("model files", move || file_bytes(&folder, &file)).await?;
-            saved += match bytes {
-                Ok(bytes) => bytes,
-                // Reading it says what is wrong with it.
-                Err(_) => self.read_file(name).await?.len() as u64,
-            };
-        }
-        let needed = weights.saturating_mul(size_of::<f32>() as u64);
-        if needed <= saved.saturating_mul(2).saturating_add(TOLERATED) {
-            return Ok(());
-        }
-        let reason = format!(
-            "the network of the job has {needed} bytes of weights, and {saved} are saved; use the job that the model was trained with"
-        );
-        Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
-    }
-
-    /// Gives weights and rows to whom they belong. Each server compares the files that it takes rows from with what was
-    /// saved, before it takes any.
-    pub(crate) async fn load(
-        &self,
-        dense: &DenseThread,
-        servers: &dyn RowServers,
-        how: LoadMode,
-    ) -> Result<(), WorkerError> {
-        let weights = self.read_file(&self.manifest.dense).await?;
-        let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
-        taken.map_err(|error| damaged(&self.folder, format!("{}: {error}", self.manifest.dense)))?;
-        let how = LoadRequest { replace: how == LoadMode::Replace, ..LoadRequest::default() };
-        let (_, loaded) = on_all(servers, |_, server| self.load_rows(server, how.clone())).await?;
-        let loaded: u64 = loaded.iter().map(|loaded| loaded.rows).sum();
-        if loaded == self.manifest.rows {
-            return Ok(());
-        }
-        let reason = format!(
-            "{} rows were saved, but the embedding servers took {loaded}; is a file missing, or were they not empty?",
-            self.manifest.rows
-        );
-        Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
-    }
-
-    /// Has a server load its rows from the files of this model. `how` says what else is wanted.
-    pub(crate) async fn load_rows(
-        &self,
-        server: Arc<dyn Shard>,
-        how: LoadRequest,
-    ) -> Result<LoadResponse, WorkerError> {
-        let (folder, files) = (self.folder.to_string(), self.manifest.row_digests());
-        let loaded = server.load(LoadRequest { folder, files, ..how }).await;
-        loaded.map_err(|refusal| storage_error(&*server, "load rows", refusal))
-    }
+pub(crate) async fn read_file(saved: &SavedModel, name: &str) -> Result<Vec<u8>, WorkerError> {
+    let (saved, name) = (saved.clone(), name.to_owned());
+    Ok(run_blocking("model files", move || saved.read_file(&name)).await??)
 }
 
-fn file_bytes(folder: &Folder, name: &str) -> std::io::Result<u64> {
-    let (folder, file) = folder.locate_file(name).unwrap_or_else(|| (folder.clone(), name));
-    folder.open_file(file).map(|(_, bytes)| bytes)
+/// Gives weights and rows to whom they belong, in place of those that are there. Each server compares the files that it takes rows from
+/// with what was saved, before it takes any.
+pub(crate) async fn load_model(
+    saved: &SavedModel,
+    dense: &DenseThread,
+    servers: &dyn RowServers,
+) -> Result<(), WorkerError> {
+    let SavedModel { folder, manifest } = saved;
+    let weights = read_file(saved, &manifest.dense).await?;
+    let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
+    taken.map_err(|error| damaged(folder, format!("{}: {error}", manifest.dense)))?;
+    let how = LoadRequest { replace: true, ..LoadRequest::default() };
+    let (_, loaded) = on_all(servers, |_, server| load_rows(saved, server, how.clone())).await?;
+    let loaded: u64 = loaded.iter().map(|loaded| loaded.rows).sum();
+    if loaded == manifest.rows {
+        return Ok(());
+    }
+    let rows = manifest.rows;
+    let reason = format!("{rows} rows were saved, but the embedding servers took {loaded}; is a file missing?");
+    Err(damaged(folder, reason).into())
 }
 
-/// The job in the folder of a model or a checkpoint.
-pub(crate) fn parse_job(folder: &Folder, text: Vec<u8>) -> Result<Job, WorkerError> {
-    let wrong = |reason| damaged(folder, reason);
-    let text = String::from_utf8(text).map_err(|error| wrong(format!("{JOB} is damaged ({error})")))?;
-    let path = PathBuf::from(format!("{folder}/{JOB}"));
-    Job::parse(&text, &path, &Overrides::none()).map_err(|errors| wrong(errors.to_string()))
+/// Has a server load its rows from the files of a model. `how` says what else is wanted.
+pub(crate) async fn load_rows(
+    SavedModel { folder, manifest }: &SavedModel,
+    server: Arc<dyn Shard>,
+    how: LoadRequest,
+) -> Result<LoadResponse, WorkerError> {
+    let loaded = server.load(LoadRequest { folder: folder.to_string(), files: row_digests(manifest), ..how }).await;
+    loaded.map_err(|refusal| storage_error(&*server, "load rows", refusal))
 }
 
-pub(crate) fn fingerprint(job: &Job) -> String {
-    format!("{:016x}", job.fingerprint())
+/// What a server compares the files of rows with.
+fn row_digests(manifest: &Manifest) -> Vec<FileDigest> {
+    let named = |file: &&FileRecord| manifest.row_files.contains(&file.name);
+    let digest = |FileRecord { name, bytes, sha256 }: &FileRecord| FileDigest {
+        name: name.clone(),
+        bytes: *bytes,
+        sha256: from_hexadecimal(sha256).into(),
+    };
+    manifest.files.iter().filter(named).map(digest).collect()
+}
+
+/// Text that is none has other bytes than any file.
+fn from_hexadecimal(text: &str) -> Vec<u8> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    text.as_bytes().chunks(2).map(|pair| byte(pair).unwrap_or_default()).collect()
 }
 
 #[cfg(test)]
@@ -296,8 +226,6 @@ impl<'a> TrainedModel<'a> {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::Model;
-
     use std::fs;
 
     use zagros_fakes::FakeShard;
@@ -339,7 +267,7 @@ mod tests {
         let refused = save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &failing).await;
         assert_refused(refused, &["embedding server 0 (fake) could not save its rows: disk full"]);
         assert!(!folder.path().join(MANIFEST).exists());
-        assert_refused(SavedModel::open(&disk(&folder)).await, &["no model here"]);
+        assert_refused(SavedModel::open(&disk(&folder)), &["no model here"]);
     }
 
     /// A process that was killed while it wrote leaves its temporary file.
@@ -351,33 +279,7 @@ mod tests {
         let (job, dense) = dense().await;
         save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &shards()).await.unwrap();
         assert!(!left.exists());
-        assert!(SavedModel::open(&disk(&folder)).await.is_ok());
-    }
-
-    /// The job of a model may be another user's: here it has 4 TB of weights, beside a file of some bytes.
-    #[tokio::test]
-    async fn a_network_that_is_far_larger_than_its_file_is_refused_before_it_is_built() {
-        let (folder, mut job, _, _) = saved().await;
-        // The fake servers write none.
-        for shard in 0..shards().len() {
-            fs::write(folder.path().join(format!("rows-{shard}.zrows")), "rows").unwrap();
-        }
-        let saved = SavedModel::open(&disk(&folder)).await.unwrap();
-        saved.check_network(&job).await.unwrap();
-        let widths = || vec![1_000_000, 1_000_000];
-        let networks = [
-            Model::Ffnn { hidden: widths(), dropout: 0.0 },
-            Model::Dlrm { bottom: vec![2], top: widths(), dropout: 0.0 },
-            Model::DeepFm { hidden: widths(), dropout: 0.0 },
-            Model::WideDeep { hidden: widths(), dropout: 0.0 },
-        ];
-        for weights in [WeightStore::Resident, WeightStore::Streamed] {
-            job.train.weights = weights;
-            for model in networks.clone() {
-                job.model = model;
-                assert_refused(saved.check_network(&job).await, &["bytes of weights", "use the job"]);
-            }
-        }
+        assert!(SavedModel::open(&disk(&folder)).is_ok());
     }
 
     #[tokio::test]
@@ -405,18 +307,8 @@ mod tests {
     #[tokio::test]
     async fn rows_that_went_missing_are_reported() {
         let (folder, _, dense, _) = saved().await;
-        let saved = SavedModel::open(&disk(&folder)).await.unwrap();
-        let refused = saved.load(&dense, &shards()[..1].to_vec(), LoadMode::Replace).await;
+        let saved = SavedModel::open(&disk(&folder)).unwrap();
+        let refused = load_model(&saved, &dense, &shards()[..1].to_vec()).await;
         assert_refused(refused, &["2 rows were saved, but the embedding servers took 1"]);
-    }
-
-    #[tokio::test]
-    async fn another_format_is_refused() {
-        let (folder, _, _, mut manifest) = saved().await;
-        manifest.format = 2;
-        fs::write(folder.path().join(MANIFEST), manifest.into_sealed().1).unwrap();
-        assert_refused(SavedModel::open(&disk(&folder)).await, &["this release reads format 1"]);
-        fs::write(folder.path().join(MANIFEST), b"{").unwrap();
-        assert!(SavedModel::open(&disk(&folder)).await.unwrap_err().to_string().contains("is damaged"));
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zagros_embedding_client::{BatchRows, RoutedIds, TableIds, UniqueIds};
-use zagros_job::{DenseTiles, StreamedLayer};
+use zagros_job::{DenseTiles, StreamedLayer, TiledTensor};
 use zagros_protocol::TableId;
 use zagros_zip::ZipEq;
 
@@ -19,15 +19,6 @@ pub(super) struct TiledLayer {
     pub(super) weights: usize,
     tensors: Vec<TiledTensor>,
     pub(super) whole: Arc<LayerPart>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct TiledTensor {
-    table: u32,
-    dim: usize,
-    tile: usize,
-    first: usize,
-    weights: usize,
 }
 
 /// The requests of the tiles of some of a layer's weights.
@@ -44,21 +35,15 @@ pub(super) struct TileRequest {
 
 impl TiledLayer {
     pub(super) fn new(layer: &StreamedLayer) -> Self {
-        let (mut tensors, mut first) = (Vec::with_capacity(layer.tensors.len()), 0);
-        for tensor in &layer.tensors {
-            let weights = tensor.segment.range.len();
-            let DenseTiles { dim, first: tile, .. } = tensor.tiles;
-            tensors.push(TiledTensor { table: tensor.table, dim, tile, first, weights });
-            first += weights;
-        }
-        let whole = Arc::new(cut_part(&tensors, &(0..first)));
-        Self { name: layer.name.clone(), weights: first, tensors, whole }
+        let (tensors, weights) = (layer.tiled_tensors(), layer.weight_count());
+        let whole = Arc::new(cut_part(&tensors, &(0..weights)));
+        Self { name: layer.name.clone(), weights, tensors, whole }
     }
 
     /// Where each rank's part of the weights begins, and where the last one ends: `[world + 1]`. Parts are whole tiles of nearly
     /// equally many weights.
     pub(super) fn part_bounds(&self, world: usize) -> Vec<usize> {
-        let starts: Vec<usize> = self.tensors.iter().flat_map(TiledTensor::starts).chain([self.weights]).collect();
+        let starts: Vec<usize> = self.tensors.iter().flat_map(tile_starts).chain([self.weights]).collect();
         let nearest = |rank: usize| {
             let wanted = self.weights * rank / world;
             let place = starts.partition_point(|start| *start < wanted);
@@ -74,18 +59,17 @@ impl TiledLayer {
     }
 }
 
-impl TiledTensor {
-    fn starts(&self) -> impl Iterator<Item = usize> {
-        (self.first..self.first + self.weights).step_by(self.dim)
-    }
+/// The first weight of each tile.
+fn tile_starts(tensor: &TiledTensor) -> impl Iterator<Item = usize> + use<> {
+    (tensor.first..tensor.first + tensor.weights).step_by(tensor.tiles.dim)
 }
 
 fn cut_part(tensors: &[TiledTensor], weights: &Range<usize>) -> LayerPart {
     let (mut requests, mut request, mut ends) = (Vec::new(), RequestTiles::default(), RequestTiles::default());
     for tensor in tensors {
         let end = tensor.first + tensor.weights;
-        let own = tensor.starts().enumerate().filter(|(_, start)| weights.contains(start));
-        let (whole, partial): (Vec<_>, Vec<_>) = own.partition(|(_, start)| start + tensor.dim <= end);
+        let own = tile_starts(tensor).enumerate().filter(|(_, start)| weights.contains(start));
+        let (whole, partial): (Vec<_>, Vec<_>) = own.partition(|(_, start)| start + tensor.tiles.dim <= end);
         let mut whole = &whole[..];
         while !whole.is_empty() {
             let (tiles, others) = whole.split_at(whole.len().min(TILES_PER_REQUEST - request.tiles));
@@ -113,9 +97,10 @@ impl RequestTiles {
     /// Adds tiles of a tensor that ends at the weight `end`, each by its number in the layer and its first weight.
     fn add(&mut self, tensor: &TiledTensor, tiles: &[(usize, usize)], end: usize) {
         let (Some((_, first)), Some((_, last))) = (tiles.first(), tiles.last()) else { return };
-        let ids = tiles.iter().map(|(tile, _)| (tensor.tile + tile) as u64).collect();
-        self.tables.push(TableIds::new(TableId(tensor.table), tensor.dim as u32, ids));
-        self.weights.push(*first..end.min(last + tensor.dim));
+        let DenseTiles { dim, first: tile, .. } = tensor.tiles;
+        let ids = tiles.iter().map(|(number, _)| (tile + number) as u64).collect();
+        self.tables.push(TableIds::new(TableId(tensor.table), dim as u32, ids));
+        self.weights.push(*first..end.min(last + dim));
         self.tiles += tiles.len();
     }
 
@@ -182,7 +167,8 @@ mod tests {
     fn layer(tensors: &[(usize, usize)]) -> TiledLayer {
         let (mut made, mut first) = (Vec::new(), 0);
         for (table, (dim, weights)) in tensors.iter().enumerate() {
-            made.push(TiledTensor { table: table as u32, dim: *dim, tile: table, first, weights: *weights });
+            let tiles = DenseTiles { dim: *dim, first: table, count: weights.div_ceil(*dim) };
+            made.push(TiledTensor { table: table as u32, tiles, first, weights: *weights });
             first += weights;
         }
         let whole = Arc::new(cut_part(&made, &(0..first)));

@@ -22,6 +22,8 @@ use super::view::LogView;
 #[derive(Debug)]
 pub struct LogStore {
     log: Arc<SharedLog>,
+    /// Bytes of the index that [`ColdStore::memory`] does not count.
+    uncounted: usize,
     compaction: Option<JoinHandle<()>>,
 }
 
@@ -39,6 +41,8 @@ pub enum StoreContent {
 pub struct LogOptions {
     /// The most bytes of the index in memory, some 12 a row. A write that needs more is refused.
     pub index: usize,
+    /// Bytes of the index that [`ColdStore::memory`] does not count.
+    pub uncounted: usize,
     pub reads: ReadMethod,
     /// The smallest size of a whole segment in bytes. Segments of large tables are up to 256 MiB.
     pub segment: usize,
@@ -51,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { index: usize::MAX, reads: ReadMethod::Ring, segment: 4 << 20, patience: PATIENCE }
+        Self { index: usize::MAX, uncounted: 0, reads: ReadMethod::Ring, segment: 4 << 20, patience: PATIENCE }
     }
 }
 
@@ -94,7 +98,7 @@ impl LogStore {
         let thread = thread::Builder::new().name("cold log".to_owned()).spawn(move || compacted.run_compaction());
         let thread = thread
             .map_err(|error| ColdError { doing: "open", reason: format!("no thread for compaction: {error}") })?;
-        Ok(Self { log, compaction: Some(thread) })
+        Ok(Self { log, uncounted: options.uncounted, compaction: Some(thread) })
     }
 
     /// Its rows are deleted with it after all.
@@ -105,6 +109,12 @@ impl LogStore {
     #[must_use]
     pub fn io_counts(&self) -> LogCounts {
         self.log.counters.log_counts(self.log.dead_bytes())
+    }
+
+    /// Bytes of the index in memory.
+    #[must_use]
+    pub fn index_bytes(&self) -> usize {
+        self.log.index_bytes()
     }
 
     /// Compacts until no segment has more than half dead records. The store does so by itself in the background, and bounds its files
@@ -179,7 +189,7 @@ impl ColdStore for LogStore {
 
     /// The index. The buffers of reads do not grow with the rows.
     fn memory(&self) -> usize {
-        self.log.index_bytes()
+        self.index_bytes().saturating_sub(self.uncounted)
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::snapshot::find_row::{FoundRow, RowMention, find_mention};
-use crate::snapshot::format::{BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock};
+use crate::snapshot::format::{BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock, SnapshotHeader};
 use crate::snapshot::{SavedFile, SnapshotError, SnapshotReader};
 
 /// A file of all rows, and its deltas in the order in which they were written.
@@ -48,6 +48,20 @@ impl FileChain {
     #[must_use]
     pub fn files(&self) -> &[SavedFile] {
         &self.files
+    }
+
+    /// The header of the newest file. The tables of all files are the same.
+    pub fn newest_header(&self) -> Result<SnapshotHeader, SnapshotError> {
+        let mut newest: Option<SnapshotHeader> = None;
+        for file in &self.files {
+            let header = file.open()?.header().clone();
+            if newest.as_ref().is_some_and(|before| before.tables != header.tables) {
+                let problem = "it has other tables than the file that it follows".to_owned();
+                return Err(SnapshotError::Inconsistent { path: file.path().to_owned(), problem });
+            }
+            newest = Some(header);
+        }
+        Ok(newest.unwrap_or_default())
     }
 
     /// The row of a table by its id, and its file. `None` if the newest file that knows the id says that it is gone, or no

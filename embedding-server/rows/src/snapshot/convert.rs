@@ -58,6 +58,12 @@ impl RowConversion {
         &self.saved
     }
 
+    /// Rows of a saved table without the state of their optimiser: weights alone.
+    #[must_use]
+    pub fn without_state(saved: &TableHeader) -> Self {
+        Self::new(saved, saved.weight_type().unwrap_or_default(), StateConversion::LeaveOut)
+    }
+
     #[must_use]
     pub fn converted_header(&self) -> &TableHeader {
         &self.converted

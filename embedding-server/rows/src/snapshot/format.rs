@@ -35,7 +35,7 @@
 //! counts and sketches are all that there are. [`crate::snapshot::FileChain`] says how a file and its deltas are read.
 
 use serde::{Deserialize, Serialize};
-use zagros_table::{RowBatch, WeightType};
+use zagros_table::{RowBatch, TableConfig, WeightType};
 
 /// First bytes of a file. A transfer in text mode changes the line ends or the control byte, which shows.
 pub const MAGIC: [u8; 8] = *b"ZROWS\r\n\x1a";
@@ -177,6 +177,33 @@ impl BlockHeader {
 }
 
 impl TableHeader {
+    /// A table of these settings, without access metadata and counts.
+    #[must_use]
+    pub fn new(name: &str, number: u32, config: &TableConfig) -> Self {
+        Self {
+            name: name.to_owned(),
+            number,
+            dim: config.dim,
+            element: config.element.name().to_owned(),
+            width: config.stride(),
+            state: config.optimizer.state_layout().to_owned(),
+            access: None,
+            counter: None,
+        }
+    }
+
+    /// The difference that prevents a load of rows of this table into `here`, in words. Access metadata and frequency counts may
+    /// differ: they start anew.
+    #[must_use]
+    pub fn find_difference(&self, here: &Self) -> Option<String> {
+        let shape = |table: &Self| {
+            let Self { dim, element, width, state, .. } = table;
+            format!("dim {dim} of {element} with {width} words of {state} a row")
+        };
+        let [there, here] = [self, here].map(shape);
+        (there != here).then(|| format!("table `{}` has {there} there, and {here} here", self.name))
+    }
+
     /// Words of a row without its id: slot and access metadata.
     #[must_use]
     pub fn row_words(&self) -> usize {

@@ -12,18 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
+use zagros_eval::Evaluation;
 use zagros_job::WrittenForm;
-use zagros_protocol::control::FileDigest;
+use zagros_rows::snapshot::{FileChain, SavedFile, SnapshotError, VerifiedFile, verify_file};
 use zagros_store::{ContentDigest, FileName, Folder, StoreError, hex_digits};
 
-use crate::error::WorkerError;
-use crate::event::Evaluation;
-use crate::report::checkpoint_step;
-use crate::report::files::to_json;
-use crate::summary::TrainingOutcome;
+use crate::error::ScoringError;
 
 /// Layout of the folder; counts up when an older release could not read it.
-pub(super) const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 /// Written last: a folder without it holds no model.
 pub const MANIFEST: &str = "manifest.json";
 /// One of [`MOST_ROW_FILES`] has 400 kB.
@@ -34,6 +31,33 @@ const MOST_ROW_FILES: usize = 1024;
 const NO_SEAL: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// Files that are read at a time to compare them.
 const AT_A_TIME: usize = 8;
+/// Folders of checkpoints begin so; the best states of a run lie beside them under other names.
+const CHECKPOINT: &str = "resume-";
+
+#[must_use]
+pub fn checkpoint_name(step: u64) -> String {
+    format!("{CHECKPOINT}{step:012}")
+}
+
+/// `None` for other folders.
+#[must_use]
+pub fn checkpoint_step(name: &str) -> Option<u64> {
+    name.strip_prefix(CHECKPOINT)?.parse().ok()
+}
+
+/// How training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrainingOutcome {
+    /// All epochs, or as many steps as the job asked for.
+    Finished,
+    /// Asked to stop, as one of several workers. The run goes on without it.
+    Left,
+    /// Asked to stop. The step in progress was finished, and everything is acknowledged.
+    Interrupted,
+    /// Loss or gradients made no sense any more. No model is saved.
+    Diverged,
+}
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -76,23 +100,20 @@ pub struct FileRecord {
 
 impl FileRecord {
     /// Of a content that is written under this name.
-    pub(crate) fn new(name: &str, content: &[u8]) -> Self {
+    #[must_use]
+    pub fn new(name: &str, content: &[u8]) -> Self {
         Self::known_by(name, ContentDigest::compute(content))
     }
 
     fn known_by(name: &str, ContentDigest { bytes, sha256 }: ContentDigest) -> Self {
         Self { name: name.to_owned(), bytes, sha256: hex_digits(&sha256) }
     }
-
-    pub(crate) fn of_server(file: &FileDigest) -> Self {
-        Self { name: file.name.clone(), bytes: file.bytes, sha256: hex_digits(&file.sha256) }
-    }
 }
 
 impl Manifest {
     /// # Errors
     /// When there is none, or it is damaged, of another format, or names files elsewhere.
-    pub fn read(folder: &Folder) -> Result<Self, WorkerError> {
+    pub fn read(folder: &Folder) -> Result<Self, ScoringError> {
         let hint = "give the model folder of a finished run, such as runs/<name>/model";
         let text = folder.read_at_most(MANIFEST, MOST_BYTES).map_err(|error| match error.is_missing() {
             true => damaged(folder, format!("no model here ({error}); {hint}")),
@@ -146,19 +167,23 @@ impl Manifest {
         }
     }
 
-    pub(crate) fn files_elsewhere(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Folder and name of each file of rows in another folder.
+    pub fn files_elsewhere(&self) -> impl Iterator<Item = (&str, &str)> {
         let names = self.row_files.iter().filter_map(|name| FileName::parse(name));
         names.filter_map(|file| Some((file.beside?, file.name)))
     }
 
-    pub(crate) fn into_sealed(mut self) -> (Self, Vec<u8>) {
+    /// With its own hash, and its text.
+    #[must_use]
+    pub fn into_sealed(mut self) -> (Self, Vec<u8>) {
         NO_SEAL.clone_into(&mut self.manifest_sha256);
         self.manifest_sha256 = seal(&to_json(&self), NO_SEAL);
         let text = to_json(&self);
         (self, text)
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn has_file(&self, name: &str) -> bool {
         self.record(name).is_some()
     }
 
@@ -166,28 +191,44 @@ impl Manifest {
         self.files.iter().find(|file| file.name == name)
     }
 
-    fn known(&self, folder: &Folder, name: &str) -> Result<&FileRecord, WorkerError> {
-        let unknown = || damaged(folder, format!("{MANIFEST} does not name {name}; it is of another save"));
-        self.record(name).ok_or_else(unknown)
+    fn known<'a>(folder: &Folder, name: &str, record: Option<&'a FileRecord>) -> Result<&'a FileRecord, ScoringError> {
+        record.ok_or_else(|| damaged(folder, format!("{MANIFEST} does not name {name}; it is of another save")))
     }
 
-    pub(crate) fn row_digests(&self) -> Vec<FileDigest> {
-        let digest = |name: &String| {
-            let record = self.record(name);
-            let sha256 = record.map(|record| from_hexadecimal(&record.sha256)).unwrap_or_default();
-            FileDigest { name: name.clone(), bytes: record.map_or(0, |record| record.bytes), sha256: sha256.into() }
-        };
-        self.row_files.iter().map(digest).collect()
+    /// What it says of a file of rows, by its name without a path. One save names no two files alike.
+    #[must_use]
+    pub fn row_record(&self, name: &str) -> Option<&FileRecord> {
+        self.files.iter().find(|file| FileName::parse(&file.name).is_some_and(|file| file.name == name))
     }
 
-    pub fn read_file(&self, folder: &Folder, name: &str) -> Result<Vec<u8>, WorkerError> {
-        let record = self.known(folder, name)?;
+    /// The files of rows, each with the deltas that follow it.
+    pub fn row_chains(&self, folder: &Folder) -> Result<Vec<FileChain>, SnapshotError> {
+        let files: Vec<SavedFile> = self.row_files.iter().map(|name| row_file(folder, name)).collect();
+        FileChain::group_files(&files, |name| self.row_record(name).map(|file| file.sha256.clone()))
+    }
+
+    /// Checks a whole file of rows, and compares it with what was saved. `passed` gets the number of bytes of each block.
+    pub fn check_rows(
+        &self,
+        folder: &Folder,
+        file: &SavedFile,
+        passed: impl FnMut(u64),
+    ) -> Result<VerifiedFile, ScoringError> {
+        let name = file.path().file_name().unwrap_or_default().to_string_lossy();
+        let record = Self::known(folder, &name, self.row_record(&name))?;
+        let checked = verify_file(file, passed)?;
+        compare(folder, record, ContentDigest { bytes: checked.bytes, sha256: checked.sha256 })?;
+        Ok(checked)
+    }
+
+    pub fn read_file(&self, folder: &Folder, name: &str) -> Result<Vec<u8>, ScoringError> {
+        let record = Self::known(folder, name, self.record(name))?;
         read_known(folder, record).or_else(|error| record.next_content(folder).ok_or(error))
     }
 
     /// Compares one of its files with what was saved; reads all of it.
-    pub fn check_file(&self, folder: &Folder, name: &str, passed: &dyn Fn(u64)) -> Result<(), WorkerError> {
-        let record = self.known(folder, name)?;
+    pub fn check_file(&self, folder: &Folder, name: &str, passed: &dyn Fn(u64)) -> Result<(), ScoringError> {
+        let record = Self::known(folder, name, self.record(name))?;
         let (place, own) =
             folder.locate_file(name).ok_or_else(|| damaged(folder, format!("{name:?} is no name of a file")))?;
         let digest = place.file_digest(own, passed).map_err(|error| refused(&place, own, error))?;
@@ -195,7 +236,7 @@ impl Manifest {
     }
 
     /// Compares all its files with what was saved, several at a time; reads all of them.
-    pub fn check_files(&self, folder: &Folder) -> Result<(), WorkerError> {
+    pub fn check_files(&self, folder: &Folder) -> Result<(), ScoringError> {
         let next = AtomicUsize::new(0);
         let check = || {
             let mut found = Vec::new();
@@ -219,7 +260,7 @@ impl Manifest {
 
 const HELP: &str = "it is damaged or of another save, use another one";
 
-fn read_known(folder: &Folder, record: &FileRecord) -> Result<Vec<u8>, WorkerError> {
+fn read_known(folder: &Folder, record: &FileRecord) -> Result<Vec<u8>, ScoringError> {
     let name = &record.name;
     let content = match folder.read_at_most(name, record.bytes) {
         Err(StoreError::Disk { source, .. }) if source.kind() == std::io::ErrorKind::FileTooLarge => {
@@ -231,7 +272,7 @@ fn read_known(folder: &Folder, record: &FileRecord) -> Result<Vec<u8>, WorkerErr
     Ok(content)
 }
 
-fn compare(folder: &Folder, record: &FileRecord, found: ContentDigest) -> Result<(), WorkerError> {
+fn compare(folder: &Folder, record: &FileRecord, found: ContentDigest) -> Result<(), ScoringError> {
     let FileRecord { name, bytes, sha256 } = record;
     let found = FileRecord::known_by(name, found);
     if found == *record {
@@ -244,24 +285,38 @@ fn compare(folder: &Folder, record: &FileRecord, found: ContentDigest) -> Result
     Err(damaged(folder, format!("{name} is not the file that was saved: {differs}; {HELP}")))
 }
 
-pub(crate) fn damaged(folder: &Folder, reason: String) -> WorkerError {
-    WorkerError::SavedModel { folder: folder.to_string(), reason }
+/// A folder that does not hold what it should; `reason` says what is wrong, and what to do.
+#[must_use]
+pub fn damaged(folder: &Folder, reason: String) -> ScoringError {
+    ScoringError::SavedModel { folder: folder.to_string(), reason }
+}
+
+/// A file of rows, read in place: parts that are skipped are not downloaded. Its name is one of a manifest, which leads to this folder
+/// or to one beside it.
+#[must_use]
+pub fn row_file(folder: &Folder, name: &str) -> SavedFile {
+    let (folder, name) = folder.locate_file(name).unwrap_or_else(|| (folder.clone(), name));
+    let (path, name) = (format!("{folder}/{name}"), name.to_owned());
+    SavedFile::new(path, move || folder.open_file(&name))
+}
+
+/// Readable JSON with a line end.
+pub fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
+    // Only maps whose keys are not strings fail, and these are structs.
+    let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
 }
 
 /// A file that is missing, or is none, is damage; a disk or store that cannot be asked is not.
-fn refused(folder: &Folder, name: &str, error: StoreError) -> WorkerError {
-    use std::io::ErrorKind;
+fn refused(folder: &Folder, name: &str, error: StoreError) -> ScoringError {
+    use std::io::ErrorKind::{FileTooLarge, InvalidInput, NotADirectory};
     match &error {
         error if error.is_missing() => damaged(folder, format!("{name} is missing ({error}); use another save")),
-        StoreError::Disk { source, .. }
-            if matches!(
-                source.kind(),
-                ErrorKind::InvalidInput | ErrorKind::FileTooLarge | ErrorKind::NotADirectory
-            ) =>
-        {
+        StoreError::Disk { source, .. } if matches!(source.kind(), InvalidInput | FileTooLarge | NotADirectory) => {
             damaged(folder, format!("{name}: {source}; use another save"))
         }
-        _ => WorkerError::from(error),
+        _ => ScoringError::from(error),
     }
 }
 
@@ -269,12 +324,6 @@ fn refused(folder: &Folder, name: &str, error: StoreError) -> WorkerError {
 fn seal(text: &[u8], now: &str) -> String {
     let zeroed = String::from_utf8_lossy(text).replacen(now, NO_SEAL, 1);
     hex_digits(&ContentDigest::compute(zeroed.as_bytes()).sha256)
-}
-
-/// The bytes of a text of hexadecimal digits; what is none is a hash that no file has.
-fn from_hexadecimal(text: &str) -> Vec<u8> {
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    text.as_bytes().chunks(2).map(|pair| byte(pair).unwrap_or_default()).collect()
 }
 
 #[cfg(test)]
@@ -307,8 +356,15 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use zagros_fakes::jobs::assert_refused;
+
     use super::*;
-    use crate::testing::assert_refused;
+
+    #[test]
+    fn a_folder_of_a_checkpoint_is_known_by_its_name() {
+        assert_eq!((checkpoint_step(&checkpoint_name(7)), checkpoint_step("resume-9")), (Some(7), Some(9)));
+        assert_eq!(["model", "step-7", "resume-", "resume-x"].map(checkpoint_step), [None; 4]);
+    }
 
     fn saved(folder: &Path) -> (Folder, Manifest) {
         let disk = Folder::on_disk(folder);
@@ -333,7 +389,7 @@ mod tests {
         (disk, manifest)
     }
 
-    fn reported<T: std::fmt::Debug>(result: Result<T, WorkerError>) -> String {
+    fn reported<T: std::fmt::Debug>(result: Result<T, ScoringError>) -> String {
         result.unwrap_err().to_string()
     }
 

@@ -10,12 +10,12 @@ use zagros_eval::Calibrator;
 use zagros_job::{Target, TargetKind};
 use zagros_zip::ZipEq;
 
-use crate::report::files::to_json;
+use crate::manifest::to_json;
 
-pub(super) const FILE: &str = "calibration.json";
+pub(crate) const FILE: &str = "calibration.json";
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ModelCalibrators(Vec<TargetCalibrator>);
+pub struct ModelCalibrators(Vec<TargetCalibrator>);
 
 #[derive(Clone, Debug, PartialEq)]
 struct TargetCalibrator {
@@ -34,7 +34,8 @@ struct LabelsFile {
 
 impl ModelCalibrators {
     /// Those of targets, as many as there are; `None` if no target has one.
-    pub(crate) fn from_targets(targets: &[Target], calibrators: Vec<Option<Calibrator>>) -> Option<Self> {
+    #[must_use]
+    pub fn from_targets(targets: &[Target], calibrators: Vec<Option<Calibrator>>) -> Option<Self> {
         let is_one = calibrators.iter().any(Option::is_some);
         let target_calibrator = |(target, calibrator): (&Target, Option<Calibrator>)| TargetCalibrator {
             target: target.name.clone(),
@@ -44,12 +45,13 @@ impl ModelCalibrators {
         is_one.then(|| Self(targets.iter().zip_eq(calibrators).map(target_calibrator).collect()))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Option<&Calibrator>> {
+    /// One for each target.
+    pub fn target_calibrators(&self) -> impl Iterator<Item = Option<&Calibrator>> {
         self.0.iter().map(|of| of.calibrator.as_ref())
     }
 
     /// Calibrates the outputs of samples, `[samples, outputs]`.
-    pub(crate) fn apply(&self, outputs: &mut [f32]) {
+    pub fn calibrate_outputs(&self, outputs: &mut [f32]) {
         let every = self.0.iter().map(|of| of.outputs).sum();
         for row in outputs.chunks_exact_mut(every) {
             let mut rest = row;
@@ -63,7 +65,9 @@ impl ModelCalibrators {
         }
     }
 
-    pub(crate) fn to_file(&self) -> (&'static str, Vec<u8>) {
+    /// Name and content of their file.
+    #[must_use]
+    pub fn to_file(&self) -> (&'static str, Vec<u8>) {
         if let [TargetCalibrator { calibrator, .. }] = &self.0[..] {
             return (FILE, to_json(calibrator));
         }
@@ -71,7 +75,11 @@ impl ModelCalibrators {
         (FILE, to_json(&LabelsFile { labels: self.0.iter().filter_map(named).collect() }))
     }
 
-    pub(crate) fn parse(targets: &[Target], content: &[u8]) -> Result<Self, String> {
+    /// Reads the content of [`Self::to_file`], of a model with these targets.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn parse(targets: &[Target], content: &[u8]) -> Result<Self, String> {
         let wrong =
             |reason: String| format!("{FILE} holds no calibration ({reason}); use another save, or --uncalibrated");
         let mut found = match targets {
@@ -107,9 +115,9 @@ fn read<T: for<'a> Deserialize<'a>>(content: &[u8]) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use zagros_eval::calibrator::IsotonicKnot;
+    use zagros_fakes::jobs::{class_target, number_target};
 
     use super::*;
-    use crate::testing::{class_target, number_target};
 
     fn temperature(temperature: f64) -> Option<Calibrator> {
         Some(Calibrator::Temperature { temperature })
@@ -145,7 +153,7 @@ mod tests {
         let isotonic = Some(Calibrator::Isotonic { knots });
         let calibrators = ModelCalibrators::from_targets(&targets(), vec![isotonic, None, temperature(2.0)]).unwrap();
         let mut outputs = [1.0, 7.0, 3.0, -4.0, 9.0, -7.0, 0.0, 1.0];
-        calibrators.apply(&mut outputs);
+        calibrators.calibrate_outputs(&mut outputs);
         assert_eq!(outputs, [0.0, 7.0, 1.5, -2.0, 1.0, -7.0, 0.0, 0.5]);
         let (_, content) = calibrators.to_file();
         assert_eq!(ModelCalibrators::parse(&targets(), &content), Ok(calibrators));

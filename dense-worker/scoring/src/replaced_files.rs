@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use zagros_job::Job;
 use zagros_store::{Folder, StoreError};
 
-use super::calibrators;
-use super::manifest::{FileRecord, Manifest};
-use super::saved_model::{OPTIMIZER, fingerprint};
-use crate::error::WorkerError;
+use crate::calibrators;
+use crate::error::ScoringError;
+use crate::manifest::{FileRecord, Manifest};
+use crate::saved_model::{OPTIMIZER, fingerprint};
 
 #[derive(Clone, Debug)]
 pub struct CopiedFiles {
@@ -55,7 +55,7 @@ impl Manifest {
     }
 
     /// This manifest, with other files of rows in the place of some, and `rows` rows in all of them. Returns it with its text,
-    /// to be written as [`super::manifest::MANIFEST`].
+    /// to be written as [`crate::MANIFEST`].
     #[must_use]
     pub fn with_row_files(&self, replaced: &BTreeMap<String, FileRecord>, rows: u64) -> (Self, Vec<u8>) {
         let mut manifest = self.clone();
@@ -105,7 +105,7 @@ impl Manifest {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn finish_replacement(&self, folder: &Folder, name: &str) -> Result<(), WorkerError> {
+    pub fn finish_replacement(&self, folder: &Folder, name: &str) -> Result<(), ScoringError> {
         if !folder.has_file(&next_of(name))? {
             return Ok(());
         }
@@ -117,10 +117,11 @@ impl Manifest {
 
 #[cfg(test)]
 mod tests {
+    use zagros_eval::Evaluation;
+    use zagros_fakes::jobs::small_job;
+
     use super::*;
-    use crate::control::save::manifest::MANIFEST;
-    use crate::event::Evaluation;
-    use crate::testing::small_job;
+    use crate::manifest::MANIFEST;
 
     #[test]
     fn a_replaced_file_is_named_and_vouched_for_and_others_stay() {

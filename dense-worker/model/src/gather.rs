@@ -1,17 +1,17 @@
-//! From looked-up rows to the input of the dense network: gather with pooling, and its transpose.
+//! From the rows of ids to the input of the dense network: gather with pooling, and its transpose. Training and scoring use both.
 //!
 //! Hot path: no allocation per row, no I/O, no log.
 
 use std::ops::Range;
 
-use zagros_job::{Job, Pooling, Sequence, Values};
-use zagros_protocol::TableId;
+use zagros_job::{Categorical, Job, Pooling, Sequence, Values};
 use zagros_zip::ZipEq;
 
 /// Where the vector of one feature is in a sample's row of `[batch, ΣD]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputColumn {
-    pub table: TableId,
+    /// Number of the table in the job.
+    pub table: usize,
     pub dim: usize,
     /// Index of its first value in the sample's row.
     pub offset: usize,
@@ -38,7 +38,7 @@ impl InputColumn {
 }
 
 /// The columns of `[batch, ΣD]`: first the vectors, then the sequences, each in feature order
-/// ([`InputShape`](zagros_model::InputShape)).
+/// ([`InputShape`](crate::InputShape)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputColumns {
     /// One per categorical feature.
@@ -51,9 +51,9 @@ pub struct InputColumns {
 impl InputColumns {
     #[must_use]
     pub fn new(job: &Job) -> Self {
-        let column = |feature: &zagros_job::Categorical| {
-            let (table, dim) = (TableId(feature.table as u32), job.tables[feature.table].dim);
-            InputColumn { table, dim, offset: 0, form: form(&feature.values) }
+        let column = |feature: &Categorical| {
+            let (table, dim) = (feature.table, job.tables[feature.table].dim);
+            InputColumn { table, dim, offset: 0, form: vector_form(&feature.values) }
         };
         let mut features: Vec<InputColumn> = job.features.categorical.iter().map(column).collect();
         let mut width = 0;
@@ -74,7 +74,7 @@ impl InputColumns {
     }
 }
 
-fn form(values: &Values) -> VectorForm {
+fn vector_form(values: &Values) -> VectorForm {
     match values {
         Values::One => VectorForm::Pooled(Pooling::Sum),
         Values::Many { pooling, .. } => VectorForm::Pooled(*pooling),
@@ -82,7 +82,7 @@ fn form(values: &Values) -> VectorForm {
     }
 }
 
-/// The rows of one feature of a batch, as positions in its table's answer.
+/// The rows of one feature of a batch, as positions among the rows that were read for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RowPositions<'a> {
     /// One row per sample.
@@ -91,28 +91,40 @@ pub enum RowPositions<'a> {
     Bags {
         /// The row of each id.
         inverse: &'a [u32],
-        /// As [`zagros_ingest::Ids::offsets`].
+        /// Sample `i` has the ids from `offsets[i]` to `offsets[i + 1]`.
         offsets: &'a [u32],
     },
     /// Any number of rows per sample, which are added up here, each times its factor.
     Weighted {
         inverse: &'a [u32],
-        /// As [`zagros_ingest::Ids::offsets`].
+        /// As those of bags.
         offsets: &'a [u32],
-        /// As [`zagros_ingest::Ids::weights`]: the pooling is part of them.
+        /// The factor of each id's row: the pooling is part of it.
         weights: &'a [f32],
     },
     /// One row per sample, which is the sum of the sample's rows.
     Sums {
         /// Position of the first sample's row. The rows of the others follow.
         first: u32,
-        /// As [`zagros_ingest::Ids::offsets`]: the number of rows in each sum.
+        /// As those of bags: the number of rows in each sum.
         offsets: &'a [u32],
     },
 }
 
+impl<'a> RowPositions<'a> {
+    /// Those of ids that are added up here: one per sample without offsets, weighted where there are weights.
+    #[must_use]
+    pub fn new(inverse: &'a [u32], offsets: Option<&'a [u32]>, weights: &'a [f32]) -> Self {
+        match offsets {
+            None => Self::One(inverse),
+            Some(offsets) if weights.is_empty() => Self::Bags { inverse, offsets },
+            Some(offsets) => Self::Weighted { inverse, offsets, weights },
+        }
+    }
+}
+
 /// Writes each sample's pooled vector, or its sequence, into its column of `out`, `[batch, width]` row-major.
-/// `rows` are the answer of the feature's table, `[wanted, dim]`. An empty bag gives the zero vector, padding gives zeros.
+/// `rows` are those read of the feature's table, `[rows, dim]`. An empty bag gives the zero vector, padding gives zeros.
 pub fn gather(column: &InputColumn, width: usize, positions: RowPositions<'_>, rows: &[f32], out: &mut [f32]) {
     for (sample, slot) in out.chunks_exact_mut(width.max(1)).enumerate() {
         let into = &mut slot[column.offset..column.offset + column.width()];
@@ -148,7 +160,7 @@ pub fn gather(column: &InputColumn, width: usize, positions: RowPositions<'_>, r
 }
 
 /// The transpose of [`gather`]: adds each sample's gradient, `[batch, width]`, to the rows of its vector. `into` is
-/// `[wanted, dim]`. Samples are taken in order, so the sum is the same in every run. The gradients of padding go nowhere.
+/// `[rows, dim]`. Samples are taken in order, so the sum is the same in every run. The gradients of padding go nowhere.
 pub fn scatter_add(
     column: &InputColumn,
     width: usize,
@@ -254,10 +266,10 @@ fn add_scaled(into: &mut [f32], values: &[f32], scale: f32) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_fakes::jobs::{ffnn, job, sequence};
     use zagros_job::PadSide;
 
     use super::*;
-    use crate::testing::ffnn;
 
     /// The feature is between two others, so that a wrong offset shows.
     const OFFSET: usize = 2;
@@ -296,7 +308,7 @@ mod tests {
         let bags = prop::collection::vec(bag, 1..20);
         (1_usize..20, pooling, bags, prop::collection::vec(-4_i8..4, 8 * 20)).prop_map(
             |(dim, pooling, bags, values)| {
-                let column = InputColumn { table: TableId(0), dim, offset: OFFSET, form: VectorForm::Pooled(pooling) };
+                let column = InputColumn { table: 0, dim, offset: OFFSET, form: VectorForm::Pooled(pooling) };
                 let rows = values[..8 * dim].iter().map(|value| f32::from(*value)).collect();
                 KernelCase { column, pooling, width: OFFSET + dim + 3, bags, rows }
             },
@@ -362,7 +374,7 @@ mod tests {
         for (pooling, vectors, row_gradients) in cases {
             let mut weights = [0.25, 2.0, 0.25, 1.0, 2.0];
             [0..3, 3..3, 3..5].into_iter().for_each(|bag| pooling.scale_weights(&mut weights[bag]));
-            let column = InputColumn { table: TableId(0), dim: 2, offset: 0, form: VectorForm::Pooled(pooling) };
+            let column = InputColumn { table: 0, dim: 2, offset: 0, form: VectorForm::Pooled(pooling) };
             let positions = RowPositions::Weighted { inverse: &inverse, offsets: &offsets, weights: &weights };
             let (mut found, mut into) = ([9.0; 6], [0.0; 6]);
             gather(&column, 2, positions, &rows, &mut found);
@@ -376,13 +388,12 @@ mod tests {
 
     #[test]
     fn sequences_lie_after_the_vectors_as_the_network_expects_them() {
-        let model = ffnn(&[]);
-        let mut job = crate::testing::job(1, &[4, 2, 3, 1], model);
-        crate::testing::sequence(&mut job, 1, 5, PadSide::Left);
+        let mut job = job(1, &[4, 2, 3, 1], ffnn(&[]));
+        sequence(&mut job, 1, 5, PadSide::Left);
         let columns = InputColumns::new(&job);
         assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 8, 4, 7]);
         assert_eq!((columns.width, columns.features[1].width()), (8 + 5 * 2 + 1, 11));
-        let shape = zagros_model::InputShape::new(&job);
+        let shape = crate::InputShape::new(&job);
         assert_eq!((shape.width(), shape.embeddings), (columns.width, vec![4, 3, 1]));
     }
 
@@ -395,7 +406,7 @@ mod tests {
             [(PadSide::Left, [0.0, 0.0, 3.0, 4.0, 1.0, 2.0]), (PadSide::Right, [3.0, 4.0, 1.0, 2.0, 0.0, 0.0])]
         {
             let sequence = Sequence { length: 3, keep: zagros_job::KeptEnd::Last, pad };
-            let column = InputColumn { table: TableId(0), dim: 2, offset: 1, form: VectorForm::Sequence(sequence) };
+            let column = InputColumn { table: 0, dim: 2, offset: 1, form: VectorForm::Sequence(sequence) };
             let mut out = [9.0; 18];
             gather(&column, 9, positions, &rows, &mut out);
             let expected = [&[9.0][..], &real, &[2.0, 9.0], &[9.0], &[0.0; 7], &[9.0]].concat();
