@@ -22,7 +22,7 @@ PARTS = [
     ("Modules, devices and groups by libtorch", "dense-worker/torch/src dense-worker/collective/src"),
     ("Joining a run", "coordinator/client/src"),
     ("Rows: requests between worker and server", "embedding-server/client/src embedding-server/src table/src"),
-    ("Rows in files", "embedding-server/rows/src embedding-server/export/src"),
+    ("Rows in files", "embedding-server/rows/src dense-worker/scoring/src"),
     ("Folders and object stores", "plumbing/store/src plumbing/src"),
     ("Messages between processes", "protocol/src"),
 ]

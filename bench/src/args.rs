@@ -16,7 +16,6 @@ Examples:
   zagros-bench modes --page modes.html          sync, hybrid and async, with a slower network
   zagros-bench durability --rounds 5            one job with each value of cluster.durability
   zagros-bench plan                             forecasts beside runs: predicted, measured, ratio
-  zagros-bench scale                            samples/s while servers and workers come and go
   zagros-bench capacity --page capacity.html    a sample's cost as a table outgrows memory
 
 `embedding`, `scaling`, `modes`, `durability`, `plan` and `scale` start processes of the program `zagros`, which must be in the same folder.";
@@ -45,8 +44,6 @@ pub(crate) enum BenchCommand {
     Durability(DurabilityArgs),
     /// Forecast runs with `zagros plan`, and train them: 3 networks, each with several batches and numbers of workers.
     Plan(PlanArgs),
-    /// Train while embedding servers go from 2 to 4 to 3 and dense workers from 1 to 3 to 2. Every role is a process.
-    Scale(ScaleArgs),
     /// Look up and update tables that outgrow memory: the cost of a sample, from a million rows to what the disk holds.
     Capacity(CapacityArgs),
 }
@@ -113,25 +110,6 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
     /// Do tiny runs, which only check that everything works.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ScaleArgs {
-    /// Samples of an epoch. The run goes over them until it has been scaled.
-    #[arg(long, default_value_t = 819_200, value_parser = at_least_one())]
-    pub(crate) samples: u64,
-    /// Samples per step of each worker.
-    #[arg(long, default_value_t = 4096)]
-    pub(crate) batch: usize,
-    /// Training before and after each change, seconds.
-    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = number_in(0.1..=3600.0, " seconds"))]
-    pub(crate) window: f64,
-    /// Do a tiny run, which only checks that everything works.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print one JSON object.

@@ -7,7 +7,6 @@ mod embedding;
 mod modes;
 mod plan;
 mod program;
-mod scale;
 mod scaling;
 mod train;
 
@@ -28,7 +27,6 @@ fn dispatch(arguments: BenchArguments) -> Result<Exit, Failure> {
         BenchCommand::Modes(args) => block_on(modes::run(args)),
         BenchCommand::Scaling(args) => block_on(scaling::run(args)),
         BenchCommand::Plan(args) => block_on(plan::run(args)),
-        BenchCommand::Scale(args) => block_on(scale::run(args)),
         BenchCommand::Capacity(args) => capacity::run(&args),
         BenchCommand::Durability(args) => block_on(durability::run(args)),
     }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule};
-use zagros_export::ExportSource;
 use zagros_rows::snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, SnapshotError, TableHeader,
     decode_part, slot_parts,
 };
+use zagros_scoring::ExportSource;
 use zagros_store::Folder;
 
 use crate::errors::failed;
@@ -101,7 +101,7 @@ impl NativeTable {
                     io::Error::from(io::ErrorKind::Interrupted)
                 })
             };
-            zagros_export::export_table(&source, &path, true, asks)
+            zagros_scoring::export_table(&source, &path, true, asks)
         });
         match (raised, exported) {
             (Some(exception), _) => Err(exception),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde_json::json;
-use zagros_export::{ExportError, ExportFormat, ExportSource, ExportSummary};
+use zagros_scoring::{ExportError, ExportFormat, ExportSource, ExportSummary};
 use zagros_shell::{Exit, Failure, err, print_answer};
 
 use self::model::InspectedModel;
@@ -59,7 +59,7 @@ fn export(model: &InspectedModel, args: &InspectModelArgs, to: &Path) -> Result<
         bar.inc(bytes);
         Ok(())
     };
-    let exported = zagros_export::export_table(&source, to, args.force, passed);
+    let exported = zagros_scoring::export_table(&source, to, args.force, passed);
     bar.finish_and_clear();
     print_exported(&exported.map_err(not_exported)?, to, args.json)?;
     Ok(Exit::Success)

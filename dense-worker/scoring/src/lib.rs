@@ -8,10 +8,11 @@
 //! batch ────────► rows of its ids ─► network's input ─► outputs      scorer
 //! ```
 //!
-//! A score is a function of the row and the model alone, whatever else is in the batch.
+//! A score is a function of the row and the model alone, whatever else is in the batch. `export` writes the rows for other programs.
 
 mod calibrators;
 mod error;
+mod export;
 mod layers;
 mod manifest;
 mod replaced_files;
@@ -23,6 +24,7 @@ mod testing;
 
 pub use calibrators::ModelCalibrators;
 pub use error::ScoringError;
+pub use export::{ExportError, ExportFormat, ExportSource, ExportSummary, export_table};
 pub use manifest::{
     FORMAT, FileRecord, MANIFEST, Manifest, TrainingOutcome, checkpoint_name, checkpoint_step, damaged, row_file,
     to_json,

@@ -10,7 +10,7 @@ use zagros_rows::snapshot::{RowBatch, SlotPart};
 use zagros_table::WeightType;
 use zagros_zip::ZipEq;
 
-use crate::table::{column_bytes, is_scalar, scale_of, tensor_dtype};
+use crate::export::table::{column_bytes, is_scalar, scale_of, tensor_dtype};
 use crate::{ExportError, ExportSource, ExportSummary};
 
 /// The length of the header is a multiple of this, so that tensors are aligned.

@@ -12,7 +12,7 @@ use parquet::schema::types::{Type, TypePtr};
 use zagros_rows::snapshot::format::RUN_BYTES;
 use zagros_rows::snapshot::{RowBatch, SlotPart, decode_part};
 
-use crate::table::is_scalar;
+use crate::export::table::is_scalar;
 use crate::{ExportError, ExportSource, ExportSummary};
 
 pub(crate) fn write(
