@@ -65,7 +65,6 @@ pub use tier::clock::{StepClock, TableTime};
 pub use tier::cold_store::{ColdError, ColdRead, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
 pub use tier::eviction_policy::{EvictionOrder, EvictionPolicy, EvictionTarget, Ttl};
 pub use tier::maintenance::MaintenanceReport;
-pub use tier::memory_store::MemoryColdStore;
 pub use tier::moving::ColdIds;
 pub use tier::table_resources::TableResources;
 pub use update_log::{ChangeKind, ChangeWatcher, PushOrigin, StripeChange, UpdateLog};

@@ -11,7 +11,6 @@ pub(crate) mod hinted_rows;
 pub(crate) mod look_ahead;
 pub(crate) mod maintenance;
 pub(crate) mod managed;
-pub(crate) mod memory_store;
 pub(crate) mod moving;
 pub(crate) mod page_in;
 pub(crate) mod page_in_rows;

@@ -137,8 +137,8 @@ impl<S: ColdStore> ColdStore for WatchedStore<S> {
 
 #[cfg(test)]
 mod tests {
+    use zagros_fakes::MemoryColdStore;
     use zagros_plumbing::metrics::HistogramOpts;
-    use zagros_table::MemoryColdStore;
 
     use super::*;
 

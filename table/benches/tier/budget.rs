@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zagros_table::{
-    ColdStore, LookupMode, MemoryColdStore, RequestBuffers, RequestPart, TableCounts, TableResources, TableSet,
-};
+use zagros_fakes::MemoryColdStore;
+use zagros_table::{ColdStore, LookupMode, RequestBuffers, RequestPart, TableCounts, TableResources, TableSet};
 use zagros_zip::ZipEq;
 
 use crate::workload::{Ids, RequestShape, Requests, id_of};

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
+use zagros_fakes::MemoryColdStore;
 use zagros_table::{
     AdmissionPolicy, ChangeKind, ColdError, ColdStore, EvictionPolicy, EvictionTarget, FrequencyCounter,
-    FrequencyCounts, Initializer, LookupMode, MemoryColdStore, Optimizer, PushOrigin, PushStep, RequestBuffers,
-    RequestPart, RowBatch, RowSlices, StepRowBatch, StepRowSlices, StripeChange, TableConfig, TableResources, TableSet,
-    Ttl, UpdateLog, WeightType,
+    FrequencyCounts, Initializer, LookupMode, Optimizer, PushOrigin, PushStep, RequestBuffers, RequestPart, RowBatch,
+    RowSlices, StepRowBatch, StepRowSlices, StripeChange, TableConfig, TableResources, TableSet, Ttl, UpdateLog,
+    WeightType,
 };
 use zagros_zip::ZipEq;
 

@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use zagros_fakes::MemoryColdStore;
 use zagros_table::{
-    ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, LookupReport, MemoryColdStore,
-    Optimizer, PushReport, RequestBuffers, RequestDeadline, RequestPart, RowBatch, Table, TableConfig, TableError,
-    TableResources, TableSet, TableSnapshot,
+    ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, LookupReport, Optimizer, PushReport,
+    RequestBuffers, RequestDeadline, RequestPart, RowBatch, Table, TableConfig, TableError, TableResources, TableSet,
+    TableSnapshot,
 };
 use zagros_zip::ZipEq;
 

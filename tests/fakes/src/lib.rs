@@ -3,6 +3,7 @@
 //! A crate that this one depends on uses it from its `tests/` folder: in its unit tests the traits would be those of
 //! another build of the crate.
 
+mod cold_store;
 mod control_plane;
 mod in_process;
 pub mod jobs;
@@ -12,6 +13,7 @@ mod shard;
 #[path = "../../../dense-worker/collective/src/testing.rs"]
 mod testing;
 
+pub use cold_store::MemoryColdStore;
 pub use control_plane::{AnswerScript, FakeControlPlane, LEASE};
 pub use in_process::InProcess;
 pub use shard::{FakeShard, ScriptedFault, added, row_value};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
+use zagros_fakes::MemoryColdStore;
 use zagros_rows::cold::{LogOptions, LogStore, ReadMethod, StoreContent};
-use zagros_table::{ColdError, ColdRead, ColdRows, ColdScan, ColdStore, ColdView, MemoryColdStore};
+use zagros_table::{ColdError, ColdRead, ColdRows, ColdScan, ColdStore, ColdView};
 use zagros_zip::ZipEq;
 
 use crate::store::{WIDTHS, assert_holds, row, rows, scratch, segments, small, without_ring};

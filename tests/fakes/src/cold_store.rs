@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::cold_store::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
+use zagros_table::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
 
 /// Rows in one ordered map per table. Tests can make it fail.
 #[derive(Debug, Default)]
