@@ -20,7 +20,8 @@ use crate::quantize::{self, QuantizePlan};
 
 /// Of a vocabulary with the ids 1 and 2.
 const JOB_TEXT: &str = "name = 'ads'\n[data]\nformat = 'delimited'\ntrain = '/a'\ncolumns = ['y', 'u']\n[features]\n\
-     label = 'y'\ncategorical = [{ column = 'u', vocabulary = { ids = '00000000000000010000000000000002' } }]\n";
+     label = 'y'\ncategorical = [{ column = 'u', vocabulary = { ids = '00000000000000010000000000000002' } }]\n\
+     [model]\nkind = 'ffnn'\n";
 const DENSE: &str = "dense.safetensors";
 const BASE: &str = "rows-0-of-1.zrows";
 const DELTA: &str = "rows-0-of-1.delta-1.zrows";

@@ -125,8 +125,10 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let plane = GrpcControlPlane::connect(&address, Duration::from_millis(50), &Credentials::Open).unwrap();
         let refusal = plane.status(StatusRequest {}).await.unwrap_err();
-        let said = format!("coordinator ({address}): no answer within 50.0ms");
-        assert_eq!(refusal, Refusal::new(zagros_protocol::RefusalKind::Deadline, said));
+        let said = format!("coordinator ({address}): no answer within ");
+        assert_eq!(refusal.kind, zagros_protocol::RefusalKind::Deadline);
+        // Near 50 ms, by the clock of the machine.
+        assert!(refusal.message.starts_with(&said) && refusal.message.ends_with("ms"), "{refusal}");
     }
 
     #[test]
