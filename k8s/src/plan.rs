@@ -191,7 +191,7 @@ impl<'a> Planner<'a> {
     fn refuse_spec(mut self, problems: &[SpecProblem]) -> Vec<PlanStep> {
         let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         let is_news = self.recorded.condition(VALID).is_none_or(|one| one.message != message);
-        self.event = is_news.then(|| EventNote::warning("InvalidSpec", message.clone()));
+        self.event = is_news.then(|| EventNote::warning_note("InvalidSpec", message.clone()));
         self.status.observed_generation = self.job.metadata.generation;
         self.set(VALID, false, "InvalidSpec", &message);
         self.set(READY, false, "InvalidSpec", "the spec cannot be carried out");
@@ -211,7 +211,8 @@ impl<'a> Planner<'a> {
             RemovalProgress::Due(_) | RemovalProgress::Done => "waits: runPolicy.suspend is true".to_owned(),
         };
         let is_news = self.recorded.phase != Some(RunPhase::Suspended);
-        self.event = is_news.then(|| EventNote::normal("Suspended", "all pods go until runPolicy.suspend is false"));
+        self.event =
+            is_news.then(|| EventNote::normal_note("Suspended", "all pods go until runPolicy.suspend is false"));
         self.status.phase = Some(RunPhase::Suspended);
         self.status.start_time = None;
         self.forget_run();
@@ -260,7 +261,7 @@ impl<'a> Planner<'a> {
     fn begin(mut self, reason: &'static str) -> Vec<PlanStep> {
         let number = self.recorded.attempt + 1;
         let note = format!("attempt {number} starts");
-        self.event = Some(EventNote::normal(reason, note.clone()));
+        self.event = Some(EventNote::normal_note(reason, note.clone()));
         self.status.start_time = self.status.start_time.take().or(Some(Time(self.seen.now)));
         self.enter(number, RunPhase::Starting, note);
         self.set(SUSPENDED, false, reason, "");
@@ -271,7 +272,7 @@ impl<'a> Planner<'a> {
         let note = format!("attempt {} failed: {}", cause.attempt, cause.message);
         let (restarts, number) = (self.recorded.restarts + 1, self.recorded.attempt + 1);
         let message = format!("{note}; attempt {number} starts {} s later", pause(restarts).as_secs());
-        self.event = Some(EventNote::warning("AttemptFailed", note));
+        self.event = Some(EventNote::warning_note("AttemptFailed", note));
         self.status.restarts = restarts;
         self.status.last_failure = Some(AttemptFailure { at: Some(Time(self.seen.now)), ..cause });
         self.enter(number, RunPhase::Restarting, message);
@@ -365,33 +366,33 @@ impl<'a> Planner<'a> {
     fn update_note(&self) -> Option<EventNote> {
         let note =
             "spec.embeddingServers.pod was changed: the servers restart one after another, and the run waits for each";
-        self.is_edited().then(|| EventNote::normal("ServersUpdate", note))
+        self.is_edited().then(|| EventNote::normal_note("ServersUpdate", note))
     }
 
     fn what_happened(&self, fleet: &WorkerFleet, state: &PodReadiness) -> Option<EventNote> {
         let last_reason = self.recorded.condition(READY).map_or("", |one| one.reason.as_str());
         let reported = [JOB_SUSPENDED, SERVER_LOST, COORDINATOR_LOST];
         if let Some(reason) = reported.into_iter().find(|reason| *reason == state.reason) {
-            return (last_reason != reason).then(|| EventNote::warning(reason, state.message.clone()));
+            return (last_reason != reason).then(|| EventNote::warning_note(reason, state.message.clone()));
         }
         match (last_reason, fleet) {
             (SERVER_LOST, _) if state.is_ready => {
-                Some(EventNote::normal("ServerBack", "the server is back with its rows"))
+                Some(EventNote::normal_note("ServerBack", "the server is back with its rows"))
             }
             (COORDINATOR_LOST, _) if state.is_ready => {
-                Some(EventNote::normal("CoordinatorBack", "the coordinator is back and continues the run"))
+                Some(EventNote::normal_note("CoordinatorBack", "the coordinator is back and continues the run"))
             }
             (_, WorkerFleet::Lost(how, _)) => {
                 let limit = self.job.spec.run_policy.backoff_limit;
                 let note = format!("{how}; it restarts and the others wait for it (at most {limit} times each)");
-                Some(EventNote::warning("WorkerLost", note))
+                Some(EventNote::warning_note("WorkerLost", note))
             }
             (_, WorkerFleet::Back) => {
-                Some(EventNote::normal("WorkerBack", "all workers are back and continue together"))
+                Some(EventNote::normal_note("WorkerBack", "all workers are back and continue together"))
             }
             (_, WorkerFleet::Whole | WorkerFleet::Waiting(_)) => {
                 let is_new = self.recorded.phase != Some(RunPhase::Running) && state.is_ready;
-                is_new.then(|| EventNote::normal("Running", "every role is ready"))
+                is_new.then(|| EventNote::normal_note("Running", "every role is ready"))
             }
         }
     }

@@ -60,7 +60,7 @@ pub(crate) async fn report_error(
     }
     if is_news {
         warn!(job = look.key.name, reason, error = message, "a person has to act");
-        publish_event(look, &job, recorded.attempt, &EventNote::warning(reason, message)).await;
+        publish_event(look, &job, recorded.attempt, &EventNote::warning_note(reason, message)).await;
     }
     let again = look.with_memory(&job, |memory| memory.requests.next_retry(look.now()));
     Ok(Action::requeue(again.unwrap_or(USER_INTERVAL)))

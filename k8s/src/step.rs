@@ -73,12 +73,12 @@ pub struct EventNote {
 
 impl EventNote {
     #[must_use]
-    pub fn normal(reason: &'static str, note: impl Into<String>) -> Self {
+    pub fn normal_note(reason: &'static str, note: impl Into<String>) -> Self {
         Self { is_warning: false, reason, note: note.into() }
     }
 
     #[must_use]
-    pub fn warning(reason: &'static str, note: impl Into<String>) -> Self {
+    pub fn warning_note(reason: &'static str, note: impl Into<String>) -> Self {
         Self { is_warning: true, reason, note: note.into() }
     }
 }

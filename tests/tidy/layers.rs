@@ -152,7 +152,6 @@ fn one_crate_names_torch_and_only_programs_name_that_crate() {
 /// What talks to other processes, and the servers.
 const WIRE: &[&str] = &[
     "zagros-transport",
-    "zagros-plumbing",
     "zagros-collective",
     "zagros-torch",
     "zagros-coordinator-core",

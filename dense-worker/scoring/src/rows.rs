@@ -54,7 +54,7 @@ struct RowTarget {
 impl ModelRows {
     /// # Errors
     /// When a file of rows is not the one that was saved, or its tables are not the job's.
-    pub fn load(saved: &SavedModel, job: &Job) -> Result<Self, ScoringError> {
+    pub fn load_rows(saved: &SavedModel, job: &Job) -> Result<Self, ScoringError> {
         let rows = Self::empty(job)?;
         rows.fill(saved)?;
         Ok(rows)
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn rows_are_those_of_the_files_without_their_state() {
         let SavedFixture { folder: _folder, saved, job } = save_model(adagrad_job(), &[(0, 7), (0, 9), (1, 7)]);
-        let rows = ModelRows::load(&saved, &job).unwrap();
+        let rows = ModelRows::load_rows(&saved, &job).unwrap();
         let expected = |table, id, dim| (0..dim).map(|place| saved_value(table, id, place)).collect::<Vec<_>>();
         assert_eq!(read(&rows, 0, &[9, 7, 9], 3).0, [expected(0, 9, 3), expected(0, 7, 3), expected(0, 9, 3)].concat());
         assert_eq!(read(&rows, 1, &[7], 2), (expected(1, 7, 2), 0));
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn ids_without_a_row_have_its_first_values_and_are_counted() {
         let SavedFixture { folder: _folder, saved, job } = save_model(adagrad_job(), &[(0, 7)]);
-        let (rows, empty) = (ModelRows::load(&saved, &job).unwrap(), ModelRows::empty(&job).unwrap());
+        let (rows, empty) = (ModelRows::load_rows(&saved, &job).unwrap(), ModelRows::empty(&job).unwrap());
         let ids: Vec<u64> = (100..200).collect();
         let (found, missing) = read(&rows, 0, &ids, 3);
         assert_eq!((found, missing), (read(&empty, 0, &ids, 3).0, 100));
@@ -230,12 +230,12 @@ mod tests {
     fn rows_beyond_memory_are_read_from_the_disk() {
         let ids: Vec<(usize, u64)> = (0..20_000).map(|id| (0, id)).collect();
         let SavedFixture { folder, saved, mut job } = save_model(adagrad_job(), &ids);
-        let whole = ModelRows::load(&saved, &job).unwrap();
+        let whole = ModelRows::load_rows(&saved, &job).unwrap();
         job.cluster.memory = Some(128 << 10);
         job.cluster.cold_folder = Some(folder.path().join("cold"));
         // A job that would drop them, had it trained.
         job.tables[0].victims = EvictionTarget::Drop;
-        let limited = ModelRows::load(&saved, &job).unwrap();
+        let limited = ModelRows::load_rows(&saved, &job).unwrap();
         assert!(folder.path().join("cold/server-0").is_dir());
         let ids: Vec<u64> = (0..20_100).rev().collect();
         assert_eq!(read(&limited, 0, &ids, 3), read(&whole, 0, &ids, 3));
@@ -251,18 +251,18 @@ mod tests {
         let mut flipped = good.clone();
         flipped[good.len() / 2] ^= 1;
         fs::write(&path, flipped).unwrap();
-        assert_refused(ModelRows::load(&saved, &job).map(drop), &["is damaged"]);
+        assert_refused(ModelRows::load_rows(&saved, &job).map(drop), &["is damaged"]);
         let other = save_model(adagrad_job(), &[(0, 8)]);
         fs::copy(other.folder.path().join(&saved.manifest.row_files[0]), &path).unwrap();
-        assert_refused(ModelRows::load(&saved, &job).map(drop), &["is not the file that was saved"]);
+        assert_refused(ModelRows::load_rows(&saved, &job).map(drop), &["is not the file that was saved"]);
         fs::write(&path, good).unwrap();
         let mut wider = job.clone();
         wider.tables[0].dim = 4;
-        let refused = ModelRows::load(&saved, &wider).map(drop);
+        let refused = ModelRows::load_rows(&saved, &wider).map(drop);
         assert_refused(refused, &["from another model", "table `t0` has dim 3 of f32", "dim 4 of f32"]);
         wider.tables[0].name = "other".to_owned();
-        assert_refused(ModelRows::load(&saved, &wider).map(drop), &["the job has no table `t0`"]);
+        assert_refused(ModelRows::load_rows(&saved, &wider).map(drop), &["the job has no table `t0`"]);
         fs::remove_file(&path).unwrap();
-        assert_refused(ModelRows::load(&saved, &job).map(drop), &["cannot read", "rows-0-of-1.zrows"]);
+        assert_refused(ModelRows::load_rows(&saved, &job).map(drop), &["cannot read", "rows-0-of-1.zrows"]);
     }
 }

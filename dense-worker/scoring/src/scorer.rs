@@ -35,10 +35,10 @@ use crate::saved_model::SavedModel;
 /// job.eval.predict = Some(PredictRows::default());
 /// let files = find_files(&job, &[PathBuf::from("rows.csv")])?;
 ///
-/// let mut scorer = ModelScorer::load(model, &job, Backend::default())?;
+/// let mut scorer = ModelScorer::load_model(model, &job, Backend::default())?;
 /// let mut scores = Vec::new();
 /// for batch in BatchStream::open_files(&job, DataPart::All, &files)? {
-///     scores.extend(scorer.score(&batch?)?);
+///     scores.extend(scorer.score_batch(&batch?)?);
 /// }
 /// assert_eq!(scores.len(), 200);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -74,7 +74,7 @@ impl ModelScorer {
     ///
     /// # Errors
     /// When a file is damaged or not the one that was saved, or does not fit the job, or the network cannot be computed here.
-    pub fn load(saved: SavedModel, job: &Job, backend: Backend) -> Result<Self, ScoringError> {
+    pub fn load_model(saved: SavedModel, job: &Job, backend: Backend) -> Result<Self, ScoringError> {
         let rows = Arc::new(ModelRows::empty(job)?);
         let scorer = Self::with_rows(saved, job, backend, Arc::clone(&rows) as Arc<dyn RowSource>)?;
         // A network that does not fit is known before the rows are read, which takes longer.
@@ -82,7 +82,7 @@ impl ModelScorer {
         Ok(scorer)
     }
 
-    /// With rows that were read before, such as [`ModelRows::load`] has, or that are elsewhere.
+    /// With rows that were read before, such as [`ModelRows::load_rows`] has, or that are elsewhere.
     pub fn with_rows(
         saved: SavedModel,
         job: &Job,
@@ -132,14 +132,14 @@ impl ModelScorer {
     ///
     /// # Errors
     /// When the batch does not have the shape of the job's features, rows or layers cannot be read, or the network fails.
-    pub fn score(&mut self, batch: &Batch) -> Result<Vec<f32>, ScoringError> {
-        self.gather_batch(batch)?.score()
+    pub fn score_batch(&mut self, batch: &Batch) -> Result<Vec<f32>, ScoringError> {
+        self.gather_batch(batch)?.score_unchanged()
     }
 
     /// Reads the rows of a batch into the network's input, to score it more than once.
     ///
     /// # Errors
-    /// As [`Self::score`].
+    /// As [`Self::score_batch`].
     pub fn gather_batch<'a>(&'a mut self, batch: &'a Batch) -> Result<GatheredBatch<'a>, ScoringError> {
         batch.check_shape(&self.features).map_err(|reason| ScoringError::Batch { reason })?;
         let width = self.columns.width;
@@ -176,11 +176,11 @@ pub struct GatheredBatch<'a> {
 }
 
 impl GatheredBatch<'_> {
-    /// As [`ModelScorer::score`].
+    /// As [`ModelScorer::score_batch`].
     ///
     /// # Errors
     /// When layers cannot be read, or the network fails.
-    pub fn score(&self) -> Result<Vec<f32>, ScoringError> {
+    pub fn score_unchanged(&self) -> Result<Vec<f32>, ScoringError> {
         self.score_input(&self.batch.numeric, &self.scorer.input)
     }
 
@@ -188,7 +188,7 @@ impl GatheredBatch<'_> {
     /// Features count as in the job, numeric ones first.
     ///
     /// # Errors
-    /// As [`Self::score`], and where the order names as many samples as there are not.
+    /// As [`Self::score_unchanged`], and where the order names as many samples as there are not.
     pub fn score_permuted(&self, feature: usize, order: &[u32]) -> Result<Vec<f32>, ScoringError> {
         let (ModelScorer { columns, input, features, .. }, numeric) = (self.scorer, &self.batch.numeric);
         let is_sample = |sample: &u32| (*sample as usize) < self.batch.size;
@@ -257,7 +257,7 @@ mod tests {
     }
 
     fn scorer(saved: &SavedModel, job: &Job) -> ModelScorer {
-        ModelScorer::load(saved.clone(), job, Backend::default()).unwrap()
+        ModelScorer::load_model(saved.clone(), job, Backend::default()).unwrap()
     }
 
     fn bag(feature: usize, sample: usize) -> Vec<u64> {
@@ -314,14 +314,14 @@ mod tests {
             let (mut found, mut left) = (Vec::new(), &order[..]);
             for size in sizes.iter().cycle() {
                 let (samples, others) = left.split_at((*size).min(left.len()));
-                found.extend(shared.score(&batch(samples, None)).unwrap());
+                found.extend(shared.score_batch(&batch(samples, None)).unwrap());
                 left = others;
                 if left.is_empty() {
                     break;
                 }
             }
             let expected: Vec<f32> =
-                order.iter().flat_map(|sample| alone.score(&batch(&[*sample], None)).unwrap()).collect();
+                order.iter().flat_map(|sample| alone.score_batch(&batch(&[*sample], None)).unwrap()).collect();
             prop_assert_eq!(bits(&found), bits(&expected));
             prop_assert_eq!(shared.table_lookups(), alone.table_lookups());
         }
@@ -335,13 +335,13 @@ mod tests {
         let order: Vec<u32> = (0..40).map(|place| (place * 7 + 3) % 40).collect();
         let rows = batch(&samples, None);
         let gathered = permuted.gather_batch(&rows).unwrap();
-        let unchanged = plain.score(&rows).unwrap();
+        let unchanged = plain.score_batch(&rows).unwrap();
         for feature in 0..6 {
-            let expected = plain.score(&batch(&samples, Some((feature, &order)))).unwrap();
+            let expected = plain.score_batch(&batch(&samples, Some((feature, &order)))).unwrap();
             assert_ne!(expected, unchanged, "{feature}");
             assert_eq!(gathered.score_permuted(feature, &order).unwrap(), expected, "{feature}");
         }
-        assert_eq!(gathered.score().unwrap(), unchanged);
+        assert_eq!(gathered.score_unchanged().unwrap(), unchanged);
         assert_refused(gathered.score_permuted(6, &order), &["no feature 6"]);
         assert_refused(gathered.score_permuted(0, &order[1..]), &["39 samples"]);
     }
@@ -352,10 +352,10 @@ mod tests {
         let mut scorer = scorer(&saved, &job);
         let mut short = batch(&[1, 2], None);
         short.categorical[0].ids.pop();
-        assert_refused(scorer.score(&short), &["shape", "expected 2, found 1"]);
-        assert!(scorer.score(&batch(&[], None)).unwrap().is_empty());
+        assert_refused(scorer.score_batch(&short), &["shape", "expected 2, found 1"]);
+        assert!(scorer.score_batch(&batch(&[], None)).unwrap().is_empty());
         // Their ids of the first table: 5 and 12, 10 and 11.
-        scorer.score(&batch(&[5, 12], None)).unwrap();
+        scorer.score_batch(&batch(&[5, 12], None)).unwrap();
         let first = TableLookups { table: "t0".to_owned(), ids: 4, missing: 3 };
         assert_eq!(scorer.table_lookups()[0], first);
     }
@@ -364,7 +364,8 @@ mod tests {
     #[test]
     fn streamed_weights_score_as_resident_ones_and_are_read_from_the_rows() {
         let samples: Vec<usize> = (0..SAMPLES).collect();
-        let scores = |SavedFixture { folder: _folder, saved, job }| scorer(&saved, &job).score(&batch(&samples, None));
+        let scores =
+            |SavedFixture { folder: _folder, saved, job }| scorer(&saved, &job).score_batch(&batch(&samples, None));
         let mut job = mixed_job();
         let resident = scores(mixed_model(job.clone())).unwrap();
         job.train.weights = WeightStore::Streamed;
@@ -384,9 +385,9 @@ mod tests {
         saved.folder.write(name, &content).unwrap();
         saved.manifest.files.push(FileRecord::new(name, &content));
         let (mut scorer, rows) = (scorer(&saved, &job), batch(&[1, 2, 3], None));
-        let plain = scorer.score(&rows).unwrap();
+        let plain = scorer.score_batch(&rows).unwrap();
         scorer.calibrate_scores().unwrap();
         let halves: Vec<f32> = plain.iter().map(|output| output / 2.0).collect();
-        assert_eq!(scorer.score(&rows).unwrap(), halves);
+        assert_eq!(scorer.score_batch(&rows).unwrap(), halves);
     }
 }

@@ -52,7 +52,7 @@ impl SavedScoring {
                 scored.into_iter().try_for_each(|(rows, outputs)| output.take(&rows, &outputs)).map(|()| output)
             });
             let scored = self.each_batch(start, |scorer, _, mut batch| {
-                let outputs = scorer.score(&batch)?;
+                let outputs = scorer.score_batch(&batch)?;
                 let Some(rows) = batch.input.take() else { return Ok(()) };
                 // The writer has ended if it does not take them.
                 send.send((rows, outputs)).map_err(|_| WorkerError::Interrupted)

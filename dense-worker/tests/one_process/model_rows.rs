@@ -54,7 +54,7 @@ async fn the_rows_of_a_model_are_those_that_a_server_reads() {
         let saved = SavedModel::open(&Folder::on_disk(run.model_folder())).unwrap();
         let mut job = saved.read_job().unwrap();
         job.cluster.servers = 1;
-        let (rows, server) = (ModelRows::load(&saved, &job).unwrap(), loaded_server(&job, &saved).await);
+        let (rows, server) = (ModelRows::load_rows(&saved, &job).unwrap(), loaded_server(&job, &saved).await);
         for feature in 0..2 {
             let (ids, table) = (distinct_ids(&job, feature), job.features.categorical[feature].table);
             let mut found = vec![f32::NAN; 4 * ids.len()];

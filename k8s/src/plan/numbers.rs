@@ -121,7 +121,7 @@ fn asked_numbers(request: ScaleRequest) -> impl Iterator<Item = (&'static str, &
 pub(super) fn admission_note(request: ScaleRequest) -> EventNote {
     let changes = asked_numbers(request).map(|(_, field, number, effect)| format!("{field} is {number}: {effect}"));
     let note = format!("{}, and the run goes on", changes.collect::<Vec<_>>().join("; "));
-    EventNote::normal("Scaling", note)
+    EventNote::normal_note("Scaling", note)
 }
 
 fn refusal_message(request: ScaleRequest, words: &str) -> String {
@@ -151,14 +151,14 @@ impl Planner<'_> {
                 let text = self.numbers.known.as_ref().map_or("", |known| known.text.as_str());
                 let note = format!("the run has the wanted number: {text}");
                 self.set(SCALED, true, "Done", &format!("the run has {numbers}"));
-                was_open.then(|| EventNote::normal("Scaled", note))
+                was_open.then(|| EventNote::normal_note("Scaled", note))
             }
             ScaleStep::Ask(request) | ScaleStep::Wait(request) => match &self.seen.scale_refusal {
                 Some(words) => {
                     let message = refusal_message(*request, words);
                     let is_news = previous.is_none_or(|one| one.message != message);
                     self.set(SCALED, false, REFUSED, &message);
-                    is_news.then(|| EventNote::warning(REFUSED, message))
+                    is_news.then(|| EventNote::warning_note(REFUSED, message))
                 }
                 None if is_refused => None,
                 None => {

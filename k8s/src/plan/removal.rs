@@ -197,7 +197,7 @@ impl Planner<'_> {
                 pod.name
             );
             self.work.push(PlanStep::GiveUp(pod.name.clone()));
-            self.work.push(PlanStep::Publish(EventNote::warning("WorkerGivenUp", note)));
+            self.work.push(PlanStep::Publish(EventNote::warning_note("WorkerGivenUp", note)));
         }
     }
 

@@ -69,7 +69,7 @@ impl ScoringCommand {
             Some(files) => HeldOut::find_rows(&self.job, files, &saved.manifest)?,
             None => HeldOut::find_test(&self.job)?.ok_or(IngestError::NoFiles { key: "test" })?,
         };
-        let scorer = ModelScorer::load(saved, &self.job, self.backend)?;
+        let scorer = ModelScorer::load_model(saved, &self.job, self.backend)?;
         Ok(SavedScoring { scorer, job: Arc::new(self.job), rows, observer: self.observer, cancel })
     }
 }
@@ -110,7 +110,7 @@ impl SavedScoring {
         let mut permuted = importance.map(|options| ImportanceScores::new(&self.job, options, cancel));
         let scored = self.each_batch(StreamStart::default(), |scorer, seq, batch| {
             let block = scorer.gather_batch(&batch)?;
-            let outputs = block.score()?;
+            let outputs = block.score_unchanged()?;
             if let Some(permuted) = &mut permuted {
                 permuted.add_block(&block, &batch, seq, &outputs)?;
             }
