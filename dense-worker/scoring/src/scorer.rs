@@ -3,9 +3,12 @@
 //! Hot path: no log, no allocation per row.
 
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 
 use zagros_ingest::Batch;
+use zagros_job::threads::core_count;
 use zagros_job::{Features, Job, Table};
 use zagros_model::{Backend, DenseModel, InputColumns, ModelError, RowPositions, gather};
 use zagros_zip::ZipEq;
@@ -54,10 +57,23 @@ pub struct ModelScorer {
     lookups: Vec<TableLookups>,
     /// `[batch, ΣD]`, used again for each batch.
     input: Vec<f32>,
-    /// The rows of one feature of a batch.
+    /// Of each thread that reads rows.
+    shares: Vec<BatchShare>,
+}
+
+/// The fewest samples for a thread that reads rows.
+const LEAST: usize = 256;
+
+/// The memory of a thread that reads the rows of some of a batch's samples.
+#[derive(Debug, Default)]
+struct BatchShare {
+    /// The rows of one feature.
     vectors: Vec<f32>,
     /// 0, 1, 2, …: each id of a feature has a row of its own.
     places: Vec<u32>,
+    offsets: Vec<u32>,
+    /// By table: ids, and those without a row.
+    found: Vec<[u64; 2]>,
 }
 
 /// What a scorer has found of the ids of a table so far. An id counts as often as rows have it.
@@ -90,7 +106,12 @@ impl ModelScorer {
         rows: Arc<dyn RowSource>,
     ) -> Result<Self, ScoringError> {
         saved.check_network(job)?;
-        let mut model = make_network(job, backend, &rows)?;
+        let mut job = job.clone();
+        if job.autograd_key().is_none() {
+            // Scores do not depend on threads.
+            job.train.threads = core_count().max(1);
+        }
+        let mut model = make_network(&job, backend, &rows)?;
         let dense = &saved.manifest.dense;
         let loaded = model.load_safetensors(&saved.read_file(dense)?);
         loaded.map_err(|error| damaged(&saved.folder, format!("{dense}: {error}")))?;
@@ -98,13 +119,12 @@ impl ModelScorer {
         Ok(Self {
             rows,
             model,
-            features: job.features.clone(),
-            columns: InputColumns::new(job),
+            columns: InputColumns::new(&job),
             calibrators: None,
             lookups: job.tables.iter().map(lookups).collect(),
             input: Vec::new(),
-            vectors: Vec::new(),
-            places: Vec::new(),
+            shares: (0..job.train.threads).map(|_| BatchShare::default()).collect(),
+            features: job.features,
             saved,
         })
     }
@@ -142,21 +162,64 @@ impl ModelScorer {
     /// As [`Self::score_batch`].
     pub fn gather_batch<'a>(&'a mut self, batch: &'a Batch) -> Result<GatheredBatch<'a>, ScoringError> {
         batch.check_shape(&self.features).map_err(|reason| ScoringError::Batch { reason })?;
-        let width = self.columns.width;
-        self.input.resize(batch.size * width, 0.0);
-        for (column, ids) in self.columns.features.iter().zip_eq(&batch.categorical) {
-            let (count, known) = (ids.ids.len(), self.places.len());
+        let Self { rows, columns, lookups, input, shares, .. } = self;
+        input.resize(batch.size * columns.width, 0.0);
+        let samples = batch.size.div_ceil(shares.len()).max(LEAST);
+        let parts = input.chunks_mut((samples * columns.width).max(1));
+        let used = shares.iter_mut().take(parts.len());
+        thread::scope(|threads| {
+            let mut running = Vec::new();
+            for (part, (input, share)) in parts.zip_eq(used).enumerate() {
+                let (rows, columns, first) = (&**rows, &*columns, part * samples);
+                let own = first..batch.size.min(first + samples);
+                let tables = lookups.len();
+                let work = move || share.gather((rows, tables), columns, (batch, own), input);
+                if batch.size <= samples {
+                    return work();
+                }
+                running.push(threads.spawn(work));
+            }
+            let joined = running.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            joined.collect::<Result<(), _>>()
+        })?;
+        for (table, lookups) in lookups.iter_mut().enumerate() {
+            for [ids, missing] in shares.iter().filter_map(|share| share.found.get(table)) {
+                lookups.ids += ids;
+                lookups.missing += missing;
+            }
+        }
+        shares.iter_mut().for_each(|share| share.found.clear());
+        Ok(GatheredBatch { scorer: self, batch })
+    }
+}
+
+impl BatchShare {
+    /// Reads the rows of these samples into their rows of the network's input.
+    fn gather(
+        &mut self,
+        (rows, tables): (&dyn RowSource, usize),
+        columns: &InputColumns,
+        (batch, samples): (&Batch, Range<usize>),
+        input: &mut [f32],
+    ) -> Result<(), ScoringError> {
+        self.found.resize(tables, [0; 2]);
+        for (column, ids) in columns.features.iter().zip_eq(&batch.categorical) {
+            let range = |offsets: &Vec<u32>| offsets[samples.start] as usize..offsets[samples.end] as usize;
+            let own = ids.offsets.as_ref().map_or(samples.clone(), range);
+            let (count, known) = (own.len(), self.places.len());
             self.places.extend(known as u32..count as u32);
             self.vectors.resize(count * column.dim, 0.0);
-            let missing = self.rows.read_rows(column.table, &ids.ids, &mut self.vectors)?;
-            if let Some(lookups) = self.lookups.get_mut(column.table) {
-                lookups.ids += count as u64;
-                lookups.missing += missing as u64;
-            }
-            let positions = RowPositions::new(&self.places[..count], ids.offsets.as_deref(), &ids.weights);
-            gather(column, width, positions, &self.vectors, &mut self.input);
+            let missing = rows.read_rows(column.table, &ids.ids[own.clone()], &mut self.vectors)?;
+            let found = &mut self.found[column.table];
+            *found = [found[0] + count as u64, found[1] + missing as u64];
+            self.offsets.clear();
+            let ends = ids.offsets.iter().flat_map(|offsets| &offsets[samples.start..=samples.end]);
+            self.offsets.extend(ends.map(|end| end - own.start as u32));
+            let offsets = ids.offsets.as_ref().map(|_| &self.offsets[..]);
+            let positions = RowPositions::new(&self.places[..count], offsets, ids.weights.get(own).unwrap_or_default());
+            gather(column, columns.width, positions, &self.vectors, input);
         }
-        Ok(GatheredBatch { scorer: self, batch })
+        Ok(())
     }
 }
 
@@ -325,6 +388,23 @@ mod tests {
             prop_assert_eq!(bits(&found), bits(&expected));
             prop_assert_eq!(shared.table_lookups(), alone.table_lookups());
         }
+    }
+
+    #[test]
+    fn threads_read_the_rows_of_their_own_samples() {
+        let SavedFixture { folder: _folder, saved, job } = mixed_model(mixed_job());
+        let (mut alone, mut shared) = (scorer(&saved, &job), scorer(&saved, &job));
+        shared.shares.resize_with(3, BatchShare::default);
+        let samples: Vec<usize> = (0..LEAST * 3 - 7).collect();
+        let expected: Vec<f32> =
+            samples.iter().flat_map(|sample| alone.score_batch(&batch(&[*sample], None)).unwrap()).collect();
+        for _ in 0..2 {
+            assert_eq!(bits(&shared.score_batch(&batch(&samples, None)).unwrap()), bits(&expected));
+        }
+        let ids =
+            |scorer: &ModelScorer| scorer.table_lookups().iter().map(|table| [table.ids, table.missing]).collect();
+        let (twice, once): (Vec<[u64; 2]>, Vec<[u64; 2]>) = (ids(&shared), ids(&alone));
+        assert_eq!(twice, once.iter().map(|counts| counts.map(|count| count * 2)).collect::<Vec<_>>());
     }
 
     #[test]

@@ -42,13 +42,12 @@ pub fn fastest_backend() -> Backend {
 
 fn is_made_by_amd() -> bool {
     #[cfg(target_arch = "x86_64")]
-    let is_amd = {
+    {
         let leaf = std::arch::x86_64::__cpuid(0);
         [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
-    };
+    }
     #[cfg(not(target_arch = "x86_64"))]
-    let is_amd = false;
-    is_amd
+    false
 }
 
 /// This thread's share of libtorch. The other pool of libtorch (inter-op) serves TorchScript only and is never started.

@@ -133,8 +133,7 @@ impl Worker {
         if let Some(folder) = &self.folder {
             watch_disk(&self.registry, &Opts::new("zagros_worker_run_disk", "the run folder"), folder.path());
         }
-        let kept = self.resume.as_ref().map(|point| &*point.products);
-        let backend = kept.map_or(self.backend, |products| self.backend.keep_products(products));
+        let backend = self.resume.iter().fold(self.backend, |backend, point| backend.keep_products(&point.products));
         let dense = DenseThread::start(&self.job, backend, metrics.clone()).await?;
         let membership = Arc::new(self.join(fingerprint, &data).await?);
         membership.report_waits(self.waits.clone());
