@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::thread;
 
 use zagros_ingest::Batch;
-use zagros_job::threads::core_count;
 use zagros_job::{Features, Job, Table};
 use zagros_model::{Backend, DenseModel, InputColumns, ModelError, RowPositions, gather};
 use zagros_zip::ZipEq;
@@ -106,12 +105,7 @@ impl ModelScorer {
         rows: Arc<dyn RowSource>,
     ) -> Result<Self, ScoringError> {
         saved.check_network(job)?;
-        let mut job = job.clone();
-        if job.autograd_key().is_none() {
-            // Scores do not depend on threads.
-            job.train.threads = core_count().max(1);
-        }
-        let mut model = make_network(&job, backend, &rows)?;
+        let mut model = make_network(job, backend, &rows)?;
         let dense = &saved.manifest.dense;
         let loaded = model.load_safetensors(&saved.read_file(dense)?);
         loaded.map_err(|error| damaged(&saved.folder, format!("{dense}: {error}")))?;
@@ -119,12 +113,12 @@ impl ModelScorer {
         Ok(Self {
             rows,
             model,
-            columns: InputColumns::new(&job),
+            columns: InputColumns::new(job),
             calibrators: None,
             lookups: job.tables.iter().map(lookups).collect(),
             input: Vec::new(),
-            shares: (0..job.train.threads).map(|_| BatchShare::default()).collect(),
-            features: job.features,
+            shares: (0..job.train.threads.max(1)).map(|_| BatchShare::default()).collect(),
+            features: job.features.clone(),
             saved,
         })
     }
