@@ -87,7 +87,7 @@ monitoring: setup ## every dashboard and rule against a live cluster and Prometh
 
 bench: programs ## benchmarks; they print ratios
 	cargo bench --quiet --workspace $(BENCHES)
-	$(BENCH) train --workload crit-zipf
+	$(BENCH) train
 	$(BENCH) scaling
 	$(BENCH) embedding
 	$(BENCH) embedding --dim 64
@@ -103,7 +103,7 @@ bench-smoke: programs
 
 bench-all: programs ## each benchmark, quick
 	cargo bench --quiet --workspace $(BENCHES) -- --quick
-	$(BENCH) train --workload crit-zipf --quick
+	$(BENCH) train --quick
 	$(BENCH) scaling --quick --workers 1,2
 	$(BENCH) embedding --quick
 	$(BENCH) embedding --quick --servers 2 --clients 1

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::Serialize;
+use zagros_bench::table_load::IdLaw;
 use zagros_shell::Logging;
 
 const EXAMPLES: &str = "\
@@ -16,9 +16,9 @@ Examples:
   zagros-bench modes --page modes.html          sync, hybrid and async, with a slower network
   zagros-bench durability --rounds 5            one job with each value of cluster.durability
   zagros-bench plan                             forecasts beside runs: predicted, measured, ratio
-  zagros-bench capacity --page capacity.html    a sample's cost as a table outgrows memory
+  zagros-bench capacity --ids uniform           a sample's cost as a table outgrows memory
 
-`embedding`, `scaling`, `modes`, `durability`, `plan` and `scale` start processes of the program `zagros`, which must be in the same folder.";
+`embedding`, `scaling`, `modes`, `durability` and `plan` start processes of the program `zagros`, which must be in the same folder.";
 
 /// Measure the speed of Zagros on fixed workloads. Print ratios.
 #[derive(Debug, Parser)]
@@ -32,7 +32,7 @@ pub(crate) struct BenchArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Train on a fixed workload from memory and show where each microsecond goes.
+    /// Train on Criteo-shaped samples in memory (Zipf ids, one million rows in 26 tables, batch 4096) and show where each microsecond goes.
     Train(TrainArgs),
     /// Look up and update rows of embedding servers over loopback, and compare with the cost of the sockets alone.
     Embedding(EmbeddingArgs),
@@ -74,25 +74,12 @@ pub(crate) struct CapacityArgs {
     /// Folder on the disk to measure. Default: the system's folder for temporary files.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
-    /// Write the figures as a page with charts.
-    #[arg(long, value_name = "FILE.html")]
-    pub(crate) page: Option<PathBuf>,
     /// Do a tiny run, which only checks that no row is lost.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// How often the ids of a table are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum IdLaw {
-    /// By Zipf's law with exponent 1.05, as in click logs.
-    Zipf,
-    /// All equally often: memory is of least use.
-    Uniform,
 }
 
 #[derive(Debug, Args)]
@@ -170,9 +157,6 @@ pub(crate) struct ScalingArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TrainArgs {
-    /// The workload.
-    #[arg(long, value_enum, default_value_t = WorkloadName::CritZipf)]
-    pub(crate) workload: WorkloadName,
     /// Folder with the workload's files. Default: generated in memory.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,
@@ -206,12 +190,6 @@ pub(crate) struct TrainArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum WorkloadName {
-    /// Criteo-shaped, Zipf ids, one million rows in 26 tables, batch 4096.
-    CritZipf,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum MatrixPrecision {
     /// 32 bits.
     F32,
@@ -231,9 +209,6 @@ pub(crate) enum DenseModel {
 
 #[derive(Debug, Args)]
 pub(crate) struct EmbeddingArgs {
-    /// The workload.
-    #[arg(long, value_enum, default_value_t = WorkloadName::CritZipf)]
-    pub(crate) workload: WorkloadName,
     /// Folder with the workload's files. Default: generated in memory.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,

@@ -1,31 +1,20 @@
-//! `zagros-bench capacity`: the cost of a sample as a table outgrows memory, from a million rows to what the disk
-//! holds.
+//! `zagros-bench capacity`: the cost of a sample as a table outgrows memory, from a million rows to what the disk holds.
 //!
-//! Each table is used twice: with all rows in memory, if memory has room, and with a share of them there. One thread
-//! looks up and pushes batches of 4,096 samples with 26 ids each, of 16 weights and as much state, and sleeps in
-//! between for as long as a network would take; a second one maintains the table; a third one takes hints. Every
-//! lookup, and at the end every row, is compared with a ledger of all pushes.
-
-mod batches;
-mod figures;
-mod table;
+//! Each table is used twice: with all rows in memory, if memory has room, and with a share of them there. Batches are of 4,096 samples with
+//! 26 ids each.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
+use serde::Serialize;
+use zagros_bench::table_load::{DIM, IdLaw, TableFigures, TableLoad, measure_table};
 use zagros_plumbing::metrics::DiskSpace;
-use zagros_rows::cold::{LogOptions, LogStore, StoreContent};
-use zagros_shell::{Exit, Failure, OrFailure, err, out, print_answer, write_file};
-use zagros_table::{ColdStore, Initializer, Optimizer, RequestBuffers, TableConfig, TableResources, TableSet};
+use zagros_shell::{CommandReport, Exit, Failure, OrFailure, ReportTable, err, out, print_figures};
 
-use self::batches::{CheckedBatches, PushCounts, SAMPLES};
-use self::figures::{CapacityFigures, CapacityPoint};
-use self::table::{DIM, TableCase, TableFigures, thread_failure};
 use crate::args::CapacityArgs;
 
+const SAMPLES: usize = 4096;
+const FEATURES: usize = 26;
 /// Rows and batches of `--quick`.
 const QUICK: (&[u64], u64) = (&[20_000, 100_000], 3);
 /// Bytes of a row in memory: 128 of weights and state, and the index and free room of slabs around them.
@@ -36,62 +25,78 @@ const INDEX_BYTES: usize = 12;
 const DISK_BYTES: u64 = 300;
 /// The share of the machine's free memory that a table may have.
 const MEMORY_SHARE: f64 = 0.6;
+/// The most CPU and wall time of a sample with a tenth of the rows in memory, over those with all of them there.
+const CPU_GOAL: f64 = 2.5;
+const WALL_GOAL: f64 = 1.25;
+
+#[derive(Clone, Debug, Serialize)]
+struct CapacityFigures {
+    ids: IdLaw,
+    /// The share of rows in memory.
+    share: f64,
+    ahead: u64,
+    /// Time of the network for a sample, µs.
+    compute_us: f64,
+    points: Vec<CapacityPoint>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct CapacityPoint {
+    rows: usize,
+    /// Bytes of memory for rows and for the index of those on disk, where not all are in memory.
+    budget: usize,
+    /// `None` where memory or disk have no room.
+    in_memory: Option<TableFigures>,
+    on_disk: Option<TableFigures>,
+}
 
 pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
     let folder = args.folder.clone().unwrap_or_else(std::env::temp_dir);
-    let (rows, batches) = if args.quick { (QUICK.0.to_vec(), QUICK.1) } else { (args.rows.clone(), args.batches) };
-    let warm = if args.quick { 2 } else { args.warm };
-    let mut figures = CapacityFigures::new(args, (warm, batches));
-    if !args.json {
-        figures.print_head();
-    }
+    let (rows, measured) = if args.quick { (QUICK.0.to_vec(), QUICK.1) } else { (args.rows.clone(), args.batches) };
+    let compute_us = if args.quick { 0.0 } else { args.compute };
+    let mut points = Vec::new();
     for rows in rows {
-        let case = TableCase {
+        let load = TableLoad {
             rows: usize::try_from(rows).or_internal()?,
             budget: None,
-            draws: args.ids,
-            batches: (warm as usize, batches as usize),
+            law: args.ids,
+            draws: SAMPLES * FEATURES,
+            warm: if args.quick { 2 } else { args.warm as usize },
+            measured: measured as usize,
             ahead: args.ahead as usize,
-            compute: if args.quick { Duration::ZERO } else { Duration::from_secs_f64(args.compute / 1e6) },
+            pause: Duration::from_secs_f64(compute_us / 1e6) * SAMPLES as u32,
             folder: &folder,
         };
-        let point = measure_both(&case, args.share, &folder)?;
-        if !args.json {
-            point.print_lines();
-        }
-        figures.points.push(point);
+        err!("{rows} rows");
+        points.push(measure_both(&load, args.share, &folder)?);
     }
-    if let Some(path) = &args.page {
-        write_file(path, figures::render_page(&figures))?;
-    }
-    match (args.json, args.quick) {
-        (true, _) => print_answer(&serde_json::to_string(&figures).or_internal()?)?,
-        (false, true) => out!("\nevery row is what was pushed to it"),
-        (false, false) => figures.print_summary(),
-    }
-    Ok(Exit::Success)
+    let figures = CapacityFigures { ids: args.ids, share: args.share, ahead: args.ahead, compute_us, points };
+    print_figures(&figures, args.json, |figures| match args.quick {
+        true => out!("every row is what was pushed to it"),
+        false => figures.print(),
+    })
 }
 
 /// Measures one number of rows: in memory if there is room, and with a share in memory if the disk has room.
-fn measure_both(case: &TableCase<'_>, share: f64, folder: &Path) -> Result<CapacityPoint, Failure> {
-    let all = case.rows * (ROW_BYTES + size_of::<u32>());
+fn measure_both(load: &TableLoad<'_>, share: f64, folder: &Path) -> Result<CapacityPoint, Failure> {
+    let rows = load.rows;
+    let all = rows * (ROW_BYTES + size_of::<u32>());
     let has_room = free_memory().is_none_or(|free| (all as f64) < free * MEMORY_SHARE);
-    let in_memory = if has_room { Some(measure_table(case)?) } else { None };
-    let row = in_memory.map_or(ROW_BYTES as f64, |found| found.memory_bytes as f64 / case.rows as f64);
-    let budget = (case.rows as f64 * (share * row + INDEX_BYTES as f64)) as usize;
-    let (wanted, free) = (case.rows as u64 * DISK_BYTES, DiskSpace::measure(folder).or_internal()?.free);
+    let in_memory = if has_room { Some(measure_table(load)?) } else { None };
+    let row = in_memory.map_or(ROW_BYTES as f64, |found| found.memory_bytes as f64 / rows as f64);
+    let budget = (rows as f64 * (share * row + INDEX_BYTES as f64)) as usize;
+    let (wanted, free) = (rows as u64 * DISK_BYTES, DiskSpace::measure(folder).or_internal()?.free);
     let on_disk = if wanted < free {
-        Some(measure_table(&TableCase { budget: Some(budget), ..*case })?)
+        Some(measure_table(&TableLoad { budget: Some(budget), ..*load })?)
     } else {
         let (wanted, free) = (wanted / 1_000_000_000, free / 1_000_000_000);
         err!(
-            "{} rows may take {wanted} GB on disk, and {} has {free} GB free: not measured on disk",
-            case.rows,
+            "{rows} rows may take {wanted} GB on disk, and {} has {free} GB free: not measured on disk",
             folder.display()
         );
         None
     };
-    Ok(CapacityPoint { rows: case.rows, budget, in_memory, on_disk })
+    Ok(CapacityPoint { rows, budget, in_memory, on_disk })
 }
 
 /// Bytes that programs can still have, as the kernel estimates them.
@@ -101,67 +106,109 @@ fn free_memory() -> Option<f64> {
     line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kib| kib * 1024.0)
 }
 
-/// Batches of hints that a server holds beyond those of `--ahead`, while batches are handed over.
-const HANDED_OVER: usize = 4;
-
-/// One number of rows: a table that is filled, used, and compared with the ledger.
-fn measure_table(case: &TableCase<'_>) -> Result<TableFigures, Failure> {
-    let config = config();
-    let folder = tempfile::tempdir_in(case.folder).or_internal()?;
-    let store = case
-        .budget
-        .map(|_| LogStore::open(StoreContent::Scratch, folder.path(), &[config.cold_words()], &LogOptions::default()));
-    let store = store.transpose().or_exit(Exit::Storage)?.map(Arc::new);
-    let look_ahead = if case.ahead > 0 { case.ahead + HANDED_OVER } else { 0 };
-    let cold = store.clone().map(|store| store as Arc<dyn ColdStore>);
-    let resources = TableResources { budget: case.budget, cold, look_ahead, ..TableResources::default() };
-    let tables = TableSet::new(1, &[config], resources).or_exit(Exit::Storage)?;
-    let ledger = tended(&tables, || fill(&tables, case.rows))?;
-    let mut batches = CheckedBatches { case, tables: &tables, store: store.as_deref(), ledger };
-    let figures = tended(&tables, || batches.train_batches())?;
-    batches.ledger.check_all(&tables)?;
-    Ok(TableFigures {
-        rows: case.rows,
-        rows_in_memory: tables.iter().map(zagros_table::Table::row_count).sum(),
-        memory_bytes: tables.iter().map(zagros_table::Table::memory_bytes).sum(),
-        disk_bytes: store.as_ref().map_or(0, |store| store.size().bytes),
-        write_amplification: store.as_ref().map_or(0.0, |store| store.io_counts().write_amplification()),
-        ..figures
-    })
-}
-
-/// SGD at learning rate 1 from zero. Momentum 0 gives each row as much state as Adagrad.
-fn config() -> TableConfig {
-    let optimizer = Optimizer::Momentum { lr: 1.0, momentum: 0.0, l2: 0.0 };
-    TableConfig { dim: DIM, init: Initializer::Zero, optimizer, ..TableConfig::default() }
-}
-
-fn tended<T>(tables: &TableSet, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let maintenance = scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                if tables.maintain().or_exit(Exit::Storage)?.is_idle() {
-                    thread::sleep(Duration::from_millis(1));
-                }
-            }
-            Ok(())
-        });
-        let result = work();
-        done.store(true, Ordering::Relaxed);
-        match maintenance.join() {
-            Ok(maintained) => maintained.and(result),
-            Err(_) => Err(thread_failure("maintains the table")),
-        }
-    })
-}
-
-/// Pushes to every row once, like a first pass over new ids.
-fn fill(tables: &TableSet, rows: usize) -> Result<PushCounts, Failure> {
-    let (mut buffers, mut ledger) = (RequestBuffers::new(), PushCounts::new(rows));
-    for (step, start) in (0..rows).step_by(SAMPLES * 4).enumerate() {
-        let numbers: Vec<u32> = (start..rows.min(start + SAMPLES * 4)).map(|number| number as u32).collect();
-        ledger.push_ones(tables, &numbers, step as u64, &mut buffers)?;
+impl CapacityFigures {
+    fn print(&self) {
+        const COLUMNS: [&str; 12] = [
+            "rows",
+            "in memory",
+            "memory MB",
+            "disk MB",
+            "found %",
+            "late %",
+            "reads",
+            "evicted",
+            "written ×",
+            "wall µs",
+            "CPU µs",
+            "× memory: wall, CPU",
+        ];
+        let law = if self.ids == IdLaw::Zipf { "Zipf ids" } else { "uniform ids" };
+        let mut report = CommandReport::default();
+        report.add_lead(&format!(
+            "{law}, dim {DIM} and as much state, f32; {:.0} % of the rows in memory, the others on disk; {} batches ahead; {} µs of network a \
+             sample; {SAMPLES} samples a batch",
+            self.share * 100.0,
+            self.ahead,
+            self.compute_us
+        ));
+        let rows = self.points.iter().flat_map(CapacityPoint::table_lines).collect();
+        report.add_title("Tables").add_table(ReportTable::new(&COLUMNS, rows)).add_note(
+            "reads and evicted rows are those of a batch; times are those of a sample; every row is what was pushed to it",
+        );
+        self.goal_sentences().iter().for_each(|goal| _ = report.add_note(goal));
+        report.print();
     }
-    Ok(ledger)
+
+    /// The goals and the measured values, for numbers of rows that were measured in memory too.
+    fn goal_sentences(&self) -> Vec<String> {
+        let both = self.points.iter().filter_map(|point| Some((point.rows, point.times_of_memory()?)));
+        let mut goals: Vec<String> = both
+            .map(|(rows, (wall, cpu))| {
+                format!("{rows} rows: {cpu:.2} × the CPU and {wall:.2} × the wall time of all in memory; goals at a tenth: {CPU_GOAL} and {WALL_GOAL}")
+            })
+            .collect();
+        let on_disk = || self.points.iter().filter_map(|point| Some((point.rows, point.on_disk?)));
+        if let (Some((first, few)), Some((last, many))) = (on_disk().next(), on_disk().next_back())
+            && first != last
+        {
+            let (cpu, wall) = (many.cpu_us / few.cpu_us, many.wall_us / few.wall_us);
+            goals.push(format!("{last} rows take {cpu:.2} × the CPU and {wall:.2} × the wall time of {first} rows"));
+        }
+        goals
+    }
+}
+
+impl CapacityPoint {
+    /// Wall and CPU time of a sample with rows on disk, over those with all rows in memory.
+    fn times_of_memory(&self) -> Option<(f64, f64)> {
+        let (few, all) = (self.on_disk?, self.in_memory?);
+        Some((few.wall_us / all.wall_us, few.cpu_us / all.cpu_us))
+    }
+
+    fn table_lines(&self) -> Vec<Vec<String>> {
+        let times = self.times_of_memory().map_or_else(|| "–".to_owned(), |(wall, cpu)| format!("{wall:.2}, {cpu:.2}"));
+        let line = |figures: TableFigures, times: String| {
+            let share = |part: u64| format!("{:.1}", 100.0 * part as f64 / figures.ids.max(1) as f64);
+            let per_batch = |count: u64| format!("{:.0}", count as f64 / figures.batches.max(1) as f64);
+            vec![
+                self.rows.to_string(),
+                figures.rows_in_memory.to_string(),
+                format!("{:.0}", figures.memory_bytes as f64 / 1e6),
+                format!("{:.0}", figures.disk_bytes as f64 / 1e6),
+                share(figures.found),
+                share(figures.late),
+                per_batch(figures.reads),
+                per_batch(figures.evicted),
+                format!("{:.2}", figures.write_amplification),
+                format!("{:.2}", figures.wall_us / SAMPLES as f64),
+                format!("{:.2}", figures.cpu_us / SAMPLES as f64),
+                times,
+            ]
+        };
+        let in_memory = self.in_memory.map(|figures| line(figures, "1".to_owned()));
+        in_memory.into_iter().chain(self.on_disk.map(|figures| line(figures, times))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_compared_with_those_in_memory_and_with_those_of_fewer_rows() {
+        let measured =
+            |rows, cpu_us, wall_us| TableFigures { rows, cpu_us, wall_us, ids: 10, batches: 1, ..Default::default() };
+        let point = |rows, in_memory: Option<f64>, cpu| CapacityPoint {
+            rows,
+            budget: 1,
+            in_memory: in_memory.map(|cpu| measured(rows, cpu, 2.0 * cpu)),
+            on_disk: Some(measured(rows, cpu, 3.0 * cpu)),
+        };
+        let points = vec![point(1000, Some(5.0), 10.0), point(10_000, None, 12.0)];
+        let figures = CapacityFigures { ids: IdLaw::Zipf, share: 0.1, ahead: 2, compute_us: 25.0, points };
+        let goals = figures.goal_sentences();
+        assert!(goals[0].starts_with("1000 rows: 2.00 × the CPU and 3.00 × the wall time"), "{goals:?}");
+        assert!(goals[1].starts_with("10000 rows take 1.20 × the CPU and 1.20 × the wall time of 1000"), "{goals:?}");
+        assert_eq!(figures.points.iter().map(|point| point.table_lines().len()).collect::<Vec<_>>(), [2, 1]);
+    }
 }

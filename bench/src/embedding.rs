@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use zagros_calibrate::embedding::ServerSide;
-use zagros_calibrate::embedding::drive::{BenchClients, MeasuredCase, MeasuredStretch};
-use zagros_calibrate::embedding::limits::{self, ByteExchange, SocketLimit};
-use zagros_calibrate::workload::{self, BATCH};
+use zagros_bench::clients::{BenchClients, MeasuredCase, MeasuredStretch};
+use zagros_bench::cluster::ServerSide;
+use zagros_bench::limits::{ByteExchange, SocketLimit, measure_loopback};
+use zagros_bench::workload::{self, BATCH};
 use zagros_ingest::Batch;
 use zagros_protocol::datapath::Encoding;
-use zagros_shell::{Exit, Failure, out, print_figures};
+use zagros_shell::{CommandReport, Exit, Failure, ReportTable, print_figures};
 
 use crate::args::EmbeddingArgs;
-use crate::program;
+use crate::runs::zagros_program;
 
 /// Batches before the counted ones, while tables grow, caches warm and connections open.
 const WARM_UP: u64 = 20;
@@ -28,8 +28,8 @@ pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
     for wire in WIRES {
         bench.measure_wire(wire, &mut cases).await?;
     }
-    let figures = EmbeddingFigures { shape: bench.shape(), cases };
-    print_figures(&figures, bench.args.json, EmbeddingFigures::print_text)
+    let figures = EmbeddingFigures { about: bench.describe(), cases };
+    print_figures(&figures, bench.args.json, EmbeddingFigures::print)
 }
 
 struct EmbeddingBench {
@@ -55,13 +55,13 @@ impl EmbeddingBench {
         let job = workload::parse_job(&self.job_text)?;
         let embedded = self.measure(ServerSide::start_embedded(&job).await?, wire, 1).await?;
         let exchange = ByteExchange::new(&embedded.trained, self.args.dim, wire);
-        cases.push(WireCase::new(wire, "embedded", &embedded, None));
+        cases.push(WireCase::new(wire, &embedded, None));
         for clients in self.args.clients.iter().map(|clients| *clients as usize) {
-            let limit = limits::measure_loopback(exchange, self.counted(), clients)?;
-            let side = ServerSide::start_processes(&program::zagros_program()?, &self.job_text, &job).await?;
+            let limit = measure_loopback(exchange, self.counted(), clients)?;
+            let side = ServerSide::start_processes(&zagros_program()?, &self.job_text, &job).await?;
             let measured = self.measure(side, wire, clients).await?;
             measured.check_against(&embedded)?;
-            cases.push(WireCase::loopback_case(wire, &measured, &embedded, limit));
+            cases.push(WireCase::new(wire, &measured, Some((&embedded, limit))));
         }
         Ok(())
     }
@@ -84,40 +84,25 @@ impl EmbeddingBench {
         self.batches.len() - self.warm_up
     }
 
-    fn shape(&self) -> WorkloadShape {
+    fn describe(&self) -> String {
         let ids = self.batches.first().map_or(0, |batch| batch.categorical.len() * BATCH);
-        WorkloadShape {
-            workload: "crit-zipf",
-            dim: self.args.dim,
-            batch: BATCH,
-            ids_per_batch: ids,
-            servers: self.args.servers,
-            batches: self.counted(),
-            warm_up: self.warm_up,
-        }
+        format!(
+            "crit-zipf: dim {}, {BATCH} samples a batch = {ids} ids; {} batches after {} to warm up; {} server process(es)",
+            self.args.dim,
+            self.counted(),
+            self.warm_up,
+            self.args.servers
+        )
     }
 }
 
 #[derive(Debug, Serialize)]
 struct EmbeddingFigures {
-    #[serde(flatten)]
-    shape: WorkloadShape,
+    about: String,
     cases: Vec<WireCase>,
 }
 
-#[derive(Debug, Serialize)]
-struct WorkloadShape {
-    workload: &'static str,
-    dim: usize,
-    batch: usize,
-    ids_per_batch: usize,
-    servers: u32,
-    /// Counted batches, and uncounted ones before them.
-    batches: usize,
-    warm_up: usize,
-}
-
-/// One form of the wire, and both of its ends.
+/// One form of the wire, and both of its ends. Times are milliseconds a batch; user and system time of embedded servers counts as the client's.
 #[derive(Debug, Serialize)]
 struct WireCase {
     wire: &'static str,
@@ -125,23 +110,18 @@ struct WireCase {
     path: &'static str,
     clients: usize,
     distinct_rows_per_batch: usize,
-    /// Distinct ids, lookup and push.
-    batch_cpu_ms: CpuMs,
-    lookup_cpu_ms: CpuMs,
-    push_cpu_ms: CpuMs,
+    /// CPU of distinct ids, lookup and push: at the client and at the servers.
+    client_cpu_ms: f64,
+    server_cpu_ms: f64,
+    /// CPU of both ends for lookups and for pushes alone, on rows that exist.
+    lookup_cpu_ms: f64,
+    push_cpu_ms: f64,
     lookup_ms: LatencyQuantiles,
     push_ms: LatencyQuantiles,
     /// Rows looked up per second by all servers together, without other requests.
     rows_looked_up_per_second: f64,
     rows_updated_per_second: f64,
     limits: Option<CaseLimits>,
-}
-
-/// User and system time of client and server, milliseconds per batch. Embedded servers count as the client's.
-#[derive(Debug, Serialize)]
-struct CpuMs {
-    client: f64,
-    server: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -163,28 +143,25 @@ struct CaseLimits {
 }
 
 impl WireCase {
-    fn loopback_case(wire: Encoding, measured: &MeasuredCase, embedded: &MeasuredCase, limit: SocketLimit) -> Self {
-        let floor = CpuMs::new(&embedded.trained).both() + limit.cpu * 1e3;
-        let limits = CaseLimits {
+    /// `limit` is of a case over loopback: the embedded servers, and the sockets alone.
+    fn new(wire: Encoding, measured: &MeasuredCase, limit: Option<(&MeasuredCase, SocketLimit)>) -> Self {
+        let MeasuredCase { clients, trained, looked_up, pushed, .. } = measured;
+        let rate = |stretch: &MeasuredStretch| stretch.tally.rows as f64 / stretch.seconds;
+        let limits = limit.map(|(embedded, limit)| CaseLimits {
             sockets_ms: limit.cpu * 1e3,
             copy_ms: limit.copy * 1e3,
             sockets_batches_per_second: limit.rate,
-            times_embedded_and_sockets: CpuMs::new(&measured.trained).both() / floor,
-        };
-        Self::new(wire, "loopback", measured, Some(limits))
-    }
-
-    fn new(wire: Encoding, path: &'static str, measured: &MeasuredCase, limits: Option<CaseLimits>) -> Self {
-        let MeasuredCase { clients, trained, looked_up, pushed, .. } = measured;
-        let rate = |stretch: &MeasuredStretch| stretch.tally.rows as f64 / stretch.seconds;
+            times_embedded_and_sockets: cpu_ms(trained) / (cpu_ms(&embedded.trained) + limit.cpu * 1e3),
+        });
         Self {
             wire: if wire == Encoding::F32 { "f32" } else { "bf16" },
-            path,
+            path: if limits.is_none() { "embedded" } else { "loopback" },
             clients: *clients,
             distinct_rows_per_batch: trained.tally.rows / trained.tally.batches.max(1),
-            batch_cpu_ms: CpuMs::new(trained),
-            lookup_cpu_ms: CpuMs::new(looked_up),
-            push_cpu_ms: CpuMs::new(pushed),
+            client_cpu_ms: per_batch_ms(trained, trained.cpu.client),
+            server_cpu_ms: per_batch_ms(trained, trained.cpu.server),
+            lookup_cpu_ms: cpu_ms(looked_up),
+            push_cpu_ms: cpu_ms(pushed),
             lookup_ms: LatencyQuantiles::new(&trained.tally.lookups),
             push_ms: LatencyQuantiles::new(&trained.tally.pushes),
             rows_looked_up_per_second: rate(looked_up),
@@ -193,45 +170,36 @@ impl WireCase {
         }
     }
 
-    fn print(&self) {
-        let CpuMs { client, server } = &self.batch_cpu_ms;
-        let who = if self.path == "embedded" { "embedded".to_owned() } else { format!("{} client(s)", self.clients) };
-        let times = self.limits.as_ref().map_or(String::new(), |l| format!("{:.2}", l.times_embedded_and_sockets));
-        out!(
-            "  {:<4} {who:<12} {client:>5.2}  {server:>6.2}  {:>6.2}  {times:>8}  {:>6.2}  {:>4.2}  {:>5.2} / {:<5.2}  {:>5.2} / {:<5.2}  {:>8.2}  {:>8.2}",
-            self.wire,
-            self.batch_cpu_ms.both(),
-            self.lookup_cpu_ms.both(),
-            self.push_cpu_ms.both(),
-            self.lookup_ms.p50,
-            self.lookup_ms.p99,
-            self.push_ms.p50,
-            self.push_ms.p99,
-            self.rows_looked_up_per_second / 1e6,
-            self.rows_updated_per_second / 1e6,
-        );
-    }
-
-    fn print_limits(&self) {
-        let Some(limits) = &self.limits else { return };
-        out!(
-            "  {}: the same bytes cost {:.2} ms through sockets (both ends), {:.2} ms copied once",
-            self.wire,
-            limits.sockets_ms,
-            limits.copy_ms
-        );
+    fn table_cells(&self) -> Vec<String> {
+        let limits = self.limits.as_ref();
+        let times = limits.map_or(String::new(), |limits| format!("{:.2}", limits.times_embedded_and_sockets));
+        let sockets = limits.map_or(String::new(), |limits| format!("{:.2}, {:.2}", limits.sockets_ms, limits.copy_ms));
+        let latency = |LatencyQuantiles { p50, p99 }: &LatencyQuantiles| format!("{p50:.2} / {p99:.2}");
+        vec![
+            self.wire.to_owned(),
+            if limits.is_none() { "embedded".to_owned() } else { format!("{} client(s)", self.clients) },
+            self.distinct_rows_per_batch.to_string(),
+            format!("{:.2}", self.client_cpu_ms),
+            format!("{:.2}", self.server_cpu_ms),
+            times,
+            format!("{:.2}", self.lookup_cpu_ms),
+            format!("{:.2}", self.push_cpu_ms),
+            latency(&self.lookup_ms),
+            latency(&self.push_ms),
+            format!("{:.2}", self.rows_looked_up_per_second / 1e6),
+            format!("{:.2}", self.rows_updated_per_second / 1e6),
+            sockets,
+        ]
     }
 }
 
-impl CpuMs {
-    fn new(stretch: &MeasuredStretch) -> Self {
-        let per_batch = |time: Duration| time.as_secs_f64() * 1e3 / stretch.tally.batches.max(1) as f64;
-        Self { client: per_batch(stretch.cpu.client), server: per_batch(stretch.cpu.server) }
-    }
+fn per_batch_ms(stretch: &MeasuredStretch, time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3 / stretch.tally.batches.max(1) as f64
+}
 
-    fn both(&self) -> f64 {
-        self.client + self.server
-    }
+/// Of client and servers together.
+fn cpu_ms(stretch: &MeasuredStretch) -> f64 {
+    per_batch_ms(stretch, stretch.cpu.client + stretch.cpu.server)
 }
 
 impl LatencyQuantiles {
@@ -248,27 +216,35 @@ impl LatencyQuantiles {
 }
 
 impl EmbeddingFigures {
-    fn print_text(&self) {
-        let WorkloadShape { workload, dim, batch, ids_per_batch, servers, batches, warm_up } = &self.shape;
-        let rows = self.cases.first().map_or(0, |case| case.distinct_rows_per_batch);
-        out!("{workload}: dim {dim}, {batch} samples a batch = {ids_per_batch} ids, {rows} of them distinct");
-        out!("  {batches} batches after {warm_up} to warm up; {servers} server process(es)");
-        out!("                 CPU ms a batch                  of which    latency in ms, p50 / p99       M rows/s");
-        out!(
-            "                 client  server    both   × limit  lookup  push      lookup         push        looked up  updated"
-        );
-        self.cases.iter().for_each(WireCase::print);
-        out!(
-            "  a batch is: find the distinct ids, look up, push; limit: the embedded servers' CPU and the sockets' for the"
-        );
-        out!("  same bytes; lookup and push alone, and rows/s, on rows that exist");
-        for case in self.cases.iter().filter(|case| case.clients == 1) {
-            case.print_limits();
-        }
-        out!("  every case held the rows of the embedded servers; one client's were equal bit for bit");
-        out!(
-            "  PERSIA's embedding path on this workload: 85 ms of CPU a batch at dim 16, 210 ms at dim 64 (another machine)"
-        );
+    fn print(&self) {
+        const COLUMNS: [&str; 13] = [
+            "wire",
+            "servers",
+            "distinct rows",
+            "client CPU",
+            "server CPU",
+            "× limit",
+            "lookup CPU",
+            "push CPU",
+            "lookup p50 / p99",
+            "push p50 / p99",
+            "M rows/s looked up",
+            "updated",
+            "sockets, copy",
+        ];
+        let mut report = CommandReport::default();
+        report.add_lead(&self.about);
+        let rows = self.cases.iter().map(WireCase::table_cells).collect();
+        report
+            .add_title("Milliseconds a batch")
+            .add_table(ReportTable::new(&COLUMNS, rows))
+            .add_note(
+                "a batch is: find the distinct ids, look up, push; limit: the embedded servers' CPU and the sockets' for the same bytes; lookup \
+                 CPU, push CPU and rows/s are those of one kind of request alone, on rows that exist",
+            )
+            .add_note("sockets, copy: CPU of the same bytes through sockets (both ends), and copied once")
+            .add_note("every case held the rows of the embedded servers; one client's were equal bit for bit");
+        report.print();
     }
 }
 

@@ -2,12 +2,11 @@
 
 mod args;
 mod capacity;
-mod durability;
 mod embedding;
 mod modes;
 mod plan;
-mod program;
-mod scaling;
+mod proxy;
+mod runs;
 mod train;
 
 use zagros_shell::{Exit, Failure, block_on};
@@ -25,9 +24,9 @@ fn dispatch(arguments: BenchArguments) -> Result<Exit, Failure> {
         BenchCommand::Train(args) => block_on(train::run(args)),
         BenchCommand::Embedding(args) => block_on(embedding::run(args)),
         BenchCommand::Modes(args) => block_on(modes::run(args)),
-        BenchCommand::Scaling(args) => block_on(scaling::run(args)),
+        BenchCommand::Scaling(args) => block_on(runs::run_scaling(args)),
         BenchCommand::Plan(args) => block_on(plan::run(args)),
         BenchCommand::Capacity(args) => capacity::run(&args),
-        BenchCommand::Durability(args) => block_on(durability::run(args)),
+        BenchCommand::Durability(args) => block_on(runs::run_durability(args)),
     }
 }

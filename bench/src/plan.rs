@@ -7,11 +7,12 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::process::Command;
+use zagros_bench::workload;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_shell::{Exit, Failure, OrFailure, err, out, print_figures};
+use zagros_shell::{CommandReport, Exit, Failure, OrFailure, ReportTable, err, print_figures};
 
 use crate::args::PlanArgs;
-use crate::program::{self, UpRun};
+use crate::runs::{FinishedRun, run_up, zagros_program};
 
 /// Rows of `--quick`, and its one batch.
 const QUICK: (u64, u64) = (8_000, 512);
@@ -80,7 +81,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
                 std::fs::write(&job, job_text(keys, batch, workers, &runs)).or_internal()?;
                 let forecast = forecast(&args, &job, workers).await?;
                 let (started, before) = (Instant::now(), busy_seconds());
-                let UpRun { summary, cpu } = program::run_up(&job, &runs, network).await?;
+                let FinishedRun { summary, cpu } = run_up(&job, &runs, network).await?;
                 let busy = before.zip(busy_seconds()).map(|(before, after)| after - before - cpu.as_secs_f64());
                 all.calibration = forecast.calibration;
                 let case = PlanCase {
@@ -104,7 +105,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
 }
 
 async fn forecast(args: &PlanArgs, job: &Path, workers: u64) -> Result<ForecastAnswer, Failure> {
-    let mut plan = Command::new(program::zagros_program()?);
+    let mut plan = Command::new(zagros_program()?);
     plan.arg("plan").arg(job).args(["--json", "--servers", "1", "--workers", &workers.to_string()]);
     if let Some(file) = &args.calibration {
         plan.arg("--calibration").arg(file);
@@ -119,43 +120,61 @@ async fn forecast(args: &PlanArgs, job: &Path, workers: u64) -> Result<ForecastA
 
 fn job_text(network: &str, batch: u64, workers: u64, runs: &Path) -> String {
     let cluster = format!("servers = 1\nworkers = {workers}\n[checkpoint]\nkeep = 0");
-    program::job_text("plan", "", network, &format!("batch_size = {batch}"), &cluster, runs)
+    workload::generated_job_text("", network, &format!("batch_size = {batch}"), &cluster, runs)
 }
 
 impl PlanCases {
     fn print(&self) {
-        out!("{} core(s); {}\n", self.cores, self.calibration);
-        out!("                                samples/s                µs of CPU a sample, first worker   cores of");
-        out!(
-            "network              batch workers   forecast measured ratio   forecast measured ratio   others  bottleneck"
-        );
-        for case in &self.cases {
-            let PlanCase { network, batch, workers, bottleneck, samples_per_second: rate, worker_cpu: cpu, .. } = case;
-            let others = case.cores_of_others.map_or_else(|| "-".to_owned(), |cores| format!("{cores:.2}"));
-            out!(
-                "{network:<20} {batch:>5} {workers:>7} {:>10.0} {:>8.0} {:>5.2} {:>10.1} {:>8.1} {:>5.2} {others:>8}  {bottleneck}",
-                rate.forecast,
-                rate.measured,
-                rate.ratio,
-                cpu.forecast,
-                cpu.measured,
-                cpu.ratio
-            );
-        }
-        let count_within = |pair: fn(&PlanCase) -> ForecastPair| {
+        const COLUMNS: [&str; 11] = [
+            "network",
+            "batch",
+            "workers",
+            "samples/s forecast",
+            "measured",
+            "ratio",
+            "µs of CPU, first worker",
+            "measured",
+            "ratio",
+            "cores of others",
+            "bottleneck",
+        ];
+        let within = |pair: fn(&PlanCase) -> ForecastPair| {
             self.cases.iter().filter(|case| (0.8..=1.25).contains(&pair(case).ratio)).count()
         };
-        let cases = self.cases.len();
-        out!(
-            "\n{} of {cases} within 20 % by samples/s, {} by CPU",
-            count_within(|case| case.samples_per_second),
-            count_within(|case| case.worker_cpu)
-        );
+        let mut report = CommandReport::default();
+        report.add_lead(&format!("{} core(s); {}", self.cores, self.calibration));
+        let rows = self.cases.iter().map(PlanCase::table_cells).collect();
+        report.add_title("Forecasts and runs").add_table(ReportTable::new(&COLUMNS, rows)).add_note(&format!(
+            "{} of {} within 20 % by samples/s, {} by CPU",
+            within(|case| case.samples_per_second),
+            self.cases.len(),
+            within(|case| case.worker_cpu)
+        ));
         if self.cases.iter().any(|case| case.cores_of_others.is_none_or(|cores| cores > DISTURBED)) {
-            out!(
-                "other programs kept cores busy: samples/s of those runs are lower than on an idle machine, CPU hardly differs"
+            report.add_note(
+                "other programs kept cores busy: samples/s of those runs are lower than on an idle machine, CPU hardly differs",
             );
         }
+        report.print();
+    }
+}
+
+impl PlanCase {
+    fn table_cells(&self) -> Vec<String> {
+        let (rate, cpu) = (self.samples_per_second, self.worker_cpu);
+        vec![
+            self.network.to_owned(),
+            self.batch.to_string(),
+            self.workers.to_string(),
+            format!("{:.0}", rate.forecast),
+            format!("{:.0}", rate.measured),
+            format!("{:.2}", rate.ratio),
+            format!("{:.1}", cpu.forecast),
+            format!("{:.1}", cpu.measured),
+            format!("{:.2}", cpu.ratio),
+            self.cores_of_others.map_or_else(|| "–".to_owned(), |cores| format!("{cores:.2}")),
+            self.bottleneck.clone(),
+        ]
     }
 }
 

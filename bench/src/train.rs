@@ -1,17 +1,12 @@
 //! `zagros-bench train`: the training loop on a fixed workload from memory, and how much time each stage takes.
 
-use std::sync::Arc;
-
 use serde::{Serialize, Serializer};
-use zagros_dense_worker::{Worker, WorkerInput};
-use zagros_ingest::Batch;
+use zagros_bench::meter::{MeterWindow, measure_steps};
+use zagros_bench::workload;
 use zagros_job::Job;
-use zagros_shell::{Exit, Failure, OrFailure, out, print_figures};
+use zagros_shell::{Exit, Failure, out, print_figures};
 
 use crate::args::{DenseModel, TrainArgs, value_name};
-use zagros_calibrate::meter::{MeterWindow, StepMeter};
-use zagros_calibrate::workload;
-use zagros_shell::launch::EmbeddedCluster;
 
 #[derive(Debug, Serialize)]
 struct TrainFigures {
@@ -44,7 +39,8 @@ impl Serialize for StageSplit {
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let (warm_up, counted) = if args.quick { (2, 3) } else { (args.warm, args.steps) };
     let batches = workload::load_batches(args.data.as_deref(), (warm_up + counted) as usize)?;
-    let window = train(&args, job(&args, warm_up + counted)?, batches, warm_up).await?;
+    let job = job(&args, warm_up + counted)?;
+    let window = measure_steps(zagros_torch::fastest_backend(), job, batches, warm_up).await?;
     let figures = figures(&args, &window);
     print_figures(&figures, args.json, print)
 }
@@ -60,22 +56,6 @@ fn job(args: &TrainArgs, steps: u64) -> Result<Job, Failure> {
     let train =
         format!("threads = {threads}\nstaleness = {staleness}\nmax_steps = {steps}\nprecision = \"{precision}\"");
     workload::parse_job(&workload::job_text(args.dim, model, &train, ""))
-}
-
-/// The measures between the end of the warm-up and the last step.
-async fn train(args: &TrainArgs, job: Job, batches: Vec<Batch>, warm_up: u64) -> Result<MeterWindow, Failure> {
-    let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
-    let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
-    let worker = Worker {
-        observer: meter.clone(),
-        ..Worker::without_peers(job, zagros_torch::fastest_backend(), control, connect, registry)
-    };
-    let ran = worker.run_on(WorkerInput::Preloaded(Arc::new(batches))).await;
-    ran.or_internal()?;
-    meter.measured_window().ok_or_else(|| {
-        let what = format!("no step was counted: {} wanted after {warm_up} to warm up", args.steps);
-        Failure::usage(what, "ask for at least 1 with --steps")
-    })
 }
 
 fn figures(args: &TrainArgs, window: &MeterWindow) -> TrainFigures {

@@ -46,7 +46,7 @@ fn print_forecast(job: &Job, machine: &Machine) {
     let Ok(calibration) = planning::calibration(None) else { return };
     let (data, machines) = (planning::measure_shape(job, None), planning::this_machine(job, machine));
     let Ok(forecast) = planning::forecast(job, &data, &calibration, &machines) else { return };
-    let bottleneck = forecast.limits.bottleneck().map(zagros_cost::RateLimit::name).unwrap_or_default();
+    let bottleneck = forecast.limits.bottleneck().map(zagros_planner::RateLimit::name).unwrap_or_default();
     let (rate, cpu) = (HumanCount(forecast.samples_per_second() as u64), forecast.cpu_per_sample() * 1e6);
     row(
         "forecast",

@@ -1,5 +1,5 @@
 //! The forecast of a run before it starts: reads the first rows of the data, the figures of `zagros calibrate` and the file of
-//! machines, and leaves the arithmetic to `zagros-cost`.
+//! machines, and leaves the arithmetic to `zagros-planner`.
 
 mod on_disk;
 mod print;
@@ -8,10 +8,10 @@ mod streaming;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use zagros_cost::{Calibration, CostError, DataShape, Forecast, ForecastInputs, MachineGroup, Machines};
 use zagros_ingest::{Batch, BatchStream, DataPart, FileInfo, find_files, training_rows};
 use zagros_job::Job;
 use zagros_job::threads::{Machine, ThreadPlan, core_count};
+use zagros_planner::{Calibration, DataShape, Forecast, ForecastInputs, MachineGroup, Machines, PlannerError};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Failure, load_job_for, read_named_file};
 use zagros_zip::ZipEq;
@@ -95,7 +95,7 @@ pub(crate) fn forecast(
         .map_err(|error| Failure::usage(error.to_string(), "docs/how-to/plan.md says what a forecast is made of"))
 }
 
-fn refused(file: &Path, error: &CostError) -> Failure {
+fn refused(file: &Path, error: &PlannerError) -> Failure {
     let help = "docs/how-to/plan.md describes the file";
     Failure::usage(format!("{}: {error}", file.display()), help)
 }

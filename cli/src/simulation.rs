@@ -1,13 +1,14 @@
-//! Simulated runs: reads the job, its first rows, the calibration and the machines file, and leaves the rest to `zagros-sim`.
+//! Simulated runs: reads the job, its first rows, the calibration and the machines file, and leaves the rest to `zagros-planner`.
 
 use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
-use zagros_cost::{Calibration, SampleWork};
 use zagros_job::{Job, WeightStore};
+use zagros_planner::{
+    Calibration, ClusterFile, FailureReport, PlannerError, SampleWork, Scenario, SimReport, SimSettings,
+};
 use zagros_shell::{CommandReport, Exit, Failure, ReportTable, read_named_file};
-use zagros_sim::{ClusterFile, FailureReport, Scenario, SimError, SimReport, SimSettings};
 
 use crate::args::SimulateArgs;
 use crate::planning::{self, count};
@@ -17,12 +18,12 @@ pub(crate) fn scenario(args: &SimulateArgs) -> Result<(String, Scenario), Failur
     let calibration = planning::calibration(args.place.calibration.as_deref())?;
     let file = args.place.machines.as_deref().map(read).transpose()?;
     let (name, mut scenario) = match (&args.job, file) {
-        (None, None) => return Err(refused(SimError::NoWorkload)),
+        (None, None) => return Err(refused(PlannerError::NoWorkload)),
         (None, Some(file)) => {
             let stem = args.place.machines.as_deref().and_then(Path::file_stem).unwrap_or_default();
             (stem.to_string_lossy().into_owned(), file.build_scenario(&calibration).map_err(refused)?)
         }
-        (Some(_), Some(file)) if file.workload.is_some() => return Err(refused(SimError::TwoWorkloads)),
+        (Some(_), Some(file)) if file.workload.is_some() => return Err(refused(PlannerError::TwoWorkloads)),
         (Some(job), file) => of_job(args, job, file, &calibration)?,
     };
     let settings = &mut scenario.settings;
@@ -53,7 +54,7 @@ fn of_job(
         job.train.weights = WeightStore::Resident;
     }
     let data = planning::measure_shape(&job, None);
-    let work = SampleWork::new(&job, &data).map_err(|error| refused(error.into()))?;
+    let work = SampleWork::new(&job, &data).map_err(refused)?;
     let (parameters, bytes) = rows(&job, args.rows);
     Ok((job.name.clone(), Scenario { machines, calibration, work, settings, parameters, row_bytes: bytes }))
 }
@@ -73,8 +74,8 @@ fn read(file: &Path) -> Result<ClusterFile, Failure> {
     })
 }
 
-pub(crate) fn refused(error: SimError) -> Failure {
-    let exit = if matches!(error, SimError::Stuck { .. }) { Exit::Internal } else { Exit::Usage };
+pub(crate) fn refused(error: PlannerError) -> Failure {
+    let exit = if matches!(error, PlannerError::Stuck { .. }) { Exit::Internal } else { Exit::Usage };
     Failure::with_help(exit, error.to_string(), "docs/how-to/simulate.md says what can be simulated")
 }
 

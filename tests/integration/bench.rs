@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use zagros_tests::zagros_bench;
+use zagros_zip::ZipEq;
 
 #[track_caller]
 fn assert_positive(figures: &Value, names: &[&str]) {
@@ -24,13 +25,14 @@ fn the_training_benchmark_prints_where_time_goes() {
 fn the_scaling_benchmark_learns_the_same_with_one_worker_and_with_two() {
     let run = zagros_bench(["scaling", "--quick", "--workers", "1,2", "--json"]);
     let figures = run.expect(0).json();
-    let runs = figures["runs"].as_array().expect("runs");
-    let found: Vec<_> = runs.iter().map(|run| run["workers"].as_u64()).collect();
-    assert_eq!(found, [Some(1), Some(2)]);
-    let auc = |run: usize| runs[run]["auc"].as_f64().expect("an AUC");
+    let settings = figures["settings"].as_array().expect("settings");
+    let found: Vec<_> = settings.iter().map(|setting| setting["setting"].as_str()).collect();
+    assert_eq!(found, [Some("1 worker(s)"), Some("2 worker(s)")]);
+    let auc = |setting: usize| settings[setting]["runs"][0]["auc"].as_f64().expect("an AUC");
     assert!(auc(0) > 0.6 && (auc(0) - auc(1)).abs() < 0.05, "{figures}");
-    for run in runs {
-        assert_positive(run, &["samples_per_second", "ratio", "cpu_us_per_sample"]);
+    for setting in settings {
+        assert_positive(setting, &["speed_ratio", "cpu_ratio"]);
+        assert_positive(&setting["runs"][0], &["samples_per_second", "cpu_us_per_sample"]);
     }
 }
 
@@ -54,14 +56,15 @@ fn the_benchmark_of_modes_runs_each_and_writes_a_page() {
     let page = folder.path().join("modes.html");
     let run = zagros_bench(["modes", "--quick", "--json", "--rate", "1000", "--page", page.to_str().expect("UTF-8")]);
     let figures = run.expect(0).json();
-    let cases = figures["cases"].as_array().expect("cases");
-    let found: Vec<_> = cases.iter().map(|case| (case["mode"].as_str(), case["staleness"].as_u64())).collect();
-    assert_eq!(found, [("sync", 0), ("hybrid", 4), ("async", 4)].map(|(mode, most)| (Some(mode), Some(most))));
-    for case in cases {
-        let ran = &case["runs"][0];
+    let settings = figures["settings"].as_array().expect("settings");
+    let expected = [("sync", 0), ("hybrid, τ = 4", 4), ("async, τ = 4", 4)];
+    assert_eq!(settings.len(), expected.len());
+    for (setting, (name, most)) in settings.iter().zip_eq(expected) {
+        assert_eq!(setting["setting"], name);
+        let ran = &setting["runs"][0];
         assert_positive(ran, &["samples_per_second", "cpu_us_per_sample", "auc"]);
         assert_eq!(ran["samples"], 8_000);
-        assert!(ran["staleness_max"].as_u64() <= case["staleness"].as_u64(), "{case}");
+        assert!(ran["staleness_max"].as_u64().is_some_and(|staleness| staleness <= most), "{setting}");
     }
     let page = std::fs::read_to_string(&page).expect("the page");
     assert!(page.contains("Modes of training") && page.contains("<svg"), "{page}");

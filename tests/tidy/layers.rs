@@ -56,7 +56,7 @@ const PURE: &[&str] = &[
     "zagros-collective",
     "zagros-model",
     "zagros-eval",
-    "zagros-cost",
+    "zagros-planner",
 ];
 
 /// Runtimes, sockets, databases, tensors, metrics, logs, and chance from the operating system.
@@ -146,7 +146,7 @@ fn one_crate_names_torch_and_only_programs_name_that_crate() {
         uses.map(|member| member.name.as_str()).collect()
     };
     assert_eq!(users("tch"), ["zagros-torch"]);
-    assert_eq!(users("zagros-torch"), ["zagros", "zagros-bench"]);
+    assert_eq!(users("zagros-torch"), ["zagros-bench", "zagros"]);
 }
 
 /// What talks to other processes, and the servers.

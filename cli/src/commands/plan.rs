@@ -1,11 +1,10 @@
 //! Forecasts: what a job will need and do on this machine or on described ones (`zagros plan`), the speed of this machine (`calibrate`), a
 //! run on a described cluster, event by event (`simulate`), and the built-in networks with the sizes that they come in (`models`).
 
-use zagros_cost::{DataShape, ForecastInputs};
 use zagros_job::threads::Machine;
+use zagros_planner::{DataShape, ForecastInputs, WhatIf};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure, OrFailure, out, print_figures, print_report, write_file};
-use zagros_sim::WhatIf;
 
 use crate::args::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
 use crate::backend::backend;
@@ -39,7 +38,7 @@ pub(crate) async fn calibrate(args: CalibrateArgs) -> Result<Exit, Failure> {
     made.map_err(|error| Failure::unwritable(&file, &error))?;
     let program = std::env::current_exe().or_internal()?;
     let today = jiff::Zoned::now().date();
-    let calibration = zagros_calibrate::measure_machine(&program, backend(), &today.to_string()).await?;
+    let calibration = zagros_bench::measure_machine(&program, backend(), &today.to_string()).await?;
     write_file(&file, calibration.to_toml())?;
     planning::print_calibration(&calibration);
     out!("\nwritten to {}", file.display());
@@ -52,16 +51,17 @@ pub(crate) fn simulate(args: &SimulateArgs) -> Result<Exit, Failure> {
     let sweeps = sweeps.map_err(simulation::refused)?;
     let mut figures = SimulationFigures::new(&name, &scenario);
     if sweeps.is_empty() {
-        figures.run = Some(zagros_sim::simulate(&scenario).map_err(simulation::refused)?);
+        figures.run = Some(zagros_planner::simulate(&scenario).map_err(simulation::refused)?);
     }
     for sweep in &sweeps {
-        let rows =
-            sweep.varied_scenarios(&scenario).map(|(value, scenario)| Ok((value, zagros_sim::simulate(&scenario)?)));
+        let rows = sweep
+            .varied_scenarios(&scenario)
+            .map(|(value, scenario)| Ok((value, zagros_planner::simulate(&scenario)?)));
         let rows = rows.collect::<Result<Vec<_>, _>>().map_err(simulation::refused)?;
         figures.add_table(sweep.key, rows);
     }
     if args.failures {
-        figures.failures = Some(zagros_sim::simulate_failures(&scenario).map_err(simulation::refused)?);
+        figures.failures = Some(zagros_planner::simulate_failures(&scenario).map_err(simulation::refused)?);
     }
     print_figures(&figures, args.json, |figures| figures.report().print())
 }

@@ -3,7 +3,7 @@
 use indicatif::HumanBytes;
 use owo_colors::OwoColorize;
 use serde_json::{Value, json};
-use zagros_cost::{Forecast, ForecastInputs, PlanStage, RowsOnDisk};
+use zagros_planner::{Forecast, ForecastInputs, PlanStage, RowsOnDisk};
 use zagros_shell::out;
 
 /// Rows beyond `cluster.memory`. Rows and bytes are those of all servers together.
@@ -90,8 +90,8 @@ impl<'a> DiskReport<'a> {
 mod tests {
     use std::path::Path;
 
-    use zagros_cost::{Calibration, DataShape, Machines};
     use zagros_job::{Job, Overrides};
+    use zagros_planner::{Calibration, DataShape, Machines};
 
     use super::super::{PlanReport, forecast};
     use super::*;

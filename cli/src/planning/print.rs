@@ -3,8 +3,8 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde_json::{Value, json};
-use zagros_cost::{Calibration, Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit};
 use zagros_job::Table;
+use zagros_planner::{Calibration, Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit};
 use zagros_shell::out;
 
 use super::on_disk::DiskReport;

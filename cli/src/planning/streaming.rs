@@ -1,9 +1,9 @@
 //! Whether streamed weights arrive while a worker computes, in words.
 
 use indicatif::{HumanBytes, HumanCount};
-use zagros_cost::{DataShape, Forecast};
 use zagros_job::threads::Machine;
 use zagros_job::{Job, WeightStore};
+use zagros_planner::{DataShape, Forecast};
 
 use super::{calibration, calibration_file, forecast, this_machine};
 
@@ -85,8 +85,8 @@ pub(super) fn short_number(value: f64) -> String {
 mod tests {
     use std::path::Path;
 
-    use zagros_cost::Calibration;
     use zagros_job::Overrides;
+    use zagros_planner::Calibration;
 
     use super::*;
 

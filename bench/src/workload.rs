@@ -1,0 +1,145 @@
+//! The workload `crit-zipf` of `zagros-bench` and `zagros calibrate`: its batches, and the job that every compared system runs on them.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use zagros_ingest::Batch;
+use zagros_ingest::synthetic::crit_zipf::{CritZipf, IdVocabulary};
+use zagros_job::{Job, Overrides};
+use zagros_shell::{Exit, Failure, OrFailure};
+
+/// Samples per step of this workload, in every compared system.
+pub const BATCH: usize = 4096;
+const NUMBERS: usize = 13;
+const CATEGORIES: usize = 26;
+
+/// The first `count` batches, read from a folder or made in memory.
+pub fn load_batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
+    let workload = match folder {
+        Some(folder) => CritZipf::load(folder).or_exit(Exit::Data)?,
+        None => CritZipf::generate(IdVocabulary::Small, count * BATCH),
+    };
+    let batches: Option<Vec<Batch>> =
+        (0..count).map(|index| workload.make_batch(index * BATCH..(index + 1) * BATCH)).collect();
+    batches.ok_or_else(|| {
+        let held = workload.sample_count() / BATCH;
+        let what = format!("the workload holds {held} batches of {BATCH}, fewer than the {count} wanted");
+        Failure::usage(what, "ask for fewer with --steps or --batches")
+    })
+}
+
+/// The part with this index of a batch that is cut into parts of `size` samples.
+pub(crate) fn part(whole: &Batch, index: usize, size: usize) -> Batch {
+    let (from, until) = (index * size, (index + 1) * size);
+    let numbers = whole.numeric.len() / whole.size.max(1);
+    let mut part = whole.clone();
+    part.size = size;
+    part.labels = whole.labels[from..until].to_vec();
+    part.numeric = whole.numeric[from * numbers..until * numbers].to_vec();
+    part.categorical.iter_mut().for_each(|feature| feature.ids = feature.ids[from..until].to_vec());
+    part
+}
+
+/// Writes the first `samples` samples as CSV: `label`, numbers `n0` to `n12`, ids `c0` to `c25`, with a header.
+pub fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
+    let samples = usize::try_from(samples).or_internal()?;
+    let workload = CritZipf::generate(IdVocabulary::Small, samples);
+    let mut file = BufWriter::new(File::create(path).or_internal()?);
+    let names = ["label".to_owned()].into_iter().chain(names("n", NUMBERS)).chain(names("c", CATEGORIES));
+    writeln!(file, "{}", names.collect::<Vec<_>>().join(",")).or_internal()?;
+    for sample in 0..samples {
+        let batch = workload.make_batch(sample..sample + 1).expect("a sample that was made");
+        write!(file, "{}", batch.labels[0]).or_internal()?;
+        batch.numeric.iter().try_for_each(|value| write!(file, ",{value}")).or_internal()?;
+        batch.categorical.iter().try_for_each(|feature| write!(file, ",{}", feature.ids[0])).or_internal()?;
+        writeln!(file).or_internal()?;
+    }
+    file.flush().or_internal()
+}
+
+/// The section `[features]` of a job on these rows.
+pub fn features_section() -> String {
+    let (numeric, categorical) = (names("n", NUMBERS), names("c", CATEGORIES));
+    let (numeric, categorical) = (Vec::from_iter(numeric), Vec::from_iter(categorical));
+    format!("[features]\nlabel = \"label\"\nnumeric = {numeric:?}\ncategorical = {categorical:?}\n")
+}
+
+fn names(letter: &str, count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(move |index| format!("{letter}{index}"))
+}
+
+/// The text of the job: 13 numbers, 26 tables, Adagrad 0.01 for the rows, Adam 0.001 for the dense network. `model`,
+/// `train` and `cluster` are lines of these sections.
+pub fn job_text(dim: usize, model: &str, train: &str, cluster: &str) -> String {
+    format!(
+        r#"
+        name = "crit-zipf"
+        [data]
+        format = "criteo"
+        train = "memory"
+        [embedding]
+        dim = {dim}
+        init = {{ kind = "uniform", bound = 0.01 }}
+        optimizer = {{ kind = "adagrad", lr = 0.01, epsilon = 1e-10 }}
+        [model]
+        {model}
+        [optimizer]
+        kind = "adam"
+        lr = 0.001
+        [train]
+        batch_size = {BATCH}
+        {train}
+        [cluster]
+        {cluster}
+        [output]
+        save_model = false
+        "#
+    )
+}
+
+/// The text of a job on generated rows, `train.txt`, with 16 values a row. The other texts are lines of these sections.
+#[must_use]
+pub fn generated_job_text(data: &str, model: &str, train: &str, cluster: &str, runs: &Path) -> String {
+    format!(
+        r#"
+        [data]
+        format = "criteo"
+        train = "train.txt"
+        {data}
+        [embedding]
+        dim = 16
+        init = {{ kind = "uniform", bound = 0.01 }}
+        optimizer = {{ kind = "adagrad", lr = 0.05 }}
+        [model]
+        {model}
+        [train]
+        {train}
+        [cluster]
+        {cluster}
+        [output]
+        folder = {runs:?}
+        save_model = false
+        "#
+    )
+}
+
+pub fn parse_job(text: &str) -> Result<Job, Failure> {
+    let job = Job::parse(text, "the benchmark's job".as_ref(), &Overrides::none());
+    job.map_err(|errors| Failure::new(Exit::Usage, errors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_job_has_a_table_for_each_column_of_a_batch() {
+        let job = parse_job(&job_text(8, "kind = \"ffnn\"", "", "servers = 3")).unwrap();
+        let tables: Vec<usize> = job.features.categorical.iter().map(|feature| feature.table).collect();
+        assert_eq!(tables, Vec::from_iter(0..26));
+        assert!(job.tables.iter().all(|table| table.dim == 8) && job.cluster.servers == 3);
+        let batch = load_batches(None, 2).unwrap().remove(1);
+        assert_eq!((batch.size, batch.categorical.len()), (BATCH, tables.len()));
+    }
+}

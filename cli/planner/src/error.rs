@@ -1,0 +1,97 @@
+//! What can be wrong with described machines, and why a simulated run did not end.
+
+#[derive(Debug, thiserror::Error)]
+pub enum PlannerError {
+    /// The text is no TOML of the expected form.
+    #[error("{what}: {reason}")]
+    Form {
+        what: String,
+        /// What is wrong, and what may be meant.
+        reason: String,
+    },
+    /// A value that no machine and no run has.
+    #[error("{place} has {key} = {value}, which {why}")]
+    Value {
+        /// A table of the file, or a group of machines.
+        place: String,
+        key: &'static str,
+        /// As it is written.
+        value: String,
+        why: &'static str,
+    },
+    #[error("no group of machines has {role}s: give one `{role}s = 1`")]
+    NoRole { role: &'static str },
+    #[error("the machines file has no [[group]]")]
+    NoGroup,
+    /// The network is not one of ours.
+    #[error(
+        "a TorchScript module is not opened for a plan, so nothing is known of its arithmetic; plan with a built-in network of about its size"
+    )]
+    UnknownNetwork,
+    /// There is neither a job nor a described workload.
+    #[error("nothing says what is trained: name a job file, or add a [workload] table to the machines file")]
+    NoWorkload,
+    #[error("both a job file and a [workload] table say what is trained: remove one of them")]
+    TwoWorkloads,
+    #[error("`{key}` cannot be varied{hint}")]
+    UnknownAxis { key: String, hint: String },
+    #[error("--what-if {text}: write a key and its values, such as staleness=0,1,4")]
+    Axis { text: String },
+    /// The mode does not go on after a loss.
+    #[error(
+        "the loss of a process is simulated in mode hybrid, and this run is in mode {mode}: run without --failures, or simulate \
+         --set train.mode=hybrid (`mode = \"hybrid\"` of [workload])"
+    )]
+    NoFailures { mode: &'static str },
+    /// The state machines wait for something that never comes.
+    #[error(
+        "the simulated run stands still after {seconds:.1} s and {steps} steps: {why}; this is a defect, please report it"
+    )]
+    Stuck {
+        seconds: f64,
+        /// Steps of the first worker.
+        steps: u64,
+        why: String,
+    },
+}
+
+impl PlannerError {
+    /// A text that serde refused, with what may be meant by an unknown key: serde names the known ones.
+    pub(crate) fn form(what: impl Into<String>, reason: &str) -> Self {
+        Self::Form { what: what.into(), reason: suggest(reason) }
+    }
+
+    pub(crate) fn value(
+        place: impl Into<String>,
+        key: &'static str,
+        value: impl std::fmt::Display,
+        why: &'static str,
+    ) -> Self {
+        Self::Value { place: place.into(), key, value: value.to_string(), why }
+    }
+}
+
+/// Adds what an unknown key may mean.
+fn suggest(message: &str) -> String {
+    let message = message.trim_end();
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let is_unknown = message.contains("unknown field") || message.contains("unknown variant");
+    let near = quoted.split_first().filter(|_| is_unknown);
+    match near.and_then(|(found, known)| zagros_job::nearest_name(found, known)) {
+        Some(near) => format!("{message}: did you mean `{near}`?"),
+        None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_is_answered_with_the_nearest_known_one() {
+        let shown = suggest("unknown field `stapes`, expected one of `seed`, `steps`\n");
+        assert_eq!(shown, "unknown field `stapes`, expected one of `seed`, `steps`: did you mean `steps`?");
+        assert_eq!(suggest("unknown field `zzz`, expected `seed`"), "unknown field `zzz`, expected `seed`");
+        assert_eq!(suggest("invalid type: `a`"), "invalid type: `a`");
+    }
+}
