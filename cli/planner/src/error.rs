@@ -1,5 +1,7 @@
 //! What can be wrong with described machines, and why a simulated run did not end.
 
+use std::ops::RangeInclusive;
+
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
     /// The text is no TOML of the expected form.
@@ -68,6 +70,17 @@ impl PlannerError {
         why: &'static str,
     ) -> Self {
         Self::Value { place: place.into(), key, value: value.to_string(), why }
+    }
+}
+
+/// Refuses the first of these keys whose value is out of its range, with the reason that is given for it.
+pub(crate) fn check_ranges(
+    place: &str,
+    values: &[(&'static str, f64, RangeInclusive<f64>, &'static str)],
+) -> Result<(), PlannerError> {
+    match values.iter().find(|(_, value, range, _)| !range.contains(value)) {
+        Some((key, value, _, why)) => Err(PlannerError::value(place, *key, *value, *why)),
+        None => Ok(()),
     }
 }
 

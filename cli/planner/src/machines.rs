@@ -4,7 +4,7 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use zagros_job::threads::{Machine, ThreadPlan};
 
-use crate::PlannerError;
+use crate::error::{PlannerError, check_ranges};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machines {
@@ -177,27 +177,28 @@ impl Machines {
 
 impl MachineGroup {
     fn from_file(file: GroupFile) -> Result<Self, PlannerError> {
-        let bad = |key, value: String, why| Err(PlannerError::value(format!("group `{}`", file.name), key, value, why));
+        let place = format!("group `{}`", file.name);
         let Ok(memory) = file.memory.parse::<ByteSize>() else {
-            return bad("memory", file.memory.clone(), "is not a size: write a number and a unit, such as \"256GiB\"");
+            let why = "is not a size: write a number and a unit, such as \"256GiB\"";
+            return Err(PlannerError::value(place, "memory", file.memory, why));
         };
-        let positives = [
-            ("count", f64::from(file.count)),
-            ("cores", f64::from(file.cores)),
-            ("network_gbit", file.network_gbit),
-            ("core_speed", file.core_speed),
-            ("gpu.tflops", file.gpu.map_or(1.0, |gpu| gpu.tflops)),
-            ("gpu.efficiency", file.gpu.map_or(1.0, |gpu| gpu.efficiency)),
-            ("gpu.bus_gbytes", file.gpu.map_or(1.0, |gpu| gpu.bus_gbytes)),
-        ];
-        if let Some((key, value)) = positives.into_iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
-            return bad(key, value.to_string(), "is not above 0");
-        }
-        for (key, value) in [("round_trip_us", file.round_trip_us), ("price_per_hour", file.price_per_hour)] {
-            if !(value.is_finite() && value >= 0.0) {
-                return bad(key, value.to_string(), "is below 0");
-            }
-        }
+        const ABOVE: &str = "is not above 0";
+        let (above, from_zero) = (f64::MIN_POSITIVE..=f64::MAX, 0.0..=f64::MAX);
+        let [tflops, efficiency, bus] = file.gpu.map_or([1.0; 3], |gpu| [gpu.tflops, gpu.efficiency, gpu.bus_gbytes]);
+        check_ranges(
+            &place,
+            &[
+                ("count", f64::from(file.count), above.clone(), ABOVE),
+                ("cores", f64::from(file.cores), above.clone(), ABOVE),
+                ("network_gbit", file.network_gbit, above.clone(), ABOVE),
+                ("core_speed", file.core_speed, above.clone(), ABOVE),
+                ("gpu.tflops", tflops, above.clone(), ABOVE),
+                ("gpu.efficiency", efficiency, above.clone(), ABOVE),
+                ("gpu.bus_gbytes", bus, above, ABOVE),
+                ("round_trip_us", file.round_trip_us, from_zero.clone(), "is below 0"),
+                ("price_per_hour", file.price_per_hour, from_zero, "is below 0"),
+            ],
+        )?;
         let machine =
             Machine { cores: file.cores as usize, workers: file.workers as usize, servers: file.servers as usize };
         Ok(Self {

@@ -9,11 +9,47 @@
 //!          B, 1 s                ░░░░░░
 //! virtual  0 ─────── 1 ───────────── 2
 //! ```
+//!
+//! Events wait in a queue: the earliest first, and of equal times the one that was put in first. So a run is a function of its inputs.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
-use crate::queue::TimedEntry;
+#[derive(Debug)]
+pub(crate) struct EventQueue<E> {
+    /// By time and number. Times are not negative, so their bits are in their order.
+    events: BTreeMap<(u64, u64), E>,
+    pushed: u64,
+    now: f64,
+}
+
+impl<E> EventQueue<E> {
+    pub(crate) fn new() -> Self {
+        Self { events: BTreeMap::new(), pushed: 0, now: 0.0 }
+    }
+
+    /// Seconds since the start, at the last event.
+    pub(crate) fn now(&self) -> f64 {
+        self.now
+    }
+
+    /// Adds an event at `at`, or now if that is over.
+    pub(crate) fn push(&mut self, at: f64, event: E) {
+        self.events.insert((at.max(self.now).to_bits(), self.pushed), event);
+        self.pushed += 1;
+    }
+
+    /// When the next event is.
+    pub(crate) fn next_time(&self) -> Option<f64> {
+        self.events.first_key_value().map(|((at, _), _)| f64::from_bits(*at))
+    }
+
+    /// Moves the clock to the event.
+    pub(crate) fn pop(&mut self) -> Option<E> {
+        let ((at, _), event) = self.events.pop_first()?;
+        self.now = f64::from_bits(at);
+        Some(event)
+    }
+}
 
 /// How much later than its end a task may be found to have ended, seconds of virtual time: rounding.
 const SLACK: f64 = 1e-12;
@@ -26,8 +62,8 @@ pub(crate) struct SharedCores<T> {
     threads: f64,
     virtual_time: f64,
     updated: f64,
-    tasks: BinaryHeap<Reverse<TimedEntry<CoreTask<T>>>>,
-    started: u64,
+    /// By the virtual time at which they end.
+    tasks: EventQueue<CoreTask<T>>,
     revision: u64,
     busy: f64,
 }
@@ -46,8 +82,7 @@ impl<T> SharedCores<T> {
             threads: 0.0,
             virtual_time: 0.0,
             updated: 0.0,
-            tasks: BinaryHeap::new(),
-            started: 0,
+            tasks: EventQueue::new(),
             revision: 0,
             busy: 0.0,
         }
@@ -56,17 +91,15 @@ impl<T> SharedCores<T> {
     /// Starts a task that takes `seconds` where its `threads` have a core each.
     pub(crate) fn start(&mut self, now: f64, seconds: f64, threads: f64, what: T) {
         self.advance(now);
-        let (at, number) = (self.virtual_time + seconds, self.started);
-        self.started += 1;
         self.threads += threads;
-        self.tasks.push(Reverse(TimedEntry { at, number, what: CoreTask { threads, what } }));
+        self.tasks.push(self.virtual_time + seconds, CoreTask { threads, what });
         self.revision += 1;
     }
 
     /// When the next task ends if none starts before, and the revision of which that is true.
     pub(crate) fn next_end(&self) -> Option<(f64, u64)> {
-        let Reverse(task) = self.tasks.peek()?;
-        Some((self.updated + (task.at - self.virtual_time).max(0.0) / self.speed(), self.revision))
+        let end = self.tasks.next_time()?;
+        Some((self.updated + (end - self.virtual_time).max(0.0) / self.speed(), self.revision))
     }
 
     /// Whether nothing has changed since that revision.
@@ -79,13 +112,13 @@ impl<T> SharedCores<T> {
         self.advance(now);
         let mut ended = Vec::new();
         let slack = SLACK.max((self.virtual_time + now) * f64::EPSILON * 4.0);
-        while self.tasks.peek().is_some_and(|Reverse(task)| task.at <= self.virtual_time + slack) {
-            let Some(Reverse(TimedEntry { what: task, .. })) = self.tasks.pop() else { break };
+        while self.tasks.next_time().is_some_and(|end| end <= self.virtual_time + slack) {
+            let Some(task) = self.tasks.pop() else { break };
             self.threads -= task.threads;
             ended.push(task.what);
         }
         // Sums of differences drift.
-        if self.tasks.is_empty() {
+        if self.tasks.next_time().is_none() {
             self.threads = 0.0;
         }
         self.revision += 1;
@@ -169,5 +202,31 @@ mod tests {
             // The processor is never idle while there is work, so all is done by then.
             prop_assert!(last <= 5.0 + work + 1e-9);
         }
+    }
+
+    proptest! {
+        #[test]
+        fn events_come_by_time_and_then_by_their_order(times in prop::collection::vec(0_u32..20, 0..60)) {
+            let mut queue = EventQueue::new();
+            for (number, time) in times.iter().enumerate() {
+                queue.push(f64::from(*time), number);
+            }
+            let mut expected: Vec<(u32, usize)> = times.iter().copied().enumerate().map(|(number, time)| (time, number)).collect();
+            expected.sort_unstable();
+            for (time, number) in expected {
+                prop_assert_eq!(queue.pop(), Some(number));
+                prop_assert_eq!(queue.now(), f64::from(time));
+            }
+            prop_assert_eq!(queue.pop(), None);
+        }
+    }
+
+    #[test]
+    fn the_clock_never_runs_backwards() {
+        let mut queue = EventQueue::new();
+        queue.push(5.0, "first");
+        assert_eq!((queue.pop(), queue.now()), (Some("first"), 5.0));
+        queue.push(1.0, "late");
+        assert_eq!((queue.pop(), queue.now()), (Some("late"), 5.0));
     }
 }

@@ -9,7 +9,7 @@ use toml::{Table, Value};
 use zagros_job::Mode;
 use zagros_job::threads::Machine;
 
-use crate::error::PlannerError;
+use crate::error::{PlannerError, check_ranges};
 use crate::workload::Workload;
 
 #[derive(Clone, Debug)]
@@ -207,32 +207,26 @@ impl Default for SimSettings {
 
 impl SimSettings {
     pub fn checked(self) -> Result<Self, PlannerError> {
-        let bad = |key, value: f64, why| Err(PlannerError::value("[simulation]", key, value, why));
-        if !(2..=1_000_000).contains(&self.steps) {
-            return bad("steps", self.steps as f64, "is not between 2 and 1,000,000");
-        }
-        let shares = [("step_variation", self.step_variation), ("straggler_share", self.straggler_share)];
-        if let Some((key, value)) = shares.into_iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
-            return bad(key, value, "is not between 0 and 1");
-        }
-        if !(1.0..=1000.0).contains(&self.straggler_factor) {
-            return bad("straggler_factor", self.straggler_factor, "is not between 1 and 1,000");
-        }
-        let from_zero = [
-            ("background_threads", self.background_threads),
-            ("all_reduce_hop_us", self.all_reduce_hop_us.unwrap_or(0.0)),
-            ("worker_restart_seconds", self.worker_restart_seconds),
-            ("server_restart_seconds", self.server_restart_seconds),
-        ];
-        if let Some((key, value)) = from_zero.into_iter().find(|(_, value)| !(0.0..=1e6).contains(value)) {
-            return bad(key, value, "is not between 0 and 1,000,000");
-        }
-        let positives =
-            [("hours_between_failures", self.hours_between_failures), ("lease_seconds", self.lease_seconds)];
-        match positives.into_iter().find(|(_, value)| !(0.1..=1e9).contains(value)) {
-            Some((key, value)) => bad(key, value, "is not between 0.1 and 1,000,000,000"),
-            None => Ok(self),
-        }
+        const SHARE: &str = "is not between 0 and 1";
+        const FROM_ZERO: &str = "is not between 0 and 1,000,000";
+        const POSITIVE: &str = "is not between 0.1 and 1,000,000,000";
+        let hop = self.all_reduce_hop_us.unwrap_or(0.0);
+        check_ranges(
+            "[simulation]",
+            &[
+                ("steps", self.steps as f64, 2.0..=1e6, "is not between 2 and 1,000,000"),
+                ("step_variation", self.step_variation, 0.0..=1.0, SHARE),
+                ("straggler_share", self.straggler_share, 0.0..=1.0, SHARE),
+                ("straggler_factor", self.straggler_factor, 1.0..=1000.0, "is not between 1 and 1,000"),
+                ("background_threads", self.background_threads, 0.0..=1e6, FROM_ZERO),
+                ("all_reduce_hop_us", hop, 0.0..=1e6, FROM_ZERO),
+                ("worker_restart_seconds", self.worker_restart_seconds, 0.0..=1e6, FROM_ZERO),
+                ("server_restart_seconds", self.server_restart_seconds, 0.0..=1e6, FROM_ZERO),
+                ("hours_between_failures", self.hours_between_failures, 0.1..=1e9, POSITIVE),
+                ("lease_seconds", self.lease_seconds, 0.1..=1e9, POSITIVE),
+            ],
+        )?;
+        Ok(self)
     }
 }
 

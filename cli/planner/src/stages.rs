@@ -3,10 +3,9 @@
 use zagros_job::{Format, Mode, Precision};
 
 use crate::calibration::{Calibration, RowCost};
-use crate::layers::MatrixProduct;
 use crate::machines::{MachineGroup, Machines};
 use crate::rows_on_disk::RowsOnDisk;
-use crate::work::SampleWork;
+use crate::work::{MatrixProduct, SampleWork};
 
 const NS: f64 = 1e-9;
 /// Samples that a thread of a step takes at once.

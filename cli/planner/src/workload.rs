@@ -4,8 +4,9 @@ use crate::{DenseWork, MatrixProduct, SampleWork, TableWork, WeightTraffic};
 use serde::Deserialize;
 use zagros_job::{Format, Mode, Precision};
 
-use crate::error::PlannerError;
+use crate::error::{PlannerError, check_ranges};
 
+const PLACE: &str = "[workload]";
 /// Bytes of an id on the wire.
 const ID_BYTES: f64 = 8.0;
 /// Bytes of a row's place in a server's index.
@@ -17,44 +18,33 @@ const DISTINCT_SHARE: f64 = 0.225;
 const CELL_BYTES: f64 = 6.0;
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Workload {
     /// Weights of all embedding rows, 10⁶ to 10¹⁴ and beyond.
     pub parameters: f64,
     /// Values of a row. Default: 16.
-    #[serde(default = "dim")]
     pub dim: f64,
     /// Values of optimiser state for each weight of a row. Default: 1, as of Adagrad.
-    #[serde(default = "one")]
     pub optimizer_values: f64,
     /// Ids of a sample. Default: 26.
-    #[serde(default = "ids")]
     pub ids: f64,
     /// Distinct rows of a batch, for each of its samples. Default: 0.225 for each id.
-    #[serde(default)]
     pub distinct: Option<f64>,
     /// Numbers of a sample. Default: 13.
-    #[serde(default = "numeric")]
     pub numeric: f64,
     /// Widths of the hidden layers of the network, which reads the rows of all ids and the numbers.
     pub hidden: Vec<f64>,
     /// Samples of a worker's step. Default: 4,096.
-    #[serde(default = "batch")]
     pub batch_size: u64,
     /// `hybrid`, `sync` or `async`. Default: `hybrid`.
-    #[serde(default = "mode")]
     pub mode: Mode,
     /// Batches that may be unacknowledged at a lookup. Default: 4.
-    #[serde(default = "staleness")]
     pub staleness: u64,
     /// Bytes of a value on the wire: 4 or 2. Default: 4.
-    #[serde(default = "value_bytes")]
     pub wire_bytes: f64,
     /// Bytes of a sample on disk. Default: 6 for each number and id.
-    #[serde(default)]
     pub sample_bytes: Option<f64>,
     /// Where the weights of the network are: `resident` in each worker, or `streamed` from the servers. Default: `resident`.
-    #[serde(default)]
     pub weights: WorkloadWeights,
 }
 
@@ -69,69 +59,56 @@ pub enum WorkloadWeights {
     Streamed,
 }
 
-fn dim() -> f64 {
-    16.0
-}
-
-fn one() -> f64 {
-    1.0
-}
-
-fn ids() -> f64 {
-    26.0
-}
-
-fn numeric() -> f64 {
-    13.0
-}
-
-fn batch() -> u64 {
-    4096
-}
-
-fn mode() -> Mode {
-    Mode::Hybrid
-}
-
-fn staleness() -> u64 {
-    4
-}
-
-fn value_bytes() -> f64 {
-    4.0
+impl Default for Workload {
+    fn default() -> Self {
+        Self {
+            parameters: 0.0,
+            dim: 16.0,
+            optimizer_values: 1.0,
+            ids: 26.0,
+            distinct: None,
+            numeric: 13.0,
+            hidden: Vec::new(),
+            batch_size: 4096,
+            mode: Mode::Hybrid,
+            staleness: 4,
+            wire_bytes: 4.0,
+            sample_bytes: None,
+            weights: WorkloadWeights::Resident,
+        }
+    }
 }
 
 impl Workload {
     pub(crate) fn checked(self) -> Result<Self, PlannerError> {
-        let positives = [
-            ("parameters", self.parameters),
-            ("dim", self.dim),
-            ("ids", self.ids),
-            ("distinct", self.distinct.unwrap_or(1.0)),
-            ("batch_size", self.batch_size as f64),
-            ("sample_bytes", self.sample_bytes.unwrap_or(1.0)),
-            ("hidden", self.hidden.iter().copied().fold(f64::INFINITY, f64::min)),
-        ];
-        let bad = |key, value: f64, why| Err(PlannerError::value("[workload]", key, value, why));
+        const ABOVE: &str = "is not above 0";
+        const LEAST: f64 = f64::MIN_POSITIVE;
+        const MOST: f64 = 1e18;
+        let (distinct, bytes) = (self.distinct.unwrap_or(self.ids), self.sample_bytes.unwrap_or(1.0));
+        let narrowest = self.hidden.iter().copied().fold(MOST, f64::min);
+        let bad = |key, value: &str, why| Err(PlannerError::value(PLACE, key, value, why));
         if self.hidden.is_empty() {
-            return bad("hidden", 0.0, "has no layer");
+            return bad("hidden", "[]", "has no layer");
         }
-        if let Some((key, value)) = positives.into_iter().find(|(_, value)| !(*value > 0.0 && *value <= 1e18)) {
-            return bad(key, value, "is not above 0");
-        }
-        for (key, value) in [("numeric", self.numeric), ("optimizer_values", self.optimizer_values)] {
-            if !(0.0..=1e6).contains(&value) {
-                return bad(key, value, "is below 0 or too large");
-            }
-        }
-        if self.distinct.is_some_and(|distinct| distinct > self.ids) {
-            return bad("distinct", self.distinct.unwrap_or(0.0), "is more than the ids of a sample");
-        }
+        check_ranges(
+            PLACE,
+            &[
+                ("parameters", self.parameters, LEAST..=MOST, ABOVE),
+                ("dim", self.dim, LEAST..=MOST, ABOVE),
+                ("ids", self.ids, LEAST..=MOST, ABOVE),
+                ("batch_size", self.batch_size as f64, LEAST..=MOST, ABOVE),
+                ("sample_bytes", bytes, LEAST..=MOST, ABOVE),
+                ("hidden", narrowest, LEAST..=MOST, ABOVE),
+                ("numeric", self.numeric, 0.0..=1e6, "is below 0 or too large"),
+                ("optimizer_values", self.optimizer_values, 0.0..=1e6, "is below 0 or too large"),
+                ("distinct", distinct, LEAST..=self.ids, "is not above 0, or more than the ids of a sample"),
+            ],
+        )?;
         if self.weights == WorkloadWeights::Streamed && self.mode == Mode::Async {
-            return Err(PlannerError::value("[workload]", "weights", "streamed", "is not of mode async"));
+            return bad("weights", "streamed", "is not of mode async");
         }
         if ![2.0, 4.0].contains(&self.wire_bytes) {
-            return bad("wire_bytes", self.wire_bytes, "is neither 2 nor 4");
+            return bad("wire_bytes", &self.wire_bytes.to_string(), "is neither 2 nor 4");
         }
         Ok(self)
     }

@@ -23,14 +23,14 @@ use self::outcome::RunCounts;
 use crate::cluster::SimCluster;
 use crate::coordination::{SimCoordinator, SimMembership};
 use crate::error::PlannerError;
-use crate::queue::EventQueue;
+use crate::processor::EventQueue;
 use crate::report::SimReport;
 use crate::scenario::Scenario;
 use crate::worker::{SimWorker, WorkerId, one_epoch};
 use group::GroupGathering;
 use requests::ServerRequest;
 
-pub use faults::{LostProcess, ProcessLoss};
+pub use faults::{FailureCost, FailureReport, LostProcess, ProcessLoss, simulate_failures};
 
 /// What a task on a core is for, and where a message goes.
 #[derive(Clone, Copy, Debug)]
