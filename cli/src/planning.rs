@@ -18,7 +18,7 @@ use zagros_zip::ZipEq;
 
 use crate::args::MachineArgs;
 
-pub(crate) use print::{PlanReport, count, print_calibration, servers_in_words};
+pub(crate) use print::{PlanReport, count, servers_in_words};
 pub(crate) use streaming::streaming_notice;
 
 /// Where `zagros calibrate` writes for this user.

@@ -39,9 +39,9 @@ pub(crate) async fn calibrate(args: CalibrateArgs) -> Result<Exit, Failure> {
     let program = std::env::current_exe().or_internal()?;
     let today = jiff::Zoned::now().date();
     let calibration = zagros_bench::measure_machine(&program, backend(), &today.to_string()).await?;
-    write_file(&file, calibration.to_toml())?;
-    planning::print_calibration(&calibration);
-    out!("\nwritten to {}", file.display());
+    let figures = calibration.to_toml();
+    write_file(&file, &figures)?;
+    out!("{figures}\nwritten to {}", file.display());
     Ok(Exit::Success)
 }
 

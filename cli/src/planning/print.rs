@@ -4,7 +4,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde_json::{Value, json};
 use zagros_job::Table;
-use zagros_planner::{Calibration, Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit};
+use zagros_planner::{Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit};
 use zagros_shell::out;
 
 use super::on_disk::DiskReport;
@@ -258,55 +258,6 @@ impl PlanReport<'_> {
 
 fn role(stage: PlanStage) -> &'static str {
     if stage.is_of_servers() { "embedding server" } else { "dense worker" }
-}
-
-pub(crate) fn print_calibration(calibration: &Calibration) {
-    let Calibration { source, memory_bytes_per_second, dense, rows, ids, step, wire, parse, disk, cold, .. } =
-        calibration;
-    out!("{source}\n");
-    for rate in &dense.products {
-        out!("  {:<34}{:>10.1} GFLOP/s", format!("dense step, layers of {}²", rate.width), rate.gflops);
-    }
-    out!("  {:<34}{:>10.2} ns a weight and step", "dense update", dense.weight_ns);
-    out!("  {:<34}{:>10.2} × f32, {:.2} × by autograd", "products in bf16", dense.bf16, dense.autograd);
-    for point in &dense.threads {
-        out!("  {:<34}{:>10.2} × one", format!("a step on {} threads", point.threads), point.speedup);
-    }
-    for row in rows {
-        let far = row.client_lookup + row.server_lookup;
-        let far_push = row.client_push + row.server_push;
-        out!(
-            "  {:<34}{:>10.0} ns looked up, {:.0} updated; {far:.0} and {far_push:.0} over loopback",
-            format!("a row of {} values", row.dim),
-            row.lookup,
-            row.push
-        );
-    }
-    out!("  {:<34}{:>10.1} ns distinct, {:.1} + {:.2} a value moved", "an id", ids.dedup, ids.move_id, ids.move_value);
-    out!("  {:<34}{:>10.0} ns a sample, {:.0} µs a step", "training loop", step.sample, step.step / 1e3);
-    out!("  {:<34}{:>10.0} MB/s, {:.0} µs a round trip", "loopback", wire.bytes_per_second / 1e6, wire.round_trip_us);
-    out!(
-        "  {:<34}{:>10.0} MB/s criteo, {:.0} delimited, {:.0} json lines, {:.0} parquet",
-        "a core parses",
-        parse.criteo / 1e6,
-        parse.delimited / 1e6,
-        parse.json_lines / 1e6,
-        parse.parquet / 1e6
-    );
-    out!("  {:<34}{:>10.1} GB/s", "memory, copied", memory_bytes_per_second / 1e9);
-    out!(
-        "  {:<34}{:>10.0} MB/s written, {:.0} read, {:.1} ms a flush",
-        "disk",
-        disk.write_bytes_per_second / 1e6,
-        disk.read_bytes_per_second / 1e6,
-        disk.flush_ms
-    );
-    out!(
-        "  {:<34}{:>10.1} µs of CPU read and evicted, {:.0} reads/s",
-        "a row on disk",
-        cold.row_ns / 1e3,
-        cold.reads_per_second
-    );
 }
 
 pub(crate) fn servers_in_words(servers: f64) -> String {
