@@ -50,20 +50,11 @@ fn check_batches(plan: LoopPlan) -> LoopWorld {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Nothing is lost and nothing is pushed twice over any number of groups.
+    /// Nothing is lost and nothing is pushed twice over any number of groups, whoever is lost or joins late, and also where one worker
+    /// leaves in the middle.
     #[test]
-    fn a_hybrid_group_trains_every_batch_once_whoever_is_lost(plan in plans(HYBRID)) {
-        // With four groups in a row that make no step, a run ends.
-        let losses = plan.losses.min(3 - u32::from(plan.late_joiner));
-        check_batches(LoopPlan { stops: false, max_steps: None, early_stop: None, losses, ..plan });
-    }
-
-    /// One leaves in the middle, beside others that are lost or join: nothing is skipped and nothing is pushed twice.
-    #[test]
-    fn a_worker_leaves_a_hybrid_group_and_every_batch_is_trained_once(plan in plans(HYBRID)) {
-        // With four groups in a row that make no step, a run ends.
-        let losses = plan.losses.min(2 - u32::from(plan.late_joiner));
-        check_batches(LoopPlan { stops: false, max_steps: None, early_stop: None, losses, leaver: true, ..plan });
+    fn a_hybrid_group_trains_every_batch_once_whoever_is_lost_or_leaves(leaver in any::<bool>(), plan in plans(HYBRID)) {
+        check_batches(LoopPlan { stops: false, max_steps: None, early_stop: None, leaver, ..plan }.with_few_losses());
     }
 
     /// With stops, limits and losses all workers end alike, or the run ends with an error that all have.
@@ -94,24 +85,16 @@ proptest! {
         }
     }
 
-    /// No batch is lost and none is pushed twice, whichever worker is lost or joins late, wherever the others are.
+    /// As in a hybrid group. Where no worker is lost, the counts of the first worker are those of all, also of the one that has left.
     #[test]
-    fn asynchronous_workers_train_every_batch_once_whoever_is_lost(plan in plans(TrainingPolicy::AsynchronousWorkers)) {
-        let losses = plan.losses.min(3 - u32::from(plan.late_joiner));
-        let plan = LoopPlan { evaluate_every: None, max_steps: None, early_stop: None, stops: false, losses, ..plan };
-        check_batches(plan);
-    }
-
-    /// One leaves in the middle, beside others that are lost or join. No batch is skipped or pushed twice, and where no worker is lost
-    /// the counts of the first worker are those of all, also of the one that has left.
-    #[test]
-    fn an_asynchronous_worker_leaves_and_every_batch_is_trained_and_counted_once(plan in plans(TrainingPolicy::AsynchronousWorkers)) {
-        let losses = plan.losses.min(2 - u32::from(plan.late_joiner));
-        let whole =
-            LoopPlan { evaluate_every: None, max_steps: None, early_stop: None, stops: false, losses, leaver: true, ..plan };
-        let world = check_batches(whole);
-        if losses == 0 {
-            prop_assert_eq!(world.steps_of_all(), whole.batches().len() as u64);
+    fn an_asynchronous_worker_leaves_and_every_batch_is_trained_and_counted_once(
+        leaver in any::<bool>(), plan in plans(TrainingPolicy::AsynchronousWorkers),
+    ) {
+        let plan = LoopPlan { evaluate_every: None, max_steps: None, early_stop: None, stops: false, leaver, ..plan };
+        let plan = plan.with_few_losses();
+        let world = check_batches(plan);
+        if plan.losses == 0 {
+            prop_assert_eq!(world.steps_of_all(), plan.batches().len() as u64);
         }
     }
 

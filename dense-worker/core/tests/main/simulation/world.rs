@@ -32,6 +32,12 @@ pub(crate) struct LoopPlan {
 }
 
 impl LoopPlan {
+    /// With four groups in a row that make no step, a run ends.
+    pub(crate) fn with_few_losses(self) -> Self {
+        let most = 3 - u32::from(self.late_joiner) - u32::from(self.leaver);
+        Self { losses: self.losses.min(most), ..self }
+    }
+
     pub(crate) fn batches(&self) -> BTreeSet<BatchId> {
         (0..self.epochs).flat_map(|epoch| (0..self.splits).map(move |split| (epoch, split, 0))).collect()
     }
