@@ -1,5 +1,7 @@
-//! Calls of workers that change no split: groups, votes, transforms, evaluations; and the calls of processes that are no longer members.
+//! What may happen in a simulated run: its actions, the calls of workers that change no split (groups, votes, transforms, evaluations), those of
+//! processes that are no longer members, and how a run ends once nothing disturbs it.
 
+use proptest::prelude::*;
 use zagros_coordinator_core::{MemberSlot, Role, RunOutcome};
 use zagros_protocol::RefusalKind;
 use zagros_protocol::control::barrier_response::State;
@@ -8,7 +10,68 @@ use zagros_protocol::control::{
     HeartbeatRequest, LeaveRequest, Outcome, ReportEvaluationRequest, ScaleRequest, Transform, TransformsRequest,
 };
 
-use super::{SimulatedProcess, SimulatedRun};
+use super::{EPOCHS, SimulatedProcess, SimulatedRun};
+
+/// One event. The `usize` picks the slot, modulo the number of slots.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action {
+    /// A process is started at a slot whose process is gone.
+    Start(usize),
+    /// A process that missed the answer to its join asks again.
+    Rejoin(usize),
+    /// kill -9.
+    Kill(usize),
+    /// The process works on, but its heartbeats do not arrive.
+    Mute(usize),
+    Unmute(usize),
+    Ask(usize),
+    /// A process ends. The process that replaces it vouches for that.
+    Replace(usize),
+    /// A worker asks for the newest process group.
+    JoinGroup(usize),
+    Complete(usize),
+    /// A worker votes at the next barrier of its group.
+    Vote(usize),
+    Transform(usize),
+    Evaluate(usize),
+    /// A stale process, which was replaced or lost, tries every call.
+    CallStale(usize),
+    /// Another number of workers is asked for.
+    Scale(u32),
+    /// A worker that is to leave, and holds no split, leaves.
+    Depart(usize),
+    /// The coordinator is killed, and comes back so many tenths of a lease later.
+    RestartCoordinator(u32),
+    /// The coordinator's journal is cut.
+    TakeSnapshot,
+    /// Nothing happens but time passes.
+    Wait,
+}
+
+pub(crate) fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let slot = 0_usize..16;
+    let action = prop_oneof![
+        4 => slot.clone().prop_map(Action::Start),
+        1 => slot.clone().prop_map(Action::Rejoin),
+        1 => slot.clone().prop_map(Action::Kill),
+        1 => slot.clone().prop_map(Action::Mute),
+        2 => slot.clone().prop_map(Action::Unmute),
+        1 => slot.clone().prop_map(Action::Replace),
+        2 => slot.clone().prop_map(Action::JoinGroup),
+        6 => slot.clone().prop_map(Action::Ask),
+        5 => slot.clone().prop_map(Action::Complete),
+        2 => slot.clone().prop_map(Action::Vote),
+        1 => slot.clone().prop_map(Action::Transform),
+        1 => slot.clone().prop_map(Action::Evaluate),
+        1 => (0_u32..4).prop_map(Action::Scale),
+        3 => slot.clone().prop_map(Action::Depart),
+        2 => slot.prop_map(Action::CallStale),
+        1 => (0_u32..40).prop_map(Action::RestartCoordinator),
+        1 => Just(Action::TakeSnapshot),
+        2 => Just(Action::Wait),
+    ];
+    prop::collection::vec(action, 0..200)
+}
 
 /// Whether a run of so many workers has no place for this one.
 fn is_surplus(slot: MemberSlot, workers: u32) -> bool {
@@ -20,7 +83,7 @@ impl SimulatedRun {
     pub(super) fn join_group(&mut self, slot: MemberSlot) {
         let Some(process) = self.worker(slot) else { return };
         let SimulatedProcess { member, incarnation, .. } = process;
-        match self.core.group(self.now, &GroupRequest { member, incarnation, after: 0 }) {
+        match self.core.call(self.now, &GroupRequest { member, incarnation, after: 0 }) {
             Ok(group) if group.generation == 0 => assert!(!group.waiting_for.is_empty()),
             Ok(group) => {
                 assert!(group.generation >= self.group, "group {} after {}", group.generation, self.group);
@@ -50,7 +113,7 @@ impl SimulatedRun {
         let Some(process) = self.processes.get(&slot).filter(|process| process.ballot.0 > 0).cloned() else { return };
         let SimulatedProcess { member, incarnation, ballot: (group, ballot), .. } = process;
         let vote = Some(BarrierVote { reason: BarrierReason::Ready.into(), ..BarrierVote::default() });
-        match self.core.barrier(self.now, &BarrierRequest { member, incarnation, group, ballot, vote }) {
+        match self.core.call(self.now, &BarrierRequest { member, incarnation, group, ballot, vote }) {
             Ok(answer) => match answer.state.expect("a state") {
                 State::Wait(wait) => assert!(!wait.waiting_for.is_empty()),
                 State::Result(_) => self.change(slot, |process| process.ballot.1 += 1),
@@ -67,7 +130,7 @@ impl SimulatedRun {
     pub(super) fn scale(&mut self, number: u32) {
         let workers = 1 + number % self.workers();
         let earlier = self.core.status(self.now).workers;
-        match self.core.scale(self.now, &ScaleRequest { servers: 0, workers }) {
+        match self.core.call(self.now, &ScaleRequest { servers: 0, workers }) {
             Ok(answer) => {
                 assert_eq!((answer.workers, self.core.status(self.now).workers), (workers, workers));
                 let surplus = self.processes.iter_mut().filter(|(slot, _)| is_surplus(**slot, workers));
@@ -90,7 +153,7 @@ impl SimulatedRun {
         let outcome = Outcome::Interrupted as i32;
         let leave = LeaveRequest { member, incarnation, outcome, reason: "fewer are wanted".to_owned() };
         let earlier = self.core.outcome().cloned();
-        match self.core.leave(self.now, &leave) {
+        match self.core.call(self.now, &leave) {
             Ok(_) => {
                 // Where the first worker has finished, the last one to leave ends a run that is done.
                 let later = self.core.outcome().cloned();
@@ -112,7 +175,7 @@ impl SimulatedRun {
             Vec::new()
         };
         let request = TransformsRequest { member, incarnation, measured, bytes: 9 };
-        if let Err(refusal) = self.core.transforms(self.now, &request) {
+        if let Err(refusal) = self.core.call(self.now, &request) {
             self.refused(slot, refusal.kind);
         }
     }
@@ -122,7 +185,7 @@ impl SimulatedRun {
         let SimulatedProcess { member, incarnation, .. } = process;
         let evaluation = Some(Evaluation { step: self.completed.len() as u64, ..Evaluation::default() });
         let request = ReportEvaluationRequest { member, incarnation, evaluation };
-        if let Err(refusal) = self.core.report_evaluation(self.now, &request) {
+        if let Err(refusal) = self.core.call(self.now, &request) {
             self.refused(slot, refusal.kind);
         }
     }
@@ -138,16 +201,54 @@ impl SimulatedRun {
         let leave = LeaveRequest { member, incarnation, outcome: Outcome::Failed as i32, reason: "stale".to_owned() };
         let (core, now) = (&mut self.core, self.now);
         let refusals = [
-            core.heartbeat(now, &HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).err(),
-            core.assign(now, &AssignRequest { member, incarnation, ..AssignRequest::default() }).err(),
-            core.complete(now, &CompleteRequest { member, incarnation, epoch: 0, splits, bad_rows: vec![] }).err(),
-            core.report_evaluation(now, &ReportEvaluationRequest { member, incarnation, evaluation }).err(),
-            core.leave(now, &leave).err(),
+            core.call(now, &HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).err(),
+            core.call(now, &AssignRequest { member, incarnation, ..AssignRequest::default() }).err(),
+            core.call(now, &CompleteRequest { member, incarnation, epoch: 0, splits, bad_rows: vec![] }).err(),
+            core.call(now, &ReportEvaluationRequest { member, incarnation, evaluation }).err(),
+            core.call(now, &leave).err(),
         ];
         for refusal in refusals {
             assert_eq!(refusal.map(|refusal| refusal.kind), Some(RefusalKind::Fenced));
         }
         assert_eq!(self.core.status(self.now), earlier);
         assert!(self.core.take_events().is_empty());
+    }
+}
+
+impl SimulatedRun {
+    /// Plays without faults: every process is started, is heard, and works until the run is over.
+    pub(super) fn play_without_faults(&mut self) {
+        for _ in 0..2000 {
+            if self.core.outcome().is_some() {
+                return;
+            }
+            for slot in self.slots.clone() {
+                self.start(slot);
+                self.mute(slot, false);
+                self.ask(slot);
+                self.complete(slot);
+                self.depart(slot);
+                self.finish_if_done(slot);
+            }
+            self.play(Action::Wait);
+        }
+        panic!("the run did not end: {:?}", self.core.status(self.now));
+    }
+
+    fn finish_if_done(&mut self, slot: MemberSlot) {
+        let all = self.splits() * EPOCHS as usize;
+        let Some(process) = self.processes.get(&slot).filter(|_| slot.role == Role::DenseWorker) else { return };
+        if self.completed.len() == all {
+            let (member, incarnation) = (process.member, process.incarnation);
+            let outcome = Outcome::Finished as i32;
+            let leave = LeaveRequest { member, incarnation, outcome, reason: String::new() };
+            if let Err(refusal) = self.core.call(self.now, &leave) {
+                // The worker was silent for so long that others completed its splits.
+                assert!(self.silent.contains(&slot), "{refusal}");
+                return self.refused(slot, refusal.kind);
+            }
+            self.processes.remove(&slot);
+            self.finished.insert(slot);
+        }
     }
 }

@@ -4,19 +4,17 @@
 //! each of its splits was completed (SP-2). A worker that is to leave gets no split, and ends no run when it leaves (RK-5). Generations only rise. A stale process changes nothing (MB-1). Once faults end,
 //! the run finishes.
 
-mod actions;
 mod ballots;
 mod calls;
-mod ending;
 mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use actions::{Action, actions};
+use calls::{Action, actions};
 use proptest::prelude::*;
 use recorded::RecordedCore;
-use zagros_coordinator_core::{CoreConfig, MemberSlot, Role, RunEvent, RunOutcome, SplitOrder, plan_splits};
+use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, Role, RunEvent, RunOutcome, SplitOrder, plan_splits};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
@@ -227,7 +225,7 @@ impl SimulatedRun {
             supersede,
             ..join_request(slot, instance, self.files.clone())
         };
-        match self.core.join(self.now, &request) {
+        match self.core.call(self.now, &request) {
             Ok(joined) if joined.over => {
                 assert_eq!(self.core.outcome(), Some(&RunOutcome::Finished));
                 self.finished.insert(slot);
@@ -268,7 +266,7 @@ impl SimulatedRun {
             let Some(process) = self.processes.get(&slot).filter(|process| !process.muted).cloned() else { continue };
             let SimulatedProcess { member, incarnation, .. } = process;
             let request = HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() };
-            match self.core.heartbeat(self.now, &request) {
+            match self.core.call(self.now, &request) {
                 Ok(answer) => {
                     self.see_generation(answer.generation);
                     let now = self.now;
@@ -289,7 +287,7 @@ impl SimulatedRun {
         let Some(process) = self.worker(slot) else { return };
         let SimulatedProcess { member, incarnation, epoch, .. } = process;
         let request = AssignRequest { member, incarnation, epoch, ..AssignRequest::default() };
-        match self.core.assign(self.now, &request).map(|answer| answer.work.expect("an answer without work")) {
+        match self.core.call(self.now, &request).map(|answer| answer.work.expect("an answer without work")) {
             Ok(Work::Split(split)) => {
                 self.read_events();
                 let other = self.holders.get(&(epoch, split.id)).copied();
@@ -324,7 +322,7 @@ impl SimulatedRun {
         let (SimulatedProcess { member, incarnation, .. }, (epoch, id)) = (&process, process.held[0]);
         let (member, incarnation, splits) = (*member, *incarnation, vec![id]);
         let request = CompleteRequest { member, incarnation, epoch, splits, bad_rows: vec![] };
-        match self.core.complete(self.now, &request) {
+        match self.core.call(self.now, &request) {
             Ok(_) => {
                 assert_eq!(self.holders.remove(&(epoch, id)), Some(slot), "completed by a worker that did not hold it");
                 let (file, start, end) = self.range_of[&(epoch, id)];
@@ -332,7 +330,7 @@ impl SimulatedRun {
                 self.completed.insert((epoch, id));
                 self.change(slot, |process| process.held.retain(|held| *held != (epoch, id)));
                 // Repeats the call, as if its answer was lost.
-                self.core.complete(self.now, &request).expect("a repeated completion was refused");
+                self.core.call(self.now, &request).expect("a repeated completion was refused");
             }
             Err(refusal) => self.refused(slot, refusal.kind),
         }
@@ -459,9 +457,9 @@ proptest! {
             world.play(action);
         }
         if is_drained {
-            world.core.drain_run(world.now, "the coordinator was asked to end");
+            world.core.take(world.now, CoreInput::Drain("the coordinator was asked to end".to_owned()));
         } else {
-            world.core.end_run(world.now, RunOutcome::Interrupted("Ctrl-C".to_owned()));
+            world.core.take(world.now, CoreInput::End(RunOutcome::Interrupted("Ctrl-C".to_owned())));
         }
         world.core.take_events();
         world.restart_coordinator(pause);
@@ -470,7 +468,7 @@ proptest! {
             let SimulatedProcess { member, incarnation, .. } = process;
             let outcome = Outcome::Interrupted as i32;
             // A process that was silent for long is refused, and the run ends without its word.
-            let _ = world.core.leave(world.now, &LeaveRequest { member, incarnation, outcome, reason: String::new() });
+            let _ = world.core.call(world.now, &LeaveRequest { member, incarnation, outcome, reason: String::new() });
         }
         // In small steps: after a long one the coordinator itself would count as having stood still.
         for _ in 0..40 {

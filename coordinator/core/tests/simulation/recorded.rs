@@ -1,4 +1,5 @@
-//! A core whose inputs are kept, as a journal keeps them: it can be killed and replayed.
+//! A core whose inputs are kept, as a journal keeps them: it can be killed and replayed. The simulation of the whole run
+//! (`dense-worker/core/tests/main/run.rs`) uses it too.
 
 use std::time::Duration;
 
@@ -7,9 +8,48 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
     GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    ReportEvaluationRequest, ReportEvaluationResponse, ScaleRequest, ScaleResponse, StatusResponse, TransformsRequest,
-    TransformsResponse,
+    ReportEvaluationRequest, ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest,
+    ScaleResponse, StatusResponse, TransformsRequest, TransformsResponse,
 };
+
+/// A request that is an input of the core.
+pub(crate) trait CoreCall: Clone {
+    type Answer;
+
+    fn to_input(&self) -> CoreInput;
+
+    fn make(&self, core: &mut Core, now: Duration) -> Result<Self::Answer, Refusal>;
+}
+
+macro_rules! calls {
+    ($($input:ident: $method:ident($request:ident) -> $answer:ident),* $(,)?) => {$(
+        impl CoreCall for $request {
+            type Answer = $answer;
+
+            fn to_input(&self) -> CoreInput {
+                CoreInput::$input(self.clone())
+            }
+
+            fn make(&self, core: &mut Core, now: Duration) -> Result<$answer, Refusal> {
+                core.$method(now, self)
+            }
+        }
+    )*};
+}
+
+calls! {
+    Join: join(JoinRequest) -> JoinResponse,
+    Heartbeat: heartbeat(HeartbeatRequest) -> HeartbeatResponse,
+    Leave: leave(LeaveRequest) -> LeaveResponse,
+    Group: group(GroupRequest) -> GroupResponse,
+    Barrier: barrier(BarrierRequest) -> BarrierResponse,
+    Assign: assign(AssignRequest) -> AssignResponse,
+    Complete: complete(CompleteRequest) -> CompleteResponse,
+    Scale: scale(ScaleRequest) -> ScaleResponse,
+    ReportMove: report_move(ReportMoveRequest) -> ReportMoveResponse,
+    Transforms: transforms(TransformsRequest) -> TransformsResponse,
+    ReportEvaluation: report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse,
+}
 
 pub(crate) struct RecordedCore {
     core: Core,
@@ -18,34 +58,27 @@ pub(crate) struct RecordedCore {
     inputs: Vec<(Duration, CoreInput)>,
 }
 
-macro_rules! calls {
-    ($($method:ident($request:ident) -> $answer:ident as $input:ident),* $(,)?) => {
-        impl RecordedCore {
-            $(pub(crate) fn $method(&mut self, now: Duration, request: &$request) -> Result<$answer, Refusal> {
-                self.inputs.push((now, CoreInput::$input(request.clone())));
-                self.core.$method(now, request)
-            })*
-        }
-    };
-}
-
-calls! {
-    join(JoinRequest) -> JoinResponse as Join,
-    heartbeat(HeartbeatRequest) -> HeartbeatResponse as Heartbeat,
-    leave(LeaveRequest) -> LeaveResponse as Leave,
-    group(GroupRequest) -> GroupResponse as Group,
-    barrier(BarrierRequest) -> BarrierResponse as Barrier,
-    assign(AssignRequest) -> AssignResponse as Assign,
-    complete(CompleteRequest) -> CompleteResponse as Complete,
-    scale(ScaleRequest) -> ScaleResponse as Scale,
-    transforms(TransformsRequest) -> TransformsResponse as Transforms,
-    report_evaluation(ReportEvaluationRequest) -> ReportEvaluationResponse as ReportEvaluation,
-}
-
 impl RecordedCore {
     pub(crate) fn new(config: CoreConfig) -> Self {
         let core = Core::new(config);
         Self { snapshot: bytes(&core), core, inputs: Vec::new() }
+    }
+
+    pub(crate) fn call<R: CoreCall>(&mut self, now: Duration, request: &R) -> Result<R::Answer, Refusal> {
+        self.inputs.push((now, request.to_input()));
+        request.make(&mut self.core, now)
+    }
+
+    /// Takes an input whose answer no caller waits for.
+    pub(crate) fn take(&mut self, now: Duration, input: CoreInput) {
+        input.replay(&mut self.core, now);
+        self.inputs.push((now, input));
+    }
+
+    /// Asks without a change of anything but the time.
+    pub(crate) fn ask<A>(&mut self, now: Duration, question: impl FnOnce(&mut Core) -> A) -> A {
+        self.tick(now);
+        question(&mut self.core)
     }
 
     pub(crate) fn tick(&mut self, now: Duration) {
@@ -53,19 +86,8 @@ impl RecordedCore {
         self.core.tick(now);
     }
 
-    pub(crate) fn drain_run(&mut self, now: Duration, reason: &str) {
-        self.inputs.push((now, CoreInput::Drain(reason.to_owned())));
-        self.core.drain_run(now, reason);
-    }
-
-    pub(crate) fn end_run(&mut self, now: Duration, outcome: RunOutcome) {
-        self.inputs.push((now, CoreInput::End(outcome.clone())));
-        self.core.end_run(now, outcome);
-    }
-
     pub(crate) fn status(&mut self, now: Duration) -> StatusResponse {
-        self.tick(now);
-        self.core.status(now)
+        self.ask(now, |core| core.status(now))
     }
 
     pub(crate) fn config(&self) -> &CoreConfig {

@@ -16,8 +16,10 @@
 //! fails. Each history ends in bounded virtual time (WT-1).
 
 mod calls;
-mod coordinator;
 mod group_calls;
+#[path = "../../../../coordinator/core/tests/simulation/recorded.rs"]
+#[expect(dead_code, reason = "the simulation of the coordinator alone takes snapshots, too")]
+mod recorded;
 mod server;
 mod server_turns;
 mod worker;

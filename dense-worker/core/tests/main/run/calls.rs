@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use zagros_coordinator_core::{Core, CoreInput, Role};
+use zagros_protocol::PROTOCOL_VERSION;
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
-    PositionRequest, Progress,
+    PositionRequest, PositionResponse, Progress,
 };
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind};
 use zagros_worker_core::{Action, Event, LoopConfig, LoopEnd, StepFacts};
 
-use super::coordinator::join_request;
+use super::recorded::CoreCall;
 use super::server::{BucketNumber, PushAnswer, PushId, PushPart};
 use super::worker::{OpenPush, SplitId, WorkerProcess};
 use super::world::{BEAT, BUCKETS, LEASE, RunWorld};
@@ -20,6 +21,32 @@ use crate::simulated::{BatchId, SeededDice, SimulatedWorker, plain_reply};
 
 /// Pushes without an answer that a worker has at most.
 const STALENESS: usize = 4;
+
+/// What every process says when it joins.
+pub(crate) fn join_request(role: Role, index: usize, instance: u64) -> JoinRequest {
+    JoinRequest {
+        role: role.to_wire(),
+        index: index as u32,
+        address: format!("host:{instance}"),
+        instance,
+        job_fingerprint: 1,
+        protocol_version: PROTOCOL_VERSION,
+        ..JoinRequest::default()
+    }
+}
+
+/// A question, which changes nothing but the time.
+impl CoreCall for PositionRequest {
+    type Answer = PositionResponse;
+
+    fn to_input(&self) -> CoreInput {
+        CoreInput::Tick
+    }
+
+    fn make(&self, core: &mut Core, now: Duration) -> Result<PositionResponse, Refusal> {
+        core.position(now, self)
+    }
+}
 
 pub(crate) fn batches_of(split: SplitId) -> u64 {
     1 + split.1 % 3
@@ -52,8 +79,7 @@ impl RunWorld {
             return;
         }
         if worker.is_outdated && !self.loses() {
-            let now = self.now;
-            if let Some(placement) = self.coordinator.placement(now).filter(|placement| placement.generation > 0) {
+            if let Some(placement) = self.placement().filter(|placement| placement.generation > 0) {
                 let process = self.process(index);
                 process.map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).ok();
                 process.is_outdated = false;
@@ -77,8 +103,7 @@ impl RunWorld {
         let joins = join_request(Role::DenseWorker, index, instance);
         // Its supervisor has seen the end of the process before.
         let request = JoinRequest { files: self.files(), supersede: true, ..joins };
-        let answer = self.ask(CoreInput::Join(request.clone()), |core, now| core.join(now, &request));
-        let Some(Ok(joined)) = answer else { return };
+        let Some(Ok(joined)) = self.ask(&request) else { return };
         let (now, epochs) = (self.now, self.plan.epochs);
         let process = self.process(index);
         if joined.over {
@@ -102,9 +127,7 @@ impl RunWorld {
         let progress = self.worker(index).has_trained().then(Progress::default);
         let (member, incarnation) = self.process(index).identity();
         let request = HeartbeatRequest { member, incarnation, progress, ..HeartbeatRequest::default() };
-        let input = CoreInput::Heartbeat(request.clone());
-        let answer = self.ask_as_worker(index, input, |core, now| core.heartbeat(now, &request));
-        let Some(answer) = answer else { return };
+        let Some(answer) = self.ask_as_worker(index, &request) else { return };
         let now = self.now;
         let process = self.process(index);
         if answer.finished {
@@ -124,13 +147,8 @@ impl RunWorld {
     }
 
     /// Makes a call of the coordinator. A worker that is fenced ends. `None` without an answer: it tries again.
-    pub(crate) fn ask_as_worker<A>(
-        &mut self,
-        index: usize,
-        input: CoreInput,
-        call: impl FnOnce(&mut Core, Duration) -> Result<A, Refusal>,
-    ) -> Option<A> {
-        match self.ask(input, call)? {
+    pub(crate) fn ask_as_worker<R: CoreCall>(&mut self, index: usize, request: &R) -> Option<R::Answer> {
+        match self.ask(request)? {
             Ok(answer) => return Some(answer),
             Err(refusal) if refusal.kind == RefusalKind::Fenced => self.kill_worker(index),
             Err(refusal) => assert_eq!(refusal.kind, RefusalKind::Unavailable, "worker {index} is refused: {refusal}"),
@@ -194,15 +212,8 @@ impl RunWorld {
         let (member, incarnation) = self.process(index).identity();
         let (epoch, splits) = (split.0, vec![split.1]);
         let request = CompleteRequest { member, incarnation, epoch, splits, ..CompleteRequest::default() };
-        let input = CoreInput::Complete(request.clone());
-        // What the coordinator has taken counts, also where its answer is lost.
-        let mut is_taken = false;
-        let answer = self.ask_as_worker(index, input, |core, now| {
-            let answer = core.complete(now, &request);
-            is_taken = answer.is_ok();
-            answer
-        });
-        if is_taken {
+        let answer = self.ask_as_worker(index, &request);
+        if self.is_taken {
             self.note_completed(split, (index as u32, incarnation));
         }
         if answer.is_some() {
@@ -251,9 +262,8 @@ impl RunWorld {
         let (member, incarnation) = self.process(index).identity();
         let request =
             LeaveRequest { member, incarnation, outcome: Outcome::Finished.into(), ..LeaveRequest::default() };
-        let input = CoreInput::Leave(request.clone());
         // Where it is refused, the run is over: an answer to an earlier call was lost.
-        if self.ask_as_worker(index, input, |core, now| core.leave(now, &request)).is_some() {
+        if self.ask_as_worker(index, &request).is_some() {
             self.process(index).has_left = true;
         }
     }
@@ -262,7 +272,7 @@ impl RunWorld {
         if self.process(index).is_forming {
             let (member, incarnation) = self.process(index).identity();
             let request = GroupRequest { member, incarnation, after };
-            let answer = self.ask_as_worker(index, CoreInput::Group(request), |core, now| core.group(now, &request));
+            let answer = self.ask_as_worker(index, &request);
             if let Some(group) = answer.filter(|group| group.generation > after) {
                 let process = self.process(index);
                 process.worker.generation = group.generation;
@@ -292,14 +302,14 @@ impl RunWorld {
     fn assign(&mut self, index: usize, epoch: u32, continuing: bool) -> Option<Work> {
         let (member, incarnation) = self.process(index).identity();
         let request = AssignRequest { member, incarnation, epoch, continuing, ..AssignRequest::default() };
-        self.ask_as_worker(index, CoreInput::Assign(request), |core, now| core.assign(now, &request))?.work
+        self.ask_as_worker(index, &request)?.work
     }
 
     /// Splits that are this worker's by the coordinator's books, and whose assignment was lost on its way.
     fn take_those_never_given(&mut self, index: usize, epoch: u32) -> Option<bool> {
         let (member, incarnation) = self.process(index).identity();
         let request = PositionRequest { member, incarnation, epoch };
-        let position = self.ask_as_worker(index, CoreInput::Tick, |core, now| core.position(now, &request))?;
+        let position = self.ask_as_worker(index, &request)?;
         let open = self.process(index).open.clone();
         let is_missing = |split: &u64| !open.contains_key(&(epoch, *split));
         let missing: Vec<u64> = position.held.into_iter().filter(is_missing).collect();

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use zagros_coordinator_core::CoreInput;
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{BarrierReason, BarrierRequest, BarrierVote};
 use zagros_worker_core::{Action, Event, GroupMember, LoopCounts, MeasuredState};
@@ -168,8 +167,7 @@ impl RunWorld {
         let (member, incarnation) = self.process(index).identity();
         let group = self.worker(index).generation;
         let request = BarrierRequest { member, incarnation, group, ballot: 1, vote };
-        let input = CoreInput::Barrier(request.clone());
-        match self.ask_as_worker(index, input, |core, now| core.barrier(now, &request))?.state? {
+        match self.ask_as_worker(index, &request)?.state? {
             State::Result(_) => return Some(Event::Saved),
             State::Failure(_) => self.lose_call(index),
             State::Wait(_) => {}

@@ -1,12 +1,12 @@
 //! What an embedding server does at its turn: it joins, beats, learns the placement, and copies buckets that come to it.
 
-use zagros_coordinator_core::{CoreInput, MemberSlot, Role};
+use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_protocol::RefusalKind;
 use zagros_protocol::control::{
     HeartbeatRequest, JoinRequest, MoveStage, MoveVerdict, ReportMoveRequest, ReportMoveResponse,
 };
 
-use super::coordinator::join_request;
+use super::calls::join_request;
 use super::server::{CopyStage, PushAnswer, PushPart, RunServer, ServerTables, TargetMove};
 use super::world::{BEAT, RunWorld};
 
@@ -23,8 +23,7 @@ impl RunWorld {
         let asks = process.is_outdated || is_frozen;
         let incoming = process.incoming.clone();
         if asks && !self.loses() {
-            let now = self.now;
-            if let Some(placement) = self.coordinator.placement(now) {
+            if let Some(placement) = self.placement() {
                 self.servers[index].adopt(index, &placement);
             }
             return;
@@ -39,8 +38,7 @@ impl RunWorld {
         let instance = server.process.as_ref().map_or(0, |process| process.instance);
         let joins = join_request(Role::EmbeddingServer, index, instance);
         let request = JoinRequest { lineage: server.lineage, recovered: server.is_known, ..joins };
-        let answer = self.ask(CoreInput::Join(request.clone()), |core, now| core.join(now, &request));
-        if let Some(Ok(joined)) = answer {
+        if let Some(Ok(joined)) = self.ask(&request) {
             let now = self.now;
             if joined.discard {
                 // It had handed everything over, and died before it could delete its log.
@@ -62,8 +60,7 @@ impl RunWorld {
         let Some(process) = self.servers[index].process.as_ref() else { return };
         let (member, incarnation) = (process.member, process.incarnation);
         let request = HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() };
-        let answer = self.ask(CoreInput::Heartbeat(request.clone()), |core, now| core.heartbeat(now, &request));
-        let now = self.now;
+        let (answer, now) = (self.ask(&request), self.now);
         match answer {
             Some(Ok(answer)) if answer.stop => {
                 // It owns nothing any more, or the run is over. The log of a server that left is deleted.
@@ -180,8 +177,7 @@ impl RunWorld {
             rows: 1,
             ..ReportMoveRequest::default()
         };
-        let answer = self.ask(CoreInput::ReportMove(request.clone()), |core, now| core.report_move(now, &request))?;
-        let ReportMoveResponse { verdict, .. } = answer.ok()?;
+        let ReportMoveResponse { verdict, .. } = self.ask(&request)?.ok()?;
         let verdict = MoveVerdict::try_from(verdict).expect("a verdict");
         if verdict != MoveVerdict::Continue {
             if verdict == MoveVerdict::Committed {

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, RunOutcome, SplitOrder};
-use zagros_protocol::RunId;
-use zagros_protocol::control::{CompleteRequest, DataFile, ScaleRequest};
+use zagros_protocol::control::{CompleteRequest, DataFile, PlacementResponse, ScaleRequest};
+use zagros_protocol::{Refusal, RunId};
 use zagros_worker_core::LoopEnd;
 use zagros_zip::number_from;
 
-use super::coordinator::JournaledCoordinator;
+use super::recorded::{CoreCall, RecordedCore};
 use super::server::{BucketNumber, PushId, PushPart, RunServer, ServerProcess};
 use super::worker::{SplitId, WorkerProcess};
 use crate::simulated::{BatchId, SeededDice, SimulatedWorker};
@@ -50,8 +50,11 @@ pub(crate) struct RunWorld {
     pub(crate) plan: HistoryPlan,
     pub(crate) dice: SeededDice,
     pub(crate) now: Duration,
-    pub(crate) coordinator: JournaledCoordinator,
+    pub(crate) coordinator: RecordedCore,
+    /// When another process of the coordinator starts; `None` while there is one.
     coordinator_due: Option<Duration>,
+    /// Whether the coordinator has taken the last call. What it has taken counts, also where its answer is lost.
+    pub(crate) is_taken: bool,
     pub(crate) servers: Vec<RunServer>,
     wanted: u32,
     /// By index; `None` while it is dead.
@@ -115,8 +118,9 @@ impl RunWorld {
             plan,
             dice: SeededDice::new(plan.seed),
             now: Duration::ZERO,
-            coordinator: JournaledCoordinator::new(config),
+            coordinator: RecordedCore::new(config),
             coordinator_due: None,
+            is_taken: false,
             servers: (0..SERVERS).map(|_| RunServer::default()).collect(),
             wanted: plan.servers,
             workers: (0..plan.workers).map(|_| None).collect(),
@@ -152,20 +156,37 @@ impl RunWorld {
     }
 
     /// Makes a call of the coordinator. `None` if the call or its answer is lost, or there is no process. A copy may come later.
-    pub(crate) fn ask<A>(
-        &mut self,
-        input: CoreInput,
-        call: impl FnOnce(&mut zagros_coordinator_core::Core, Duration) -> A,
-    ) -> Option<A> {
+    pub(crate) fn ask<R: CoreCall>(&mut self, request: &R) -> Option<Result<R::Answer, Refusal>> {
+        self.is_taken = false;
         if self.dice.one_in(LOST) {
             return None;
         }
-        let (now, copy) = (self.now, input.clone());
-        let answer = self.coordinator.take(now, input, |core| call(core, now));
-        if answer.is_some() && self.dice.one_in(LATE) {
-            self.later(LateMessage::ToCoordinator(Box::new(copy)));
+        let answer = self.reach(request)?;
+        if self.dice.one_in(LATE) {
+            self.later(LateMessage::ToCoordinator(Box::new(request.to_input())));
         }
-        answer.filter(|_| !self.dice.one_in(LOST))
+        Some(answer).filter(|_| !self.dice.one_in(LOST))
+    }
+
+    /// `None` while the coordinator has no process.
+    fn reach<R: CoreCall>(&mut self, request: &R) -> Option<Result<R::Answer, Refusal>> {
+        if self.coordinator_due.is_some() {
+            return None;
+        }
+        let answer = self.coordinator.call(self.now, request);
+        self.coordinator.take_events();
+        self.is_taken = answer.is_ok();
+        Some(answer)
+    }
+
+    pub(crate) fn placement(&mut self) -> Option<PlacementResponse> {
+        if self.coordinator_due.is_some() {
+            return None;
+        }
+        let now = self.now;
+        let placement = self.coordinator.ask(now, |core| core.placement(now));
+        self.coordinator.take_events();
+        Some(placement)
     }
 
     /// Whether a message, or the answer to it, is lost.
@@ -197,7 +218,9 @@ impl RunWorld {
             match message {
                 LateMessage::ToCoordinator(input) => match *input {
                     CoreInput::Complete(request) => self.complete_late(&request),
-                    input => self.coordinator.take_late(now, input),
+                    // A repetition of a request.
+                    input if self.coordinator_due.is_none() => self.coordinator.take(now, input),
+                    _ => {}
                 },
                 LateMessage::Push(server, part) => {
                     self.push_to(server, &part);
@@ -208,10 +231,7 @@ impl RunWorld {
 
     /// A report of complete splits that was on its way for long counts, too.
     fn complete_late(&mut self, request: &CompleteRequest) {
-        let now = self.now;
-        let taken =
-            self.coordinator.take(now, CoreInput::Complete(request.clone()), |core| core.complete(now, request));
-        if let Some(Ok(_)) = taken {
+        if let Some(Ok(_)) = self.reach(request) {
             let slot = MemberSlot::from_member(request.member).expect("a member");
             self.note_completed((request.epoch, request.splits[0]), (slot.index, request.incarnation));
         }
@@ -227,6 +247,7 @@ impl RunWorld {
         if self.coordinator_due.is_some_and(|due| due <= now) {
             self.coordinator_due = None;
             self.coordinator.restart(now);
+            self.coordinator.take_events();
         }
         for index in 0..SERVERS {
             let server = &self.servers[index];
@@ -257,7 +278,7 @@ impl RunWorld {
         {
             let servers = 1 + self.dice.below(SERVERS as u64) as u32;
             let request = ScaleRequest { servers, workers: 0 };
-            if let Some(Ok(_)) = self.ask(CoreInput::Scale(request), |core, now| core.scale(now, &request)) {
+            if let Some(Ok(_)) = self.ask(&request) {
                 self.wanted = servers;
                 self.scales_left -= 1;
             }
@@ -281,10 +302,9 @@ impl RunWorld {
     }
 
     fn kill_coordinator(&mut self) {
-        if self.coordinator.is_up() {
+        if self.coordinator_due.is_none() {
             self.kills_left -= 1;
             self.note("killed coordinator");
-            self.coordinator.kill();
             self.coordinator_due = Some(self.pause(7000));
         }
     }
@@ -352,14 +372,15 @@ impl RunWorld {
         assert!(endings.iter().all(|ending| *ending == Some(LoopEnd::Finished)), "{endings:?}");
         self.check_rows();
         self.check_samples();
-        assert_eq!(self.coordinator.outcome(), Some(RunOutcome::Finished));
+        assert_eq!(self.coordinator.outcome(), Some(&RunOutcome::Finished));
     }
 
     fn check_rows(&mut self) {
-        if !self.coordinator.is_up() {
+        if self.coordinator_due.take().is_some() {
             self.coordinator.restart(self.now);
+            self.coordinator.take_events();
         }
-        let placement = self.coordinator.placement(self.now).expect("it is up");
+        let placement = self.placement().expect("it is up");
         let owners: Vec<u32> =
             placement.owners.as_chunks::<4>().0.iter().map(|owner| u32::from_le_bytes(*owner)).collect();
         for (bucket, owner) in number_from(0_u32, owners) {
