@@ -41,20 +41,37 @@ pub struct ClientTally {
     pub pushes: Vec<Duration>,
 }
 
-#[derive(Debug)]
+/// What clients do with servers, one after another.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientPlan<'a> {
+    pub clients: usize,
+    pub wire: Encoding,
+    pub dim: usize,
+    /// Batches that are not counted: tables grow, caches warm and connections open.
+    pub warm_up: &'a [Batch],
+    pub counted: &'a [Batch],
+    /// Lookups alone, and updates alone, of all clients together.
+    pub calls: usize,
+    /// Batches of few samples, trained on at last.
+    pub small: &'a [Batch],
+}
+
+#[derive(Debug, Default)]
 pub struct MeasuredCase {
     pub clients: usize,
     /// Batches with distinct ids, lookup and push.
     pub trained: MeasuredStretch,
     pub looked_up: MeasuredStretch,
     pub pushed: MeasuredStretch,
+    /// The small batches.
+    pub trips: MeasuredStretch,
     /// Rows of the last batches after training.
-    pub rows: Vec<BatchRows>,
+    rows: Vec<BatchRows>,
     /// Rows that the servers held after training.
-    pub held: u64,
+    held: u64,
 }
 
-pub struct BenchClients(Vec<BenchClient>);
+struct BenchClients(Vec<BenchClient>);
 
 struct BenchClient {
     client: EmbeddingClient,
@@ -76,6 +93,20 @@ enum ClientWork {
 }
 
 impl MeasuredCase {
+    pub async fn measure(side: ServerSide, plan: ClientPlan<'_>) -> Result<Self, Failure> {
+        let ClientPlan { clients, wire, dim, calls, .. } = plan;
+        let mut drivers = BenchClients::join(&side, wire, clients, dim as u32).await?;
+        drivers.train(&side, plan.warm_up).await?;
+        let trained = drivers.train(&side, plan.counted).await?;
+        let (rows, held) = (drivers.read_last().await?, drivers.count_rows().await?);
+        let looked_up = drivers.look_up(&side, calls).await?;
+        let pushed = drivers.push(&side, calls).await?;
+        let trips = drivers.train(&side, plan.small).await?;
+        drivers.leave().await?;
+        side.stop_processes().await;
+        Ok(Self { clients, trained, looked_up, pushed, trips, rows, held })
+    }
+
     /// Checks that servers in other processes hold the same rows as servers in this one after the same training.
     pub fn check_against(&self, embedded: &Self) -> Result<(), Failure> {
         let differ = |what: String| {
@@ -95,7 +126,7 @@ impl MeasuredCase {
 
 impl BenchClients {
     /// Joins `clients` workers, each with its own connections.
-    pub async fn join(side: &ServerSide, wire: Encoding, clients: usize, dim: u32) -> Result<Self, Failure> {
+    async fn join(side: &ServerSide, wire: Encoding, clients: usize, dim: u32) -> Result<Self, Failure> {
         let mut drivers = Vec::new();
         for index in 0..clients {
             drivers.push(BenchClient::join(side, wire, index as u32, dim).await?);
@@ -104,7 +135,7 @@ impl BenchClients {
     }
 
     /// Ends the run, whose servers would otherwise wait for its workers to save.
-    pub async fn leave(&self) -> Result<(), Failure> {
+    async fn leave(&self) -> Result<(), Failure> {
         for driver in &self.0 {
             let left = driver.membership.leave(Outcome::Finished, "").await;
             left.or_exit(Exit::Cluster)?;
@@ -113,28 +144,28 @@ impl BenchClients {
     }
 
     /// Trains on all batches, which are dealt out one by one.
-    pub async fn train(&mut self, side: &ServerSide, batches: &[Batch]) -> Result<MeasuredStretch, Failure> {
+    async fn train(&mut self, side: &ServerSide, batches: &[Batch]) -> Result<MeasuredStretch, Failure> {
         self.run(side, &ClientWork::Train(batches.into())).await
     }
 
     /// Looks up trained batches: `calls` of them by all clients together.
-    pub async fn look_up(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
+    async fn look_up(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
         self.run(side, &ClientWork::LookUp { calls }).await
     }
 
     /// Updates the rows of trained batches: `calls` of them by all clients together.
-    pub async fn push(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
+    async fn push(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
         self.run(side, &ClientWork::Push { calls }).await
     }
 
     /// The present rows of the first client's last batches.
-    pub async fn read_last(&self) -> Result<Vec<BatchRows>, Failure> {
+    async fn read_last(&self) -> Result<Vec<BatchRows>, Failure> {
         let Some(first) = self.0.first() else { return Ok(Vec::new()) };
         let reads = first.kept.iter().map(|(unique, _)| first.client.lookup(unique, Access::Read));
         try_join_all(reads).await.or_exit(Exit::Cluster)
     }
 
-    pub async fn count_rows(&self) -> Result<u64, Failure> {
+    async fn count_rows(&self) -> Result<u64, Failure> {
         let servers = self.0.first().map(|first| first.client.known_servers()).unwrap_or_default();
         let mut held = 0;
         for server in servers {
@@ -275,8 +306,7 @@ mod tests {
 
     fn measured(clients: usize, value: f32, held: u64) -> MeasuredCase {
         let rows = vec![BatchRows { tables: vec![vec![value]] }];
-        let (trained, looked_up, pushed) = Default::default();
-        MeasuredCase { clients, trained, looked_up, pushed, rows, held }
+        MeasuredCase { clients, rows, held, ..MeasuredCase::default() }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use zagros_bench::clients::{BenchClients, MeasuredCase, MeasuredStretch};
+use zagros_bench::clients::{ClientPlan, MeasuredCase, MeasuredStretch};
 use zagros_bench::cluster::ServerSide;
 use zagros_bench::limits::{ByteExchange, SocketLimit, measure_loopback};
 use zagros_bench::workload::{self, BATCH};
@@ -67,17 +67,11 @@ impl EmbeddingBench {
     }
 
     async fn measure(&self, side: ServerSide, wire: Encoding, clients: usize) -> Result<MeasuredCase, Failure> {
-        let mut drivers = BenchClients::join(&side, wire, clients, self.args.dim as u32).await?;
-        drivers.train(&side, &self.batches[..self.warm_up]).await?;
-        let trained = drivers.train(&side, &self.batches[self.warm_up..]).await?;
-        let (rows, held) = (drivers.read_last().await?, drivers.count_rows().await?);
+        let (warm_up, counted) = self.batches.split_at(self.warm_up);
         // A lookup or an update alone is faster than both, so more calls give as many of the kernel's ticks.
         let calls = 4 * self.counted();
-        let looked_up = drivers.look_up(&side, calls).await?;
-        let pushed = drivers.push(&side, calls).await?;
-        drivers.leave().await?;
-        side.stop_processes().await;
-        Ok(MeasuredCase { clients, trained, looked_up, pushed, rows, held })
+        let plan = ClientPlan { clients, wire, dim: self.args.dim, warm_up, counted, calls, small: &[] };
+        MeasuredCase::measure(side, plan).await
     }
 
     fn counted(&self) -> usize {

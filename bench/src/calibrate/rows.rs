@@ -13,7 +13,7 @@ use zagros_protocol::datapath::Encoding;
 use zagros_shell::Failure;
 use zagros_zip::ZipEq;
 
-use crate::clients::{BenchClients, MeasuredStretch, feature_ids};
+use crate::clients::{ClientPlan, MeasuredCase, MeasuredStretch, feature_ids};
 use crate::cluster::ServerSide;
 use crate::limits::{ByteExchange, measure_loopback};
 use crate::workload;
@@ -59,13 +59,17 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
     let small: Vec<Batch> = small_batches(TRIPS)?;
     let dedup = dedup(&batches, dim);
 
-    let side = ServerSide::start_embedded(&job).await?;
-    let mut clients = BenchClients::join(&side, Encoding::F32, 1, dim as u32).await?;
-    clients.train(&side, &batches).await?;
-    let trained = clients.train(&side, &batches).await?;
-    let (looked_up, pushed) = (clients.look_up(&side, CALLS).await?, clients.push(&side, CALLS).await?);
-    clients.leave().await?;
-    side.stop_processes().await;
+    let plan = ClientPlan {
+        clients: 1,
+        wire: Encoding::F32,
+        dim,
+        warm_up: &batches,
+        counted: &batches,
+        calls: CALLS,
+        small: &[],
+    };
+    let MeasuredCase { trained, looked_up, pushed, .. } =
+        MeasuredCase::measure(ServerSide::start_embedded(&job).await?, plan).await?;
     let (rows, ids) = (trained.tally.rows as f64, (COUNTED * batches[0].categorical.len() * workload::BATCH) as f64);
     // Alone, the same few batches stay in cache. What a training takes of both is shared in their proportion.
     let whole = EndCosts::per_row(&trained).client - dedup * ids / rows;
@@ -73,16 +77,10 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
     let colder = (whole / (lookup + push)).max(1.0);
 
     let side = ServerSide::start_processes(program, &text, &job).await?;
-    let mut clients = BenchClients::join(&side, Encoding::F32, 1, dim as u32).await?;
-    clients.train(&side, &batches).await?;
-    let remote = clients.train(&side, &batches).await?;
-    let remote_lookup = clients.look_up(&side, CALLS).await?;
-    let remote_push = clients.push(&side, CALLS).await?;
-    let trips = clients.train(&side, &small).await?;
-    clients.leave().await?;
-    side.stop_processes().await;
-    let (far_lookup, far_push) = (EndCosts::per_row(&remote_lookup), EndCosts::per_row(&remote_push));
-    let far = EndCosts::per_row(&remote);
+    let remote = MeasuredCase::measure(side, ClientPlan { small: &small, ..plan }).await?;
+    let trips = &remote.trips;
+    let (far_lookup, far_push) = (EndCosts::per_row(&remote.looked_up), EndCosts::per_row(&remote.pushed));
+    let far = EndCosts::per_row(&remote.trained);
     let client_colder = ((far.client - dedup * ids / rows) / (far_lookup.client + far_push.client)).max(1.0);
     let server_colder = (far.server / (far_lookup.server + far_push.server)).max(1.0);
 
