@@ -1,7 +1,6 @@
 //! The forecast of a run before it starts: reads the first rows of the data, the figures of `zagros calibrate` and the file of
 //! machines, and leaves the arithmetic to `zagros-planner`.
 
-mod on_disk;
 mod print;
 mod streaming;
 

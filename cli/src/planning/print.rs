@@ -4,10 +4,9 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde_json::{Value, json};
 use zagros_job::Table;
-use zagros_planner::{Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit};
+use zagros_planner::{Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit, RowsOnDisk};
 use zagros_shell::out;
 
-use super::on_disk::DiskReport;
 use super::streaming::{StreamingBalance, short_number};
 
 /// A forecast with what it was made of.
@@ -49,7 +48,7 @@ impl PlanReport<'_> {
             "limits": limits.rates.iter().map(limit).collect::<Vec<_>>(),
             "memory": self.memory_json(),
             // None if all rows are in memory, or their number is not known.
-            "rows_on_disk": self.on_disk().map(|rows| rows.to_json()),
+            "rows_on_disk": self.forecast.rows_on_disk.as_ref().map(|rows| self.disk_json(rows)),
             "workers_that_pay": scaling.workers,
             "samples_per_second_with_them": scaling.samples_per_second,
             "is_streamed": memory.is_streamed(),
@@ -104,10 +103,6 @@ impl PlanReport<'_> {
         self.forecast.epoch.map(|epoch| epoch.money).filter(|money| *money > 0.0)
     }
 
-    fn on_disk(&self) -> Option<DiskReport<'_>> {
-        DiskReport::new(self.inputs, self.forecast)
-    }
-
     /// A worker's weights and gradients, with streamed weights those of two layers and messages; optimiser state; values between layers.
     fn worker_parts(&self) -> (f64, f64, f64) {
         let memory = &self.forecast.memory;
@@ -127,8 +122,9 @@ impl PlanReport<'_> {
     fn server_rows(&self) -> Option<ServerRows> {
         let servers = self.inputs.machines.server_count().max(1.0);
         let all = self.inputs.data.rows? as f64 * self.mean_row() / servers;
-        let (in_memory, on_disk) = self.on_disk().map_or((all, 0.0), |rows| rows.of_each(servers));
-        Some(ServerRows { in_memory, on_disk })
+        let Some(rows) = &self.forecast.rows_on_disk else { return Some(ServerRows { in_memory: all, on_disk: 0.0 }) };
+        let in_memory = (rows.memory_bytes() + rows.index_bytes()) / servers;
+        Some(ServerRows { in_memory, on_disk: rows.disk_bytes() / servers })
     }
 
     /// The groups whose machines have less memory than their roles need, and by how much.
@@ -176,8 +172,8 @@ impl PlanReport<'_> {
         }
         self.print_stages();
         self.print_memory();
-        if let Some(rows) = self.on_disk() {
-            rows.print();
+        if let Some(rows) = &self.forecast.rows_on_disk {
+            self.print_disk(rows);
         }
         out!("\n  speed of a core: {}", calibration.source);
         if !data.is_measured {
@@ -254,6 +250,65 @@ impl PlanReport<'_> {
             count(streaming_batch.ceil())
         );
     }
+
+    /// Rows beyond `cluster.memory`. Rows and bytes are those of all servers together.
+    fn disk_json(&self, rows: &RowsOnDisk) -> Value {
+        let stages = &self.forecast.stages;
+        let cpu = stages.of_stage(PlanStage::ColdRows) + stages.of_stage(PlanStage::ServerColdRows);
+        json!({
+            "rows_in_memory": rows.in_memory,
+            "rows_on_disk": rows.on_disk,
+            "memory_bytes": rows.memory_bytes(),
+            "index_bytes": rows.index_bytes(),
+            // Up to twice as much until what is overwritten is removed.
+            "disk_bytes": rows.disk_bytes(),
+            "zipf_exponent": rows.exponent,
+            "read_share": rows.share,
+            "reads_per_sample": rows.reads,
+            "written_bytes_per_sample": rows.written_bytes(),
+            "cpu_us_per_sample": 1e6 * cpu,
+            "samples_per_second": self.inputs.machines.disk_count() / stages.disk,
+            "lookahead": self.inputs.job.lookahead_batches(),
+            "is_refused": rows.is_refused,
+        })
+    }
+
+    fn print_disk(&self, rows: &RowsOnDisk) {
+        if rows.is_refused {
+            tracing::warn!(
+                "the index of rows on disk leaves rows less than a quarter of cluster.memory, and the servers will refuse new rows: give \
+                 them more memory, or add servers"
+            );
+        }
+        out!("\n{}", "rows on disk".bold());
+        self.disk_lines(rows).iter().for_each(|line| out!("  {line}"));
+    }
+
+    fn disk_lines(&self, rows: &RowsOnDisk) -> [String; 3] {
+        let part = 100.0 * rows.in_memory / (rows.in_memory + rows.on_disk);
+        let wait = format!(
+            "hints read them {} batches before the lookup, which waits for none unless the disks are the bottleneck",
+            self.inputs.job.lookahead_batches()
+        );
+        [
+            format!(
+                "{part:.1} % of the rows are in memory; their memory is {}, that of the index of the others {}; on disk {}, up to twice as \
+                 much until what is overwritten is removed",
+                bytes(rows.memory_bytes()),
+                bytes(rows.index_bytes()),
+                bytes(rows.disk_bytes())
+            ),
+            format!(
+                "a batch reads {:.1} % of its distinct rows from disk, {:.2} rows a sample, and writes {} a sample; assumed: Zipf's law with \
+                 exponent {:.2}, by the distinct rows of a batch, and memory for the rows that were used last",
+                100.0 * rows.share,
+                rows.reads,
+                bytes(rows.written_bytes()),
+                rows.exponent
+            ),
+            wait,
+        ]
+    }
 }
 
 fn role(stage: PlanStage) -> &'static str {
@@ -282,11 +337,50 @@ fn time(hours: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use zagros_job::{Job, Overrides};
+    use zagros_planner::{Calibration, DataShape, Machines};
+
     use super::*;
+    use crate::planning::forecast;
 
     #[test]
     fn figures_are_short() {
         assert_eq!([1.5e12, 2e6, 999.0].map(short_number), ["1.50 T", "2.00 M", "999 "]);
         assert_eq!([2.5, 0.5, 0.01].map(time), ["2.5 h", "30.0 min", "36.0 s"]);
+    }
+
+    const ONE: &str = "[[group]]\nname = 'here'\ncores = 2\nmemory = '8GiB'\nworkers = 1\n";
+
+    /// The forecast as JSON, and its lines of rows on disk.
+    fn figures(sets: &[&str], rows: Option<u64>) -> (Value, Option<[String; 3]>) {
+        let text =
+            "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[model]\nkind = 'ffnn'\nhidden = [8]\n";
+        let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
+        let data = DataShape { rows, ..DataShape::from_job(&job) };
+        let (calibration, machines) = (Calibration::default(), Machines::from_toml(ONE).unwrap());
+        let inputs = ForecastInputs { job: &job, data: &data, calibration: &calibration, machines: &machines };
+        let plan = forecast(&job, &data, &calibration, &machines).unwrap();
+        let report = PlanReport { inputs, forecast: &plan };
+        let lines = plan.rows_on_disk.as_ref().map(|rows| report.disk_lines(rows));
+        (report.to_json(), lines)
+    }
+
+    #[test]
+    fn a_forecast_has_figures_of_rows_on_disk_only_if_some_are_there() {
+        let (json, lines) = figures(&["cluster.memory=1000MB"], Some(6_000_000));
+        assert_eq!((lines, &json["rows_on_disk"]), (None, &Value::Null));
+        assert_eq!(json["memory"]["server_rows"], 6e6 * 152.0);
+        let (json, lines) = figures(&["cluster.memory=1000MB"], Some(20_000_000));
+        let some = &json["rows_on_disk"];
+        assert_eq!(some["rows_in_memory"], (1e9 - 12.0 * 2e7) / 140.0);
+        assert_eq!(json["memory"]["server_cold_rows"], some["disk_bytes"]);
+        let figure = |value: &Value| value.as_f64().unwrap();
+        assert!((figure(&json["memory"]["server_rows"]) - 1e9).abs() < 1.0);
+        assert!((figure(&some["cpu_us_per_sample"]) / figure(&some["reads_per_sample"]) - 3.3).abs() < 1e-9);
+        let lines = lines.unwrap();
+        assert!(lines[0].starts_with("27.1 % of the rows are in memory"), "{lines:?}");
+        assert!(lines[2].starts_with("hints read them 2 batches before"), "{lines:?}");
     }
 }
