@@ -276,6 +276,14 @@ impl BenchClient {
     }
 }
 
+impl MeasuredStretch {
+    /// Distinct rows of a mean batch.
+    #[must_use]
+    pub fn batch_rows(&self) -> usize {
+        self.tally.rows / self.tally.batches.max(1)
+    }
+}
+
 impl ClientTally {
     fn add(mut self, other: Self) -> Self {
         self.batches += other.batches;

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use zagros_bench::clients::{ClientPlan, MeasuredCase, MeasuredStretch};
-use zagros_bench::cluster::ServerSide;
-use zagros_bench::limits::{ByteExchange, SocketLimit, measure_loopback};
+use zagros_bench::cluster::{ByteExchange, ServerSide, SocketLimit, measure_loopback};
 use zagros_bench::workload::{self, BATCH};
 use zagros_ingest::Batch;
 use zagros_protocol::datapath::Encoding;
@@ -54,7 +53,7 @@ impl EmbeddingBench {
     async fn measure_wire(&self, wire: Encoding, cases: &mut Vec<WireCase>) -> Result<(), Failure> {
         let job = workload::parse_job(&self.job_text)?;
         let embedded = self.measure(ServerSide::start_embedded(&job).await?, wire, 1).await?;
-        let exchange = ByteExchange::new(&embedded.trained, self.args.dim, wire);
+        let exchange = ByteExchange::new(embedded.trained.batch_rows(), self.args.dim, wire);
         cases.push(WireCase::new(wire, &embedded, None));
         for clients in self.args.clients.iter().map(|clients| *clients as usize) {
             let limit = measure_loopback(exchange, self.counted(), clients)?;
@@ -151,7 +150,7 @@ impl WireCase {
             wire: if wire == Encoding::F32 { "f32" } else { "bf16" },
             path: if limits.is_none() { "embedded" } else { "loopback" },
             clients: *clients,
-            distinct_rows_per_batch: trained.tally.rows / trained.tally.batches.max(1),
+            distinct_rows_per_batch: trained.batch_rows(),
             client_cpu_ms: per_batch_ms(trained, trained.cpu.client),
             server_cpu_ms: per_batch_ms(trained, trained.cpu.server),
             lookup_cpu_ms: cpu_ms(looked_up),

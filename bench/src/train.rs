@@ -1,8 +1,7 @@
 //! `zagros-bench train`: the training loop on a fixed workload from memory, and how much time each stage takes.
 
 use serde::{Serialize, Serializer};
-use zagros_bench::meter::{MeterWindow, measure_steps};
-use zagros_bench::workload;
+use zagros_bench::workload::{self, MeterWindow, measure_steps};
 use zagros_job::Job;
 use zagros_shell::{Exit, Failure, out, print_figures};
 

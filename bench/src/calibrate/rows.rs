@@ -14,8 +14,7 @@ use zagros_shell::Failure;
 use zagros_zip::ZipEq;
 
 use crate::clients::{ClientPlan, MeasuredCase, MeasuredStretch, feature_ids};
-use crate::cluster::ServerSide;
-use crate::limits::{ByteExchange, measure_loopback};
+use crate::cluster::{ByteExchange, ServerSide, measure_loopback};
 use crate::workload;
 
 /// Batches of a stretch: their rows are created before they are counted, and are far more than a cache holds.
@@ -84,7 +83,7 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
     let client_colder = ((far.client - dedup * ids / rows) / (far_lookup.client + far_push.client)).max(1.0);
     let server_colder = (far.server / (far_lookup.server + far_push.server)).max(1.0);
 
-    let exchange = ByteExchange::new(&trained, dim, Encoding::F32);
+    let exchange = ByteExchange::new(trained.batch_rows(), dim, Encoding::F32);
     let sockets = measure_loopback(exchange, CALLS, 1)?;
     let bytes = exchange.total_bytes() as f64;
     // What the requests of a small batch take beside their rows.

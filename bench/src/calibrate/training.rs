@@ -7,8 +7,7 @@ use zagros_planner::{DenseRates, DenseWork, IdCosts, StepCosts};
 use zagros_shell::{Exit, Failure};
 
 use super::rows::RowMeasurement;
-use crate::meter::{MeterWindow, measure_steps};
-use crate::workload;
+use crate::workload::{self, MeterWindow, measure_steps};
 
 const BATCHES: usize = 16;
 /// Parts of a batch that make the small steps.

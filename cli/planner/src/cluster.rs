@@ -3,11 +3,11 @@
 //! Every machine with workers is there. Of the machines that have servers alone, each group has one: the one whose servers own the most
 //! buckets. Its servers get their part of every request at the same time as all others, so no other machine of the group answers later.
 
-use crate::{MachineGroup, PlanStage, StageTimes};
 use zagros_protocol::{BucketMap, Generation};
 
 use crate::processor::SharedCores;
 use crate::scenario::Scenario;
+use crate::{MachineGroup, PlanStage, StageTimes};
 
 /// Buckets of a run, more for many servers: each has at least [`LEAST_BUCKETS`].
 const BUCKETS: u32 = 1024;

@@ -4,9 +4,8 @@ use zagros_job::Job;
 
 use crate::PlannerError;
 use crate::calibration::Calibration;
-use crate::limits::RateLimits;
+use crate::limits::{RateLimits, RoleMemory};
 use crate::machines::{MachineGroup, Machines};
-use crate::memory::RoleMemory;
 use crate::rows_on_disk::RowsOnDisk;
 use crate::stages::{RolePlace, StageTimes};
 use crate::work::{DataShape, SampleWork};

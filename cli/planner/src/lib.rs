@@ -23,13 +23,10 @@ mod error;
 mod forecast;
 mod limits;
 mod machines;
-mod memory;
 mod processor;
-mod report;
 mod rows_on_disk;
 mod scenario;
 mod stages;
-mod what_if;
 mod work;
 mod worker;
 mod workload;
@@ -41,14 +38,14 @@ pub use calibration::{
 };
 pub use error::PlannerError;
 pub use forecast::{EpochCost, Forecast, ForecastInputs, WorkerScaling};
-pub use limits::{RateLimit, RateLimits};
+pub use limits::{RateLimit, RateLimits, RoleMemory};
 pub use machines::{Gpu, MachineGroup, Machines};
-pub use memory::RoleMemory;
-pub use report::{BusyResource, SimReport, StepReport};
 pub use rows_on_disk::RowsOnDisk;
-pub use scenario::{ClusterFile, Scenario, SimSettings};
+pub use scenario::{ClusterFile, Scenario, SimSettings, WhatIf};
 pub use stages::{PlanStage, StageTimes};
-pub use what_if::WhatIf;
 pub use work::{DataShape, DenseWork, MatrixProduct, SampleWork, TableWork, WeightTraffic};
 pub use workload::{Workload, WorkloadWeights};
-pub use world::{FailureCost, FailureReport, LostProcess, ProcessLoss, simulate, simulate_failures, simulate_with};
+pub use world::{
+    BusyResource, FailureCost, FailureReport, LostProcess, ProcessLoss, SimReport, StepReport, simulate,
+    simulate_failures, simulate_with,
+};

@@ -1,10 +1,10 @@
 //! The table `[workload]`: what is trained, described without a job file.
 
-use crate::{DenseWork, MatrixProduct, SampleWork, TableWork, WeightTraffic};
 use serde::Deserialize;
 use zagros_job::{Format, Mode, Precision};
 
 use crate::error::{PlannerError, check_ranges};
+use crate::{DenseWork, MatrixProduct, SampleWork, TableWork, WeightTraffic};
 
 const PLACE: &str = "[workload]";
 /// Bytes of an id on the wire.

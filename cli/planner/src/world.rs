@@ -10,7 +10,6 @@ mod actions;
 mod faults;
 mod group;
 mod outcome;
-mod pipeline;
 mod requests;
 
 use std::collections::VecDeque;
@@ -24,13 +23,13 @@ use crate::cluster::SimCluster;
 use crate::coordination::{SimCoordinator, SimMembership};
 use crate::error::PlannerError;
 use crate::processor::EventQueue;
-use crate::report::SimReport;
 use crate::scenario::Scenario;
 use crate::worker::{SimWorker, WorkerId, one_epoch};
 use group::GroupGathering;
 use requests::ServerRequest;
 
 pub use faults::{FailureCost, FailureReport, LostProcess, ProcessLoss, simulate_failures};
+pub use outcome::{BusyResource, SimReport, StepReport};
 
 /// What a task on a core is for, and where a message goes.
 #[derive(Clone, Copy, Debug)]
