@@ -88,15 +88,6 @@ fn worker_down_the_others_wait_for_its_replacement_and_push_what_others_have_mad
     assert_eq!(worker.on_event(ready), [Action::FindStream(0)]);
 }
 
-#[test]
-fn worker_down_a_step_that_nobody_made_is_read_again() {
-    let mut worker = training(config(HYBRID));
-    reply_all(&mut worker, [Event::BatchReady(FACTS), agreed(128), lost(1), Event::Left]);
-    let formed = Event::Formed { group: member(0, 2), progress: vec![progress(0); 2] };
-    let follow = Action::Follow { source: 0, in_flight: InFlight::ReadAgain, adopt: false, same_epoch: true };
-    assert_eq!(worker.on_event(formed), [follow]);
-}
-
 /// Invariant RK-6: a replacement of the first worker gets the dense network from a worker that waited for the save.
 #[test]
 fn worker_down_the_others_stay_until_the_first_has_saved() {
@@ -202,16 +193,6 @@ fn worker_down_a_group_that_fails_while_it_forms_is_formed_again_three_times() {
         assert_eq!(worker.on_event(lost(generation)), [Action::ReportLost, form]);
     }
     assert_eq!(worker.on_event(lost(5)), [Action::ReportLost, Action::LeaveGroup]);
-}
-
-#[test]
-fn members_missing_a_late_worker_joins_between_two_steps() {
-    let mut worker = training(config(HYBRID));
-    let vote = StepVote { regroup: true, ..StepVote::default() };
-    let facts = StepFacts { newest_group: 2, ..FACTS };
-    assert_eq!(worker.on_event(Event::BatchReady(facts)), [Action::Agree { vote, batch: true }]);
-    let joins = StepAgreement { samples: 64, regroup: true, ..StepAgreement::default() };
-    assert_eq!(worker.on_event(Event::Agreed(joins)), [Action::ReportJoin, Action::LeaveGroup]);
 }
 
 #[test]
