@@ -44,7 +44,7 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
          seed(s)",
         job.name, args.delay
     );
-    let run = async |index: usize, seed| {
+    let run = async |index: usize, seed: u64| {
         let setting: ModeSetting = settings[index];
         run_mode(&setting.apply_to(&job, job.train.seed + seed), line).await
     };

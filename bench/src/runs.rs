@@ -245,7 +245,7 @@ pub(crate) async fn run_scaling(args: ScalingArgs) -> Result<Exit, Failure> {
         about += &format!("; {most} threads of workers on {cores} core(s) cannot show how they scale");
     }
     let settings = args.workers.iter().map(|workers| format!("{workers} worker(s)")).collect();
-    let run = async |index: usize, _| {
+    let run = async |index: usize, _: u64| {
         let workers = args.workers[index];
         // Each run has its own folder, so that it does not resume another one.
         let (job, runs) = (folder.path().join("job.toml"), folder.path().join(format!("runs-{index}")));
@@ -287,7 +287,7 @@ pub(crate) async fn run_durability(args: DurabilityArgs) -> Result<Exit, Failure
         args.threads,
         zagros_job::threads::core_count()
     );
-    let run = async |index: usize, _| {
+    let run = async |index: usize, _: u64| {
         // Each run has its own folder, so that it does not resume another one, and leaves no log to the next one.
         let runs = TempDir::new_in(&folder).or_internal()?;
         let job_file = folder.join("job.toml");
