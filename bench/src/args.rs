@@ -48,6 +48,16 @@ pub(crate) enum BenchCommand {
     Capacity(CapacityArgs),
 }
 
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// Do a tiny run, which only checks that everything works.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct CapacityArgs {
     /// Rows of the table; one line for each number.
@@ -74,12 +84,8 @@ pub(crate) struct CapacityArgs {
     /// Folder on the disk to measure. Default: the system's folder for temporary files.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
-    /// Do a tiny run, which only checks that no row is lost.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -96,12 +102,8 @@ pub(crate) struct PlanArgs {
     /// Figures of `zagros calibrate`. Default: those that `zagros plan` takes by itself.
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
-    /// Do tiny runs, which only check that everything works.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -121,12 +123,8 @@ pub(crate) struct DurabilityArgs {
     /// Folder for the data and the logs. Its file system decides what a log costs. Default: a temporary folder.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
-    /// Do a tiny run, which only checks that every value works.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -147,12 +145,8 @@ pub(crate) struct ScalingArgs {
     /// is multiplied by the square root of the number of workers.
     #[arg(long)]
     pub(crate) grow_batch: bool,
-    /// Do a tiny run, which only checks that everything works.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -181,12 +175,8 @@ pub(crate) struct TrainArgs {
     /// Staleness τ.
     #[arg(long, default_value_t = 4)]
     pub(crate) staleness: usize,
-    /// Do a tiny run, which only checks that everything works.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -224,12 +214,8 @@ pub(crate) struct EmbeddingArgs {
     /// Counted batches, of all clients together. 20 batches before them are not counted.
     #[arg(long, default_value_t = 100, value_parser = at_least_one())]
     pub(crate) batches: u64,
-    /// Do a tiny run, which only checks that rows are right.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -258,12 +244,8 @@ pub(crate) struct ModesArgs {
     /// Write the figures as a page with charts.
     #[arg(long, value_name = "FILE.html")]
     pub(crate) page: Option<PathBuf>,
-    /// Do a tiny run, which only checks that every mode works.
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// A number of this range, with its unit for errors.

@@ -52,8 +52,9 @@ struct CapacityPoint {
 
 pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
     let folder = args.folder.clone().unwrap_or_else(std::env::temp_dir);
-    let (rows, measured) = if args.quick { (QUICK.0.to_vec(), QUICK.1) } else { (args.rows.clone(), args.batches) };
-    let compute_us = if args.quick { 0.0 } else { args.compute };
+    let (rows, measured) =
+        if args.output.quick { (QUICK.0.to_vec(), QUICK.1) } else { (args.rows.clone(), args.batches) };
+    let compute_us = if args.output.quick { 0.0 } else { args.compute };
     let mut points = Vec::new();
     for rows in rows {
         let load = TableLoad {
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
             budget: None,
             law: args.ids,
             draws: SAMPLES * FEATURES,
-            warm: if args.quick { 2 } else { args.warm as usize },
+            warm: if args.output.quick { 2 } else { args.warm as usize },
             measured: measured as usize,
             ahead: args.ahead as usize,
             pause: Duration::from_secs_f64(compute_us / 1e6) * SAMPLES as u32,
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
         points.push(measure_both(&load, args.share, &folder)?);
     }
     let figures = CapacityFigures { ids: args.ids, share: args.share, ahead: args.ahead, compute_us, points };
-    print_figures(&figures, args.json, |figures| match args.quick {
+    print_figures(&figures, args.output.json, |figures| match args.output.quick {
         true => out!("every row is what was pushed to it"),
         false => figures.print(),
     })

@@ -28,7 +28,7 @@ pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
         bench.measure_wire(wire, &mut cases).await?;
     }
     let figures = EmbeddingFigures { about: bench.describe(), cases };
-    print_figures(&figures, bench.args.json, EmbeddingFigures::print)
+    print_figures(&figures, bench.args.output.json, EmbeddingFigures::print)
 }
 
 struct EmbeddingBench {
@@ -40,7 +40,7 @@ struct EmbeddingBench {
 
 impl EmbeddingBench {
     fn new(args: EmbeddingArgs) -> Result<Self, Failure> {
-        let (warm_up, counted) = if args.quick { (2, 4) } else { (WARM_UP, args.batches) };
+        let (warm_up, counted) = if args.output.quick { (2, 4) } else { (WARM_UP, args.batches) };
         // A client that pushes is a worker of the run.
         let workers = args.clients.iter().copied().max().unwrap_or(1);
         let cluster = format!("servers = {}\nworkers = {workers}", args.servers);

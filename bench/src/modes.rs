@@ -33,7 +33,7 @@ const AUC_GOAL: f64 = 0.001;
 pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     let data = TempDir::new().or_internal()?;
     let job = mode_job(&args, data.path())?;
-    let (staleness, seeds) = if args.quick { (vec![USUAL], 1) } else { (args.staleness.clone(), args.seeds) };
+    let (staleness, seeds) = if args.output.quick { (vec![USUAL], 1) } else { (args.staleness.clone(), args.seeds) };
     let settings = ModeSetting::all_settings(&staleness);
     let rate = args.rate.map(|megabits| megabits * 1e6 / 8.0);
     let line = NetworkLine { delay: Duration::from_secs_f64(args.delay / 1e3), rate };
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     if let Some(path) = &args.page {
         write_file(path, report.render_page(HEADING))?;
     }
-    print_figures(&comparison, args.json, |_| report.print())
+    print_figures(&comparison, args.output.json, |_| report.print())
 }
 
 /// One run: coordinator, servers behind their lines, workers, each a process.
@@ -142,7 +142,7 @@ fn mode_job(args: &ModesArgs, folder: &Path) -> Result<Job, Failure> {
     if let Some(file) = &args.job {
         return load_job(file, &args.sets);
     }
-    let (rows, test_rows) = if args.quick { (8_000, 2_000) } else { (args.rows, args.rows / 4) };
+    let (rows, test_rows) = if args.output.quick { (8_000, 2_000) } else { (args.rows, args.rows / 4) };
     let spec = SyntheticSpec { rows, test_rows, ..SyntheticSpec::default() };
     generate_criteo(&spec, folder).or_internal()?;
     let text = r#"

@@ -68,7 +68,7 @@ struct ForecastAnswer {
 }
 
 pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
-    let (rows, batches) = if args.quick { (QUICK.0, vec![QUICK.1]) } else { (args.rows, args.batches.clone()) };
+    let (rows, batches) = if args.output.quick { (QUICK.0, vec![QUICK.1]) } else { (args.rows, args.batches.clone()) };
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: 1, ..SyntheticSpec::default() };
     generate_criteo(&spec, folder.path()).or_internal()?;
@@ -101,7 +101,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
             }
         }
     }
-    print_figures(&all, args.json, PlanCases::print)
+    print_figures(&all, args.output.json, PlanCases::print)
 }
 
 async fn forecast(args: &PlanArgs, job: &Path, workers: u64) -> Result<ForecastAnswer, Failure> {

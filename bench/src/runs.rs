@@ -230,7 +230,7 @@ const RATE: f64 = 0.001;
 /// One job with one dense worker, then with several. By default the batch of all workers together stays the same, so all runs make the same
 /// steps and end with the same AUC up to chance.
 pub(crate) async fn run_scaling(args: ScalingArgs) -> Result<Exit, Failure> {
-    let (rows, batch) = if args.quick { QUICK_SCALING } else { (args.rows, args.batch) };
+    let (rows, batch) = if args.output.quick { QUICK_SCALING } else { (args.rows, args.batch) };
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: rows / 4, ..SyntheticSpec::default() };
     generate_criteo(&spec, folder.path()).or_internal()?;
@@ -253,7 +253,7 @@ pub(crate) async fn run_scaling(args: ScalingArgs) -> Result<Exit, Failure> {
         run_up(&job, &runs, &format!("training with {workers} dense worker(s)")).await
     };
     let comparison = RunComparison::measure(about, settings, 1, run).await?;
-    print_figures(&comparison, args.json, RunComparison::print)
+    print_figures(&comparison, args.output.json, RunComparison::print)
 }
 
 /// A job with one parser thread and one network thread for each worker. Adam's steps do not grow with the gradient, so its learning rate takes
@@ -274,7 +274,8 @@ const DURABILITY: [&str; 3] = ["checkpoint", "process", "machine"];
 
 /// One job with each value of `cluster.durability` in turn: only a server of its own keeps a log.
 pub(crate) async fn run_durability(args: DurabilityArgs) -> Result<Exit, Failure> {
-    let (rounds, samples) = if args.quick { (1, 3 * workload::BATCH as u64) } else { (args.rounds, args.samples) };
+    let (rounds, samples) =
+        if args.output.quick { (1, 3 * workload::BATCH as u64) } else { (args.rounds, args.samples) };
     let temporary = TempDir::new().or_internal()?;
     let folder = args.folder.clone().unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&folder).or_internal()?;
@@ -296,7 +297,7 @@ pub(crate) async fn run_durability(args: DurabilityArgs) -> Result<Exit, Failure
     };
     let settings = DURABILITY.map(str::to_owned).to_vec();
     let comparison = RunComparison::measure(about, settings, rounds, run).await?;
-    print_figures(&comparison, args.json, RunComparison::print)
+    print_figures(&comparison, args.output.json, RunComparison::print)
 }
 
 /// The workload's job on the rows of the file `train.csv`.
@@ -315,6 +316,7 @@ mod tests {
     use zagros_job::{DurabilityLevel, Job, Overrides};
 
     use super::*;
+    use crate::args::OutputArgs;
 
     fn parsed(text: &str) -> Job {
         Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap()
@@ -334,8 +336,8 @@ mod tests {
 
     #[test]
     fn the_job_of_durability_reads_the_workloads_columns() {
-        let args =
-            DurabilityArgs { rounds: 1, samples: 1, servers: 3, threads: 2, folder: None, quick: true, json: false };
+        let output = OutputArgs { quick: true, json: false };
+        let args = DurabilityArgs { rounds: 1, samples: 1, servers: 3, threads: 2, folder: None, output };
         let job = parsed(&durability_job(&args, "machine", Path::new("runs")));
         assert_eq!((job.cluster.servers, job.cluster.durability), (3, DurabilityLevel::Machine));
         assert_eq!((job.features.numeric.len(), job.features.categorical.len()), (13, 26));

@@ -36,12 +36,12 @@ impl Serialize for StageSplit {
 }
 
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
-    let (warm_up, counted) = if args.quick { (2, 3) } else { (args.warm, args.steps) };
+    let (warm_up, counted) = if args.output.quick { (2, 3) } else { (args.warm, args.steps) };
     let batches = workload::load_batches(args.data.as_deref(), (warm_up + counted) as usize)?;
     let job = job(&args, warm_up + counted)?;
     let window = measure_steps(zagros_torch::fastest_backend(), job, batches, warm_up).await?;
     let figures = figures(&args, &window);
-    print_figures(&figures, args.json, print)
+    print_figures(&figures, args.output.json, print)
 }
 
 /// The job that every compared system trains, with Adam 0.001 for the dense network.

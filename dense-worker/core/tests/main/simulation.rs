@@ -50,8 +50,7 @@ fn check_batches(plan: LoopPlan) -> LoopWorld {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Nothing is lost and nothing is pushed twice over any number of groups, whoever is lost or joins late, and also where one worker
-    /// leaves in the middle.
+    /// Nothing is lost and nothing is pushed twice over any number of groups: workers are lost, join late, or leave in the middle.
     #[test]
     fn a_hybrid_group_trains_every_batch_once_whoever_is_lost_or_leaves(leaver in any::<bool>(), plan in plans(HYBRID)) {
         check_batches(LoopPlan { stops: false, max_steps: None, early_stop: None, leaver, ..plan }.with_few_losses());
