@@ -18,7 +18,7 @@ use zagros_protocol::control::{
 };
 use zagros_zip::number_from;
 
-use super::{core_config, join_request};
+use super::recorded::{core_config, join_request};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_secs(1);

@@ -10,7 +10,8 @@ use zagros_protocol::control::{
     HeartbeatRequest, LeaveRequest, Outcome, ReportEvaluationRequest, ScaleRequest, Transform, TransformsRequest,
 };
 
-use super::{EPOCHS, SimulatedProcess, SimulatedRun};
+use super::recorded::EPOCHS;
+use super::{SimulatedProcess, SimulatedRun};
 
 /// One event. The `usize` picks the slot, modulo the number of slots.
 #[derive(Clone, Copy, Debug)]

@@ -13,58 +13,17 @@ use std::time::Duration;
 
 use calls::{Action, actions};
 use proptest::prelude::*;
-use recorded::RecordedCore;
-use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, Role, RunEvent, RunOutcome, SplitOrder, plan_splits};
+use recorded::{EPOCHS, LEASE, ORDER, RecordedCore, core_config, join_request};
+use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, Role, RunEvent, RunOutcome, plan_splits};
+use zagros_protocol::RefusalKind;
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, DataFile, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
 };
-use zagros_protocol::{PROTOCOL_VERSION, RefusalKind, RunId};
 use zagros_zip::number_from;
 
-const LEASE: Duration = Duration::from_secs(8);
 /// For so long after an answered heartbeat a worker makes steps.
 const PROOF: Duration = LEASE.checked_mul(2).unwrap().checked_div(3).unwrap();
-const EPOCHS: u32 = 2;
-const ORDER: SplitOrder = SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 };
-
-/// A run of so many servers and workers that all must come.
-fn core_config(servers: u32, workers: u32) -> CoreConfig {
-    CoreConfig {
-        run: RunId(1),
-        job: "simulation".to_owned(),
-        servers,
-        workers,
-        min_workers: workers,
-        max_workers: workers,
-        fixed_workers: None,
-        buckets: 16,
-        epochs: EPOCHS,
-        fixed_splits: false,
-        order: ORDER,
-        asynchronous: false,
-        staleness: 4,
-        checkpoint_every: None,
-        lease: LEASE,
-        // Longer than any run: a killed process is started again.
-        timeout: LEASE * 1000,
-        fingerprint: 1,
-    }
-}
-
-/// A process joins by its instance; workers say which files there are.
-fn join_request(slot: MemberSlot, instance: u64, files: Vec<DataFile>) -> JoinRequest {
-    JoinRequest {
-        role: slot.role.to_wire(),
-        index: slot.index,
-        address: format!("host:{instance}"),
-        instance,
-        job_fingerprint: 1,
-        protocol_version: PROTOCOL_VERSION,
-        files: if slot.role == Role::DenseWorker { files } else { Vec::new() },
-        ..JoinRequest::default()
-    }
-}
 
 /// A process as it sees itself.
 #[derive(Clone, Debug)]

@@ -1,16 +1,58 @@
-//! A core whose inputs are kept, as a journal keeps them: it can be killed and replayed. The simulation of the whole run
-//! (`dense-worker/core/tests/main/run.rs`) uses it too.
+//! A simulated run, and its core, whose inputs are kept, as a journal keeps them: it can be killed and replayed. The simulation of the
+//! whole run (`dense-worker/core/tests/main/run.rs`) uses it too.
 
 use std::time::Duration;
 
-use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunEvent, RunOutcome};
-use zagros_protocol::Refusal;
+use zagros_coordinator_core::{Core, CoreConfig, CoreInput, MemberSlot, Role, RunEvent, RunOutcome, SplitOrder};
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
-    GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse,
-    ReportEvaluationRequest, ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, ScaleRequest,
-    ScaleResponse, StatusResponse, TransformsRequest, TransformsResponse,
+    AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, DataFile,
+    GroupRequest, GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest,
+    LeaveResponse, ReportEvaluationRequest, ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse,
+    ScaleRequest, ScaleResponse, StatusResponse, TransformsRequest, TransformsResponse,
 };
+use zagros_protocol::{PROTOCOL_VERSION, Refusal, RunId};
+
+pub(crate) const LEASE: Duration = Duration::from_secs(8);
+pub(crate) const EPOCHS: u32 = 2;
+pub(crate) const ORDER: SplitOrder = SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 };
+
+/// A run of so many servers and workers that all must come.
+pub(crate) fn core_config(servers: u32, workers: u32) -> CoreConfig {
+    CoreConfig {
+        run: RunId(1),
+        job: "simulation".to_owned(),
+        servers,
+        workers,
+        min_workers: workers,
+        max_workers: workers,
+        fixed_workers: None,
+        buckets: 16,
+        epochs: EPOCHS,
+        fixed_splits: false,
+        order: ORDER,
+        asynchronous: false,
+        staleness: 4,
+        checkpoint_every: None,
+        lease: LEASE,
+        // Longer than any run: a killed process is started again.
+        timeout: LEASE * 1000,
+        fingerprint: 1,
+    }
+}
+
+/// A process joins by its instance; workers say which files there are.
+pub(crate) fn join_request(slot: MemberSlot, instance: u64, files: Vec<DataFile>) -> JoinRequest {
+    JoinRequest {
+        role: slot.role.to_wire(),
+        index: slot.index,
+        address: format!("host:{instance}"),
+        instance,
+        job_fingerprint: 1,
+        protocol_version: PROTOCOL_VERSION,
+        files: if slot.role == Role::DenseWorker { files } else { Vec::new() },
+        ..JoinRequest::default()
+    }
+}
 
 /// A request that is an input of the core.
 pub(crate) trait CoreCall: Clone {

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use zagros_coordinator_core::{Core, CoreInput, Role};
-use zagros_protocol::PROTOCOL_VERSION;
+use zagros_coordinator_core::{Core, CoreInput, MemberSlot};
 use zagros_protocol::control::assign_response::Work;
 use zagros_protocol::control::{
     AssignRequest, CompleteRequest, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest, Outcome,
@@ -13,27 +12,14 @@ use zagros_protocol::control::{
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind};
 use zagros_worker_core::{Action, Event, LoopConfig, LoopEnd, StepFacts};
 
-use super::recorded::CoreCall;
+use super::recorded::{CoreCall, LEASE, join_request};
 use super::server::{BucketNumber, PushAnswer, PushId, PushPart};
 use super::worker::{OpenPush, SplitId, WorkerProcess};
-use super::world::{BEAT, BUCKETS, LEASE, RunWorld};
+use super::world::{BEAT, BUCKETS, RunWorld};
 use crate::simulated::{BatchId, SeededDice, SimulatedWorker, plain_reply};
 
 /// Pushes without an answer that a worker has at most.
 const STALENESS: usize = 4;
-
-/// What every process says when it joins.
-pub(crate) fn join_request(role: Role, index: usize, instance: u64) -> JoinRequest {
-    JoinRequest {
-        role: role.to_wire(),
-        index: index as u32,
-        address: format!("host:{instance}"),
-        instance,
-        job_fingerprint: 1,
-        protocol_version: PROTOCOL_VERSION,
-        ..JoinRequest::default()
-    }
-}
 
 /// A question, which changes nothing but the time.
 impl CoreCall for PositionRequest {
@@ -100,9 +86,9 @@ impl RunWorld {
 
     fn join_worker(&mut self, index: usize) {
         let instance = self.process(index).instance;
-        let joins = join_request(Role::DenseWorker, index, instance);
+        let joins = join_request(MemberSlot::worker(index as u32), instance, self.files());
         // Its supervisor has seen the end of the process before.
-        let request = JoinRequest { files: self.files(), supersede: true, ..joins };
+        let request = JoinRequest { supersede: true, ..joins };
         let Some(Ok(joined)) = self.ask(&request) else { return };
         let (now, epochs) = (self.now, self.plan.epochs);
         let process = self.process(index);

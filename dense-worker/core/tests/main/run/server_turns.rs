@@ -1,12 +1,12 @@
 //! What an embedding server does at its turn: it joins, beats, learns the placement, and copies buckets that come to it.
 
-use zagros_coordinator_core::{MemberSlot, Role};
+use zagros_coordinator_core::MemberSlot;
 use zagros_protocol::RefusalKind;
 use zagros_protocol::control::{
     HeartbeatRequest, JoinRequest, MoveStage, MoveVerdict, ReportMoveRequest, ReportMoveResponse,
 };
 
-use super::calls::join_request;
+use super::recorded::join_request;
 use super::server::{CopyStage, PushAnswer, PushPart, RunServer, ServerTables, TargetMove};
 use super::world::{BEAT, RunWorld};
 
@@ -36,7 +36,7 @@ impl RunWorld {
     fn join_server(&mut self, index: usize) {
         let server = &self.servers[index];
         let instance = server.process.as_ref().map_or(0, |process| process.instance);
-        let joins = join_request(Role::EmbeddingServer, index, instance);
+        let joins = join_request(MemberSlot::server(index as u32), instance, Vec::new());
         let request = JoinRequest { lineage: server.lineage, recovered: server.is_known, ..joins };
         if let Some(Ok(joined)) = self.ask(&request) {
             let now = self.now;

@@ -3,19 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, RunOutcome, SplitOrder};
+use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, RunOutcome};
+use zagros_protocol::Refusal;
 use zagros_protocol::control::{CompleteRequest, DataFile, PlacementResponse, ScaleRequest};
-use zagros_protocol::{Refusal, RunId};
 use zagros_worker_core::LoopEnd;
 use zagros_zip::number_from;
 
-use super::recorded::{CoreCall, RecordedCore};
+use super::recorded::{CoreCall, RecordedCore, core_config};
 use super::server::{BucketNumber, PushId, PushPart, RunServer, ServerProcess};
 use super::worker::{SplitId, WorkerProcess};
 use crate::simulated::{BatchId, SeededDice, SimulatedWorker};
 
 pub(crate) const BUCKETS: u32 = 8;
-pub(crate) const LEASE: Duration = Duration::from_secs(8);
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
 /// No history is longer: one that is hangs.
 const LONGEST: Duration = Duration::from_secs(4000);
@@ -95,25 +94,8 @@ impl RunWorld {
     }
 
     fn new(plan: HistoryPlan) -> Self {
-        let config = CoreConfig {
-            run: RunId(1),
-            job: "simulation".to_owned(),
-            servers: plan.servers,
-            workers: plan.workers,
-            min_workers: plan.workers,
-            max_workers: plan.workers,
-            fixed_workers: None,
-            buckets: BUCKETS,
-            epochs: plan.epochs,
-            fixed_splits: false,
-            order: SplitOrder::Shuffled { seed: 3, window_rows: 1 << 20 },
-            asynchronous: false,
-            staleness: 4,
-            checkpoint_every: None,
-            lease: LEASE,
-            timeout: LEASE * 1000,
-            fingerprint: 1,
-        };
+        let run = core_config(plan.servers, plan.workers);
+        let config = CoreConfig { buckets: BUCKETS, epochs: plan.epochs, ..run };
         Self {
             plan,
             dice: SeededDice::new(plan.seed),
