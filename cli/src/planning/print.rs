@@ -7,7 +7,7 @@ use zagros_job::Table;
 use zagros_planner::{Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit, RowsOnDisk};
 use zagros_shell::out;
 
-use super::streaming::{StreamingBalance, short_number};
+use super::{StreamingBalance, short_number};
 
 /// A forecast with what it was made of.
 pub(crate) struct PlanReport<'a> {

@@ -22,7 +22,6 @@ mod group_calls;
 mod recorded;
 mod server;
 mod server_turns;
-mod worker;
 mod world;
 
 use std::collections::BTreeMap;

@@ -9,9 +9,9 @@ use zagros_protocol::control::{CompleteRequest, DataFile, PlacementResponse, Sca
 use zagros_worker_core::LoopEnd;
 use zagros_zip::number_from;
 
+use super::calls::{SplitId, WorkerProcess};
 use super::recorded::{CoreCall, RecordedCore, core_config};
 use super::server::{BucketNumber, PushId, PushPart, RunServer, ServerProcess};
-use super::worker::{SplitId, WorkerProcess};
 use crate::simulated::{BatchId, SeededDice, SimulatedWorker};
 
 pub(crate) const BUCKETS: u32 = 8;
