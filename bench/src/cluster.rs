@@ -1,5 +1,5 @@
 //! Coordinator and embedding servers of a benchmark: in this process, or as processes over loopback. And the lower bound for any service on
-//! this machine: the bytes of a batch through loopback sockets, and copied once.
+//! this machine: the bytes of a batch through loopback sockets.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -136,8 +136,6 @@ pub struct SocketLimit {
     pub cpu: f64,
     /// Batches per second, all connections together.
     pub rate: f64,
-    /// User and system time to copy the bytes once, seconds per batch.
-    pub copy: f64,
 }
 
 impl ByteExchange {
@@ -177,7 +175,7 @@ pub fn measure_loopback(exchange: ByteExchange, batches: usize, connections: usi
     }
     let moved = (share * connections) as f64;
     let cpu = (cpu_time() - before).as_secs_f64() / moved;
-    Ok(SocketLimit { cpu, rate: moved / started.elapsed().as_secs_f64(), copy: copy(exchange, batches) })
+    Ok(SocketLimit { cpu, rate: moved / started.elapsed().as_secs_f64() })
 }
 
 type End = fn(&mut TcpStream, &mut [u8], [usize; 2]) -> std::io::Result<()>;
@@ -202,17 +200,6 @@ fn ask(stream: &mut TcpStream, buffer: &mut [u8], [asked, answered]: [usize; 2])
 fn answer(stream: &mut TcpStream, buffer: &mut [u8], [asked, answered]: [usize; 2]) -> std::io::Result<()> {
     stream.read_exact(&mut buffer[..asked])?;
     stream.write_all(&buffer[..answered])
-}
-
-/// Seconds of CPU to copy a batch's bytes once.
-fn copy(exchange: ByteExchange, batches: usize) -> f64 {
-    let (from, mut to) = (vec![1_u8; exchange.total_bytes()], vec![0_u8; exchange.total_bytes()]);
-    let start = cpu_time();
-    for _ in 0..batches {
-        to.copy_from_slice(std::hint::black_box(&from));
-        std::hint::black_box(&mut to);
-    }
-    (cpu_time() - start).as_secs_f64() / batches.max(1) as f64
 }
 
 #[cfg(test)]
@@ -244,6 +231,6 @@ mod tests {
     #[test]
     fn every_connection_moves_its_share() {
         let limit = measure_loopback(ByteExchange { lookup: [100, 70_000], push: [70_000, 8] }, 5, 2).unwrap();
-        assert!(limit.cpu > 0.0 && limit.rate > 0.0 && limit.copy >= 0.0, "{limit:?}");
+        assert!(limit.cpu > 0.0 && limit.rate > 0.0, "{limit:?}");
     }
 }

@@ -128,7 +128,6 @@ struct LatencyQuantiles {
 struct CaseLimits {
     /// Through loopback sockets, both ends.
     sockets_ms: f64,
-    copy_ms: f64,
     /// Batches per second through the sockets, with as many connections as clients.
     sockets_batches_per_second: f64,
     /// The batch's CPU divided by that of the embedded servers and the sockets.
@@ -142,7 +141,6 @@ impl WireCase {
         let rate = |stretch: &MeasuredStretch| stretch.tally.rows as f64 / stretch.seconds;
         let limits = limit.map(|(embedded, limit)| CaseLimits {
             sockets_ms: limit.cpu * 1e3,
-            copy_ms: limit.copy * 1e3,
             sockets_batches_per_second: limit.rate,
             times_embedded_and_sockets: cpu_ms(trained) / (cpu_ms(&embedded.trained) + limit.cpu * 1e3),
         });
@@ -166,7 +164,7 @@ impl WireCase {
     fn table_cells(&self) -> Vec<String> {
         let limits = self.limits.as_ref();
         let times = limits.map_or(String::new(), |limits| format!("{:.2}", limits.times_embedded_and_sockets));
-        let sockets = limits.map_or(String::new(), |limits| format!("{:.2}, {:.2}", limits.sockets_ms, limits.copy_ms));
+        let sockets = limits.map_or(String::new(), |limits| format!("{:.2}", limits.sockets_ms));
         let latency = |LatencyQuantiles { p50, p99 }: &LatencyQuantiles| format!("{p50:.2} / {p99:.2}");
         vec![
             self.wire.to_owned(),
@@ -223,7 +221,7 @@ impl EmbeddingFigures {
             "push p50 / p99",
             "M rows/s looked up",
             "updated",
-            "sockets, copy",
+            "sockets",
         ];
         let mut report = CommandReport::default();
         report.add_lead(&self.about);
@@ -235,7 +233,7 @@ impl EmbeddingFigures {
                 "a batch is: find the distinct ids, look up, push; limit: the embedded servers' CPU and the sockets' for the same bytes; lookup \
                  CPU, push CPU and rows/s are those of one kind of request alone, on rows that exist",
             )
-            .add_note("sockets, copy: CPU of the same bytes through sockets (both ends), and copied once")
+            .add_note("sockets: CPU of the same bytes through sockets, both ends")
             .add_note("every case held the rows of the embedded servers; one client's were equal bit for bit");
         report.print();
     }

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
-use zagros_planner::{Calibration, DataShape};
 use zagros_job::threads::Machine;
 use zagros_job::{Job, JobErrors, LADDER, Model, Overrides, nearest_name};
 use zagros_model::DenseModel;
+use zagros_planner::{Calibration, DataShape};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure, OrFailure};
 

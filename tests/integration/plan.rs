@@ -82,7 +82,8 @@ fn a_run_says_beforehand_whether_streamed_weights_hide_if_the_machine_is_calibra
     let said = fixture.zagros(train).expect(0).stderr;
     assert!(said.contains("FLOP a step of a worker; `zagros calibrate` finds out"), "{said}");
     assert!(!said.contains("the worker waits") && !said.contains("while the worker computes"), "{said}");
-    let calibration = zagros_planner::Calibration { source: "a test".to_owned(), ..zagros_planner::Calibration::default() };
+    let calibration =
+        zagros_planner::Calibration { source: "a test".to_owned(), ..zagros_planner::Calibration::default() };
     std::fs::create_dir_all(fixture.path("cache/zagros")).expect("a folder");
     fixture.write("cache/zagros/calibration.toml", calibration.to_toml());
     let said = fixture.zagros(train).expect(0).stderr;
