@@ -9,7 +9,7 @@ use zagros_zip::ZipEq;
 use crate::PlannerError;
 
 /// Bytes of an id on the wire.
-const ID_BYTES: f64 = 8.0;
+pub(crate) const ID_BYTES: f64 = 8.0;
 /// Bytes of a value of the dense network.
 pub(crate) const F32: f64 = 4.0;
 
@@ -200,9 +200,9 @@ impl SampleWork {
 /// Values of a cell that holds any number of them, where nothing is known.
 const VALUES_OF_A_LIST: f64 = 4.0;
 /// Distinct rows for each id of a batch where nothing is known: ids by Zipf's law, 26 columns, a batch of 4,096.
-const DISTINCT_SHARE: f64 = 0.225;
+pub(crate) const DISTINCT_SHARE: f64 = 0.225;
 /// Bytes of a cell of text where nothing is known.
-const CELL_BYTES: f64 = 6.0;
+pub(crate) const CELL_BYTES: f64 = 6.0;
 
 /// The mean sample of a job's data.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,18 +4,14 @@ use serde::Deserialize;
 use zagros_job::{Format, Mode, Precision};
 
 use crate::error::{PlannerError, check_ranges};
+use crate::work::{CELL_BYTES, DISTINCT_SHARE, ID_BYTES};
 use crate::{DenseWork, MatrixProduct, SampleWork, TableWork, WeightTraffic};
 
 const PLACE: &str = "[workload]";
-/// Bytes of an id on the wire.
-const ID_BYTES: f64 = 8.0;
 /// Bytes of a row's place in a server's index.
 const INDEX_BYTES: f64 = 24.0;
 /// Bytes of a streamed weight, with Adam's two moments.
 const TILE_BYTES: f64 = 12.0;
-/// Distinct rows for each id of a batch: ids by Zipf's law, 26 columns, a batch of 4,096.
-const DISTINCT_SHARE: f64 = 0.225;
-const CELL_BYTES: f64 = 6.0;
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -11,9 +11,7 @@ use zagros_zip::number_from;
 
 use super::{SimEvent, SimWorld};
 use crate::error::PlannerError;
-
-/// Bytes of a value of the dense network.
-const VALUE_BYTES: f64 = 4.0;
+use crate::work::F32;
 
 #[derive(Debug, Default)]
 pub(super) struct GroupGathering {
@@ -230,7 +228,7 @@ impl SimWorld {
         let (now, workers) = (self.queue.now(), self.gathering.members.len() as f64);
         let work = &self.scenario.work;
         let summed = if work.traffic.is_streamed { 0.0 } else { work.dense.parameters };
-        let bytes = 2.0 * (workers - 1.0) / workers * summed * VALUE_BYTES;
+        let bytes = 2.0 * (workers - 1.0) / workers * summed * F32;
         let machines: std::collections::BTreeSet<usize> =
             self.gathering.members.iter().map(|index| self.cluster.worker_machines[*index]).collect();
         if self.cluster.machines.len() > 1 {

@@ -9,10 +9,9 @@ use zagros_worker_core::{Action, Event};
 
 use super::{SimEvent, SimWork, SimWorld};
 use crate::error::PlannerError;
+use crate::work::ID_BYTES;
 use crate::worker::{SimBatch, WindowPlace, WorkerId};
 
-/// Bytes of an id on the wire.
-const ID_BYTES: f64 = 8.0;
 /// More parts of streamed weights than that change nothing but the time of a simulation.
 const MOST_PARTS: usize = 8;
 
