@@ -73,7 +73,7 @@ const IGNORED_BITS: u32 = 12;
 ///
 /// Logloss and calibration are those of the logits themselves. The AUC takes logits of one bin for equal: it differs from the
 /// exact one by at most half the share of the (positive, negative) pairs within a bin.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BinnedScores {
     pub(crate) sums: ClickSums,
     /// `[negatives, positives]`, in the order of the logits.

@@ -11,7 +11,7 @@ use crate::{GroupedScores, SlicedScores, measure};
 ///
 /// Results depend neither on the order of samples nor on that of merges, to the last bit, because the logits are sorted
 /// before they are summed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ClickScores {
     pub(crate) positives: Vec<f32>,
     pub(crate) negatives: Vec<f32>,

@@ -94,12 +94,9 @@ impl PartScorer {
         if self.group.is_none() {
             return Ok(scores);
         }
-        let all = self.dense.call(move |dense| dense.all_gather(&scores.to_bytes())).await??;
+        let all = self.dense.call(move |dense| dense.all_gather_values(&scores.targets)).await??;
         let mut merged = PartScores::new(&self.job);
-        for (rank, bytes) in all.iter().enumerate() {
-            let part = PartScores::from_bytes(&self.job, bytes);
-            merged.merge(part.ok_or_else(|| inconsistent_batch(0, format!("the scores of dense worker {rank}")))?);
-        }
+        all.into_iter().for_each(|targets| merged.merge(targets));
         Ok(merged)
     }
 
