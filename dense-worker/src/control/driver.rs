@@ -89,7 +89,7 @@ impl Trainer {
     fn note(&mut self, epoch: u32, action: Action, failure: Option<&WorkerError>) -> Result<(), WorkerError> {
         match action {
             Action::ReportLost => self.report_lost(failure),
-            Action::ReportJoin => info!(step = self.tracker.steps, "{}", WorkerError::AnotherJoins),
+            Action::ReportJoin => info!(step = self.tracker.own_steps(), "{}", WorkerError::AnotherJoins),
             Action::WarnNoRegroup => {
                 warn!("in mode sync the other workers do not wait for a lost one; the run ends");
             }
@@ -108,7 +108,7 @@ impl Trainer {
     }
 
     async fn perform(&mut self, epoch: u32, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
-        let _working = self.run.metrics.waits.begin_wait(work(action, self.tracker.steps));
+        let _working = self.run.metrics.waits.begin_wait(work(action, self.tracker.own_steps()));
         let end = |finished| if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted };
         match action {
             Action::Form { after, progress } => self.form_group(after, progress).await,
@@ -161,9 +161,9 @@ impl Trainer {
         let has_newer = matches!(failure, Some(WorkerError::BarrierMissed { .. }));
         if missing.is_empty() && (has_newer || self.group.is_asynchronous()) {
             // A newer group has formed meanwhile.
-            return info!(step = self.tracker.steps, "{error}");
+            return info!(step = self.tracker.own_steps(), "{error}");
         }
-        let (step, workers) = (self.tracker.steps, worker_names(missing));
+        let (step, workers) = (self.tracker.own_steps(), worker_names(missing));
         warn!(step, workers, %error, "a worker is lost; waiting for another process in its place");
         let timeout = self.run.job.cluster.timeout;
         self.run.observer.observe(&WorkerEvent::WorkerLost { step, workers, cause: error, timeout });

@@ -33,13 +33,13 @@ impl Trainer {
             return Ok(());
         }
         self.drain(epoch).await?;
-        let mine = (self.resume_cursor(), self.tracker.overall.clone());
+        let mine = (self.resume_cursor(), self.tracker.done.overall.clone());
         let workers = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??;
         if self.group.leads()
             && let Err(error) = self.lead_checkpoint_of_all(epoch, workers).await
         {
             self.run.metrics.checkpoint_failures.inc();
-            let step = self.tracker.steps_of_all();
+            let step = self.tracker.all_counts().steps;
             warn!(%error, step, newest = self.checkpoints.newest_step(), "no checkpoint was made; training goes on");
         }
         // Only now may anyone push again.
@@ -105,7 +105,7 @@ impl Trainer {
             return Ok(());
         }
         let started = Instant::now();
-        let step = self.tracker.steps_of_all();
+        let step = self.tracker.all_counts().steps;
         let folder = self.checkpoints.prepare_folder(folder_of(&checkpoints, step), step).await?;
         let training = self.training(epoch, workers).await?;
         // All gradients are in the rows now.
@@ -130,7 +130,7 @@ impl Trainer {
         let writing = CapturedCheckpoint {
             job: Arc::clone(&self.run.job),
             step,
-            samples: self.tracker.samples_of_all(),
+            samples: self.tracker.all_counts().samples,
             checkpoints,
             folder,
             weights,

@@ -154,7 +154,7 @@ impl ResumePoint {
 
     #[must_use]
     pub fn step(&self) -> u64 {
-        self.training.tracker.steps
+        self.training.tracker.counts.steps
     }
 
     /// Epoch over the data that it is in, from 0.

@@ -89,7 +89,7 @@ impl Trainer {
         &mut self,
         fetched: Option<Result<FetchedBatch, WorkerError>>,
     ) -> Result<Option<FetchedBatch>, WorkerError> {
-        let may_be_dry = self.tracker.steps > 0 || self.run.job.cluster.has_groups() || self.run.joins_late();
+        let may_be_dry = self.tracker.own_steps() > 0 || self.run.job.cluster.has_groups() || self.run.joins_late();
         match fetched.transpose() {
             Err(WorkerError::Ingest(IngestError::NoRows { .. })) if may_be_dry => Ok(None),
             fetched => fetched,

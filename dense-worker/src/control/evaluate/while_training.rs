@@ -23,7 +23,7 @@ impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
     pub(crate) async fn evaluate(&mut self, epoch: u32) -> Result<Event, WorkerError> {
         if let Some(held_out) = self.scoring.held_out.during.clone() {
-            let step = self.tracker.steps_of_all();
+            let step = self.tracker.all_counts().steps;
             self.tracker.pause_clock();
             let evaluation = self.score_part(&held_out, epoch).await?;
             self.scoring.evaluated = Some((step, evaluation));

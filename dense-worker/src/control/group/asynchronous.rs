@@ -47,7 +47,7 @@ impl Trainer {
     /// what those that leave have measured of the epoch. Where the group fails meanwhile, the measures of the epoch on training
     /// rows are without those, and nothing else is.
     async fn take_over_measures(&mut self, votes: &[CountedVote]) {
-        let mine = self.tracker.overall.clone();
+        let mine = self.tracker.done.overall.clone();
         let gathered = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await;
         let all = match gathered {
             Ok(Ok(all)) => all,

@@ -47,12 +47,12 @@ impl Trainer {
     }
 
     async fn add_up_measures(&mut self, epoch: u32) -> Result<(), WorkerError> {
-        let mut overall = self.tracker.overall.clone();
+        let mut overall = self.tracker.done.overall.clone();
         if self.group.rank.is_some() {
             let all = self.run.dense.call(move |dense| dense.all_gather_values(&overall)).await??;
             overall = OverallMeasures::sum(&all);
         }
-        let (step, training) = (self.tracker.steps_of_all(), overall.report());
+        let (step, training) = (self.tracker.all_counts().steps, overall.report());
         // An epoch whose end was given up, because a worker was lost in it, ends once more.
         self.scoring.of_epochs.truncate(epoch as usize);
         self.scoring.of_epochs.push(training);
@@ -65,7 +65,7 @@ impl Trainer {
     /// # Errors
     /// [`IngestError::NoRows`], the same on all workers.
     async fn rows_somewhere(&mut self) -> Result<(), WorkerError> {
-        if self.group.rank.is_none() || self.tracker.steps_of_all() > 0 {
+        if self.group.rank.is_none() || self.tracker.all_counts().steps > 0 {
             return Ok(());
         }
         let mine: u64 = self.stream.untrained_rows;

@@ -48,7 +48,7 @@ impl Trainer {
 
     /// Without a batch of its own a rank steps with those that have one.
     async fn step_without(&mut self, epoch: u32, rank: GroupRank, agreed: &AgreedTurns) -> Result<(), WorkerError> {
-        let step = self.tracker.steps + 1;
+        let step = self.tracker.own_steps() + 1;
         let work =
             move |dense: &mut DenseStage| dense.group_step(None, RankShare::default(), step, &TurnAhead::default());
         match self.run.dense.call(work).await? {
@@ -72,7 +72,7 @@ impl Trainer {
     ) -> Result<(), WorkerError> {
         let FetchedBatch { seq, prepared, rows, permit } = fetched;
         let share = agreed.share_of_rank(rank.rank as usize);
-        let (step, ahead, dense) = (self.tracker.steps + 1, TurnAhead::default(), self.run.dense.clone());
+        let (step, ahead, dense) = (self.tracker.own_steps() + 1, TurnAhead::default(), self.run.dense.clone());
         let known = Arc::clone(&ahead);
         let work =
             move |dense: &mut DenseStage| (dense.group_step(Some((&prepared, rows)), share, step, &known), prepared);

@@ -360,7 +360,7 @@ fn sizes(files: &[FileInfo], fingerprints: &[u64]) -> Vec<FileSize> {
     let size = |(file, fingerprint): (&FileInfo, &u64)| FileSize {
         path: file.path.clone(),
         bytes: file.bytes,
-        fingerprint: Some(*fingerprint),
+        fingerprint: *fingerprint,
         changed: changed_at(file),
     };
     files.iter().zip_eq(fingerprints).map(size).collect()

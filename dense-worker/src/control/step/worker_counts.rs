@@ -14,7 +14,6 @@ pub(crate) struct WorkerCounts {
     /// Microseconds of training.
     pub(crate) micros: u64,
     /// Rows of streams that had none to train on.
-    #[serde(default)]
     pub(crate) untrained_rows: u64,
 }
 
