@@ -11,7 +11,7 @@ use zagros_job::{Job, KeyChange, Overrides};
 use zagros_scoring::{TrainingOutcome, to_json};
 use zagros_store::Folder;
 
-use super::files::{file_error, seconds_since_epoch, write};
+use super::{file_error, seconds_since_epoch, write};
 use crate::error::WorkerError;
 use crate::summary::RunSummary;
 

@@ -5,8 +5,7 @@ use zagros_embedding_client::Shard;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest, SaveStage};
 
-use crate::waiting::{Look, wait_for_work};
-use crate::{Session, SessionError};
+use crate::{Look, Session, SessionError, wait_for_work};
 
 /// The longest time of a save or a load: that of a server's storage call, with retries.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(3600 + 600);

@@ -20,7 +20,7 @@ use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::progress::OverallMeasures;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 impl Trainer {
     /// Makes a checkpoint of this moment, all workers together. The caller holds a place in the window, so that

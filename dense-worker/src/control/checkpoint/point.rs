@@ -10,8 +10,8 @@ use zagros_job::{Job, KeyChange};
 use zagros_scoring::{JOB, Manifest, damaged, parse_job};
 use zagros_store::Folder;
 
-use super::folders::{CheckpointRoot, complete, delete_all};
 use super::position::{FORMAT, FileSize, TrainingPosition};
+use super::{CheckpointRoot, complete, delete_all};
 use crate::error::{ExitClass, WorkerError};
 use crate::report::{RunFolder, RunLock};
 

@@ -12,7 +12,7 @@ use zagros_ingest::{Batch, IngestError};
 use zagros_protocol::control::{CompleteRequest, WaitKind};
 use zagros_worker_core::{Event, StepFacts};
 
-use super::stop::interrupted_or;
+use super::interrupted_or;
 use super::stream::StreamState;
 use crate::control::trainer::Trainer;
 use crate::datapath::prefetch::RowPrefetch;

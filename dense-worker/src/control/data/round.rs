@@ -25,8 +25,7 @@ use zagros_worker_core::Event;
 use super::splits::{AssignedSplits, AssignedStream, SplitNeed, call_coordinator};
 use super::stream::StreamPosition;
 use crate::control::trainer::Trainer;
-use crate::datapath::look_ahead::look_ahead;
-use crate::datapath::next_lookup;
+use crate::datapath::look_ahead::{look_ahead, step_and_lookup_sides};
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
 use crate::datapath::prepared::BatchPreparer;
 use crate::datapath::read::{BatchSource, OpenSource, ReaderThread};
@@ -109,8 +108,7 @@ impl Trainer {
         let (reader, incoming) = ReaderThread::start(open, preparer, run.metrics.clone())?;
         let incoming = look_ahead(&run.client, incoming, run.job.lookahead_batches());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
-        let (step_side, lookup_side) =
-            (run.job.train.mode == Mode::Sync).then(next_lookup::step_and_lookup_sides).unzip();
+        let (step_side, lookup_side) = (run.job.train.mode == Mode::Sync).then(step_and_lookup_sides).unzip();
         // No batch follows the last one of an earlier stream.
         stream.steps = step_side;
         let metrics = run.metrics.clone();

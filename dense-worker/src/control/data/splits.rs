@@ -13,7 +13,7 @@ use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::control::{AssignRequest, EpochDone, ResumeCursor, Split, WaitKind, assign_response::Work};
 use zagros_protocol::{Refusal, RefusalKind};
 
-use super::stop::StopSignal;
+use super::StopSignal;
 use crate::error::WorkerError;
 
 /// The parts of a worker that ask for splits, as its waits name them.

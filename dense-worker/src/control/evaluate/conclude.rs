@@ -26,7 +26,7 @@ use crate::control::save::{BestStates, TrainedModel};
 use crate::control::trainer::Trainer;
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Evaluation, WorkerEvent};
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 impl Trainer {
     /// Keeps the state that was evaluated, where the job wants it. Returns the measure that states are compared by.

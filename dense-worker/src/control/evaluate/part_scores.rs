@@ -16,7 +16,7 @@ use zagros_zip::ZipEq;
 
 use crate::error::WorkerError;
 use crate::event::{Evaluation, TargetMeasures};
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 /// Samples that are kept by group, 16 bytes each. Of more, whole groups are skipped by a hash of the group, half of them at a
 /// time, and the report says what share was measured.

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use zagros_worker_core::{Event, StepAgreement, StepVote, VoteRule};
 
-use super::session::{GroupRank, InFlightBatch};
+use super::{GroupRank, InFlightBatch};
 use crate::control::step::MadeStep;
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
-use crate::datapath::next_lookup::{StepSide, rows_change_by_pushes_alone};
+use crate::datapath::look_ahead::{StepSide, rows_change_by_pushes_alone};
 use crate::datapath::prefetch::RowPrefetch;
 use crate::datapath::prepared::FetchedBatch;
 use crate::datapath::process_group::{AgreedTurns, RankShare, RankTurn, TurnAhead};

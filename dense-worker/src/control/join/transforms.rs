@@ -25,7 +25,7 @@ use super::worker::Worker;
 use crate::control::data::{LOOP, StopSignal, call_coordinator, control_error};
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 /// How often the first worker tells how far it is, and how often the others ask.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -27,12 +27,12 @@ use crate::control::save::wire_encoding;
 use crate::control::step::{LossWatch, TrainingTracker};
 use crate::control::trainer::{RunContext, Trainer};
 use crate::datapath::dense::DenseThread;
+use crate::datapath::dense::ServerWeights;
 use crate::datapath::push::PendingPushes;
-use crate::datapath::server_weights::ServerWeights;
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Observer, ObserverList, SilentObserver, WorkerEvent};
 use crate::metrics::WorkerMetrics;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 use crate::report::{MeasureRecorder, RunFolder};
 use crate::summary::RunSummary;
 

@@ -7,12 +7,11 @@ use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::{BarrierReason, DescribeRequest};
 use zagros_scoring::TrainingOutcome;
 
-use super::row_servers::{on_all, storage_error};
-use super::saved_model::{TrainedModel, model_place, save};
+use super::saved_model::{TrainedModel, model_place, on_all, save, storage_error};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 use crate::summary::{LookAhead, RunSummary};
 
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use zagros_plumbing::energy::EnergyMeter;
 use zagros_protocol::control::{Progress, StageSeconds as Stages};
 
-use super::cost_meter::CostMeter;
-use super::main_target::MainTarget;
-use super::worker_counts::WorkerCounts;
+use super::CostMeter;
+use super::MainTarget;
+use super::WorkerCounts;
 use crate::event::{Evaluation, StepReport};
 use crate::progress::{OverallMeasures, RecentMeasures, SampleSpeed, SmoothedMean};
 use crate::summary::{StageSeconds, StepStaleness, TrainingCost};

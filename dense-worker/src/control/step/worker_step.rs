@@ -8,12 +8,12 @@ use zagros_embedding_client::RequestReach;
 use zagros_protocol::control;
 use zagros_worker_core::{Event, StepAgreement, VoteRule};
 
+use super::loss_of_ignorance;
 use super::loss_watch::LossSense;
-use super::main_target::loss_of_ignorance;
 use super::tracker::{MadeStep, reported_progress};
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
-use crate::datapath::next_lookup::rows_change_by_pushes_alone;
+use crate::datapath::look_ahead::rows_change_by_pushes_alone;
 use crate::datapath::prepared::FetchedBatch;
 use crate::datapath::push::BatchGradients;
 use crate::error::WorkerError;
