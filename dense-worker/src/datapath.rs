@@ -2,8 +2,7 @@
 //!
 //! Performance-critical: no I/O besides the calls of these stages, no info log, no allocation per row.
 
-pub mod buckets;
-
+pub(crate) mod buckets;
 pub(crate) mod dense;
 pub(crate) mod group_step;
 pub(crate) mod look_ahead;
