@@ -18,7 +18,7 @@ use zagros_scoring::TrainingOutcome;
 use zagros_zip::ZipEq;
 
 use super::start_model::StartModel;
-use super::waits::{report_status, watch_servers};
+use super::waits::watch_servers;
 use crate::control::checkpoint::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
 use crate::control::data::{SplitClient, SplitCompleter, StopSignal, StreamState, ask_to_leave_first};
 use crate::control::evaluate::{HeldOutParts, ModelChoice, ScoringState, look_at_files};
@@ -242,12 +242,8 @@ impl Worker {
         dense.stream_by(|| self.client_of(writer)).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::weight_rows)).await?;
-        let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());
-        let _report = report_status(&client, &membership, &self.waits, folder);
         let mut trainer = self.trainer(data, metrics, dense, membership, client, weights)?;
-        let (window, places) = (trainer.stream.window.clone(), self.job.staleness() + 1);
-        let observer = Arc::clone(&self.observer);
-        let _slow = watch_servers(&trainer.run.client, window, places, &self.registry, observer);
+        let _servers = watch_servers(&trainer.run, trainer.stream.window.clone(), &self.registry);
         let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.observe(&WorkerEvent::Started { total_bytes, epochs, steps_hint });
         let outcome = trainer.train(self.resume.as_ref()).await;
