@@ -41,6 +41,8 @@ pub(crate) struct Trainer {
     pub(crate) ballots: GroupBallots,
     pub(crate) start: Option<StartModel>,
     pub(crate) saved: Option<RunSummary>,
+    /// Over the data, from 0, by the loop.
+    pub(crate) epoch: u32,
 }
 
 /// What a worker works with during the whole run.
@@ -122,19 +124,20 @@ impl Trainer {
         point: Option<&ResumePoint>,
         failure: Option<&WorkerError>,
     ) -> Result<Option<Event>, WorkerError> {
+        self.epoch = training.epoch();
         let mut reply = None;
         for action in actions {
             reply = if action.has_reply() {
-                Some(Box::pin(self.perform(training.epoch(), *action, point)).await?)
+                Some(Box::pin(self.perform(*action, point)).await?)
             } else {
-                self.note(training.epoch(), *action, failure)?;
+                self.note(*action, failure)?;
                 None
             };
         }
         Ok(reply)
     }
 
-    fn note(&mut self, epoch: u32, action: Action, failure: Option<&WorkerError>) -> Result<(), WorkerError> {
+    fn note(&mut self, action: Action, failure: Option<&WorkerError>) -> Result<(), WorkerError> {
         match action {
             Action::ReportLost => self.report_lost(failure),
             Action::ReportJoin => info!(step = self.tracker.own_steps(), "{}", WorkerError::AnotherJoins),
@@ -142,7 +145,7 @@ impl Trainer {
                 warn!("in mode sync the other workers do not wait for a lost one; the run ends");
             }
             Action::StartEpoch(epoch) => self.tracker.epoch_started(epoch),
-            Action::StartRound { stream, limit } => return self.start_round(stream, limit, epoch),
+            Action::StartRound { stream, limit } => return self.start_round(stream, limit),
             Action::AskForBarrier(number) => self.run.membership.ask_for_barrier(number),
             Action::ResumeClock => self.tracker.resume_clock(),
             Action::ReleasePermit => self.stream.permit = None,
@@ -155,34 +158,34 @@ impl Trainer {
         Ok(())
     }
 
-    async fn perform(&mut self, epoch: u32, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
+    async fn perform(&mut self, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let _working = self.run.metrics.waits.begin_wait(work(action, self.tracker.own_steps()));
         let end = |finished| if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted };
         match action {
             Action::Form { after, progress } => self.form_group(after, progress).await,
             Action::Resume => self.resume(point).await,
             Action::Follow { source, in_flight, adopt, same_epoch } => {
-                self.reconcile_step(epoch, in_flight).await?;
-                self.follow_rank(epoch, source, adopt, same_epoch).await
+                self.reconcile_step(in_flight).await?;
+                self.follow_rank(source, adopt, same_epoch).await
             }
-            Action::LeaveGroup => self.leave_group(epoch).await,
-            Action::FindStream(epoch) => self.find_stream(epoch).await,
+            Action::LeaveGroup => self.leave_group().await,
+            Action::FindStream(_) => self.find_stream().await,
             Action::WaitForSplits { pause, barriers_after } => self.wait_for_splits(pause, barriers_after).await,
             Action::NextBatch { stop, deadline, barriers_after } => {
-                self.next_batch(epoch, stop, deadline, barriers_after).await
+                self.next_batch(stop, deadline, barriers_after).await
             }
             Action::Agree { vote, batch } => self.agree_on_step(vote, batch).await,
-            Action::Step { batch, ahead, last } => self.step(epoch, batch, ahead, last).await,
-            Action::Drain => self.drain(epoch).await.map(|()| Event::Drained),
-            Action::Evaluate => self.evaluate(epoch).await,
-            Action::Checkpoint => self.make_checkpoint(epoch).await.map(|()| Event::CheckpointDone),
-            Action::CloseRound { checked } => self.close_round(epoch, checked).await,
-            Action::CompleteStream => self.complete_stream(epoch).await,
+            Action::Step { batch, ahead, last } => self.step(batch, ahead, last).await,
+            Action::Drain => self.drain().await.map(|()| Event::Drained),
+            Action::Evaluate => self.evaluate().await,
+            Action::Checkpoint => self.make_checkpoint().await.map(|()| Event::CheckpointDone),
+            Action::CloseRound { checked } => self.close_round(checked).await,
+            Action::CompleteStream => self.complete_stream().await,
             Action::Vote(reason) => self.vote_at_barrier(reason).await,
             Action::WaitForAll => self.wait_for_all().await.map(|()| Event::AllHere),
-            Action::CloseEpoch { epoch, check_books } => self.close_epoch(epoch, check_books).await,
+            Action::CloseEpoch { check_books, .. } => self.close_epoch(check_books).await,
             Action::ResetRows => self.reset_rows().await.map(|()| Event::RowsReset),
-            Action::FinalCheckpoint => self.final_checkpoint(epoch).await.map(|()| Event::CheckpointDone),
+            Action::FinalCheckpoint => self.final_checkpoint().await.map(|()| Event::CheckpointDone),
             Action::Conclude { finished } => self.choose_model(end(finished)).await,
             Action::Save { finished, together } => self.save(end(finished), together).await.map(|()| Event::Saved),
             action => Err(out_of_order(&format!("{action:?} has no reply"))),

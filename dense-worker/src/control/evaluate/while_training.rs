@@ -32,11 +32,11 @@ const WHAT: &str = "take an evaluation";
 
 impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
-    pub(crate) async fn evaluate(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+    pub(crate) async fn evaluate(&mut self) -> Result<Event, WorkerError> {
         if let Some(held_out) = self.scoring.held_out.during.clone() {
             let step = self.tracker.all_counts().steps;
             self.tracker.pause_clock();
-            let evaluation = self.score_part(&held_out, epoch).await?;
+            let evaluation = self.score_part(&held_out, self.epoch).await?;
             self.scoring.evaluated = Some((step, evaluation));
             return Ok(Event::Evaluated { measured: self.keep_evaluated(evaluation).await? });
         }

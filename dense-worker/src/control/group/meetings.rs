@@ -29,12 +29,12 @@ const ACCOUNT: Duration = Duration::from_secs(2);
 const NAMED: usize = 3;
 
 impl Trainer {
-    pub(crate) async fn close_epoch(&mut self, epoch: u32, check_books: bool) -> Result<Event, WorkerError> {
+    pub(crate) async fn close_epoch(&mut self, check_books: bool) -> Result<Event, WorkerError> {
         if check_books {
-            self.check_books(epoch).await?;
+            self.check_books().await?;
         }
         self.rows_somewhere().await?;
-        self.add_up_measures(epoch).await?;
+        self.add_up_measures().await?;
         Ok(Event::EpochClosed)
     }
 
@@ -53,13 +53,13 @@ impl Trainer {
         Ok(())
     }
 
-    async fn add_up_measures(&mut self, epoch: u32) -> Result<(), WorkerError> {
+    async fn add_up_measures(&mut self) -> Result<(), WorkerError> {
         let mut overall = self.tracker.done.overall.clone();
         if self.group.rank.is_some() {
             let all = self.run.dense.call(move |dense| dense.all_gather_values(&overall)).await??;
             overall = OverallMeasures::sum(&all);
         }
-        let (step, training) = (self.tracker.all_counts().steps, overall.report());
+        let (step, epoch, training) = (self.tracker.all_counts().steps, self.epoch, overall.report());
         // An epoch whose end was given up, because a worker was lost in it, ends once more.
         self.scoring.of_epochs.truncate(epoch as usize);
         self.scoring.of_epochs.push(training);

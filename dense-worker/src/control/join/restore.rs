@@ -143,7 +143,6 @@ impl Trainer {
     /// taken too (`adopt`). An asynchronous worker keeps the counts of its own steps.
     pub(crate) async fn follow_rank(
         &mut self,
-        mut epoch: u32,
         source: usize,
         adopt: bool,
         same_epoch: bool,
@@ -151,13 +150,13 @@ impl Trainer {
         let leads = self.group.row_order() as usize == source;
         let mine = leads.then(|| {
             let counted = self.group.counted.clone();
-            serde_json::to_vec(&SharedState { training: self.training_position(epoch), counted }).unwrap_or_default()
+            serde_json::to_vec(&SharedState { training: self.training_position(), counted }).unwrap_or_default()
         });
         let shared = self.run.dense.call(move |dense| dense.follow_rank(source, mine.unwrap_or_default())).await??;
         let SharedState { training, counted } = serde_json::from_slice(&shared)
             .map_err(|error| inconsistent_batch(0, format!("what dense worker {source} sent of training ({error})")))?;
+        let epoch = if adopt { training.epoch } else { self.epoch };
         if adopt {
-            epoch = training.epoch;
             self.adopt(training, same_epoch);
         }
         self.count_with(counted);

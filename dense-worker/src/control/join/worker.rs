@@ -328,6 +328,7 @@ impl Worker {
             ballots: GroupBallots::new(&splits),
             start: data.start,
             saved: None,
+            epoch: 0,
             run: RunContext {
                 folder: self.folder.clone(),
                 completer: SplitCompleter::start(Arc::clone(&self.control), timeout, self.waits.clone()),

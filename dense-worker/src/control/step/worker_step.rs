@@ -24,15 +24,14 @@ impl Trainer {
     /// Makes one step: of this worker, or of all ranks of its group.
     pub(crate) async fn step(
         &mut self,
-        epoch: u32,
         batch: bool,
         ahead: Option<VoteRule>,
         last: bool,
     ) -> Result<Event, WorkerError> {
         let fetched = self.stream.batch.take().filter(|_| batch).map(|fetched| *fetched);
         let next = match (self.group.in_step(), fetched) {
-            (Some(rank), fetched) => self.group_step(epoch, rank, fetched, ahead).await?,
-            (None, Some(fetched)) => self.own_step(epoch, fetched).await?,
+            (Some(rank), fetched) => self.group_step(rank, fetched, ahead).await?,
+            (None, Some(fetched)) => self.own_step(fetched).await?,
             (None, None) => None,
         };
         self.check_bad_rows()?;
@@ -42,7 +41,7 @@ impl Trainer {
         Ok(Event::Stepped { ahead: next })
     }
 
-    async fn own_step(&mut self, epoch: u32, fetched: FetchedBatch) -> Result<Option<StepAgreement>, WorkerError> {
+    async fn own_step(&mut self, fetched: FetchedBatch) -> Result<Option<StepAgreement>, WorkerError> {
         let FetchedBatch { seq, prepared, rows, permit } = fetched;
         let permit = Arc::new(permit);
         self.stream.permit = Some(Arc::clone(&permit));
@@ -51,7 +50,7 @@ impl Trainer {
         if let Err(skipped @ ModelError::Skipped { .. }) = stepped {
             let bytes = self.group.bytes_of_all(prepared.batch.bytes);
             self.count_skipped_step(&skipped, bytes);
-            self.skip_batch(epoch, seq, prepared.batch);
+            self.skip_batch(seq, prepared.batch);
             return Ok(None);
         }
         let failed = |source| WorkerError::Step { step: self.tracker.own_steps() + 1, source };
