@@ -1,5 +1,6 @@
 //! A worker from start to end: look at the data, join, train, save, leave.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -287,6 +288,19 @@ impl Worker {
         EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect))
     }
 
+    pub(super) fn split_client(&self, membership: &Membership, files: Vec<PathBuf>) -> SplitClient {
+        SplitClient {
+            control: Arc::clone(&self.control),
+            member: membership.member_id(),
+            incarnation: membership.incarnation(),
+            files: Arc::new(files),
+            timeout: self.job.cluster.timeout,
+            stop: StopSignal::new(self.shutdown.clone(), membership.subscribe()),
+            waits: self.waits.clone(),
+            asked: Arc::default(),
+        }
+    }
+
     fn trainer(
         &self,
         data: WorkerData,
@@ -299,18 +313,7 @@ impl Worker {
         let job = Arc::new(self.job.clone());
         let root = CheckpointRoot::new(&job)?;
         let checkpoints = self.folder.as_ref().map(|run| root.of_run(run));
-        let timeout = job.cluster.timeout;
-        let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
-        let splits = SplitClient {
-            control: Arc::clone(&self.control),
-            member: membership.member_id(),
-            incarnation: membership.incarnation(),
-            files: Arc::new(data.files.iter().map(|file| file.path.clone()).collect()),
-            timeout,
-            stop: stop.clone(),
-            waits: self.waits.clone(),
-            asked: Arc::default(),
-        };
+        let splits = self.split_client(&membership, data.files.iter().map(|file| file.path.clone()).collect());
         let pushes = PendingPushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
         let window = StalenessWindow::new(job.staleness());
         Ok(Trainer {
@@ -331,14 +334,14 @@ impl Worker {
             epoch: 0,
             run: RunContext {
                 folder: self.folder.clone(),
-                completer: SplitCompleter::start(Arc::clone(&self.control), timeout, self.waits.clone()),
+                completer: SplitCompleter::start(Arc::clone(&self.control), splits.timeout, self.waits.clone()),
                 observer: Arc::clone(&self.observer),
                 job,
                 client,
                 dense,
                 metrics,
                 membership,
-                stop,
+                stop: splits.stop.clone(),
                 splits,
             },
         })
