@@ -17,7 +17,7 @@ use zagros_plumbing::durable;
 use zagros_store::StoreError;
 
 use crate::error::WorkerError;
-use crate::event::{Evaluation, HeldOutPart, Observer, StepReport, TargetMeasures, WorkerEvent};
+use crate::event::{Evaluation, Observer, StepReport, TargetMeasures, WorkerEvent};
 use tensorboard::EventWriter;
 
 pub use run_folder::{RunFolder, RunLock};
@@ -70,46 +70,11 @@ struct LineGate {
     has_earlier_lines: bool,
 }
 
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum MetricLine {
-    Step {
-        time: f64,
-        #[serde(flatten)]
-        report: StepReport,
-    },
-    Evaluation {
-        time: f64,
-        step: u64,
-        part: HeldOutPart,
-        epoch: u32,
-        #[serde(flatten)]
-        evaluation: Evaluation,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        targets: Vec<TargetMeasures>,
-    },
-    Epoch {
-        time: f64,
-        step: u64,
-        epoch: u32,
-        #[serde(flatten)]
-        training: Evaluation,
-    },
-    Choice {
-        time: f64,
-        step: u64,
-        message: String,
-    },
-    Resumed {
-        time: f64,
-        step: u64,
-    },
-    Checkpoint {
-        time: f64,
-        step: u64,
-        pause_seconds: f64,
-        seconds: f64,
-    },
+#[derive(Debug, Serialize)]
+struct MetricLine {
+    time: f64,
+    #[serde(flatten)]
+    event: WorkerEvent,
 }
 
 impl MeasureRecorder {
@@ -132,30 +97,26 @@ impl MeasureRecorder {
 
 impl Observer for MeasureRecorder {
     fn observe(&self, event: &WorkerEvent) {
-        let time = seconds_since_epoch();
         let mut gate = self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match event {
-            WorkerEvent::Step(report) if gate.is_due(report.step) => {
-                gate.send(MetricLine::Step { time, report: *report })
+        let event = match event {
+            WorkerEvent::Step(report) if !gate.is_due(report.step) => return,
+            WorkerEvent::StartedFrom { step, folder, .. } if *step > 0 => {
+                WorkerEvent::Resumed { step: *step, folder: folder.clone() }
             }
-            WorkerEvent::Evaluated { step, part, epoch, evaluation, targets } => {
-                let (step, part, epoch, evaluation, targets) = (*step, *part, *epoch, *evaluation, targets.clone());
-                gate.send(MetricLine::Evaluation { time, step, part, epoch, evaluation, targets });
+            WorkerEvent::StartedOver if gate.has_earlier_lines => {
+                WorkerEvent::Resumed { step: 0, folder: String::new() }
             }
-            WorkerEvent::EpochEnded { step, epoch, training } => {
-                gate.send(MetricLine::Epoch { time, step: *step, epoch: *epoch, training: *training });
-            }
-            WorkerEvent::Chosen { step, message } => {
-                gate.send(MetricLine::Choice { time, step: *step, message: message.clone() });
-            }
-            WorkerEvent::Resumed { step, .. } => gate.send(MetricLine::Resumed { time, step: *step }),
-            WorkerEvent::StartedFrom { step, .. } if *step > 0 => gate.send(MetricLine::Resumed { time, step: *step }),
-            WorkerEvent::StartedOver if gate.has_earlier_lines => gate.send(MetricLine::Resumed { time, step: 0 }),
-            WorkerEvent::Checkpoint { step, pause_seconds, seconds, .. } => {
-                let (step, pause_seconds, seconds) = (*step, *pause_seconds, *seconds);
-                gate.send(MetricLine::Checkpoint { time, step, pause_seconds, seconds });
-            }
-            _ => {}
+            WorkerEvent::Step(_)
+            | WorkerEvent::Evaluated { .. }
+            | WorkerEvent::EpochEnded { .. }
+            | WorkerEvent::Chosen { .. }
+            | WorkerEvent::Resumed { .. }
+            | WorkerEvent::Checkpoint { .. } => event.clone(),
+            _ => return,
+        };
+        if let Some(lines) = &gate.lines {
+            // If the writer has ended, it has logged why.
+            let _ = lines.send(MetricLine { time: seconds_since_epoch(), event });
         }
     }
 }
@@ -178,13 +139,6 @@ impl LineGate {
             self.last = Some(Instant::now());
         }
         due
-    }
-
-    fn send(&self, line: MetricLine) {
-        if let Some(lines) = &self.lines {
-            // If the writer has ended, it has logged why.
-            let _ = lines.send(line);
-        }
     }
 }
 
@@ -211,20 +165,20 @@ impl MeasureFiles {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         self.metrics.write_all(&text)?;
-        let events = &mut self.events;
-        match line {
-            MetricLine::Step { time, report } => events.write_scalars(*time, report.step, &step_scalars(report)),
-            MetricLine::Evaluation { time, step, part, evaluation, targets, .. } => {
+        let (time, events) = (line.time, &mut self.events);
+        match &line.event {
+            WorkerEvent::Step(report) => events.write_scalars(time, report.step, &step_scalars(report)),
+            WorkerEvent::Evaluated { step, part, evaluation, targets, .. } => {
                 let of_target =
                     |of: &TargetMeasures| evaluation_scalars(&format!("{}/{}", part.name(), of.target), &of.evaluation);
                 let whole = evaluation_scalars(part.name(), evaluation);
                 let all: Vec<_> = whole.into_iter().chain(targets.iter().flat_map(of_target)).collect();
-                events.write_scalars(*time, *step, &all)
+                events.write_scalars(time, *step, &all)
             }
-            MetricLine::Epoch { time, step, training, .. } => {
-                events.write_scalars(*time, *step, &evaluation_scalars("epoch", training))
+            WorkerEvent::EpochEnded { step, training, .. } => {
+                events.write_scalars(time, *step, &evaluation_scalars("epoch", training))
             }
-            MetricLine::Choice { .. } | MetricLine::Resumed { .. } | MetricLine::Checkpoint { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 }
@@ -270,6 +224,7 @@ fn open_events(folder: &RunFolder) -> Result<EventWriter<File>, WorkerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::HeldOutPart;
 
     fn step(step: u64) -> WorkerEvent {
         let auc_so_far = (step > 1).then_some(0.5);
