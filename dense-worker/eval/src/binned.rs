@@ -25,6 +25,12 @@ impl ClickSums {
         self.add(Self { samples: 1, positives: u64::from(is_positive), loss, predicted: measure::sigmoid(logit) });
     }
 
+    pub(crate) fn of_class(is_positive: bool, logits: &[f32]) -> Self {
+        let mut sums = Self::default();
+        logits.iter().for_each(|logit| sums.push(is_positive, *logit));
+        sums
+    }
+
     pub fn add(&mut self, part: Self) {
         self.samples += part.samples;
         self.positives += part.positives;
