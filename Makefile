@@ -3,7 +3,7 @@ ZAGROS := target/release/zagros
 BENCH := target/release/zagros-bench
 CHAOS := target/release/zagros-chaos
 QUICKSTART := data/quickstart
-BENCHES := --bench table --bench pooling --bench tier --bench cold --bench save --bench durability --bench overlap
+BENCHES := --bench table --bench tier --bench cold --bench save --bench durability
 
 .PHONY: help train test nightly chaos build programs wheel python setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke bench-all release clean
 

@@ -1,11 +1,10 @@
 //! What a worker does besides touching samples: join, get splits, complete them, evaluate, save, leave.
 //!
-//! `driver` performs what the training loop (`zagros_worker_core`) decides. `trainer` names the driver's parts. Each folder holds
-//! some of the parts, and performs the actions on them.
+//! `trainer` performs what the training loop (`zagros_worker_core`) decides, and names the parts for it. Each folder holds some of the
+//! parts, and performs the actions on them.
 //!
 //! ```text
 //! join ─► checkpoint ─► evaluate ─► group ─► save, step, data
-//!              predict ────┘
 //! ```
 //!
 //! An arrow: the files of the first name items of the second, and never the reverse. Only `trainer`, which has a part from
@@ -13,17 +12,16 @@
 
 mod checkpoint;
 mod data;
-mod driver;
 mod evaluate;
 mod group;
 mod join;
-mod predict;
 mod save;
 mod step;
 mod trainer;
 
 pub use checkpoint::{EarlierRun, LastRun, ResumePoint};
-pub use evaluate::{ImportanceOptions, ImportanceReport, PartMeasures, ScoringCommand, TargetImportance, target_form};
+pub use evaluate::{
+    ImportanceOptions, ImportanceReport, PartMeasures, ScoredRows, ScoringCommand, TargetImportance, target_form,
+};
 pub use join::{Worker, WorkerInput};
-pub use predict::ScoredRows;
 pub use save::{forget_rows, note_forgotten};

@@ -2,17 +2,13 @@
 //!
 //! Performance-critical: no I/O besides the calls of these stages, no info log, no allocation per row.
 
-pub mod buckets;
-
+pub(crate) mod buckets;
 pub(crate) mod dense;
 pub(crate) mod group_step;
 pub(crate) mod look_ahead;
-pub(crate) mod next_lookup;
-pub(crate) mod pooling;
 pub(crate) mod prefetch;
 pub(crate) mod prepared;
 pub(crate) mod process_group;
 pub(crate) mod push;
 pub(crate) mod read;
-pub(crate) mod server_weights;
 pub(crate) mod tiles;

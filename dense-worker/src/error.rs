@@ -189,19 +189,8 @@ impl WorkerError {
             | Self::DivergedFrom { .. } => ExitClass::Diverged,
             Self::Scoring(error) => scoring_class(error),
             Self::Store(error) => store_class(error),
-            Self::Member(_)
-            | Self::Peers(_)
-            | Self::BarrierMissed { .. }
-            | Self::Unequal { .. }
-            | Self::Unreachable { .. }
-            | Self::NobodyLeft
-            | Self::AnotherJoins
-            | Self::Servers(_)
-            | Self::Control { .. }
-            | Self::LeaseUnproven { .. }
-            | Self::Books { .. }
-            | Self::Stopped { .. } => ExitClass::Cluster,
             Self::Inconsistent { .. } | Self::Thread { .. } => ExitClass::Internal,
+            _ => ExitClass::Cluster,
         }
     }
 
@@ -304,14 +293,8 @@ fn model_class(error: &ModelError) -> ExitClass {
         }
         ModelError::Layer { .. } | ModelError::Workers(_) => ExitClass::Cluster,
         ModelError::Device { .. } | ModelError::NoAutograd { .. } => ExitClass::Usage,
-        ModelError::Shape { .. }
-        | ModelError::Dims { .. }
-        | ModelError::Script { .. }
-        | ModelError::ScriptFailed { .. }
-        | ModelError::ScriptOutput { .. }
-        | ModelError::Foreign { .. }
-        | ModelError::Damaged(_) => ExitClass::Data,
         ModelError::Length { .. } | ModelError::Thread | ModelError::Library(_) => ExitClass::Internal,
+        _ => ExitClass::Data,
     }
 }
 

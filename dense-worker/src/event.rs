@@ -16,10 +16,14 @@ pub trait Observer: Send + Sync {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
+/// Those that are recorded are lines of `metrics.jsonl` ([`crate::MeasureRecorder`]).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
 pub enum WorkerEvent {
     /// This reads the training rows once.
+    #[serde(skip)]
     Fitting,
+    #[serde(skip)]
     Fitted {
         /// Training rows seen.
         rows: u64,
@@ -27,16 +31,20 @@ pub enum WorkerEvent {
         positive_rate: f64,
     },
     /// An encoding does not list every category.
+    #[serde(skip)]
     RareCategories(RareCategories),
     /// The worker waits for this process: `coordinator (127.0.0.1:7700)`.
+    #[serde(skip)]
     WaitingFor(String),
     /// The worker and every embedding server have joined the run.
+    #[serde(skip)]
     Joined {
         member: u64,
         /// Counts up with each restart of this worker.
         incarnation: u32,
         servers: u32,
     },
+    #[serde(skip)]
     Started {
         total_bytes: u64,
         epochs: u32,
@@ -45,6 +53,7 @@ pub enum WorkerEvent {
     },
     Step(StepReport),
     /// An embedding server delays training.
+    #[serde(skip)]
     SlowServer {
         server: String,
         /// How long the oldest unanswered request has waited.
@@ -52,6 +61,7 @@ pub enum WorkerEvent {
         pushes: usize,
         lookups: usize,
     },
+    #[serde(skip)]
     Evaluating {
         step: u64,
         part: HeldOutPart,
@@ -59,28 +69,36 @@ pub enum WorkerEvent {
         done: u64,
         total: u64,
     },
+    #[serde(rename = "epoch")]
     EpochEnded {
         step: u64,
         /// Which epoch, from 0.
         epoch: u32,
         /// Measures of the epoch's training rows, each scored before it was learned from.
+        #[serde(flatten)]
         training: Evaluation,
     },
+    #[serde(rename = "evaluation")]
     Evaluated {
         step: u64,
         part: HeldOutPart,
         epoch: u32,
         /// The measures; with several targets, those of the first.
+        #[serde(flatten)]
         evaluation: Evaluation,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
         targets: Vec<TargetMeasures>,
     },
+    #[serde(rename = "choice")]
     Chosen {
         step: u64,
         /// Why training ended and why this state, in words.
         message: String,
     },
     /// Training starts from the beginning: there is no checkpoint to resume from. What an earlier process wrote into the folder is void.
+    #[serde(skip)]
     StartedOver,
+    #[serde(skip)]
     StartedFrom {
         folder: String,
         step: u64,
@@ -90,9 +108,11 @@ pub enum WorkerEvent {
     },
     Resumed {
         step: u64,
+        #[serde(skip)]
         folder: String,
     },
     /// Workers were lost. The others wait for processes in their slots.
+    #[serde(skip)]
     WorkerLost {
         step: u64,
         /// Their names, if known: `dense worker 1`.
@@ -102,6 +122,7 @@ pub enum WorkerEvent {
         /// How long the wait is, once the coordinator counts them as lost.
         timeout: Duration,
     },
+    #[serde(skip)]
     Regrouped {
         step: u64,
         generation: u64,
@@ -112,11 +133,13 @@ pub enum WorkerEvent {
     },
     Checkpoint {
         step: u64,
+        #[serde(skip)]
         rows: u64,
         pause_seconds: f64,
         /// Time from the pause to the end of writing, seconds.
         seconds: f64,
     },
+    #[serde(skip)]
     Saved {
         /// The folder with `manifest.json`, a path or `s3://bucket/prefix`.
         folder: String,

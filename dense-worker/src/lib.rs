@@ -2,11 +2,11 @@
 //!
 //! [`Worker`] runs a whole worker. [`ScoringCommand`] scores data with a saved model. Both report events to an [`Observer`].
 
-pub mod datapath;
 pub mod metrics;
 pub mod report;
 
 mod control;
+mod datapath;
 mod error;
 mod event;
 mod progress;

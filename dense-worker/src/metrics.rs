@@ -11,7 +11,7 @@ use zagros_plumbing::metrics::{
 use zagros_zip::ZipEq;
 
 use crate::event::{Evaluation, HeldOutPart};
-use crate::report::files::seconds_since_epoch;
+use crate::report::seconds_since_epoch;
 use crate::summary::StageSeconds;
 
 /// The worker's metrics. [`StageSeconds`] is read from them, so the two agree.

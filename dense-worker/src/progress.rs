@@ -37,6 +37,9 @@ impl SmoothedMean {
 /// by less than the noise of a window.
 const BINS: usize = 1 << 12;
 
+/// A prediction: twice its bin, and one more if its sample is positive. A checkpoint has all those of a window.
+type BinnedPrediction = u16;
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ClassHistogram {
     positives: Vec<u64>,
@@ -48,12 +51,9 @@ impl ClassHistogram {
         Self { positives: vec![0; BINS], negatives: vec![0; BINS] }
     }
 
-    pub(crate) fn add(&mut self, (bin, is_positive): (u16, bool)) {
-        self.class(is_positive)[usize::from(bin)] += 1;
-    }
-
-    pub(crate) fn take_away(&mut self, (bin, is_positive): (u16, bool)) {
-        self.class(is_positive)[usize::from(bin)] -= 1;
+    fn count(&mut self, place: BinnedPrediction) -> &mut u64 {
+        let class = if place % 2 == 1 { &mut self.positives } else { &mut self.negatives };
+        &mut class[usize::from(place / 2)]
     }
 
     fn is_empty(&self) -> bool {
@@ -80,17 +80,12 @@ impl ClassHistogram {
         let pairs = u128::from(positives) * u128::from(below);
         (pairs > 0).then(|| won as f64 / (2 * pairs) as f64)
     }
-
-    fn class(&mut self, is_positive: bool) -> &mut [u64] {
-        if is_positive { &mut self.positives } else { &mut self.negatives }
-    }
 }
 
 /// The predictions of a batch, by bin.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchPredictions {
-    /// Bin and class of each prediction.
-    bins: Vec<(u16, bool)>,
+    bins: Vec<BinnedPrediction>,
     sums: ClickSums,
 }
 
@@ -104,7 +99,7 @@ impl BatchPredictions {
             sums.positives += u64::from(is_positive);
             sums.predicted += f64::from(probability);
             // A NaN becomes bin 0. The step that made it ends the run anyway.
-            (((probability * BINS as f32) as usize).min(BINS - 1) as u16, is_positive)
+            2 * ((probability * BINS as f32) as usize).min(BINS - 1) as u16 + u16::from(is_positive)
         };
         let bins = labels.iter().zip_eq(logits).map(count).collect();
         Self { bins, sums }
@@ -130,7 +125,7 @@ impl OverallMeasures {
 
     pub(crate) fn add(&mut self, predicted: &BatchPredictions) {
         self.sums.add(predicted.sums);
-        predicted.bins.iter().for_each(|place| self.histogram.add(*place));
+        predicted.bins.iter().for_each(|place| *self.histogram.count(*place) += 1);
     }
 
     pub(crate) fn sum(parts: &[Self]) -> Self {
@@ -150,11 +145,10 @@ impl OverallMeasures {
 /// Measures over the last predictions. The AUC is over exactly the window. The sums are over the window or up to one batch
 /// less, because whole batches are dropped.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(into = "RecentState", try_from = "RecentState")]
 pub(crate) struct RecentMeasures {
     window: usize,
     histogram: ClassHistogram,
-    predictions: VecDeque<(u16, bool)>,
+    predictions: VecDeque<BinnedPrediction>,
     sums: ClickSums,
     batches: VecDeque<ClickSums>,
 }
@@ -168,12 +162,12 @@ impl RecentMeasures {
     /// Drops the oldest ones beyond the window.
     pub(crate) fn add(&mut self, predicted: &BatchPredictions) {
         for place in &predicted.bins {
-            self.histogram.add(*place);
+            *self.histogram.count(*place) += 1;
             self.predictions.push_back(*place);
             if self.predictions.len() > self.window
                 && let Some(oldest) = self.predictions.pop_front()
             {
-                self.histogram.take_away(oldest);
+                *self.histogram.count(oldest) -= 1;
             }
         }
         self.sums.add(predicted.sums);
@@ -186,53 +180,6 @@ impl RecentMeasures {
 
     pub(crate) fn report(&self) -> Evaluation {
         measures(&self.sums, &self.histogram)
-    }
-}
-
-/// [`RecentMeasures`] on disk: 400 kB for a window of 100,000, and 100 bytes a batch in it.
-#[derive(Serialize, Deserialize)]
-struct RecentState {
-    window: usize,
-    /// Oldest first, four hexadecimal digits each: the bin, plus 8000 for a positive sample.
-    predictions: String,
-    /// The present sums. A new sum would be rounded differently.
-    sums: ClickSums,
-    batches: Vec<ClickSums>,
-}
-
-/// Marks a positive sample, above all bins.
-const POSITIVE: u16 = 1 << 15;
-
-impl From<RecentMeasures> for RecentState {
-    fn from(RecentMeasures { window, predictions, sums, batches, .. }: RecentMeasures) -> Self {
-        let word = |(bin, is_positive): &(u16, bool)| bin | if *is_positive { POSITIVE } else { 0 };
-        let digit = |nibble: u16| char::from_digit(u32::from(nibble & 0xf), 16).unwrap_or('0');
-        let digits = |word: u16| [12, 8, 4, 0].map(|shift| digit(word >> shift));
-        let predictions = predictions.iter().map(word).flat_map(digits).collect();
-        Self { window, predictions, sums, batches: batches.into() }
-    }
-}
-
-impl TryFrom<RecentState> for RecentMeasures {
-    type Error = String;
-
-    /// # Errors
-    /// When the text is not one that was written.
-    fn try_from(RecentState { window, predictions, sums, batches }: RecentState) -> Result<Self, String> {
-        let mut recent = Self { sums, batches: batches.into(), ..Self::new(window) };
-        let (words, rest) = predictions.as_bytes().as_chunks::<4>();
-        for digits in words {
-            let word = str::from_utf8(digits).ok().and_then(|digits| u16::from_str_radix(digits, 16).ok());
-            let place = word.map(|word| (word & !POSITIVE, word & POSITIVE > 0));
-            let place = place.filter(|(bin, _)| usize::from(*bin) < BINS).ok_or("a recent prediction is damaged")?;
-            recent.histogram.add(place);
-            recent.predictions.push_back(place);
-        }
-        let count = |part: fn(&ClickSums) -> u64| recent.batches.iter().map(part).sum::<u64>() == part(&sums);
-        if !rest.is_empty() || !count(|sums| sums.samples) || !count(|sums| sums.positives) {
-            return Err("the recent predictions do not add up".to_owned());
-        }
-        Ok(recent)
     }
 }
 
@@ -352,23 +299,6 @@ mod tests {
                 prop_assert_eq!(stayed.report(), gone_on.report());
             }
         }
-    }
-
-    #[test]
-    fn a_damaged_window_is_refused() {
-        let mut recent = RecentMeasures::new(10);
-        recent.add(&BatchPredictions::new(&[1.0, 0.0], &[0.5, -0.5], 0.5));
-        let text = serde_json::to_string(&recent).unwrap();
-        let refused = |from: &str, to: &str| {
-            assert!(text.contains(from), "{text}");
-            serde_json::from_str::<RecentMeasures>(&text.replace(from, to)).unwrap_err().to_string()
-        };
-        assert!(refused("\"predictions\":\"8", "\"predictions\":\"f").contains("damaged"));
-        assert!(refused("\"predictions\":\"8", "\"predictions\":\"-").contains("damaged"));
-        assert!(refused("\",\"sums\"", "0\",\"sums\"").contains("do not add up"));
-        // In the sums, which are before the batches.
-        let fewer = text.replacen("\"positives\":1", "\"positives\":0", 1);
-        assert!(serde_json::from_str::<RecentMeasures>(&fewer).unwrap_err().to_string().contains("do not add up"));
     }
 
     #[test]

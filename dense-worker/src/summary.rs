@@ -32,7 +32,6 @@ pub struct RunSummary {
     /// The last evaluation of the held-out part; with a validation part, the one evaluation of the test part.
     pub evaluation: Option<Evaluation>,
     /// Evaluation of the validation part with the state that is the model.
-    #[serde(default)]
     pub validation: Option<Evaluation>,
     /// With `eval.calibration`: measures of the test part after calibration. Without a test part, of the validation part, to which
     /// calibration was fitted.
@@ -49,10 +48,8 @@ pub struct RunSummary {
     pub model_step: u64,
     /// Where the model was saved: a path, relative to the run folder or absolute, or `s3://bucket/prefix`; `None` if no
     /// model was saved.
-    #[serde(default)]
     pub model: Option<String>,
     /// Why training ended and which state is the model, if the validation part decided it.
-    #[serde(default)]
     pub choice: Option<String>,
     /// Measures over about the last 100,000 training samples, each scored before it was learned from.
     #[serde(default)]

@@ -10,7 +10,7 @@ use pyo3::types::PyCapsule;
 use zagros_ingest::{Batch, BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files, fit_features};
 use zagros_job::{Job, Overrides, TestPart, ValidationPart};
 
-use crate::errors::failed;
+use crate::failed;
 use crate::tensor::capsule;
 
 /// Names of the labels, the numeric inputs and the categorical features.

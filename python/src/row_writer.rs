@@ -16,8 +16,8 @@ use zagros_session::parse_job;
 use zagros_table::TableConfig;
 use zagros_zip::ZipEq;
 
-use crate::errors::{ZagrosError, raised};
 use crate::tensor::values;
+use crate::{ZagrosError, raised};
 
 /// A table: its name and its parts, each with the number of its values in a row.
 type TableWithParts = (String, String, Vec<(&'static str, usize)>);

@@ -16,7 +16,7 @@ use zagros_rows::snapshot::{
 use zagros_scoring::ExportSource;
 use zagros_store::Folder;
 
-use crate::errors::failed;
+use crate::failed;
 use crate::tensor::capsule;
 
 /// Blocks that are read before they are asked for.

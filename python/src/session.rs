@@ -9,7 +9,7 @@ use zagros_session::{BatchAccess, FileDigest, LookupBatch, RunReach, Session, Se
 
 use zagros_zip::ZipEq;
 
-use crate::errors::raised;
+use crate::raised;
 use crate::tensor::{capsule, values};
 
 /// The gradients of a batch by table, `None` for a table whose rows get none.

@@ -11,7 +11,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::errors::wrong_type;
+use crate::wrong_type;
 
 const NAME: &CStr = c"dltensor";
 /// Memory that this processor reads: its own, and the same with pages that a GPU may read too.

@@ -5,8 +5,6 @@
 //! [`SingleRank`] is a group of one rank.
 
 mod error;
-mod guard;
-mod single_rank;
 mod tcp;
 #[cfg(test)]
 mod testing;
@@ -17,11 +15,11 @@ extern crate self as zagros_collective;
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use error::CollectiveError;
-pub use guard::{GroupInterrupt, ROLL_CALL, WAIT_SLICE};
-pub use single_rank::SingleRank;
 pub use tcp::TcpRendezvous;
 
 /// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order. Each call waits for the
@@ -161,4 +159,84 @@ pub fn split_address(address: &str) -> Result<(String, u16), CollectiveError> {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let port = port.parse().map_err(|_| wrong())?;
     if host.is_empty() { Err(wrong()) } else { Ok((host.to_owned(), port)) }
+}
+
+/// Ends the calls of one group on this rank: the present one, within a fraction of a second, and each later one. A call waits for the
+/// other ranks until the group's timeout; a caller may learn earlier that one of them will not come, because its lease expired or the run
+/// is over.
+#[derive(Clone, Debug, Default)]
+pub struct GroupInterrupt(Arc<AtomicBool>);
+
+impl GroupInterrupt {
+    /// The reason in the error of an interrupted call.
+    pub const REASON: &str = "it was interrupted: a rank is known to be gone, or the run to be over";
+
+    /// Ends the calls. A second call changes nothing.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// After a failed call, the other ranks have this time to say that they are alive. Their own call fails at the same time, because
+/// the group's connections are closed by then.
+pub const ROLL_CALL: Duration = Duration::from_secs(2);
+
+/// How long one wait lasts. After each wait the call checks whether it was interrupted.
+pub const WAIT_SLICE: Duration = Duration::from_millis(50);
+
+/// A group of one rank: its calls return at once what they were given.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SingleRank;
+
+impl CollectiveGroup for SingleRank {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn world_size(&self) -> usize {
+        1
+    }
+
+    fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
+        Ok(PendingSum::new(values))
+    }
+
+    fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
+        pending.into_state()
+    }
+
+    fn reduce_scatter_sum(&mut self, values: Vec<f32>, _: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        Ok(values)
+    }
+
+    fn all_gather_parts(&mut self, values: Vec<f32>, _: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        Ok(values)
+    }
+
+    fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        Ok(vec![mine.to_vec()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_world_of_one_changes_nothing() {
+        let mut values = [1.5, f32::NAN];
+        SingleRank.all_reduce_sum(&mut values).unwrap();
+        assert!(values[0] == 1.5 && values[1].is_nan());
+        assert_eq!(SingleRank.all_gather(b"all").unwrap(), [b"all"]);
+        let pending = SingleRank.start_all_reduce_sum(vec![2.5]).unwrap();
+        assert_eq!(SingleRank.wait(pending).unwrap(), [2.5]);
+        assert_eq!(SingleRank.reduce_scatter_sum(vec![1.5], &[0, 1]).unwrap(), [1.5]);
+        assert_eq!(SingleRank.all_gather_parts(vec![1.5], &[0, 1]).unwrap(), [1.5]);
+        SingleRank.barrier().unwrap();
+    }
 }

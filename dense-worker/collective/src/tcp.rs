@@ -14,9 +14,7 @@
 //! ```
 
 mod greeting;
-mod limit;
 mod mesh;
-mod rank;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,10 +23,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use greeting::{LineKind, PeerLine, dial, welcome};
-use limit::WaitLimit;
-use mesh::RankMesh;
-use rank::TcpRank;
+use greeting::{LineKind, PeerLine, WaitLimit, dial, welcome};
+use mesh::{RankMesh, TcpRank};
 
 use crate::{CollectiveError, CollectiveGroup, ProcessGroupConfig, Rendezvous, SingleRank, WAIT_SLICE, split_address};
 

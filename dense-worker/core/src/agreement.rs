@@ -113,7 +113,6 @@ pub struct RankProgress {
     /// Steps made before its last evaluation.
     pub evaluated: u64,
     /// The newest checkpoint barrier that it was at; 0 where workers make each step together.
-    #[serde(default)]
     pub barriers: u64,
 }
 

@@ -21,16 +21,12 @@
 mod action;
 mod agreement;
 mod config;
-mod early_stopping;
-mod event;
 mod state;
 mod training_loop;
 
-pub use action::{Action, FailureCause, InFlight, LoopEnd};
+pub use action::{Action, Event, FailureCause, GroupFailure, GroupMember, InFlight, LoopCounts, LoopEnd};
 pub use agreement::{BarrierDecision, BarrierReason, RankProgress, StepAgreement, StepFacts, StepVote, VoteRule};
-pub use config::{LoopConfig, TrainingPolicy};
-pub use early_stopping::{BestState, EarlyStopRule, MeasuredState, PatienceUse, SearchState};
-pub use event::{Event, GroupFailure, GroupMember, LoopCounts};
+pub use config::{BestState, EarlyStopRule, LoopConfig, MeasuredState, PatienceUse, SearchState, TrainingPolicy};
 pub use state::{
     BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, LoopState, RegroupPhase, RoundEnd,
     StepPhase,

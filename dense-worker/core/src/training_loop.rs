@@ -2,13 +2,10 @@
 
 mod batch;
 mod epoch;
-mod group;
 
-use crate::action::{Action, FailureCause, LoopEnd};
+use crate::action::{Action, Event, FailureCause, GroupMember, LoopCounts, LoopEnd};
 use crate::agreement::RankProgress;
-use crate::config::LoopConfig;
-use crate::early_stopping::{PatienceUse, SearchState};
-use crate::event::{Event, GroupMember, LoopCounts};
+use crate::config::{LoopConfig, PatienceUse, SearchState};
 use crate::state::{DrainPoint, EvaluationPoint, FinishPhase, LoopState, RegroupPhase, RoundEnd, StepPhase};
 
 #[derive(Clone, Debug)]

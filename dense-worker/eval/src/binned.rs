@@ -25,6 +25,12 @@ impl ClickSums {
         self.add(Self { samples: 1, positives: u64::from(is_positive), loss, predicted: measure::sigmoid(logit) });
     }
 
+    pub(crate) fn of_class(is_positive: bool, logits: &[f32]) -> Self {
+        let mut sums = Self::default();
+        logits.iter().for_each(|logit| sums.push(is_positive, *logit));
+        sums
+    }
+
     pub fn add(&mut self, part: Self) {
         self.samples += part.samples;
         self.positives += part.positives;
@@ -73,7 +79,7 @@ const IGNORED_BITS: u32 = 12;
 ///
 /// Logloss and calibration are those of the logits themselves. The AUC takes logits of one bin for equal: it differs from the
 /// exact one by at most half the share of the (positive, negative) pairs within a bin.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BinnedScores {
     pub(crate) sums: ClickSums,
     /// `[negatives, positives]`, in the order of the logits.

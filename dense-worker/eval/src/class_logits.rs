@@ -1,14 +1,13 @@
 //! The outputs of samples with their classes, to which a temperature is fitted.
 
+use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
-
-use crate::bytes::{put_word, read_word};
 
 /// Most outputs that are kept: 256 MiB.
 const MOST_VALUES: usize = 1 << 26;
 
 /// Outputs and classes of samples. If there are too many, every second one is dropped, as often as needed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClassLogits {
     classes: usize,
     /// One of so many samples is kept: a power of two.
@@ -86,27 +85,6 @@ impl ClassLogits {
             sums.1 += square / whole - mean * mean;
         }
         sums
-    }
-
-    pub(crate) fn put_bytes(&self, bytes: &mut Vec<u8>) {
-        [self.stride, self.seen, self.labels.len() as u64].into_iter().for_each(|count| put_word(bytes, count));
-        self.labels.iter().for_each(|label| bytes.extend(label.to_le_bytes()));
-        self.outputs.iter().for_each(|output| bytes.extend(output.to_le_bytes()));
-    }
-
-    /// The reverse of [`Self::put_bytes`], of as many classes; `None` for other bytes.
-    pub(crate) fn fill_from_bytes(self, bytes: &mut &[u8]) -> Option<Self> {
-        let (stride, seen) = (read_word(bytes)?, read_word(bytes)?);
-        let samples = usize::try_from(read_word(bytes)?).ok()?;
-        let mut words = |count: usize| {
-            let (own, rest) = bytes.split_at_checked(count.checked_mul(4)?)?;
-            *bytes = rest;
-            Some(own.chunks_exact(4).map(|word| [word[0], word[1], word[2], word[3]]).collect::<Vec<_>>())
-        };
-        let labels: Vec<u32> = words(samples)?.into_iter().map(u32::from_le_bytes).collect();
-        let outputs = words(samples.checked_mul(self.classes)?)?.into_iter().map(f32::from_le_bytes).collect();
-        let is_whole = stride.is_power_of_two() && labels.iter().all(|label| (*label as usize) < self.classes);
-        is_whole.then_some(Self { stride, seen, labels, outputs, ..self })
     }
 }
 
@@ -206,17 +184,9 @@ mod tests {
         }
 
         #[test]
-        fn parts_through_bytes_equal_the_whole(first in samples(), second in samples()) {
-            let through = |samples: &[_]| {
-                let mut bytes = Vec::new();
-                logits(samples).put_bytes(&mut bytes);
-                let mut rest = &bytes[..];
-                let found = ClassLogits::new(3).fill_from_bytes(&mut rest).unwrap();
-                assert!(rest.is_empty() && ClassLogits::new(3).fill_from_bytes(&mut &bytes[..bytes.len() - 1]).is_none());
-                found
-            };
-            let mut merged = through(&first);
-            merged.merge(through(&second));
+        fn merged_parts_equal_the_whole(first in samples(), second in samples()) {
+            let mut merged = logits(&first);
+            merged.merge(logits(&second));
             prop_assert_eq!(merged, logits(&[first, second].concat()));
         }
     }

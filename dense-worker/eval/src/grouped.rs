@@ -14,19 +14,19 @@ use crate::measure;
 /// all groups is dropped, repeatedly until the others fit. Whole groups are dropped, by a hash of the group alone. The kept
 /// groups therefore depend neither on the order of samples nor on how parts were merged. The result reports the share of
 /// groups that was kept ([`GroupAuc::share`]).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupedScores {
-    pub(crate) capacity: usize,
+    capacity: usize,
     /// A group is kept if its hash starts with at least so many zero bits.
-    pub(crate) halvings: u32,
-    pub(crate) samples: Vec<GroupedSample>,
+    halvings: u32,
+    samples: Vec<GroupedSample>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupedSample {
-    pub(crate) group: u64,
-    pub(crate) logit: f32,
-    pub(crate) is_positive: bool,
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct GroupedSample {
+    group: u64,
+    logit: f32,
+    is_positive: bool,
 }
 
 /// AUC within groups, and how much of the data it covers.

@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 use serde::Serialize;
 use zagros_zip::ZipEq;
 
-use crate::{BinnedScores, TargetForm, TargetScores};
+use crate::{BinnedScores, Evaluation, TargetForm, TargetScores};
 
 /// Scores of a target of samples as they are, and with each feature permuted, some times each.
 #[derive(Clone, Debug)]
@@ -31,15 +31,6 @@ pub struct PermutedScores {
 enum TargetSums {
     Click(BinnedScores),
     Other(TargetScores),
-}
-
-/// The measures that say how important a feature is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct ImportanceMeasures {
-    auc: Option<f64>,
-    logloss: Option<f64>,
-    mse: Option<f64>,
-    deviance: Option<f64>,
 }
 
 impl TargetSums {
@@ -61,17 +52,13 @@ impl TargetSums {
         }
     }
 
-    fn measures(&self) -> ImportanceMeasures {
+    fn measures(&self) -> Evaluation {
         match self {
             Self::Click(scores) => {
-                let (auc, logloss) = (scores.auc(), scores.sums.logloss());
-                ImportanceMeasures { auc, logloss, ..ImportanceMeasures::default() }
+                Evaluation { auc: scores.auc(), logloss: scores.sums.logloss(), ..Evaluation::default() }
             }
-            Self::Other(scores) => {
-                let report = scores.clone().compute_measures();
-                // Of several classes, the logloss says the same as the mean of many AUCs.
-                ImportanceMeasures { auc: None, logloss: report.logloss, mse: report.mse, deviance: report.deviance }
-            }
+            // Of several classes, the logloss says the same as the mean of many AUCs.
+            Self::Other(scores) => Evaluation { auc: None, ..scores.clone().compute_measures() },
         }
     }
 }
@@ -122,7 +109,7 @@ impl PermutedScores {
         let plain = self.plain.measures();
         let feature_importance = |(feature, repeats): (&String, &Vec<TargetSums>)| {
             let permuted: Vec<_> = repeats.iter().map(TargetSums::measures).collect();
-            let rise = |of: fn(&ImportanceMeasures) -> Option<f64>| {
+            let rise = |of: fn(&Evaluation) -> Option<f64>| {
                 spread(permuted.iter().map(|measures| Some(of(measures)? - of(&plain)?)))
             };
             FeatureImportance {

@@ -2,7 +2,6 @@
 //! regression, accuracy of classes. Pure, mergeable, and exact for clicks.
 
 pub mod binned;
-mod bytes;
 pub mod calibrator;
 mod class_logits;
 #[cfg(test)]

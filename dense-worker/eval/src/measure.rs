@@ -55,15 +55,6 @@ pub fn auc(positives: &[f32], negatives: &[f32]) -> Option<f64> {
     Some(doubled as f64 / 2.0 / pairs)
 }
 
-/// Mean binary cross-entropy in nats. `None` without samples.
-#[must_use]
-pub fn logloss(positives: &[f32], negatives: &[f32]) -> Option<f64> {
-    let samples = positives.len() + negatives.len();
-    let of_positives: f64 = positives.iter().map(|logit| softplus(-f64::from(*logit))).sum();
-    let of_negatives: f64 = negatives.iter().map(|logit| softplus(f64::from(*logit))).sum();
-    (samples > 0).then(|| (of_positives + of_negatives) / samples as f64)
-}
-
 /// Entropy in nats of the frequencies of the classes: the logloss of the best constant prediction. `None` when a class has
 /// no sample.
 #[must_use]
@@ -73,14 +64,6 @@ pub fn base_entropy(positives: usize, negatives: usize) -> Option<f64> {
     }
     let rate = positives as f64 / (positives + negatives) as f64;
     Some(-(rate * rate.ln() + (1.0 - rate) * (-rate).ln_1p()))
-}
-
-/// Mean predicted probability divided by the share of positives. 1 is calibrated; above 1 the model predicts too many
-/// clicks. `None` without positives.
-#[must_use]
-pub fn calibration_ratio(positives: &[f32], negatives: &[f32]) -> Option<f64> {
-    let predicted: f64 = positives.iter().chain(negatives).map(|logit| sigmoid(f64::from(*logit))).sum();
-    (!positives.is_empty()).then(|| predicted / positives.len() as f64)
 }
 
 fn has_nan(sorted: &[f32]) -> bool {
@@ -138,13 +121,8 @@ mod tests {
     fn worked_examples() {
         // Pairs: 0.8 beats both, 0.4 beats 0.1 and ties 0.4: 3.5 of 4.
         assert_eq!(auc(&[0.4, 0.8], &[0.1, 0.4]), Some(0.875));
-        // A certain mistake has a finite loss.
-        assert_eq!(logloss(&[-100.0], &[]), Some(100.0));
         // The entropy of a fair coin.
         assert!((base_entropy(5, 5).unwrap() - 2.0_f64.ln()).abs() < 1e-15);
-        // Two samples with a prediction of one half each, and one click.
-        assert_eq!(calibration_ratio(&[0.0], &[0.0]), Some(1.0));
-        assert_eq!(calibration_ratio(&[0.0], &[0.0, 0.0, 0.0]), Some(2.0));
         assert_eq!(calibration_error(&[], &[0.0]), Some(0.5));
         // Two bins: a prediction of one half with one click of four, and one of 0.9 with nine of ten.
         let certain = (0.9_f32 / 0.1).ln();
@@ -161,9 +139,7 @@ mod tests {
             ("AUC without negatives", auc(&[1.0], &[])),
             ("AUC of a positive that is no number", auc(&[1.0, nan], &[1.0])),
             ("AUC of a negative that is no number", auc(&[1.0], &[-nan, 1.0])),
-            ("logloss without samples", logloss(&[], &[])),
             ("entropy of one class", base_entropy(0, 5)),
-            ("calibration without clicks", calibration_ratio(&[], &[0.0])),
             ("error without samples", calibration_error(&[], &[])),
             ("error of a positive that is no number", calibration_error(&[nan], &[0.0])),
             ("error of a negative that is no number", calibration_error(&[0.0], &[-nan, 0.0])),
@@ -177,7 +153,8 @@ mod tests {
         // Half of the samples have a prediction of 0.1 and no click, the others one of 0.9 and clicks only.
         let high = 9.0_f32.ln();
         let (positives, negatives) = (vec![high; 50], vec![-high; 50]);
-        assert!((calibration_ratio(&positives, &negatives).unwrap() - 1.0).abs() < 1e-6);
+        let predicted: f64 = positives.iter().chain(&negatives).map(|logit| sigmoid(f64::from(*logit))).sum();
+        assert!((predicted / positives.len() as f64 - 1.0).abs() < 1e-6);
         assert!((calibration_error(&positives, &negatives).unwrap() - 0.1).abs() < 1e-6);
     }
 

@@ -5,13 +5,13 @@ use zagros_zip::ZipEq;
 
 use std::fmt;
 
-use crate::{GroupedScores, SlicedScores, measure};
+use crate::{ClickSums, GroupedScores, SlicedScores, measure};
 
 /// Logits by class. 4 bytes per sample, so 100 M test samples take 400 MB. The order of samples is not kept.
 ///
 /// Results depend neither on the order of samples nor on that of merges, to the last bit, because the logits are sorted
 /// before they are summed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ClickScores {
     pub(crate) positives: Vec<f32>,
     pub(crate) negatives: Vec<f32>,
@@ -152,28 +152,23 @@ impl ClickScores {
         self.is_sorted = false;
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.positives.len() + self.negatives.len()
-    }
-
     /// The measures. O(n log n), in place.
     ///
     /// The normalised entropy is the logloss divided by that of the best constant (He et al. 2014, "Practical Lessons from
     /// Predicting Clicks on Ads at Facebook", section 3). Below 1 the model knows more than the base rate.
     #[must_use]
     pub fn compute_measures(&mut self) -> Evaluation {
-        let samples = self.len();
         let grouped = self.grouped.as_mut().map(GroupedScores::gauc);
         let (positives, negatives) = self.sorted_logits();
-        let logloss = measure::logloss(positives, negatives);
-        let entropy = measure::base_entropy(positives.len(), negatives.len());
+        let mut sums = ClickSums::of_class(true, positives);
+        sums.add(ClickSums::of_class(false, negatives));
         Evaluation {
-            samples: samples as u64,
-            positive_rate: (samples > 0).then(|| positives.len() as f64 / samples as f64),
+            samples: sums.samples,
+            positive_rate: sums.positive_rate(),
             auc: measure::auc(positives, negatives),
-            logloss,
-            normalised_entropy: logloss.zip(entropy).map(|(logloss, entropy)| logloss / entropy),
-            calibration: measure::calibration_ratio(positives, negatives),
+            logloss: sums.logloss(),
+            normalised_entropy: sums.normalised_entropy(),
+            calibration: sums.calibration_ratio(),
             ece: measure::calibration_error(positives, negatives),
             gauc: grouped.and_then(|grouped| grouped.value),
             groups: grouped.map(|grouped| grouped.groups),
@@ -216,7 +211,7 @@ mod tests {
         let mut scores = ClickScores::new();
         let refused = scores.extend(&[1.0, 0.0], &[0.5]).unwrap_err();
         assert_eq!(refused.to_string(), "2 labels but 1 logits: the model must score each sample once");
-        assert_eq!(scores.len(), 0);
+        assert_eq!(scores.compute_measures().samples, 0);
     }
 
     #[test]

@@ -26,19 +26,19 @@ const CAPACITY: usize = 1 << 20;
 const VALUE_BYTES: usize = 256;
 
 /// Samples by their values in some columns.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlicedScores {
-    pub(crate) columns: Vec<ColumnScores>,
+    columns: Vec<ColumnScores>,
     capacity: usize,
 }
 
 /// Samples by their value in a column.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ColumnScores {
-    pub(crate) values: HashMap<Vec<u8>, BinnedScores>,
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct ColumnScores {
+    values: HashMap<Vec<u8>, BinnedScores>,
     bins: usize,
     /// Samples of values that are not kept.
-    pub(crate) other: BinnedScores,
+    other: BinnedScores,
 }
 
 /// Measures of the slices by one column.
@@ -75,7 +75,7 @@ impl SlicedScores {
         Self::with_capacity(columns, CAPACITY)
     }
 
-    pub(crate) fn with_capacity(columns: usize, capacity: usize) -> Self {
+    fn with_capacity(columns: usize, capacity: usize) -> Self {
         Self { columns: vec![ColumnScores::default(); columns], capacity }
     }
 
@@ -108,12 +108,6 @@ impl SlicedScores {
 }
 
 impl ColumnScores {
-    /// Values with their samples, and the samples of all other values.
-    pub(crate) fn new(values: HashMap<Vec<u8>, BinnedScores>, other: BinnedScores) -> Self {
-        let bins = values.values().map(|scores| scores.bins.len()).sum();
-        Self { values, bins, other }
-    }
-
     fn push(&mut self, value: &[u8], label: f32, logit: f32, capacity: usize) {
         let value = &value[..value.len().min(VALUE_BYTES)];
         if !self.values.contains_key(value) {

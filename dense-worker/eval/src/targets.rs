@@ -9,9 +9,9 @@
 //!
 //! A sample whose label is NaN has none, and is not measured.
 
+use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-use crate::bytes::{put_scores, put_word, read_scores, read_word};
 use crate::class_logits::ClassLogits;
 use crate::{BinnedScores, CalibrationMethod, Calibrator, ClickScores, Evaluation, LengthsDiffer, measure};
 
@@ -54,7 +54,7 @@ impl TargetForm {
 }
 
 /// The scored samples of a target, from which its measures are computed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum TargetScores {
     /// Of clicks, exact.
     Click(ClickScores),
@@ -62,7 +62,7 @@ pub enum TargetScores {
     Classes(ClassScores),
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ErrorSums {
     is_counts: bool,
     samples: u64,
@@ -73,7 +73,7 @@ pub struct ErrorSums {
     deviance: f64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassScores {
     samples: u64,
     hits: u64,
@@ -83,6 +83,7 @@ pub struct ClassScores {
     /// The outputs, to which a temperature is fitted; none unless calibration is wanted.
     logits: Option<ClassLogits>,
     /// Probabilities of the sample that is added.
+    #[serde(skip)]
     probabilities: Vec<f64>,
 }
 
@@ -180,54 +181,6 @@ impl TargetScores {
             Self::Errors(sums) => sums.compute_measures(),
             Self::Classes(scores) => scores.compute_measures(),
         }
-    }
-
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        match self {
-            Self::Click(scores) => return scores.to_bytes(),
-            Self::Errors(sums) => {
-                put_word(&mut bytes, u64::from(sums.is_counts));
-                put_word(&mut bytes, sums.samples);
-                let ErrorSums { labels, predicted, squared, absolute, deviance, .. } = *sums;
-                let sums = [labels, predicted, squared, absolute, deviance];
-                sums.into_iter().for_each(|sum| put_word(&mut bytes, sum.to_bits()));
-            }
-            Self::Classes(scores) => {
-                let counts = [scores.samples, scores.hits, scores.loss.to_bits()];
-                counts.into_iter().for_each(|count| put_word(&mut bytes, count));
-                scores.curves.iter().for_each(|curve| put_scores(&mut bytes, curve));
-                scores.logits.iter().for_each(|logits| logits.put_bytes(&mut bytes));
-            }
-        }
-        bytes
-    }
-
-    /// The reverse of [`Self::to_bytes`], of scores that began as `self`; `None` for other bytes.
-    #[must_use]
-    pub fn fill_from_bytes(self, mut bytes: &[u8]) -> Option<Self> {
-        let from = &mut bytes;
-        let found = match self {
-            Self::Click(_) => return ClickScores::from_bytes(from).map(Self::Click),
-            Self::Errors(_) => {
-                let (is_counts, samples) = (read_word(from)? == 1, read_word(from)?);
-                let mut sum = || read_word(from).map(f64::from_bits);
-                let (labels, predicted, squared) = (sum()?, sum()?, sum()?);
-                let (absolute, deviance) = (sum()?, sum()?);
-                Self::Errors(ErrorSums { is_counts, samples, labels, predicted, squared, absolute, deviance })
-            }
-            Self::Classes(empty) => {
-                let (samples, hits, loss) = (read_word(from)?, read_word(from)?, f64::from_bits(read_word(from)?));
-                let curves = empty.curves.iter().map(|_| read_scores(from)).collect::<Option<_>>()?;
-                let logits = match empty.logits {
-                    Some(logits) => Some(logits.fill_from_bytes(from)?),
-                    None => None,
-                };
-                Self::Classes(ClassScores { samples, hits, loss, curves, logits, probabilities: Vec::new() })
-            }
-        };
-        bytes.is_empty().then_some(found)
     }
 }
 
@@ -413,7 +366,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_through_bytes_equal_the_whole(
+        fn merged_parts_equal_the_whole(
             samples in prop::collection::vec((0_u8..3, prop::array::uniform3(-8_f32..8.0)), 0..40),
             cut in 0_usize..40, kind in 0_usize..4,
         ) {
@@ -421,18 +374,13 @@ mod tests {
             let sample = |(label, outputs): (u8, [f32; 3])| (f32::from(label), outputs[..form.output_count()].to_vec());
             let samples: Vec<(f32, Vec<f32>)> = samples.into_iter().map(sample).collect();
             let (first, second) = samples.split_at(cut.min(samples.len()));
-            let through = |part: &[(f32, Vec<f32>)]| {
-                TargetScores::to_calibrate(form).fill_from_bytes(&target_scores(form, part).to_bytes()).unwrap()
-            };
-            let mut merged = through(first);
-            merged.merge(through(second));
+            let mut merged = target_scores(form, first);
+            merged.merge(target_scores(form, second));
             let (found, expected) = (merged.compute_measures(), target_scores(form, &samples).compute_measures());
             prop_assert_eq!((found.samples, found.auc), (expected.samples, expected.auc));
             for (found, expected) in [(found.logloss, expected.logloss), (found.mse, expected.mse)] {
                 prop_assert!(found.is_some() == expected.is_some() && expected.is_none_or(|value| near(found, value)));
             }
-            let bytes = target_scores(form, &samples).to_bytes();
-            prop_assert!(TargetScores::to_calibrate(form).fill_from_bytes(&bytes[..bytes.len() - 1]).is_none());
             let mut whole = target_scores(form, &samples);
             let temperature = CalibrationMethod::Temperature;
             prop_assert_eq!(merged.fit_calibrator(temperature), whole.fit_calibrator(temperature));

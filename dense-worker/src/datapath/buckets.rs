@@ -10,10 +10,10 @@ use zagros_collective::{CollectiveError, CollectiveGroup, PendingSum};
 
 /// Gradients per bucket, 1 MiB. The last bucket overlaps with no other work, so a bucket must be small enough to be summed
 /// fast. It must be large enough that the fixed cost of a bucket is small.
-pub const BUCKET: usize = 1 << 18;
+pub(crate) const BUCKET: usize = 1 << 18;
 
 #[derive(Debug, Default)]
-pub struct GradientBuckets {
+pub(crate) struct GradientBuckets {
     size: usize,
     weights: usize,
     /// Number of weights, from the first one on, whose gradients are not sent yet.
@@ -28,12 +28,12 @@ pub struct GradientBuckets {
 
 impl GradientBuckets {
     #[must_use]
-    pub fn new(size: usize) -> Self {
+    pub(crate) fn new(size: usize) -> Self {
         Self { size: size.max(1), ..Self::default() }
     }
 
     /// Begins a step, in which each value of this worker counts `share`. Gives up what an earlier step left.
-    pub fn begin_step(&mut self, weights: usize, share: f32) {
+    pub(crate) fn begin_step(&mut self, weights: usize, share: f32) {
         self.under_way.clear();
         self.failed = None;
         (self.weights, self.left, self.share) = (weights, weights, share);
@@ -41,7 +41,7 @@ impl GradientBuckets {
 
     /// Notes that the gradients of all weights from `from` on are final. Sends each full bucket, except the one of the
     /// first weights.
-    pub fn send_ready(&mut self, group: &mut dyn CollectiveGroup, from: usize, gradients: &[f32]) {
+    pub(crate) fn send_ready(&mut self, group: &mut dyn CollectiveGroup, from: usize, gradients: &[f32]) {
         while self.left > self.size && self.left - self.size >= from && self.failed.is_none() {
             let bucket = self.left - self.size..self.left;
             self.send(group, bucket.clone(), &gradients[bucket.start - from..bucket.end - from], &[]);
@@ -50,7 +50,7 @@ impl GradientBuckets {
 
     /// `gradients` are those of the whole network. `besides` are more values, equally many
     /// on every worker, which are summed without `share`.
-    pub fn send_remaining(&mut self, group: &mut dyn CollectiveGroup, gradients: &[f32], besides: &[f32]) {
+    pub(crate) fn send_remaining(&mut self, group: &mut dyn CollectiveGroup, gradients: &[f32], besides: &[f32]) {
         self.send_ready(group, 0, gradients);
         if self.failed.is_none() {
             self.send(group, 0..self.left, &gradients[..self.left], besides);
@@ -73,7 +73,7 @@ impl GradientBuckets {
     ///
     /// # Errors
     /// When a worker does not take part, or `put` fails.
-    pub fn wait_for_sums<E: From<CollectiveError>>(
+    pub(crate) fn wait_for_sums<E: From<CollectiveError>>(
         &mut self,
         group: &mut dyn CollectiveGroup,
         mut put: impl FnMut(usize, &[f32]) -> Result<(), E>,

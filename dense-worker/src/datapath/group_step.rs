@@ -240,11 +240,14 @@ pub(super) fn all_gather_values<T: Serialize + DeserializeOwned>(
     mine: &T,
     all_gather: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, WorkerError>,
 ) -> Result<Vec<T>, WorkerError> {
-    let odd = |rank: usize| move |error| inconsistent_batch(0, format!("what dense worker {rank} sent ({error})"));
     // An empty value cannot be parsed, so the others name this rank.
-    let mine = serde_json::to_vec(mine).unwrap_or_default();
+    let mine = postcard::to_allocvec(mine).unwrap_or_default();
     let all = all_gather(&mine)?;
-    number_from(0, &all).map(|(rank, bytes)| serde_json::from_slice(bytes).map_err(odd(rank))).collect()
+    let parse = |(rank, bytes): (usize, &Vec<u8>)| match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        _ => Err(inconsistent_batch(0, format!("what dense worker {rank} sent is another kind of value"))),
+    };
+    number_from(0, &all).map(parse).collect()
 }
 
 /// A call that all ranks make. It has the same words on each of them, so that the doctor knows who is in it.

@@ -24,7 +24,6 @@
 //! ```
 
 mod layer;
-mod transfer;
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -45,8 +44,7 @@ use zagros_table::optimizer::dense::Staging;
 
 use crate::error::WorkerError;
 use crate::metrics::{PipelineStage, WorkerMetrics};
-use layer::{LayerPart, TileRequest, TiledLayer};
-use transfer::{LayerLane, PushReceipt, TransferError};
+use layer::{LayerLane, LayerPart, PushReceipt, TileRequest, TiledLayer, TransferError};
 use zagros_model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};
 
 /// Layers whose gradients are under way at once: one is sent while the next one is computed.
@@ -302,7 +300,7 @@ impl LayerStore for SharedTiles {
             let (part, before) = (self.own(layer, workers.as_deref()), self.under_way(layer));
             let (tell, mut answer) = oneshot::channel();
             servers.runtime.spawn(async move {
-                let _ = tell.send(transfer::pull(&client, &part, into, before).await);
+                let _ = tell.send(layer::pull(&client, &part, into, before).await);
             });
             if let Some(workers) = &workers {
                 answer = self.gather(layer, workers, answer);
@@ -326,7 +324,7 @@ impl LayerStore for SharedTiles {
         let place = servers.runtime.block_on(Arc::clone(&servers.places).acquire_owned());
         let send = async move |gradient: Result<Option<LayerValues>, TransferError>| {
             let pushed = match gradient {
-                Ok(Some(gradient)) => transfer::push(&client, batch, &part, gradient, before).await,
+                Ok(Some(gradient)) => layer::push(&client, batch, &part, gradient, before).await,
                 unpushed => unpushed.map(drop),
             };
             let _ = tell.send(pushed);
@@ -370,7 +368,7 @@ impl LayerStore for SharedTiles {
             let (client, before) = (Arc::clone(&servers.client), self.under_way(layer));
             let (tell, receipt) = oneshot::channel();
             servers.runtime.spawn(async move {
-                let _ = tell.send(transfer::commit(&client, batch, &part, before).await);
+                let _ = tell.send(layer::commit(&client, batch, &part, before).await);
             });
             *lock(place) = Some(receipt);
         }

@@ -11,7 +11,7 @@ use zagros_job::{Job, KeyChange, Overrides};
 use zagros_scoring::{TrainingOutcome, to_json};
 use zagros_store::Folder;
 
-use super::files::{file_error, seconds_since_epoch, write};
+use super::{file_error, seconds_since_epoch, write};
 use crate::error::WorkerError;
 use crate::summary::RunSummary;
 
@@ -221,23 +221,7 @@ fn file_name(name: &str) -> String {
 
 /// `20260131-235959`.
 fn utc_stamp(seconds: f64) -> String {
-    let seconds = seconds as u64;
-    let (year, month, day) = civil_date(seconds / 86_400);
-    let of_day = seconds % 86_400;
-    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
-}
-
-/// Gregorian date of a day since 1970-01-01, counted through the 400-year cycle of 146,097 days in years that
-/// start in March, so that the leap day is the last (H. Hinnant, "chrono-compatible low-level date algorithms").
-fn civil_date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    jiff::Timestamp::from_second(seconds as i64).unwrap_or_default().strftime("%Y%m%d-%H%M%S").to_string()
 }
 
 #[cfg(test)]
@@ -249,16 +233,6 @@ mod tests {
         let mut job = small_job();
         (job.name, job.output.folder) = ("ads".to_owned(), parent.join("runs"));
         job
-    }
-
-    #[test]
-    fn dates_are_gregorian() {
-        // `date -u -d @N +%Y%m%d-%H%M%S`
-        assert_eq!(utc_stamp(0.0), "19700101-000000");
-        assert_eq!(utc_stamp(951_782_399.0), "20000228-235959");
-        assert_eq!(utc_stamp(951_782_400.0), "20000229-000000");
-        assert_eq!(utc_stamp(4_107_542_400.0), "21000301-000000");
-        assert_eq!(utc_stamp(1_798_761_599.9), "20261231-235959");
     }
 
     #[test]

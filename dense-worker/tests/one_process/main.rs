@@ -33,15 +33,12 @@ macro_rules! delegate_calls {
 mod asynchronous;
 mod books;
 mod elastic;
-mod ending;
 mod golden;
-mod model_rows;
 mod pooling;
 mod rejoin;
 mod resume;
 mod start_model;
 mod streamed;
-mod tally;
 mod watched;
 mod workers;
 

@@ -9,7 +9,7 @@ use zagros_collective::{CollectiveError, CollectiveGroup, PendingSum, ProcessGro
 use zagros_fakes::InProcess;
 use zagros_protocol::control::{ScaleRequest, ScaleResponse};
 
-use super::tally::PushTally;
+use super::watched::PushTally;
 use super::*;
 
 /// Sees an id once an epoch where it is the row's own.

@@ -1,15 +1,18 @@
 //! Saves and loads of all servers' rows.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use futures::future::join_all;
 use zagros_embedding_client::Shard;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest, SaveStage};
+use zagros_zip::ZipEq;
 
-use crate::waiting::{Look, wait_for_work};
-use crate::{Session, SessionError};
+use crate::{Look, Session, SessionError, wait_for_work};
 
 /// The longest time of a save or a load: that of a server's storage call, with retries.
-const LIMIT: std::time::Duration = std::time::Duration::from_secs(3600 + 600);
+const LIMIT: Duration = Duration::from_secs(3600 + 600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedRows {
@@ -29,17 +32,13 @@ impl Session {
     /// `folder` is a path or `s3://bucket/prefix` that all servers reach. Waits for all pushes first.
     pub fn save_rows(&self, folder: &str, look: Look<'_>) -> Result<SavedRows, SessionError> {
         self.flush(look)?;
-        let save = async {
-            let servers = self.link.client.newest_servers().await?;
-            let save = |server: &std::sync::Arc<dyn Shard>| {
-                let stage = SaveStage::Whole.into();
-                let (server, request) =
-                    (server.clone(), SaveRequest { folder: folder.to_owned(), stage, ..Default::default() });
-                async move { server.save(request).await.map_err(|refusal| refused(&*server, "save its rows", &refusal)) }
-            };
-            all(servers.iter().map(save)).await
+        let stage = SaveStage::Whole.into();
+        let request = SaveRequest { folder: folder.to_owned(), stage, ..Default::default() };
+        let save = |server: Arc<dyn Shard>| {
+            let request = request.clone();
+            async move { server.save(request).await }
         };
-        let saved = wait_for_work(&self.runtime, "for servers to save their rows", LIMIT, look, save)??;
+        let saved = self.call_servers("save its rows", LIMIT, look, save)?;
         let rows = saved.iter().map(|saved| saved.rows).sum();
         Ok(SavedRows { files: saved.into_iter().flat_map(|saved| saved.files).collect(), rows })
     }
@@ -52,40 +51,20 @@ impl Session {
             Ok(()) | Err(SessionError::RefusedPush(_)) => {}
             Err(error) => return Err(error),
         }
-        let load = async {
-            let servers = self.link.client.newest_servers().await?;
-            let load = |server: &std::sync::Arc<dyn Shard>| {
-                let request = LoadRequest {
-                    folder: folder.to_owned(),
-                    files: files.clone(),
-                    replace: true,
-                    ..Default::default()
-                };
-                let server = server.clone();
-                async move { server.load(request).await.map_err(|refusal| refused(&*server, "load rows", &refusal)) }
-            };
-            all(servers.iter().map(load)).await
+        let request = LoadRequest { folder: folder.to_owned(), files, replace: true, ..Default::default() };
+        let load = |server: Arc<dyn Shard>| {
+            let request = request.clone();
+            async move { server.load(request).await }
         };
-        let loaded = wait_for_work(&self.runtime, "for servers to load rows", LIMIT, look, load)??;
+        let loaded = self.call_servers("load rows", LIMIT, look, load)?;
         Ok(loaded.iter().map(|loaded| loaded.rows).sum())
     }
 
     /// The rows of all servers, by table, after all pushes.
     pub fn describe_tables(&self, look: Look<'_>) -> Result<Vec<TableRows>, SessionError> {
         self.flush(look)?;
-        let describe = async {
-            let servers = self.link.client.newest_servers().await?;
-            let describe = |server: &std::sync::Arc<dyn Shard>| {
-                let server = server.clone();
-                async move {
-                    let described = server.describe(DescribeRequest {}).await;
-                    described.map_err(|refusal| refused(&*server, "describe its rows", &refusal))
-                }
-            };
-            all(servers.iter().map(describe)).await
-        };
-        let described =
-            wait_for_work(&self.runtime, "for servers to describe their rows", 3 * self.timeout, look, describe)??;
+        let describe = |server: Arc<dyn Shard>| async move { server.describe(DescribeRequest {}).await };
+        let described = self.call_servers("describe its rows", 3 * self.timeout, look, describe)?;
         let none = |table: &crate::SessionTable| TableRows { table: table.name.clone(), rows: 0, bytes: 0 };
         let mut tables: Vec<TableRows> = self.tables().iter().map(none).collect();
         for table in described.into_iter().flat_map(|server| server.tables) {
@@ -96,16 +75,28 @@ impl Session {
         }
         Ok(tables)
     }
-}
 
-/// The first error is returned once every server has answered: one that still works on a call would refuse the next
-/// one.
-async fn all<T>(
-    calls: impl Iterator<Item = impl Future<Output = Result<T, SessionError>>>,
-) -> Result<Vec<T>, SessionError> {
-    join_all(calls).await.into_iter().collect()
-}
-
-fn refused(server: &dyn Shard, what: &'static str, refusal: &Refusal) -> SessionError {
-    SessionError::Storage { server: server.name().to_owned(), what, reason: refusal.to_string() }
+    /// The first error is returned once every server has answered: one that still works on a call would refuse the next
+    /// one.
+    fn call_servers<T, F>(
+        &self,
+        what: &'static str,
+        limit: Duration,
+        look: Look<'_>,
+        call: impl Fn(Arc<dyn Shard>) -> F,
+    ) -> Result<Vec<T>, SessionError>
+    where
+        F: Future<Output = Result<T, Refusal>>,
+    {
+        let answers = async {
+            let servers = self.link.client.newest_servers().await?;
+            let answers = join_all(servers.iter().map(|server| call(Arc::clone(server)))).await;
+            let named = |(server, answer): (&Arc<dyn Shard>, Result<T, Refusal>)| {
+                let server = server.name().to_owned();
+                answer.map_err(|refusal| SessionError::Storage { server, what, reason: refusal.to_string() })
+            };
+            servers.iter().zip_eq(answers).map(named).collect::<Result<Vec<T>, SessionError>>()
+        };
+        wait_for_work(&self.runtime, "for all servers' rows", limit, look, answers)?
+    }
 }

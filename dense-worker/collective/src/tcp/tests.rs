@@ -7,8 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::TcpRendezvous;
-use super::greeting::{LineKind, dial};
-use super::limit::WaitLimit;
+use super::greeting::{LineKind, WaitLimit, dial};
 use crate::testing::{self, LATE, place};
 use crate::{CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous};
 

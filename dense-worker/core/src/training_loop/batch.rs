@@ -1,9 +1,8 @@
 //! Between two steps: the next batch, what all ranks agree on, the step, and what follows it.
 
 use super::{TrainingLoop, prepend};
-use crate::action::Action;
+use crate::action::{Action, Event, GroupMember};
 use crate::agreement::{BarrierReason, StepAgreement, StepFacts, StepVote, VoteRule};
-use crate::event::{Event, GroupMember};
 use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, LoopState, RoundEnd, StepPhase};
 
 impl TrainingLoop {

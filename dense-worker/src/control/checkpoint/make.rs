@@ -9,18 +9,15 @@ use std::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 use zagros_coordinator_client::Waiting;
-use zagros_plumbing::Deadline;
-use zagros_protocol::Refusal;
-use zagros_protocol::control::{Position, PositionRequest, SaveStage, WaitKind};
+use zagros_protocol::control::{SaveStage, WaitKind};
 
 use super::{CapturedCheckpoint, ResumeCursor, TrainingPosition, delete_all, folder_of};
-use crate::control::data::call_coordinator;
 use crate::control::save::{on_all, save_rows};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::progress::OverallMeasures;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 impl Trainer {
     /// Makes a checkpoint of this moment, all workers together. The caller holds a place in the window, so that
@@ -28,18 +25,18 @@ impl Trainer {
     ///
     /// # Errors
     /// When training itself cannot go on: a push fails, or another worker is lost.
-    pub(crate) async fn make_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
+    pub(crate) async fn make_checkpoint(&mut self) -> Result<(), WorkerError> {
         if self.run.job.checkpoint.keep == 0 {
             return Ok(());
         }
-        self.drain(epoch).await?;
-        let mine = (self.resume_cursor(), self.tracker.overall.clone());
+        self.drain().await?;
+        let mine = (self.resume_cursor(), self.tracker.done.overall.clone());
         let workers = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??;
         if self.group.leads()
-            && let Err(error) = self.lead_checkpoint_of_all(epoch, workers).await
+            && let Err(error) = self.lead_checkpoint_of_all(workers).await
         {
             self.run.metrics.checkpoint_failures.inc();
-            let step = self.tracker.steps_of_all();
+            let step = self.tracker.all_counts().steps;
             warn!(%error, step, newest = self.checkpoints.newest_step(), "no checkpoint was made; training goes on");
         }
         // Only now may anyone push again.
@@ -52,20 +49,19 @@ impl Trainer {
     /// Asynchronous workers wait for the content of the checkpoint at the coordinator.
     async fn lead_checkpoint_of_all(
         &mut self,
-        epoch: u32,
         workers: Vec<(ResumeCursor, OverallMeasures)>,
     ) -> Result<(), WorkerError> {
         if !self.group.is_asynchronous() {
-            return self.lead_checkpoint(epoch, workers).await;
+            return self.lead_checkpoint(workers).await;
         }
         let ballots = self.ballots.clone();
-        ballots.on_the_way(self.lead_checkpoint(epoch, workers)).await
+        ballots.on_the_way(self.lead_checkpoint(workers)).await
     }
 
     /// After the last step: makes one more where training is to continue later, and waits for what is being written.
-    pub(crate) async fn final_checkpoint(&mut self, epoch: u32) -> Result<(), WorkerError> {
+    pub(crate) async fn final_checkpoint(&mut self) -> Result<(), WorkerError> {
         self.checkpoints.finish_writing().await;
-        self.make_checkpoint(epoch).await?;
+        self.make_checkpoint().await?;
         self.checkpoints.finish_writing().await;
         Ok(())
     }
@@ -92,11 +88,7 @@ impl Trainer {
         ResumeCursor { rest: self.stream.position.stream_remainder(), order, next_seq, contents }
     }
 
-    async fn lead_checkpoint(
-        &mut self,
-        epoch: u32,
-        workers: Vec<(ResumeCursor, OverallMeasures)>,
-    ) -> Result<(), WorkerError> {
+    async fn lead_checkpoint(&mut self, workers: Vec<(ResumeCursor, OverallMeasures)>) -> Result<(), WorkerError> {
         self.checkpoints.last = Instant::now();
         let Some(checkpoints) = self.checkpoints.folder.clone() else { return Ok(()) };
         if !self.checkpoints.is_free().await {
@@ -105,9 +97,9 @@ impl Trainer {
             return Ok(());
         }
         let started = Instant::now();
-        let step = self.tracker.steps_of_all();
+        let step = self.tracker.all_counts().steps;
         let folder = self.checkpoints.prepare_folder(folder_of(&checkpoints, step), step).await?;
-        let training = self.training(epoch, workers).await?;
+        let training = self.training(workers).await?;
         // All gradients are in the rows now.
         self.pull_weights().await?;
         let parts = self.run.dense.call(|dense| {
@@ -130,7 +122,7 @@ impl Trainer {
         let writing = CapturedCheckpoint {
             job: Arc::clone(&self.run.job),
             step,
-            samples: self.tracker.samples_of_all(),
+            samples: self.tracker.all_counts().samples,
             checkpoints,
             folder,
             weights,
@@ -162,22 +154,19 @@ impl Trainer {
         Ok(())
     }
 
-    async fn training(
-        &self,
-        epoch: u32,
-        workers: Vec<(ResumeCursor, OverallMeasures)>,
-    ) -> Result<TrainingPosition, WorkerError> {
+    async fn training(&self, workers: Vec<(ResumeCursor, OverallMeasures)>) -> Result<TrainingPosition, WorkerError> {
         let (mut readers, measures): (Vec<ResumeCursor>, _) = workers.into_iter().unzip();
         let contents = readers.iter_mut().flat_map(|reader| std::mem::take(&mut reader.contents)).collect();
-        let known = TrainingPosition { readers, measures, contents, ..self.training_position(epoch) };
-        Ok(known.placed_at(&self.position(epoch).await?))
+        let known = TrainingPosition { readers, measures, contents, ..self.training_position() };
+        let position = self.run.splits.position(self.epoch).await?.position;
+        Ok(known.placed_at(&position.unwrap_or_default()))
     }
 
     /// What this worker knows of training, without where the data is.
-    pub(crate) fn training_position(&self, epoch: u32) -> TrainingPosition {
+    pub(crate) fn training_position(&self) -> TrainingPosition {
         TrainingPosition {
             tracker: self.tracker.state(),
-            epoch,
+            epoch: self.epoch,
             files: self.checkpoints.files.clone(),
             bad_rows: self.run.completer.bad_rows(),
             readers: Vec::new(),
@@ -186,21 +175,5 @@ impl Trainer {
             choice: self.scoring.model.choice_state(),
             ..TrainingPosition::starting_at(0)
         }
-    }
-
-    /// Which splits are complete, by the coordinator. One that is away for a while is asked again.
-    async fn position(&self, epoch: u32) -> Result<Position, WorkerError> {
-        let request =
-            PositionRequest { member: self.run.splits.member, incarnation: self.run.splits.incarnation, epoch };
-        let deadline = Deadline::from_now(self.run.job.cluster.timeout);
-        let control = &*self.run.splits.control;
-        let ask = || async {
-            let asked = deadline.bound(control.position(request)).await;
-            asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
-        };
-        let waiting = Waiting::new("checkpoint", WaitKind::Coordinator, "the position of the run");
-        let _waiting = self.run.metrics.waits.begin_wait(waiting.with_timeout(self.run.job.cluster.timeout));
-        let answer = call_coordinator(control, "tell the position", deadline, ask).await?;
-        Ok(answer.position.unwrap_or_default())
     }
 }

@@ -10,8 +10,8 @@ use zagros_job::{Job, KeyChange};
 use zagros_scoring::{JOB, Manifest, damaged, parse_job};
 use zagros_store::Folder;
 
-use super::folders::{CheckpointRoot, complete, delete_all};
 use super::position::{FORMAT, FileSize, TrainingPosition};
+use super::{CheckpointRoot, complete, delete_all};
 use crate::error::{ExitClass, WorkerError};
 use crate::report::{RunFolder, RunLock};
 
@@ -49,15 +49,6 @@ pub enum EarlierRun {
     Differs(ResumePoint),
 }
 
-/// What is wanted of a checkpoint, besides that it is intact.
-type PointFilter<'a> = &'a dyn Fn(&ResumePoint) -> bool;
-
-enum NewestPoint {
-    Intact(ResumePoint),
-    /// Not what was wanted, and so not read any further.
-    Unwanted(ResumePoint),
-}
-
 impl ResumePoint {
     /// The newest intact checkpoint of a run of this job: every file of it was read and compared. Those that are damaged
     /// are reported and skipped.
@@ -65,14 +56,15 @@ impl ResumePoint {
     /// # Errors
     /// When there are some and none is intact, or the job's `checkpoint.folder` cannot be read.
     pub fn find_newest(job: &Job, run: &RunFolder) -> Result<Option<Self>, WorkerError> {
-        let newest = Self::newest_in(&CheckpointRoot::new(job)?.of_run(run), &|_| true)?;
-        Ok(newest.map(|(NewestPoint::Intact(point) | NewestPoint::Unwanted(point))| point))
+        let newest = Self::newest_in(&CheckpointRoot::new(job)?.of_run(run), |_| true)?;
+        Ok(newest.map(|(point, _)| point))
     }
 
-    fn newest_in(checkpoints: &Folder, wanted: PointFilter<'_>) -> Result<Option<NewestPoint>, WorkerError> {
+    /// With whether it is one that is wanted; one that is not was not read any further.
+    fn newest_in(checkpoints: &Folder, wanted: impl Fn(&Self) -> bool) -> Result<Option<(Self, bool)>, WorkerError> {
         let mut errors: Vec<WorkerError> = Vec::new();
         for (_, folder) in complete(checkpoints)?.into_iter().rev() {
-            match Self::open(folder).and_then(|point| point.compared(wanted)) {
+            match Self::open(folder).and_then(|point| point.compared(&wanted)) {
                 Ok(newest) => {
                     errors.iter().for_each(|error| warn!(%error, "a checkpoint is damaged; an earlier one is taken"));
                     return Ok(Some(newest));
@@ -86,12 +78,12 @@ impl ResumePoint {
     }
 
     /// With every file of it compared with what was saved, where it is wanted.
-    fn compared(self, wanted: PointFilter<'_>) -> Result<NewestPoint, WorkerError> {
-        if !wanted(&self) {
-            return Ok(NewestPoint::Unwanted(self));
+    fn compared(self, wanted: impl Fn(&Self) -> bool) -> Result<(Self, bool), WorkerError> {
+        let is_wanted = wanted(&self);
+        if is_wanted {
+            Manifest::read(&self.folder)?.check_files(&self.folder)?;
         }
-        Manifest::read(&self.folder)?.check_files(&self.folder)?;
-        Ok(NewestPoint::Intact(self))
+        Ok((self, is_wanted))
     }
 
     /// The run of this job's name that was started last and came to no end, with its newest checkpoint. Runs that
@@ -119,14 +111,14 @@ impl ResumePoint {
                 }
                 continue;
             }
-            match Self::newest_in(&checkpoints, &wanted)? {
-                Some(NewestPoint::Intact(point)) => return Ok(EarlierRun::GoOn(LastRun { folder, lock, point })),
-                Some(NewestPoint::Unwanted(point)) if matches!(earlier, EarlierRun::Nothing) => {
+            match Self::newest_in(&checkpoints, wanted)? {
+                Some((point, true)) => return Ok(EarlierRun::GoOn(LastRun { folder, lock, point })),
+                Some((point, false)) if matches!(earlier, EarlierRun::Nothing) => {
                     earlier = EarlierRun::Differs(point);
                 }
                 // It ended without one that was to be kept; there is nothing to go on with.
                 None if folder.summary_file().is_file() && !folder.learned_otherwise(job) => return Ok(earlier),
-                Some(NewestPoint::Unwanted(_)) | None => {}
+                Some(_) | None => {}
             }
         }
         Ok(earlier)
@@ -154,7 +146,7 @@ impl ResumePoint {
 
     #[must_use]
     pub fn step(&self) -> u64 {
-        self.training.tracker.steps
+        self.training.tracker.counts.steps
     }
 
     /// Epoch over the data that it is in, from 0.
@@ -203,7 +195,7 @@ impl ResumePoint {
 }
 
 /// No checkpoint, or an error where there are some and each is damaged.
-fn none_intact(checkpoints: &Folder, errors: &[WorkerError]) -> Result<Option<NewestPoint>, WorkerError> {
+fn none_intact(checkpoints: &Folder, errors: &[WorkerError]) -> Result<Option<(ResumePoint, bool)>, WorkerError> {
     let Some(newest) = errors.first() else { return Ok(None) };
     let reason = format!(
         "none of the {} checkpoint(s) here is intact, so this run cannot go on; the newest: {newest}; start over with \

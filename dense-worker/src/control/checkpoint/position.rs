@@ -28,17 +28,13 @@ pub(crate) struct TrainingPosition {
     /// Splits of the epoch, by place in the plan, that are complete.
     pub(crate) done: Vec<u32>,
     /// Malformed rows of the complete splits of all epochs.
-    #[serde(default)]
     pub(crate) bad_rows: u64,
     /// Every worker, by rank.
     pub(crate) readers: Vec<ResumeCursor>,
     /// Hashes of the rows of splits, by place in the plan, that were trained on in any epoch. Those that a lost worker read are not
     /// known.
-    #[serde(default)]
     pub(crate) contents: BTreeMap<u32, u64>,
-    /// Measures of the epoch so far, of every worker by rank: each has seen its own rows alone. Empty in checkpoints of
-    /// releases that kept those of the first worker alone.
-    #[serde(default)]
+    /// Measures of the epoch so far, of every worker by rank: each has seen its own rows alone.
     pub(crate) measures: Vec<OverallMeasures>,
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
@@ -52,11 +48,9 @@ pub(crate) struct TrainingPosition {
 pub(crate) struct FileSize {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// Hash of samples of its content; absent in checkpoints of releases that did not keep it.
-    #[serde(default)]
-    pub(crate) fingerprint: Option<u64>,
+    /// Hash of samples of its content.
+    pub(crate) fingerprint: u64,
     /// When it was last written, in nanoseconds since 1970.
-    #[serde(default)]
     pub(crate) changed: Option<u64>,
 }
 
@@ -66,8 +60,8 @@ impl FileSize {
         if before != now.bytes {
             return Some(format!("{path} had {before} bytes then, {path_now} has {} now", now.bytes));
         }
-        let differs = self.fingerprint.zip(now.fingerprint).is_some_and(|(then, now)| then != now);
-        differs.then(|| format!("{path} had other content then than {path_now} has now, of the same {before} bytes"))
+        (self.fingerprint != now.fingerprint)
+            .then(|| format!("{path} had other content then than {path_now} has now, of the same {before} bytes"))
     }
 }
 
@@ -86,7 +80,6 @@ pub(crate) struct ResumeCursor {
     pub(crate) order: u32,
     pub(crate) next_seq: u64,
     /// Its part of [`TrainingPosition::contents`], until the first worker has put all parts together.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) contents: BTreeMap<u32, u64>,
 }
 
@@ -164,7 +157,6 @@ impl TrainingPosition {
     pub(crate) fn measures_of_rank(&self, rank: usize, world: usize) -> OverallMeasures {
         let own = self.measures.get(rank).cloned();
         match rank {
-            0 if self.measures.is_empty() => self.tracker.overall.clone(),
             0 if self.measures.len() > world => {
                 let gone = self.measures.iter().skip(world).cloned();
                 OverallMeasures::sum(&own.into_iter().chain(gone).collect::<Vec<_>>())
@@ -192,7 +184,7 @@ mod tests {
             format: FORMAT,
             tracker: TrainingTracker::new(9).state(),
             epoch: 2,
-            files: vec![FileSize { path: "a".into(), bytes: 30, fingerprint: Some(5), changed: Some(7) }],
+            files: vec![FileSize { path: "a".into(), bytes: 30, fingerprint: 5, changed: Some(7) }],
             plan: (0..3).map(range).collect(),
             done: vec![0],
             bad_rows: 4,
@@ -224,19 +216,17 @@ mod tests {
     #[test]
     fn other_files_are_distinguished_by_number_and_size() {
         let print = |bytes, fingerprint| FileSize { path: "moved/a".into(), bytes, fingerprint, changed: None };
-        let file = |bytes| print(bytes, Some(5));
+        let file = |bytes| print(bytes, 5);
         assert_eq!(training().other_files(&[file(30)]), None);
         assert_eq!(training().other_files(&[]).unwrap(), "1 training files then, 0 now");
         let other = "a had other content then than moved/a has now, of the same 30 bytes";
-        assert_eq!(training().other_files(&[print(30, Some(6))]).unwrap(), other);
-        // A checkpoint of a release that kept sizes alone.
-        assert_eq!(training().other_files(&[print(30, None)]), None);
+        assert_eq!(training().other_files(&[print(30, 6)]).unwrap(), other);
         assert_eq!(training().other_files(&[file(31)]).unwrap(), "a had 30 bytes then, moved/a has 31 now");
     }
 
     #[test]
     fn what_was_trained_on_of_a_file_that_was_written_since_is_compared() {
-        let now = |changed| [FileSize { path: "moved/a".into(), bytes: 30, fingerprint: Some(5), changed }];
+        let now = |changed| [FileSize { path: "moved/a".into(), bytes: 30, fingerprint: 5, changed }];
         let compared = |changed, most| {
             let splits = training().splits_to_compare(&now(changed), most);
             splits.into_iter().map(|(task, content)| (task.id, task.start, task.end, content)).collect::<Vec<_>>()
@@ -256,7 +246,7 @@ mod tests {
                 let main = MainTarget::CLICK;
                 tracker.count_step(MadeStep { samples: 1, labels, logits, main, loss: 1.0, staleness: 0, bytes: 1 });
             });
-            tracker.overall.clone()
+            tracker.done.overall
         };
         let training = TrainingPosition { measures: [2.0, 3.0, 5.0].map(part).to_vec(), ..training() };
         let samples = |training: &TrainingPosition, world: usize| {
@@ -264,8 +254,6 @@ mod tests {
         };
         assert_eq!([1, 2, 3, 4].map(|world| samples(&training, world).iter().sum::<u64>()), [10; 4]);
         assert_eq!(samples(&training, 3), [2, 3, 5]);
-        let older = TrainingPosition { measures: Vec::new(), ..training };
-        assert_eq!(samples(&older, 2), [older.tracker.overall.report().samples, 0]);
     }
 
     #[test]

@@ -15,12 +15,12 @@ use zagros_protocol::control::SaveStage;
 use zagros_scoring::{DENSE, OPTIMIZER, TrainingOutcome, to_json};
 use zagros_store::Folder;
 
-use super::folders::retain_newest;
 use super::point::TRAINING;
 use super::position::{FileSize, TrainingPosition};
+use super::retain_newest;
 use crate::control::save::{TrainedModel, WrittenModel, prepare_folder, save_rows, write_files};
 use crate::error::WorkerError;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 #[derive(Debug)]
 pub(crate) struct CheckpointWriter {
@@ -135,7 +135,7 @@ impl CapturedCheckpoint {
 
 #[cfg(test)]
 mod tests {
-    use super::super::folders::folder_of;
+    use super::super::folder_of;
     use super::*;
     use crate::testing::small_job;
 

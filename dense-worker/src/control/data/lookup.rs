@@ -12,7 +12,7 @@ use zagros_ingest::{Batch, IngestError};
 use zagros_protocol::control::{CompleteRequest, WaitKind};
 use zagros_worker_core::{Event, StepFacts};
 
-use super::stop::interrupted_or;
+use super::interrupted_or;
 use super::stream::StreamState;
 use crate::control::trainer::Trainer;
 use crate::datapath::prefetch::RowPrefetch;
@@ -25,7 +25,6 @@ impl Trainer {
     /// barriers later than `barriers_after` and newer groups. With a `deadline` it waits no longer than for a server.
     pub(crate) async fn next_batch(
         &mut self,
-        epoch: u32,
         stop: bool,
         deadline: bool,
         barriers_after: Option<u64>,
@@ -51,7 +50,7 @@ impl Trainer {
                     return Ok(Event::GroupDue);
                 }
                 complete = self.stream.pushes.next_acknowledged() => {
-                    self.complete_splits(epoch, complete?);
+                    self.complete_splits(complete?);
                     self.run.metrics.add_stage_time(PipelineStage::Waiting, since.elapsed());
                     continue;
                 }
@@ -65,7 +64,7 @@ impl Trainer {
                 self.stream.batch = Some(Box::new(fetched));
                 return self.batch_ready(stop).await;
             }
-            self.skip_batch(epoch, fetched.seq, fetched.prepared.batch);
+            self.skip_batch(fetched.seq, fetched.prepared.batch);
         }
     }
 
@@ -89,33 +88,33 @@ impl Trainer {
         &mut self,
         fetched: Option<Result<FetchedBatch, WorkerError>>,
     ) -> Result<Option<FetchedBatch>, WorkerError> {
-        let may_be_dry = self.tracker.steps > 0 || self.run.job.cluster.has_groups() || self.run.joins_late();
+        let may_be_dry = self.tracker.own_steps() > 0 || self.run.job.cluster.has_groups() || self.run.joins_late();
         match fetched.transpose() {
             Err(WorkerError::Ingest(IngestError::NoRows { .. })) if may_be_dry => Ok(None),
             fetched => fetched,
         }
     }
 
-    pub(crate) fn skip_batch(&mut self, epoch: u32, seq: u64, mut batch: Batch) {
+    pub(crate) fn skip_batch(&mut self, seq: u64, mut batch: Batch) {
         let ends = self.stream.position.advance(&mut batch);
         let complete = self.stream.pushes.skip_batch(seq, ends);
-        self.complete_splits(epoch, complete);
+        self.complete_splits(complete);
     }
 
     /// Waits until every gradient, also of streamed layers, is acknowledged and every complete split is reported.
-    pub(crate) async fn drain(&mut self, epoch: u32) -> Result<(), WorkerError> {
+    pub(crate) async fn drain(&mut self) -> Result<(), WorkerError> {
         let complete = self.stream.pushes.drain().await?;
-        self.complete_splits(epoch, complete);
+        self.complete_splits(complete);
         self.run.dense.call(|dense| dense.model.wait_for_pushes()).await??;
         self.run.completer.flush().await
     }
 
-    pub(crate) fn complete_splits(&mut self, epoch: u32, splits: Vec<u64>) {
+    pub(crate) fn complete_splits(&mut self, splits: Vec<u64>) {
         if !splits.is_empty() {
             self.stream.splits_read.extend(&splits);
             let StreamState { contents, position, .. } = &mut self.stream;
             contents.extend(splits.iter().filter_map(|split| Some((*split as u32, position.content_hash(*split)?))));
-            let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
+            let (member, incarnation, epoch) = (self.run.splits.member, self.run.splits.incarnation, self.epoch);
             let bad_rows = splits.iter().map(|split| self.stream.position.bad_rows(*split)).collect();
             self.run.completer.report_complete(CompleteRequest { member, incarnation, epoch, splits, bad_rows });
         }

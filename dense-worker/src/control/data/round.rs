@@ -17,16 +17,14 @@ use std::sync::atomic::AtomicBool;
 use zagros_ingest::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, StreamStats};
 use zagros_job::{Job, Mode};
 use zagros_model::seed_of_rank;
-use zagros_plumbing::Deadline;
-use zagros_protocol::control::{PositionRequest, PositionResponse};
+use zagros_protocol::control::PositionResponse;
 use zagros_protocol::datapath::Access;
 use zagros_worker_core::Event;
 
-use super::splits::{AssignedSplits, AssignedStream, SplitNeed, call_coordinator};
+use super::splits::{AssignedSplits, AssignedStream, SplitNeed};
 use super::stream::StreamPosition;
 use crate::control::trainer::Trainer;
-use crate::datapath::look_ahead::look_ahead;
-use crate::datapath::next_lookup;
+use crate::datapath::look_ahead::{look_ahead, step_and_lookup_sides};
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
 use crate::datapath::prepared::BatchPreparer;
 use crate::datapath::read::{BatchSource, OpenSource, ReaderThread};
@@ -35,8 +33,8 @@ use crate::event::WorkerEvent;
 
 impl Trainer {
     /// Asks the coordinator for splits. What is left of this worker's own stream comes first.
-    pub(crate) async fn find_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
-        let found = match self.next_stream(epoch).await? {
+    pub(crate) async fn find_stream(&mut self) -> Result<Event, WorkerError> {
+        let found = match self.next_stream().await? {
             AssignedSplits::Split(first) => {
                 AssignedStream { order: self.group.row_order(), tasks: vec![first], start: StreamStart::default() }
             }
@@ -56,32 +54,32 @@ impl Trainer {
         Ok(Event::StreamFound)
     }
 
-    async fn next_stream(&mut self, epoch: u32) -> Result<AssignedSplits, WorkerError> {
+    async fn next_stream(&mut self) -> Result<AssignedSplits, WorkerError> {
         if let Some(remainder) = self.stream.remainder.take() {
             return Ok(AssignedSplits::Remainder(remainder));
         }
-        match self.run.splits.ask_for_splits(epoch, SplitNeed::ForAStream).await? {
-            nothing @ (AssignedSplits::EpochDone | AssignedSplits::LetGo) => self.never_given_or(nothing, epoch).await,
+        match self.run.splits.ask_for_splits(self.epoch, SplitNeed::ForAStream).await? {
+            nothing @ (AssignedSplits::EpochDone | AssignedSplits::LetGo) => self.never_given_or(nothing).await,
             // Two workers that were never given a split each would wait for each other.
             later @ AssignedSplits::Later { .. } if self.stream.is_due_to_ask_for_its_own() => {
-                self.never_given_or(later, epoch).await
+                self.never_given_or(later).await
             }
             assigned => Ok(assigned),
         }
     }
 
     /// Splits that were assigned to this worker and never arrived, else `otherwise`.
-    async fn never_given_or(&mut self, otherwise: AssignedSplits, epoch: u32) -> Result<AssignedSplits, WorkerError> {
-        let never_given = self.never_given(epoch).await?;
+    async fn never_given_or(&mut self, otherwise: AssignedSplits) -> Result<AssignedSplits, WorkerError> {
+        let never_given = self.never_given().await?;
         Ok(never_given.map_or(otherwise, AssignedSplits::Remainder))
     }
 
     /// Starts to read what was found, at most `limit` batches. Without a `stream` this worker only steps with others.
-    pub(crate) fn start_round(&mut self, stream: bool, limit: u64, epoch: u32) -> Result<(), WorkerError> {
+    pub(crate) fn start_round(&mut self, stream: bool, limit: u64) -> Result<(), WorkerError> {
         if stream {
             let open = match (self.stream.preloaded.clone(), self.stream.found.take()) {
                 (Some(batches), _) => preloaded(batches),
-                (None, found) => self.open(epoch, found.unwrap_or_default()),
+                (None, found) => self.open(found.unwrap_or_default()),
             };
             self.start_reading(open, limit)?;
         }
@@ -90,8 +88,9 @@ impl Trainer {
     }
 
     /// The stream of the leased splits, in the order of rows of the worker that started it.
-    fn open(&mut self, epoch: u32, stream: AssignedStream) -> OpenSource {
+    fn open(&mut self, stream: AssignedStream) -> OpenSource {
         let AssignedStream { order, tasks, start } = stream;
+        let epoch = self.epoch;
         let leased = self.run.splits.lease_stream(epoch, tasks);
         self.stream.position = StreamPosition::new(order, start, self.run.job.data.shuffle_rows, leased.watch_dealt());
         let mut job = Job::clone(&self.run.job);
@@ -109,8 +108,7 @@ impl Trainer {
         let (reader, incoming) = ReaderThread::start(open, preparer, run.metrics.clone())?;
         let incoming = look_ahead(&run.client, incoming, run.job.lookahead_batches());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
-        let (step_side, lookup_side) =
-            (run.job.train.mode == Mode::Sync).then(next_lookup::step_and_lookup_sides).unzip();
+        let (step_side, lookup_side) = (run.job.train.mode == Mode::Sync).then(step_and_lookup_sides).unzip();
         // No batch follows the last one of an earlier stream.
         stream.steps = step_side;
         let metrics = run.metrics.clone();
@@ -120,12 +118,12 @@ impl Trainer {
         Ok(())
     }
 
-    pub(crate) async fn close_round(&mut self, epoch: u32, checked: bool) -> Result<Event, WorkerError> {
+    pub(crate) async fn close_round(&mut self, checked: bool) -> Result<Event, WorkerError> {
         if !checked {
             self.check_bad_rows()?;
         }
         self.stream.drop_batches();
-        self.drain(epoch).await?;
+        self.drain().await?;
         self.tracker.pause_clock();
         if let Some(reader) = self.stream.reader.take() {
             let stats = reader.finish(self.run.job.cluster.timeout).await?;
@@ -137,9 +135,9 @@ impl Trainer {
     }
 
     /// After the last batch of a stream, splits that ended in no batch (they had no training row) are complete too.
-    pub(crate) async fn complete_stream(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+    pub(crate) async fn complete_stream(&mut self) -> Result<Event, WorkerError> {
         // The coordinator takes a split twice without harm.
-        self.complete_splits(epoch, self.stream.position.dealt_splits());
+        self.complete_splits(self.stream.position.dealt_splits());
         self.stream.position.mark_ended();
         self.run.completer.flush().await?;
         Ok(Event::Drained)
@@ -150,13 +148,13 @@ impl Trainer {
     ///
     /// # Errors
     /// When the coordinator does not answer in time.
-    pub(super) async fn never_given(&mut self, epoch: u32) -> Result<Option<AssignedStream>, WorkerError> {
-        let PositionResponse { position, held, .. } = self.books(epoch).await?;
+    pub(super) async fn never_given(&mut self) -> Result<Option<AssignedStream>, WorkerError> {
+        let PositionResponse { position, held, .. } = self.run.splits.position(self.epoch).await?;
         if held.is_empty() {
             return Ok(None);
         }
         tracing::warn!(
-            epoch,
+            epoch = self.epoch,
             splits = held.len(),
             "splits were assigned to this worker and never arrived: reading them now"
         );
@@ -170,12 +168,12 @@ impl Trainer {
     ///
     /// # Errors
     /// [`WorkerError::Books`] where that is not so; as [`Self::never_given`].
-    pub(crate) async fn check_books(&mut self, epoch: u32) -> Result<(), WorkerError> {
-        let PositionResponse { position, completed, .. } = self.books(epoch).await?;
+    pub(crate) async fn check_books(&mut self) -> Result<(), WorkerError> {
+        let PositionResponse { position, completed, .. } = self.run.splits.position(self.epoch).await?;
         // Not those of this epoch: its end is met again where another worker is lost at it. An id starts with its epoch.
-        self.stream.splits_read.retain(|split| split >> 32 >= u64::from(epoch));
+        self.stream.splits_read.retain(|split| split >> 32 >= u64::from(self.epoch));
         let foreign = completed.iter().filter(|split| !self.stream.splits_read.contains(split)).count();
-        let (index, epoch) = (self.run.splits.member as u32, epoch + 1);
+        let (index, epoch) = (self.run.splits.member as u32, self.epoch + 1);
         if foreign > 0 {
             let reason = format!(
                 "{foreign} splits were reported complete in the name of dense worker {index}, which never read them"
@@ -189,15 +187,6 @@ impl Trainer {
             return Err(WorkerError::Books { epoch, reason });
         }
         Ok(())
-    }
-
-    async fn books(&self, epoch: u32) -> Result<PositionResponse, WorkerError> {
-        let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
-        let deadline = Deadline::from_now(self.run.job.cluster.timeout);
-        let control = &*self.run.splits.control;
-        let ask = || control.position(PositionRequest { member, incarnation, epoch });
-        // Not ended by a request to stop: workers who step together go on to their next call together.
-        call_coordinator(control, "tell the position", deadline, ask).await
     }
 }
 

@@ -10,10 +10,12 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 use zagros_coordinator_client::{ControlPlane, Waiting, Waits};
 use zagros_ingest::{SplitSource, SplitTask, StreamStart};
 use zagros_plumbing::{Backoff, Deadline};
-use zagros_protocol::control::{AssignRequest, EpochDone, ResumeCursor, Split, WaitKind, assign_response::Work};
+use zagros_protocol::control::{
+    AssignRequest, EpochDone, PositionRequest, PositionResponse, ResumeCursor, Split, WaitKind, assign_response::Work,
+};
 use zagros_protocol::{Refusal, RefusalKind};
 
-use super::stop::StopSignal;
+use super::StopSignal;
 use crate::error::WorkerError;
 
 /// The parts of a worker that ask for splits, as its waits name them.
@@ -131,6 +133,23 @@ impl SplitClient {
             refusal: Refusal::invalid(format!("it names file {} of {}", split.file, self.files.len())),
         })?;
         Ok(SplitTask { id: split.id, path, start: split.start, end: split.end })
+    }
+
+    /// Where the run is in an epoch, and what of it is in this worker's name. A request to stop does not end the call: workers who
+    /// step together go on to their next call together.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer in time.
+    pub(crate) async fn position(&self, epoch: u32) -> Result<PositionResponse, WorkerError> {
+        let (member, incarnation) = (self.member, self.incarnation);
+        let deadline = Deadline::from_now(self.timeout);
+        let waiting = Waiting::new(LOOP, WaitKind::Coordinator, "the position of the run").with_timeout(self.timeout);
+        let _waiting = self.waits.begin_wait(waiting);
+        let ask = || async move {
+            let asked = deadline.bound(self.control.position(PositionRequest { member, incarnation, epoch })).await;
+            asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
+        };
+        call_coordinator(&*self.control, "tell the position", deadline, ask).await
     }
 
     fn refused(&self, what: &'static str, deadline: Deadline, refusal: Refusal) -> WorkerError {

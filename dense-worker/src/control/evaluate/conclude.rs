@@ -26,7 +26,7 @@ use crate::control::save::{BestStates, TrainedModel};
 use crate::control::trainer::Trainer;
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Evaluation, WorkerEvent};
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 impl Trainer {
     /// Keeps the state that was evaluated, where the job wants it. Returns the measure that states are compared by.
@@ -34,7 +34,7 @@ impl Trainer {
         &mut self,
         evaluation: Evaluation,
     ) -> Result<Option<MeasuredState>, WorkerError> {
-        let (step, samples) = (self.tracker.steps_of_all(), self.tracker.samples_of_all());
+        let (step, samples) = (self.tracker.all_counts().steps, self.tracker.all_counts().samples);
         self.scoring.model.evaluated.push(EvaluatedState { step, samples, evaluation });
         let Some(early_stop) = self.scoring.model.early_stop else { return Ok(None) };
         let measured = measured_state(early_stop.metric, &evaluation);
@@ -103,12 +103,12 @@ impl Trainer {
         let message = explain_end(early_stop, search, fate);
         let state = evaluated.iter().find(|state| Some(state.step) == best).copied();
         if let (Some(state), Some(best_states)) = (state, best_states)
-            && state.step != self.tracker.steps_of_all()
+            && state.step != self.tracker.all_counts().steps
         {
             best_states.restore(state.step, &self.run.dense, &*self.run.client).await?;
             self.forget_again().await?;
         }
-        let step = state.map_or(self.tracker.steps_of_all(), |state| state.step);
+        let step = state.map_or(self.tracker.all_counts().steps, |state| state.step);
         self.run.observer.observe(&WorkerEvent::Chosen { step, message: message.clone() });
         (self.scoring.model.chosen, self.scoring.model.message) = (state, Some(message));
         Ok(())
@@ -122,13 +122,15 @@ impl Trainer {
         }
         let Some(message) = better_than_last(&self.scoring.model.evaluated) else { return };
         tracing::warn!("{message}");
-        self.run.observer.observe(&WorkerEvent::Chosen { step: self.tracker.steps_of_all(), message: message.clone() });
+        self.run
+            .observer
+            .observe(&WorkerEvent::Chosen { step: self.tracker.all_counts().steps, message: message.clone() });
         self.scoring.model.message = Some(message);
     }
 
     /// Steps and samples after which the model was what it is now.
     pub(crate) fn model_age(&self) -> (u64, u64) {
-        let last = (self.tracker.steps_of_all(), self.tracker.samples_of_all());
+        let last = (self.tracker.all_counts().steps, self.tracker.all_counts().samples);
         self.scoring.model.chosen.map_or(last, |state| (state.step, state.samples))
     }
 

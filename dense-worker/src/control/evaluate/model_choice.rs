@@ -9,7 +9,7 @@ use zagros_scoring::ModelCalibrators;
 use zagros_store::Folder;
 use zagros_worker_core::{BestState, EarlyStopRule, MeasuredState, SearchState};
 
-use super::held_out::HeldOutParts;
+use super::HeldOutParts;
 use crate::control::save::{BestStates, StateInventory};
 use crate::error::WorkerError;
 use crate::event::{Evaluation, TargetMeasures};

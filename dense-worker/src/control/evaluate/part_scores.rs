@@ -16,7 +16,7 @@ use zagros_zip::ZipEq;
 
 use crate::error::WorkerError;
 use crate::event::{Evaluation, TargetMeasures};
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 /// Samples that are kept by group, 16 bytes each. Of more, whole groups are skipped by a hash of the group, half of them at a
 /// time, and the report says what share was measured.
@@ -25,7 +25,7 @@ const GROUP_SAMPLES: usize = 10_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct PartScores {
     job: Arc<Job>,
-    targets: Vec<TargetScores>,
+    pub(super) targets: Vec<TargetScores>,
 }
 
 pub(crate) async fn measures_of(
@@ -76,31 +76,9 @@ impl PartScores {
         Ok(())
     }
 
-    pub(crate) fn merge(&mut self, other: Self) {
-        self.targets.iter_mut().zip_eq(other.targets).for_each(|(scores, other)| scores.merge(other));
-    }
-
-    /// For another worker to merge: the bytes of each target, after their number.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for scores in &self.targets {
-            let part = scores.to_bytes();
-            bytes.extend((part.len() as u64).to_le_bytes());
-            bytes.extend(part);
-        }
-        bytes
-    }
-
-    /// The reverse of [`Self::to_bytes`]; `None` for other bytes.
-    pub(crate) fn from_bytes(job: &Arc<Job>, mut bytes: &[u8]) -> Option<Self> {
-        let mut targets = Vec::new();
-        for target in &job.features.targets {
-            let (length, rest) = bytes.split_first_chunk()?;
-            let (part, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-            targets.push(empty(job, target).fill_from_bytes(part)?);
-            bytes = rest;
-        }
-        bytes.is_empty().then(|| Self { job: Arc::clone(job), targets })
+    /// Adds the scores of another worker, one for each target.
+    pub(crate) fn merge(&mut self, targets: Vec<TargetScores>) {
+        self.targets.iter_mut().zip_eq(targets).for_each(|(scores, other)| scores.merge(other));
     }
 
     /// Fits a calibrator to the samples of each target of clicks or classes; `None` if none could be fitted. Also returns the names of those
@@ -283,11 +261,10 @@ mod tests {
         let job = job_of_three();
         let mut merged = PartScores::new(&job);
         for sample in SAMPLES {
-            merged.merge(PartScores::from_bytes(&job, &scored(&job, &[sample]).to_bytes()).unwrap());
+            let sent = postcard::to_allocvec(&scored(&job, &[sample]).targets).unwrap();
+            merged.merge(postcard::from_bytes(&sent).unwrap());
         }
         assert_eq!(merged.into_measures(None), scored(&job, &SAMPLES).into_measures(None));
-        let bytes = scored(&job, &SAMPLES).to_bytes();
-        assert!(PartScores::from_bytes(&job, &bytes[..bytes.len() - 1]).is_none());
     }
 
     /// What is measured after calibration are the outputs that predictions have.

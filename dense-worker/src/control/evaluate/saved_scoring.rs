@@ -1,25 +1,32 @@
-//! Rows of files are scored with a saved model, on one thread that may block: no servers, and nothing learns.
+//! Rows of files are scored with a saved model, on one thread that may block: no servers, and nothing learns. They are measured, or
+//! predicted: then each batch is written, in the order of the rows, while the next one is scored.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64;
 use tokio_util::task::AbortOnDropHandle;
-use zagros_ingest::{Batch, IngestError, StreamStart};
-use zagros_job::Job;
+use zagros_eval::importance::PermutedScores;
+use zagros_ingest::{Batch, IngestError, InputRows, StreamStart};
+use zagros_job::{Job, Target};
 use zagros_model::Backend;
 use zagros_plumbing::Shutdown;
-use zagros_scoring::{ModelScorer, SavedModel};
+use zagros_scoring::{GatheredBatch, ModelScorer, SavedModel};
 use zagros_store::Folder;
-use zagros_zip::number_from;
+use zagros_zip::{ZipEq, number_from};
 
-use super::held_out::HeldOut;
-use super::importance::ImportanceScores;
-use super::part_scores::{ImportanceOptions, PartMeasures, PartScores};
+use super::HeldOut;
+use super::part_scores::{
+    ImportanceOptions, ImportanceReport, PartMeasures, PartScores, TargetImportance, by_target, target_form,
+};
 use crate::datapath::prepared::inconsistent_batch;
 use crate::error::WorkerError;
 use crate::event::{Observer, WorkerEvent};
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 /// A saved model, and the files whose rows it scores.
 pub struct ScoringCommand {
@@ -123,5 +130,183 @@ impl SavedScoring {
         }
         let (importance, tables) = (permuted.map(ImportanceScores::into_report), self.scorer.table_lookups().to_vec());
         Ok(PartMeasures { importance, tables, ..scores.into_measures(calibrators.as_ref()) })
+    }
+}
+
+/// Names of the features, numeric ones first. A column that is both a number and ids has two names.
+fn names(job: &Job) -> Vec<String> {
+    let numeric: Vec<&str> = job.features.numeric.iter().map(zagros_job::Numeric::name).collect();
+    let categorical: Vec<&str> = job.features.categorical.iter().map(|feature| feature.name.as_str()).collect();
+    let named = |name: &str, others: &[&str], kind: &str| match others.contains(&name) {
+        true => format!("{name} ({kind})"),
+        false => name.to_owned(),
+    };
+    let numbers = numeric.iter().map(|name| named(name, &categorical, "number"));
+    numbers.chain(categorical.iter().map(|name| named(name, &numeric, "ids"))).collect()
+}
+
+/// Which order of the samples: the same for the same numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PermutationSeed {
+    seed: u64,
+    batch: u64,
+    repeat: u32,
+}
+
+impl PermutationSeed {
+    /// Which sample each sample has a feature's value of.
+    fn order(self, feature: usize, samples: usize) -> Vec<u32> {
+        let state = u128::from(self.seed) << 64 | u128::from(self.batch);
+        let mut random = Pcg64::new(state, (feature as u128) << 32 | u128::from(self.repeat));
+        let mut order: Vec<u32> = (0..samples as u32).collect();
+        order.shuffle(&mut random);
+        order
+    }
+}
+
+/// Importance of features by permutation, in one reading of the held-out rows.
+///
+/// Each block of rows is read and looked up once. It is scored as it is, and then for each feature, some times, with the feature's
+/// values exchanged between the rows of the block. Values of other blocks do not come in: a feature that is the same in all rows
+/// of a block, such as the day of rows in order of time, looks unimportant.
+struct ImportanceScores {
+    job: Arc<Job>,
+    /// Names.
+    features: Vec<String>,
+    repeats: u32,
+    /// Of each target.
+    permuted: Vec<PermutedScores>,
+    cancel: Arc<AtomicBool>,
+}
+
+impl ImportanceScores {
+    pub(super) fn new(
+        job: &Arc<Job>,
+        ImportanceOptions { repeats }: ImportanceOptions,
+        cancel: Arc<AtomicBool>,
+    ) -> Self {
+        let features = names(job);
+        let scores = |target: &Target| PermutedScores::new(target_form(target), features.len(), repeats as usize);
+        let permuted = job.features.targets.iter().map(scores).collect();
+        Self { job: Arc::clone(job), features, repeats, permuted, cancel }
+    }
+
+    /// Adds a block with its outputs, and scores it for each feature and repeat.
+    pub(super) fn add_block(
+        &mut self,
+        block: &GatheredBatch<'_>,
+        batch: &Batch,
+        seq: u64,
+        outputs: &[f32],
+    ) -> Result<(), WorkerError> {
+        let (seed, plain) = (self.job.train.seed, by_target(&self.job, &batch.labels, outputs));
+        for (scores, (labels, outputs)) in self.permuted.iter_mut().zip_eq(plain) {
+            scores.add_plain(&labels, &outputs);
+        }
+        for feature in 0..self.features.len() {
+            for repeat in 0..self.repeats {
+                if self.cancel.load(Ordering::Acquire) {
+                    return Err(WorkerError::Interrupted);
+                }
+                let order = PermutationSeed { seed, batch: seq, repeat }.order(feature, batch.size);
+                let permuted = by_target(&self.job, &batch.labels, &block.score_permuted(feature, &order)?);
+                for (scores, (labels, outputs)) in self.permuted.iter_mut().zip_eq(permuted) {
+                    scores.add_permuted(feature, repeat as usize, &labels, &outputs);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_report(self) -> ImportanceReport {
+        let target_importance = |(target, permuted): (&Target, &PermutedScores)| TargetImportance {
+            target: target.name.clone(),
+            features: permuted.rank_features(&self.features),
+        };
+        let mut targets: Vec<_> =
+            self.job.features.targets.iter().zip_eq(&self.permuted).map(target_importance).collect();
+        let features = targets.remove(0).features;
+        ImportanceReport { repeats: self.repeats, block_rows: self.job.train.batch_size, features, targets }
+    }
+}
+
+/// Takes scored rows, in the order of the input. It may block.
+pub trait ScoredRows: Send + Sized + 'static {
+    type Error: Send + 'static;
+
+    /// Takes rows; `logits` are those of the samples among them.
+    ///
+    /// # Errors
+    /// When they cannot be taken. Nothing is scored then any more.
+    fn take(&mut self, rows: &InputRows, logits: &[f32]) -> Result<(), Self::Error>;
+}
+
+impl ScoringCommand {
+    /// Loads the model, scores every row, and hands the rows to `output` (`zagros predict`). The job has
+    /// [`zagros_job::EvalSettings::predict`]. Without `calibrate` the logits are those of the network, whatever the model's calibration.
+    /// `done` samples, the first of the files, were written before. A failure of `output` is the inner one.
+    ///
+    /// # Errors
+    /// When the model or the data cannot be read or do not fit the job.
+    pub async fn predict<O: ScoredRows>(
+        self,
+        calibrate: bool,
+        done: u64,
+        output: O,
+    ) -> Result<Result<O, O::Error>, WorkerError> {
+        self.run(move |mut scoring| {
+            if calibrate {
+                scoring.scorer.calibrate_scores()?;
+            }
+            scoring.write_scores(done, output)
+        })
+        .await
+    }
+}
+
+impl SavedScoring {
+    /// Skips the samples that are done.
+    fn write_scores<O: ScoredRows>(mut self, done: u64, mut output: O) -> Result<Result<O, O::Error>, WorkerError> {
+        let start = StreamStart { drop: done, ..StreamStart::default() };
+        thread::scope(|threads| {
+            let (send, scored) = sync_channel::<(InputRows, Vec<f32>)>(1);
+            let writer = threads.spawn(move || {
+                scored.into_iter().try_for_each(|(rows, outputs)| output.take(&rows, &outputs)).map(|()| output)
+            });
+            let scored = self.each_batch(start, |scorer, _, mut batch| {
+                let outputs = scorer.score_batch(&batch)?;
+                let Some(rows) = batch.input.take() else { return Ok(()) };
+                // The writer has ended if it does not take them.
+                send.send((rows, outputs)).map_err(|_| WorkerError::Interrupted)
+            });
+            drop(send);
+            match writer.join() {
+                Ok(Ok(output)) => scored.map(|()| Ok(output)),
+                Ok(failed) => Ok(failed),
+                Err(_) => Err(WorkerError::Thread { thread: "writer", reason: "panicked".to_owned() }),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_those_of_their_seed() {
+        let seed = PermutationSeed { seed: 1, batch: 0, repeat: 0 };
+        let order = |seed: PermutationSeed, feature| seed.order(feature, 100);
+        let first = order(seed, 0);
+        assert_eq!(order(seed, 0), first);
+        let others = [
+            PermutationSeed { repeat: 1, ..seed },
+            PermutationSeed { batch: 1, ..seed },
+            PermutationSeed { seed: 2, ..seed },
+        ];
+        assert!(others.iter().all(|other| order(*other, 0) != first) && order(seed, 1) != first);
+        let mut sorted = first;
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..100).collect::<Vec<u32>>());
     }
 }

@@ -3,29 +3,39 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus::Registry;
 use zagros_coordinator_client::ControlPlane;
+use zagros_embedding_client::StalenessWindow;
+use zagros_ingest::{Batch, IngestError, StreamStart};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
-use zagros_worker_core::{Event, MeasuredState};
+use zagros_protocol::datapath::Access;
+use zagros_worker_core::{Event, MeasuredState, StepVote};
 
-use super::held_out::HeldOut;
+use super::HeldOut;
 use super::model_choice::MeasuredParts;
 use super::part_scores::{PartMeasures, PartScores, measures_of};
-use super::scorer::PartScorer;
 use crate::control::data::{call_coordinator, control_error, is_interruption};
-use crate::control::trainer::Trainer;
+use crate::control::group::GroupRank;
+use crate::control::trainer::{RunContext, Trainer};
+use crate::datapath::dense::DenseStage;
+use crate::datapath::prefetch::{LookupStage, RowPrefetch};
+use crate::datapath::prepared::{BatchPreparer, FetchedBatch, inconsistent_batch};
+use crate::datapath::process_group::RankTurn;
+use crate::datapath::read::{OpenSource, ReaderThread};
 use crate::error::WorkerError;
 use crate::event::{Evaluation, HeldOutPart, WorkerEvent};
+use crate::metrics::WorkerMetrics;
 
 const WHAT: &str = "take an evaluation";
 
 impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
-    pub(crate) async fn evaluate(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+    pub(crate) async fn evaluate(&mut self) -> Result<Event, WorkerError> {
         if let Some(held_out) = self.scoring.held_out.during.clone() {
-            let step = self.tracker.steps_of_all();
+            let step = self.tracker.all_counts().steps;
             self.tracker.pause_clock();
-            let evaluation = self.score_part(&held_out, epoch).await?;
+            let evaluation = self.score_part(&held_out, self.epoch).await?;
             self.scoring.evaluated = Some((step, evaluation));
             return Ok(Event::Evaluated { measured: self.keep_evaluated(evaluation).await? });
         }
@@ -67,21 +77,17 @@ impl Trainer {
             self.wait_for_all().await?;
         }
         self.pull_weights().await?;
-        let mut scorer = PartScorer {
-            group: self.group.rank,
-            job: Arc::clone(&self.run.job),
-            client: Arc::clone(&self.run.client),
-            dense: self.run.dense.clone(),
-            observer: Arc::clone(&self.run.observer),
-            stop: self.run.stop.clone(),
-        };
         let scores = if self.group.is_asynchronous() {
-            let scores = self.ballots.on_the_way(scorer.score_share(held_out, step)).await;
+            let scores = self.ballots.on_the_way(self.part_scorer().score_share(held_out, step)).await;
             self.close_scoring(scores).await?
         } else {
-            scorer.score_share(held_out, step).await?
+            self.part_scorer().score_share(held_out, step).await?
         };
-        scorer.merge_scores(scores).await
+        self.part_scorer().merge_scores(scores).await
+    }
+
+    fn part_scorer(&self) -> PartScorer<'_> {
+        PartScorer { run: &self.run, group: self.group.rank }
     }
 
     /// Waits until every asynchronous worker has scored its share. All give up where one was asked to stop.
@@ -125,5 +131,112 @@ async fn report_later(control: Arc<dyn ControlPlane>, request: ReportEvaluationR
     let report = || control.report_evaluation(request);
     if let Err(error) = call_coordinator(&*control, WHAT, Deadline::from_now(timeout), report).await {
         tracing::warn!(%error, "training goes on");
+    }
+}
+
+/// Batches looked up ahead: enough to hide a round trip, few enough to stay small.
+const AHEAD: usize = 3;
+
+enum ScoringTurn {
+    /// With its batch, or along with others that have one.
+    Score(Option<Box<FetchedBatch>>),
+    /// No worker has one.
+    Done,
+}
+
+/// Scores a held-out part while training: rows are looked up but never created, nothing learns.
+struct PartScorer<'a> {
+    run: &'a RunContext,
+    /// Each worker scores its share.
+    group: Option<GroupRank>,
+}
+
+impl PartScorer<'_> {
+    async fn score_share(&self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
+        let (reader, mut prefetch) = self.look_up(held_out)?;
+        let total = held_out.byte_count();
+        let (mut scores, mut done) = (PartScores::new(&self.run.job), 0);
+        while let ScoringTurn::Score(fetched) = self.turn(&mut prefetch).await? {
+            let Some(fetched) = fetched else { continue };
+            done += fetched.prepared.batch.bytes;
+            let seq = fetched.seq;
+            let (batch, logits) = self.logits(*fetched).await?;
+            scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
+            self.run.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
+        }
+        reader.finish(self.run.job.cluster.timeout).await?;
+        Ok(scores)
+    }
+
+    fn look_up(&self, held_out: &HeldOut) -> Result<(ReaderThread, RowPrefetch), WorkerError> {
+        // Its stages are not training's.
+        let metrics = WorkerMetrics::new(&Registry::new());
+        let preparer = BatchPreparer::new(&self.run.job, Access::Read);
+        let (reader, incoming) = ReaderThread::start(self.open(held_out), preparer, metrics.clone())?;
+        let (client, window) = (Arc::clone(&self.run.client), StalenessWindow::new(AHEAD));
+        let lookups = LookupStage { client, access: Access::Read, window, metrics, steps: None };
+        Ok((reader, RowPrefetch::start(lookups, incoming, 0, u64::MAX)))
+    }
+
+    /// The next batch of this worker. Ranks that step together go batch by batch, so that none waits long for another, and
+    /// those that have run dry go along.
+    async fn turn(&self, prefetch: &mut RowPrefetch) -> Result<ScoringTurn, WorkerError> {
+        let next = self.next(prefetch).await;
+        if self.group.is_none_or(|group| group.asynchronous) {
+            return Ok(next?.map_or(ScoringTurn::Done, |fetched| ScoringTurn::Score(Some(Box::new(fetched)))));
+        }
+        let (stops, next) = match next {
+            Err(WorkerError::Interrupted) => (true, None),
+            next => (false, next?),
+        };
+        let vote = StepVote { stop: stops, ..StepVote::default() };
+        let mine = RankTurn { samples: u32::from(next.is_some()), vote, ..RankTurn::default() };
+        let agreed = self.run.dense.call(move |dense| dense.agree_on_step(mine)).await??.step_agreement();
+        if agreed.stop {
+            return Err(WorkerError::Interrupted);
+        }
+        Ok(if agreed.samples == 0 { ScoringTurn::Done } else { ScoringTurn::Score(next.map(Box::new)) })
+    }
+
+    /// The scores of all workers: the measures of the whole are not the mean of the parts'.
+    async fn merge_scores(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
+        if self.group.is_none() {
+            return Ok(scores);
+        }
+        let all = self.run.dense.call(move |dense| dense.all_gather_values(&scores.targets)).await??;
+        let mut merged = PartScores::new(&self.run.job);
+        all.into_iter().for_each(|targets| merged.merge(targets));
+        Ok(merged)
+    }
+
+    /// A held-out part without rows is no failure of training: there is nothing to measure.
+    async fn next(&self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
+        let mut stop = self.run.stop.clone();
+        let next = tokio::select! {
+            reason = stop.wait_for_request() => return Err(reason),
+            next = prefetch.next() => next,
+        };
+        match next.transpose() {
+            Err(WorkerError::Ingest(error @ IngestError::NoRows { .. })) => {
+                if self.group.is_none() {
+                    tracing::warn!(%error, "nothing is scored");
+                }
+                Ok(None)
+            }
+            next => next,
+        }
+    }
+
+    async fn logits(&self, fetched: FetchedBatch) -> Result<(Batch, Vec<f32>), WorkerError> {
+        let FetchedBatch { prepared, rows, permit, .. } = fetched;
+        let work = move |dense: &mut DenseStage| (dense.predict(&prepared, &rows), prepared.batch);
+        let (logits, batch) = self.run.dense.call(work).await?;
+        drop(permit);
+        Ok((batch, logits?))
+    }
+
+    fn open(&self, held_out: &HeldOut) -> OpenSource {
+        let (job, held_out, group) = (Arc::clone(&self.run.job), held_out.clone(), self.group);
+        Box::new(move |cancel| Ok(Box::new(held_out.open(&job, group, StreamStart::default(), cancel)?)))
     }
 }

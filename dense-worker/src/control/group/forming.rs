@@ -21,14 +21,14 @@ use zagros_protocol::control::{GroupResponse, WaitKind};
 use zagros_worker_core::{Event, GroupMember, InFlight, RankProgress};
 use zagros_zip::ZipEq;
 
-use super::session::{GroupRank, InFlightBatch};
+use super::{GroupRank, InFlightBatch};
 use crate::control::data::LOOP;
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
 use crate::datapath::push::BatchGradients;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 impl Trainer {
     /// Waits for the other workers of the job and joins the first group later than `after`. A job of one worker has none.
@@ -117,7 +117,7 @@ impl Trainer {
 
     /// Lets go of a group that has failed. Nothing of its last step stays in flight: what was pushed is acknowledged and
     /// reported, and it is known what was read.
-    pub(crate) async fn leave_group(&mut self, epoch: u32) -> Result<Event, WorkerError> {
+    pub(crate) async fn leave_group(&mut self) -> Result<Event, WorkerError> {
         self.stream.drop_batches();
         self.stream.reader = None;
         self.tracker.pause_clock();
@@ -126,14 +126,14 @@ impl Trainer {
         if let Some(batch) = &mut self.group.in_flight {
             batch.stepped = stepped;
         }
-        self.drain(epoch).await?;
+        self.drain().await?;
         self.stream.position.wait_until_closed(self.run.job.cluster.timeout).await?;
         Ok(Event::Left)
     }
 
     /// Ends the batch of the step that failed: where other ranks made the step, this worker's gradients are in it, and so the
     /// rows' must be; else it is read again.
-    pub(crate) async fn reconcile_step(&mut self, epoch: u32, in_flight: InFlight) -> Result<(), WorkerError> {
+    pub(crate) async fn reconcile_step(&mut self, in_flight: InFlight) -> Result<(), WorkerError> {
         let batch = self.group.in_flight.take();
         let (Some(InFlightBatch { seq, mut prepared, permit, stepped: Some(stepped) }), InFlight::Push) =
             (batch, in_flight)
@@ -147,7 +147,7 @@ impl Trainer {
         let samples = prepared.batch.size;
         let gradients = BatchGradients { seq, step, unique, values, samples, share, ends, permit, reach };
         self.stream.pushes.start(gradients);
-        self.drain(epoch).await
+        self.drain().await
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use zagros_worker_core::{Event, StepAgreement, StepVote, VoteRule};
 
-use super::session::{GroupRank, InFlightBatch};
+use super::{GroupRank, InFlightBatch};
 use crate::control::step::MadeStep;
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
-use crate::datapath::next_lookup::{StepSide, rows_change_by_pushes_alone};
+use crate::datapath::look_ahead::{StepSide, rows_change_by_pushes_alone};
 use crate::datapath::prefetch::RowPrefetch;
 use crate::datapath::prepared::FetchedBatch;
 use crate::datapath::process_group::{AgreedTurns, RankShare, RankTurn, TurnAhead};
@@ -33,29 +33,28 @@ impl Trainer {
     /// Makes the step that all ranks have agreed on. Returns what they agree on for the next one, where all know it in time.
     pub(crate) async fn group_step(
         &mut self,
-        epoch: u32,
         rank: GroupRank,
         fetched: Option<FetchedBatch>,
         ahead: Option<VoteRule>,
     ) -> Result<Option<StepAgreement>, WorkerError> {
         let agreed = self.group.agreed.take().unwrap_or_default();
         match fetched {
-            Some(fetched) => self.step_with(epoch, rank, fetched, &agreed, ahead).await?,
-            None => self.step_without(epoch, rank, &agreed).await?,
+            Some(fetched) => self.step_with(rank, fetched, &agreed, ahead).await?,
+            None => self.step_without(rank, &agreed).await?,
         }
         Ok(self.group.agreed.as_ref().map(AgreedTurns::step_agreement))
     }
 
     /// Without a batch of its own a rank steps with those that have one.
-    async fn step_without(&mut self, epoch: u32, rank: GroupRank, agreed: &AgreedTurns) -> Result<(), WorkerError> {
-        let step = self.tracker.steps + 1;
+    async fn step_without(&mut self, rank: GroupRank, agreed: &AgreedTurns) -> Result<(), WorkerError> {
+        let step = self.tracker.own_steps() + 1;
         let work =
             move |dense: &mut DenseStage| dense.group_step(None, RankShare::default(), step, &TurnAhead::default());
         match self.run.dense.call(work).await? {
             Err(skipped @ WorkerError::Skipped { .. }) => self.count_skipped_group_step(skipped, agreed),
             stepped => {
                 let (stepped, _) = stepped?;
-                self.push(epoch, rank, agreed, None).await?;
+                self.push(rank, agreed, None).await?;
                 self.report_group_step(agreed, &[], &stepped, 0);
             }
         }
@@ -64,7 +63,6 @@ impl Trainer {
 
     async fn step_with(
         &mut self,
-        epoch: u32,
         rank: GroupRank,
         fetched: FetchedBatch,
         agreed: &AgreedTurns,
@@ -72,7 +70,7 @@ impl Trainer {
     ) -> Result<(), WorkerError> {
         let FetchedBatch { seq, prepared, rows, permit } = fetched;
         let share = agreed.share_of_rank(rank.rank as usize);
-        let (step, ahead, dense) = (self.tracker.steps + 1, TurnAhead::default(), self.run.dense.clone());
+        let (step, ahead, dense) = (self.tracker.own_steps() + 1, TurnAhead::default(), self.run.dense.clone());
         let known = Arc::clone(&ahead);
         let work =
             move |dense: &mut DenseStage| (dense.group_step(Some((&prepared, rows)), share, step, &known), prepared);
@@ -89,7 +87,7 @@ impl Trainer {
             Ok(stepped) => stepped,
             Err(skipped @ WorkerError::Skipped { .. }) => {
                 self.count_skipped_group_step(skipped, agreed);
-                self.skip_batch(epoch, seq, prepared.batch);
+                self.skip_batch(seq, prepared.batch);
                 return Ok(());
             }
             Err(error) => {
@@ -106,7 +104,7 @@ impl Trainer {
         let (unique, reach) = (prepared.unique, self.reach_of(agreed.busy_ranks().count()));
         let (samples, share) = (prepared.batch.size, share.samples);
         let gradients = BatchGradients { seq, step, unique, values, samples, share, ends, permit, reach };
-        self.push(epoch, rank, agreed, Some(gradients)).await?;
+        self.push(rank, agreed, Some(gradients)).await?;
         self.report_group_step(agreed, &prepared.batch.labels, &stepped, staleness);
         Ok(())
     }
@@ -141,7 +139,6 @@ impl Trainer {
     /// applied changes its bits. The sum of two gradients has the same bits in both orders.
     async fn push(
         &mut self,
-        epoch: u32,
         rank: GroupRank,
         agreed: &AgreedTurns,
         mut gradients: Option<BatchGradients>,
@@ -158,7 +155,7 @@ impl Trainer {
                 self.stream.pushes.start(gradients);
                 self.stream.push_started(seq, step, reach, turn.len());
                 let complete = self.stream.pushes.drain().await?;
-                self.complete_splits(epoch, complete);
+                self.complete_splits(complete);
             }
             let since = Instant::now();
             self.wait_for_all().await?;

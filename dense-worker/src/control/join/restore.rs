@@ -54,8 +54,8 @@ impl Trainer {
     fn loop_counts(&self, epoch: u32) -> LoopCounts {
         LoopCounts {
             epoch,
-            steps: self.tracker.steps,
-            others_steps: self.tracker.steps_of_all() - self.tracker.steps,
+            steps: self.tracker.own_steps(),
+            others_steps: self.tracker.all_counts().steps - self.tracker.own_steps(),
             evaluated: self.scoring.evaluated.map(|(step, _)| step),
             search: self.scoring.model.search,
             untouched: self.tracker.is_untouched(),
@@ -112,7 +112,7 @@ impl Trainer {
             self.stream.contents = std::mem::take(&mut training.contents);
         }
         self.stream.pushes.count_from(self.stream.next_seq);
-        let step = training.tracker.steps;
+        let step = training.tracker.counts.steps;
         self.checkpoints.resumed_at(step);
         self.run.membership.update_progress(|progress| progress.checkpoint_step = step);
         let epoch = training.epoch;
@@ -122,7 +122,7 @@ impl Trainer {
             // Steps add up: what was done before is the first worker's.
             training.tracker = TrackerState::starting_at(0).in_epoch_of(&training.tracker);
         }
-        training.tracker = training.tracker.with_overall(measures);
+        training.tracker.overall = measures;
         self.continue_from(training);
         epoch
     }
@@ -135,7 +135,7 @@ impl Trainer {
         self.scoring.of_epochs = training.of_epochs;
         self.scoring.model.restore(training.choice);
         // Embedding servers hear by the coordinator how far the run is, before they see a push that is.
-        let (step, batch) = (self.tracker.steps_of_all(), self.stream.next_seq);
+        let (step, batch) = (self.tracker.all_counts().steps, self.stream.next_seq);
         self.run.membership.update_progress(|progress| (progress.step, progress.batch) = (step, batch));
     }
 
@@ -143,7 +143,6 @@ impl Trainer {
     /// taken too (`adopt`). An asynchronous worker keeps the counts of its own steps.
     pub(crate) async fn follow_rank(
         &mut self,
-        mut epoch: u32,
         source: usize,
         adopt: bool,
         same_epoch: bool,
@@ -151,19 +150,19 @@ impl Trainer {
         let leads = self.group.row_order() as usize == source;
         let mine = leads.then(|| {
             let counted = self.group.counted.clone();
-            serde_json::to_vec(&SharedState { training: self.training_position(epoch), counted }).unwrap_or_default()
+            serde_json::to_vec(&SharedState { training: self.training_position(), counted }).unwrap_or_default()
         });
         let shared = self.run.dense.call(move |dense| dense.follow_rank(source, mine.unwrap_or_default())).await??;
         let SharedState { training, counted } = serde_json::from_slice(&shared)
             .map_err(|error| inconsistent_batch(0, format!("what dense worker {source} sent of training ({error})")))?;
+        let epoch = if adopt { training.epoch } else { self.epoch };
         if adopt {
-            epoch = training.epoch;
             self.adopt(training, same_epoch);
         }
         self.count_with(counted);
         self.stream.remainder = self.stream.position.stream_to_resume().filter(|_| same_epoch);
         self.stream.pushes.count_from(self.stream.next_seq);
-        let (generation, step) = (self.group.generation(), self.tracker.steps);
+        let (generation, step) = (self.group.generation(), self.tracker.own_steps());
         let workers = self.group.indices.clone();
         self.run.observer.observe(&WorkerEvent::Regrouped { step, generation, source: workers[source], workers });
         Ok(Event::Ready(self.loop_counts(epoch)))
@@ -176,11 +175,11 @@ impl Trainer {
             training.tracker = self.tracker.own_state().in_epoch_of(&training.tracker);
         }
         // The rows that this worker has seen in the epoch are its own.
-        let own = Some(self.tracker.overall.clone()).filter(|_| same_epoch);
-        training.tracker = training.tracker.with_overall(own.unwrap_or_else(OverallMeasures::new));
+        let own = Some(self.tracker.done.overall.clone()).filter(|_| same_epoch);
+        training.tracker.overall = own.unwrap_or_else(OverallMeasures::new);
         self.continue_from(training);
         // Its batches are numbered as those of the others are, for a user who reads of them.
-        let steps = if steps_are_its_own { self.group.most_steps } else { self.tracker.steps };
+        let steps = if steps_are_its_own { self.group.most_steps } else { self.tracker.own_steps() };
         self.stream.next_seq = self.stream.next_seq.max(steps);
     }
 

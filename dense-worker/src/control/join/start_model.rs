@@ -26,7 +26,7 @@ use zagros_store::Folder;
 use crate::control::save::{MODEL, RowServers, load_rows, on_all, read_file};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 use zagros_model::{ModelError, SameInputs};
 
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zagros_coordinator_client::{ControlPlane, Membership, Waiting};
+use zagros_coordinator_client::{Membership, Waiting};
 use zagros_ingest::{FitReport, IngestError, fit_features};
 use zagros_job::{EncodingTable, FeatureStatistic, Job, MeasuredValue};
 use zagros_plumbing::Deadline;
@@ -22,10 +22,10 @@ use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse,
 use zagros_zip::ZipEq;
 
 use super::worker::Worker;
-use crate::control::data::{LOOP, StopSignal, call_coordinator, control_error};
+use crate::control::data::{LOOP, SplitClient, call_coordinator, control_error};
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 /// How often the first worker tells how far it is, and how often the others ask.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -42,10 +42,7 @@ impl Worker {
         if statistics.is_empty() {
             return Ok(());
         }
-        let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
-        let (control, timeout) = (Arc::clone(&self.control), self.job.cluster.timeout);
-        let (member, incarnation) = (membership.member_id(), membership.incarnation());
-        let caller = TransformsCaller { control, member, incarnation, timeout, stop };
+        let caller = self.split_client(membership, Vec::new());
         let others = self.index > 0;
         let kind = if others { WaitKind::Workers } else { WaitKind::Work };
         let _waiting = self.waits.begin_wait(Waiting::new(LOOP, kind, "the statistics of the features"));
@@ -55,25 +52,25 @@ impl Worker {
             self.share(statistics, &caller).await?;
         } else {
             self.observer.observe(&WorkerEvent::WaitingFor("dense worker 0, which measures the features".to_owned()));
-            apply(&mut self.job, statistics, &caller.wait().await?)?;
+            apply(&mut self.job, statistics, &caller.wait_for_transforms().await?)?;
         }
         let (folder, job) = (self.folder.clone(), self.job.clone());
         let write = move || folder.map_or(Ok(()), |folder| folder.write_job(&job));
         run_blocking("job file", write).await?
     }
 
-    async fn share(&mut self, statistics: &[FeatureStatistic], caller: &TransformsCaller) -> Result<(), WorkerError> {
-        let known = caller.call(Vec::new(), 0).await?.measured;
+    async fn share(&mut self, statistics: &[FeatureStatistic], caller: &SplitClient) -> Result<(), WorkerError> {
+        let known = caller.share_transforms(Vec::new(), 0).await?.measured;
         if !known.is_empty() && self.resume.is_none() {
             return apply(&mut self.job, statistics, &known);
         }
         self.measure_unless_known(caller).await?;
-        let reported = caller.call(transforms(&self.job, statistics), 0).await?;
+        let reported = caller.share_transforms(transforms(&self.job, statistics), 0).await?;
         apply(&mut self.job, statistics, &reported.measured)
     }
 
     /// Reads all training files, unless a checkpoint has reported.
-    async fn measure_unless_known(&mut self, caller: &TransformsCaller) -> Result<(), WorkerError> {
+    async fn measure_unless_known(&mut self, caller: &SplitClient) -> Result<(), WorkerError> {
         if self.job.features.unmeasured_statistics().is_empty() {
             return Ok(());
         }
@@ -105,17 +102,9 @@ impl Drop for CancelOnDrop {
     }
 }
 
-struct TransformsCaller {
-    control: Arc<dyn ControlPlane>,
-    member: u64,
-    incarnation: u32,
-    timeout: Duration,
-    stop: StopSignal,
-}
-
-impl TransformsCaller {
+impl SplitClient {
     /// Tells or asks once, trying again while the coordinator is away and timeout lasts.
-    async fn call(&self, measured: Vec<Transform>, bytes: u64) -> Result<TransformsResponse, WorkerError> {
+    async fn share_transforms(&self, measured: Vec<Transform>, bytes: u64) -> Result<TransformsResponse, WorkerError> {
         let deadline = Deadline::from_now(self.timeout);
         let request = TransformsRequest { member: self.member, incarnation: self.incarnation, measured, bytes };
         let (share, mut stop) = (|| self.control.transforms(request.clone()), self.stop.clone());
@@ -132,17 +121,17 @@ impl TransformsCaller {
                 reason = stop.wait_for_request() => return reason,
                 () = tokio::time::sleep(PAUSE) => {}
             }
-            if let Err(error) = self.call(Vec::new(), read.load(Ordering::Relaxed)).await {
+            if let Err(error) = self.share_transforms(Vec::new(), read.load(Ordering::Relaxed)).await {
                 return error;
             }
         }
     }
 
     /// Asks until the first worker has reported. The deadline moves on with each byte that it reads.
-    async fn wait(&self) -> Result<Vec<Transform>, WorkerError> {
+    async fn wait_for_transforms(&self) -> Result<Vec<Transform>, WorkerError> {
         let (mut bytes, mut since, mut stop) = (0, Instant::now(), self.stop.clone());
         loop {
-            let reported = self.call(Vec::new(), 0).await?;
+            let reported = self.share_transforms(Vec::new(), 0).await?;
             if !reported.measured.is_empty() {
                 return Ok(reported.measured);
             }
@@ -235,7 +224,6 @@ mod tests {
         Categorical, CategoryEncoding, ColumnReading, EncodeBy, IdRange, IdSource, MinMax, Numeric, Standardise,
         ValueBuckets, Vocabulary,
     };
-    use zagros_plumbing::Shutdown;
 
     use super::*;
     use crate::testing::{assert_refused, ffnn};
@@ -243,11 +231,10 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Asks a coordinator that answers so, again and again with the last.
-    fn caller(answers: impl IntoIterator<Item = TransformsResponse>) -> TransformsCaller {
+    fn caller(answers: impl IntoIterator<Item = TransformsResponse>) -> SplitClient {
         let control = FakeControlPlane::default();
         control.transforms.respond_in_order(answers.into_iter().map(Ok));
-        let stop = StopSignal::from_shutdown(Shutdown::new());
-        TransformsCaller { control: Arc::new(control), member: 8, incarnation: 1, timeout: TIMEOUT, stop }
+        SplitClient::of_test(Arc::new(control))
     }
 
     fn reading(bytes: u64) -> TransformsResponse {
@@ -262,7 +249,7 @@ mod tests {
         // 200 s, forty times the timeout, with a byte every four seconds.
         let started = Instant::now();
         let caller = caller((0..400).map(|ask| reading(ask / 8)).chain([known]));
-        assert_eq!(caller.wait().await.unwrap(), measured);
+        assert_eq!(caller.wait_for_transforms().await.unwrap(), measured);
         assert!(started.elapsed() > TIMEOUT * 30, "{:?}", started.elapsed());
     }
 
@@ -315,7 +302,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_first_worker_that_reads_nothing_more_is_named() {
         let started = Instant::now();
-        assert_refused(caller([reading(70)]).wait().await, &["dense worker 0 has read nothing more", "byte 70"]);
+        assert_refused(
+            caller([reading(70)]).wait_for_transforms().await,
+            &["dense worker 0 has read nothing more", "byte 70"],
+        );
         assert!(started.elapsed() < TIMEOUT * 2, "{:?}", started.elapsed());
     }
 }

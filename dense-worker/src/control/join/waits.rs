@@ -4,40 +4,48 @@
 //! before that a warning says which one it is.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::{GaugeVec, Opts, Registry};
 use tokio_util::task::AbortOnDropHandle;
-use zagros_coordinator_client::{Membership, Waits};
 use zagros_embedding_client::{EmbeddingClient, StalenessWindow, UnansweredRequests};
 use zagros_plumbing::metrics::{DiskSpace, register};
 use zagros_protocol::control::{Disk, ServerWait};
 
+use crate::control::trainer::RunContext;
 use crate::event::{Observer, WorkerEvent};
 
-const PERIOD: Duration = Duration::from_millis(500);
+const PERIOD: Duration = Duration::from_millis(250);
 /// Waits shorter than this are how it should be.
 const WORTH_REPORTING: Duration = Duration::from_secs(1);
 
-/// Reports the servers of `client`, and the disk below `folder`, while the handle lives.
-pub(crate) fn report_status(
-    client: &Arc<EmbeddingClient>,
-    membership: &Arc<Membership>,
-    waits: &Waits,
-    folder: Option<PathBuf>,
-) -> AbortOnDropHandle<()> {
-    // What these hold must not live as long as a task that sleeps.
-    let (client, membership, waits) = (Arc::downgrade(client), Arc::downgrade(membership), waits.clone());
+/// A wait of which a server is reported to be slow; again when it has doubled.
+const SLOW: Duration = Duration::from_secs(3);
+
+/// Reports the servers, and the disk below the run folder, and tells of slow servers, while the handle lives.
+pub(crate) fn watch_servers(run: &RunContext, window: StalenessWindow, registry: &Registry) -> AbortOnDropHandle<()> {
+    let help = "Seconds that the oldest unanswered request to an embedding server has waited.";
+    let gauge = GaugeVec::new(Opts::new("zagros_worker_server_wait_seconds", help), &["server"]);
+    let gauge = register(registry, gauge);
+    // What these hold, servers in this process among it, must not live as long as a task that sleeps.
+    let (client, membership) = (Arc::downgrade(&run.client), Arc::downgrade(&run.membership));
+    let (waits, observer, places) = (run.metrics.waits.clone(), Arc::clone(&run.observer), run.job.staleness() + 1);
+    let folder = run.folder.as_ref().map(|folder| folder.path().to_owned());
     AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut reported = ReportedWaits::default();
         loop {
             let (Some(client), Some(membership)) = (client.upgrade(), membership.upgrade()) else { return };
-            let requests = worth_reporting(&client.unanswered_requests());
+            let waiting = client.unanswered_requests();
+            let requests = worth_reporting(&waiting);
             waits.set_requests(requests.clone());
             membership.set_waits(requests);
             if let Some(Ok(DiskSpace { free, size })) = folder.as_deref().map(DiskSpace::measure) {
                 membership.set_disk(Disk { free_bytes: free, size_bytes: size });
+            }
+            show(&gauge, client.known_servers().len(), &waiting);
+            for news in reported.news(&waiting) {
+                tell(&news, &client, (window.batch_count(), places), &*observer);
             }
             drop((client, membership));
             tokio::time::sleep(PERIOD).await;
@@ -53,38 +61,6 @@ fn worth_reporting(waiting: &[UnansweredRequests]) -> Vec<ServerWait> {
         oldest_ms: u64::try_from(waiting.oldest.as_millis()).unwrap_or(u64::MAX),
     };
     waiting.iter().filter(|waiting| waiting.oldest >= WORTH_REPORTING).map(wait).collect()
-}
-
-/// A wait of which a server is reported to be slow; again when it has doubled.
-const SLOW: Duration = Duration::from_secs(3);
-const LOOK: Duration = Duration::from_millis(250);
-
-/// Tells of slow servers of `client`, whose batches are in `window` of `places`, while the handle lives.
-pub(crate) fn watch_servers(
-    client: &Arc<EmbeddingClient>,
-    window: StalenessWindow,
-    places: usize,
-    registry: &Registry,
-    observer: Arc<dyn Observer>,
-) -> AbortOnDropHandle<()> {
-    let help = "Seconds that the oldest unanswered request to an embedding server has waited.";
-    let gauge = GaugeVec::new(Opts::new("zagros_worker_server_wait_seconds", help), &["server"]);
-    let gauge = register(registry, gauge);
-    show(&gauge, client.known_servers().len(), &[]);
-    // What the client holds, servers in this process among it, must not live as long as a task that sleeps.
-    let client = Arc::downgrade(client);
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        let mut reported = ReportedWaits::default();
-        loop {
-            tokio::time::sleep(LOOK).await;
-            let Some(client) = client.upgrade() else { return };
-            let waiting = client.unanswered_requests();
-            show(&gauge, client.known_servers().len(), &waiting);
-            for news in reported.news(&waiting) {
-                tell(&news, &client, (window.batch_count(), places), &*observer);
-            }
-        }
-    }))
 }
 
 /// Every server has a wait, most of them none: a series that comes and goes is no base for an alert. A server that has

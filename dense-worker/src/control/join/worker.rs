@@ -1,5 +1,6 @@
 //! A worker from start to end: look at the data, join, train, save, leave.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use zagros_scoring::TrainingOutcome;
 use zagros_zip::ZipEq;
 
 use super::start_model::StartModel;
-use super::waits::{report_status, watch_servers};
+use super::waits::watch_servers;
 use crate::control::checkpoint::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
 use crate::control::data::{SplitClient, SplitCompleter, StopSignal, StreamState, ask_to_leave_first};
 use crate::control::evaluate::{HeldOutParts, ModelChoice, ScoringState, look_at_files};
@@ -27,12 +28,12 @@ use crate::control::save::wire_encoding;
 use crate::control::step::{LossWatch, TrainingTracker};
 use crate::control::trainer::{RunContext, Trainer};
 use crate::datapath::dense::DenseThread;
+use crate::datapath::dense::ServerWeights;
 use crate::datapath::push::PendingPushes;
-use crate::datapath::server_weights::ServerWeights;
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Observer, ObserverList, SilentObserver, WorkerEvent};
 use crate::metrics::WorkerMetrics;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 use crate::report::{MeasureRecorder, RunFolder};
 use crate::summary::RunSummary;
 
@@ -242,12 +243,8 @@ impl Worker {
         dense.stream_by(|| self.client_of(writer)).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::weight_rows)).await?;
-        let folder = self.folder.as_ref().map(|folder| folder.path().to_owned());
-        let _report = report_status(&client, &membership, &self.waits, folder);
         let mut trainer = self.trainer(data, metrics, dense, membership, client, weights)?;
-        let (window, places) = (trainer.stream.window.clone(), self.job.staleness() + 1);
-        let observer = Arc::clone(&self.observer);
-        let _slow = watch_servers(&trainer.run.client, window, places, &self.registry, observer);
+        let _servers = watch_servers(&trainer.run, trainer.stream.window.clone(), &self.registry);
         let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
         self.observer.observe(&WorkerEvent::Started { total_bytes, epochs, steps_hint });
         let outcome = trainer.train(self.resume.as_ref()).await;
@@ -291,6 +288,19 @@ impl Worker {
         EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect))
     }
 
+    pub(super) fn split_client(&self, membership: &Membership, files: Vec<PathBuf>) -> SplitClient {
+        SplitClient {
+            control: Arc::clone(&self.control),
+            member: membership.member_id(),
+            incarnation: membership.incarnation(),
+            files: Arc::new(files),
+            timeout: self.job.cluster.timeout,
+            stop: StopSignal::new(self.shutdown.clone(), membership.subscribe()),
+            waits: self.waits.clone(),
+            asked: Arc::default(),
+        }
+    }
+
     fn trainer(
         &self,
         data: WorkerData,
@@ -303,18 +313,7 @@ impl Worker {
         let job = Arc::new(self.job.clone());
         let root = CheckpointRoot::new(&job)?;
         let checkpoints = self.folder.as_ref().map(|run| root.of_run(run));
-        let timeout = job.cluster.timeout;
-        let stop = StopSignal::new(self.shutdown.clone(), membership.subscribe());
-        let splits = SplitClient {
-            control: Arc::clone(&self.control),
-            member: membership.member_id(),
-            incarnation: membership.incarnation(),
-            files: Arc::new(data.files.iter().map(|file| file.path.clone()).collect()),
-            timeout,
-            stop: stop.clone(),
-            waits: self.waits.clone(),
-            asked: Arc::default(),
-        };
+        let splits = self.split_client(&membership, data.files.iter().map(|file| file.path.clone()).collect());
         let pushes = PendingPushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
         let window = StalenessWindow::new(job.staleness());
         Ok(Trainer {
@@ -332,16 +331,17 @@ impl Worker {
             ballots: GroupBallots::new(&splits),
             start: data.start,
             saved: None,
+            epoch: 0,
             run: RunContext {
                 folder: self.folder.clone(),
-                completer: SplitCompleter::start(Arc::clone(&self.control), timeout, self.waits.clone()),
+                completer: SplitCompleter::start(Arc::clone(&self.control), splits.timeout, self.waits.clone()),
                 observer: Arc::clone(&self.observer),
                 job,
                 client,
                 dense,
                 metrics,
                 membership,
-                stop,
+                stop: splits.stop.clone(),
                 splits,
             },
         })
@@ -360,7 +360,7 @@ fn sizes(files: &[FileInfo], fingerprints: &[u64]) -> Vec<FileSize> {
     let size = |(file, fingerprint): (&FileInfo, &u64)| FileSize {
         path: file.path.clone(),
         bytes: file.bytes,
-        fingerprint: Some(*fingerprint),
+        fingerprint: *fingerprint,
         changed: changed_at(file),
     };
     files.iter().zip_eq(fingerprints).map(size).collect()

@@ -6,11 +6,10 @@ use serde::{Deserialize, Serialize};
 use zagros_scoring::MANIFEST;
 use zagros_store::{Folder, StoreError};
 
-use super::row_servers::RowServers;
-use super::saved_model::{TrainedModel, load_model, open_model, save};
+use super::saved_model::{RowServers, TrainedModel, load_model, open_model, save};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 
 #[derive(Debug)]
 pub(crate) struct BestStates {

@@ -14,10 +14,10 @@ use zagros_plumbing::durable;
 use zagros_protocol::control::ForgetRequest;
 use zagros_protocol::packed::{decode_ids, encode_ids};
 
-use super::row_servers::{RowServers, on_all, storage_error};
+use super::saved_model::{RowServers, on_all, storage_error};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
-use crate::report::files::{file_error, run_blocking};
+use crate::report::{file_error, run_blocking};
 
 const LIST: &str = "forgotten-ids.jsonl";
 /// Ids of one request. With 8 bytes each they are within what a request may be.

@@ -7,12 +7,11 @@ use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::{BarrierReason, DescribeRequest};
 use zagros_scoring::TrainingOutcome;
 
-use super::row_servers::{on_all, storage_error};
-use super::saved_model::{TrainedModel, model_place, save};
+use super::saved_model::{TrainedModel, model_place, on_all, save, storage_error};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
-use crate::report::files::run_blocking;
+use crate::report::run_blocking;
 use crate::summary::{LookAhead, RunSummary};
 
 #[derive(Debug)]
@@ -99,11 +98,11 @@ impl Trainer {
         Ok(RunSummary {
             outcome,
             complete: outcome == TrainingOutcome::Finished && saved.is_ok(),
-            steps: tracker.steps_of_all(),
-            skipped_steps: tracker.skipped,
-            samples: tracker.samples_of_all(),
+            steps: tracker.all_counts().steps,
+            skipped_steps: tracker.done.counts.skipped,
+            samples: tracker.all_counts().samples,
             seconds,
-            samples_per_second: if seconds > 0.0 { tracker.samples_of_all() as f64 / seconds } else { 0.0 },
+            samples_per_second: if seconds > 0.0 { tracker.all_counts().samples as f64 / seconds } else { 0.0 },
             loss: tracker.smoothed_loss(),
             train_auc: recent.auc,
             evaluation,

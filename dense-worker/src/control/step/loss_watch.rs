@@ -32,7 +32,7 @@ use std::fmt;
 
 use zagros_job::Job;
 
-use super::main_target::{MainTarget, loss_of_ignorance};
+use super::{MainTarget, loss_of_ignorance};
 
 /// Steps that are looked at together.
 const WINDOW: usize = 100;

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use zagros_plumbing::energy::EnergyMeter;
 use zagros_protocol::control::{Progress, StageSeconds as Stages};
 
-use super::cost_meter::CostMeter;
-use super::main_target::MainTarget;
-use super::worker_counts::WorkerCounts;
+use super::CostMeter;
+use super::MainTarget;
+use super::WorkerCounts;
 use crate::event::{Evaluation, StepReport};
 use crate::progress::{OverallMeasures, RecentMeasures, SampleSpeed, SmoothedMean};
 use crate::summary::{StageSeconds, StepStaleness, TrainingCost};
@@ -21,45 +21,28 @@ const SPEED_WINDOW: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct TrainingTracker {
-    pub(crate) steps: u64,
-    pub(crate) samples: u64,
-    pub(crate) skipped: u64,
-    loss: SmoothedMean,
-    recent: RecentMeasures,
-    /// This worker's predictions of the epoch so far, each sample scored before it was learned from.
-    pub(crate) overall: OverallMeasures,
+    /// Of this worker, and of the processes before it that it goes on from. Its time is that up to the last pause.
+    pub(crate) done: TrackerState,
+    pub(crate) others: WorkerCounts,
     speed: SampleSpeed,
     /// Samples of this worker since the process started, and how fast they come.
-    own: u64,
+    own_samples: u64,
     own_speed: SampleSpeed,
-    staleness_max: u32,
-    staleness_sum: u64,
-    pub(crate) others: WorkerCounts,
-    /// Of training alone.
-    time: Duration,
     running_since: Option<Instant>,
     cost: CostMeter,
     /// Samples of all workers before the process started.
     samples_before: u64,
-    epoch: u32,
-    epoch_bytes: u64,
     total_bytes: u64,
 }
 
 /// What a run that goes on must know of what was done before. Only the speed starts anew: it may be another machine's.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TrackerState {
-    pub(crate) steps: u64,
-    samples: u64,
-    skipped: u64,
+    pub(crate) counts: WorkerCounts,
     loss: SmoothedMean,
-    /// Absent in checkpoints of releases that did not keep it.
-    #[serde(default)]
-    recent: Option<RecentMeasures>,
+    recent: RecentMeasures,
+    /// The predictions of the epoch so far, each sample scored before it was learned from.
     pub(crate) overall: OverallMeasures,
-    staleness_max: u32,
-    staleness_sum: u64,
-    seconds: f64,
     epoch: u32,
     epoch_bytes: u64,
 }
@@ -67,12 +50,14 @@ pub(crate) struct TrackerState {
 impl TrackerState {
     /// Of a worker that has done nothing and counts its steps from here.
     pub(crate) fn starting_at(steps: u64) -> Self {
-        Self { steps, ..TrainingTracker::new(0).state() }
-    }
-
-    /// With the measures of another worker's rows.
-    pub(crate) fn with_overall(self, overall: OverallMeasures) -> Self {
-        Self { overall, ..self }
+        Self {
+            counts: WorkerCounts { steps, ..WorkerCounts::default() },
+            loss: SmoothedMean::new(LOSS_STEPS),
+            recent: RecentMeasures::new(RECENT_SAMPLES),
+            overall: OverallMeasures::new(),
+            epoch: 0,
+            epoch_bytes: 0,
+        }
     }
 
     pub(crate) fn in_epoch_of(self, other: &Self) -> Self {
@@ -99,124 +84,94 @@ impl TrainingTracker {
     /// `total_bytes` are those of one epoch.
     pub(crate) fn new(total_bytes: u64) -> Self {
         Self {
-            steps: 0,
-            samples: 0,
-            skipped: 0,
-            loss: SmoothedMean::new(LOSS_STEPS),
-            recent: RecentMeasures::new(RECENT_SAMPLES),
-            overall: OverallMeasures::new(),
-            speed: SampleSpeed::new(SPEED_WINDOW),
-            own: 0,
-            own_speed: SampleSpeed::new(SPEED_WINDOW),
-            staleness_max: 0,
-            staleness_sum: 0,
+            done: TrackerState::starting_at(0),
             others: WorkerCounts::default(),
-            time: Duration::ZERO,
+            speed: SampleSpeed::new(SPEED_WINDOW),
+            own_samples: 0,
+            own_speed: SampleSpeed::new(SPEED_WINDOW),
             running_since: None,
             cost: CostMeter::new(EnergyMeter::of_this_machine()),
             samples_before: 0,
-            epoch: 0,
-            epoch_bytes: 0,
             total_bytes,
         }
     }
 
     /// Counts are those of this worker and the other asynchronous workers.
     pub(crate) fn state(&self) -> TrackerState {
-        self.state_with(self.others)
+        TrackerState { counts: self.all_counts(), ..self.done.clone() }
     }
 
     /// Counts are those of this worker alone.
     pub(crate) fn own_state(&self) -> TrackerState {
-        self.state_with(WorkerCounts::default())
-    }
-
-    fn state_with(&self, others: WorkerCounts) -> TrackerState {
-        let WorkerCounts { steps, skipped, samples, staleness_max, staleness_sum, .. } = self.own_counts().plus(others);
-        TrackerState {
-            steps,
-            samples,
-            skipped,
-            loss: self.loss,
-            recent: Some(self.recent.clone()),
-            overall: self.overall.clone(),
-            staleness_max: u32::try_from(staleness_max).unwrap_or(u32::MAX),
-            staleness_sum,
-            seconds: self.own_time().as_secs_f64().max(Duration::from_micros(others.micros).as_secs_f64()),
-            epoch: self.epoch,
-            epoch_bytes: self.epoch_bytes,
-        }
+        TrackerState { counts: self.own_counts(), ..self.done.clone() }
     }
 
     pub(crate) fn restore(&mut self, state: TrackerState) {
-        (self.steps, self.samples, self.skipped) = (state.steps, state.samples, state.skipped);
-        self.samples_before = state.samples;
-        (self.loss, self.overall) = (state.loss, state.overall);
-        self.recent = state.recent.unwrap_or_else(|| RecentMeasures::new(RECENT_SAMPLES));
-        (self.staleness_max, self.staleness_sum) = (state.staleness_max, state.staleness_sum);
-        (self.time, self.epoch, self.epoch_bytes) =
-            (Duration::from_secs_f64(state.seconds), state.epoch, state.epoch_bytes);
+        self.samples_before = state.counts.samples;
+        self.done = state;
     }
 
     pub(crate) fn is_untouched(&self) -> bool {
-        self.steps == 0 && self.epoch_bytes == 0
+        self.own_steps() == 0 && self.done.epoch_bytes == 0
     }
 
     pub(crate) fn epoch_started(&mut self, epoch: u32) {
-        (self.epoch, self.epoch_bytes) = (epoch, 0);
-        self.overall = OverallMeasures::new();
+        let overall = OverallMeasures::new();
+        (self.done.epoch, self.done.epoch_bytes, self.done.overall) = (epoch, 0, overall);
     }
 
     pub(crate) fn take_over(&mut self, of_others: &[OverallMeasures]) {
-        let mine = std::slice::from_ref(&self.overall);
-        self.overall = OverallMeasures::sum(&[mine, of_others].concat());
+        let mine = std::slice::from_ref(&self.done.overall);
+        self.done.overall = OverallMeasures::sum(&[mine, of_others].concat());
     }
 
     /// This worker's predictions of about the last 100,000 samples, each scored before it was learned from.
     pub(crate) fn recent_measures(&self) -> Evaluation {
-        self.recent.report()
+        self.done.recent.report()
     }
 
     pub(crate) fn resume_clock(&mut self) {
         self.running_since.get_or_insert_with(Instant::now);
         self.cost.start();
         let now = Instant::now();
-        self.speed.add(now, self.samples);
-        self.own_speed.add(now, self.own);
+        self.speed.add(now, self.done.counts.samples);
+        self.own_speed.add(now, self.own_samples);
     }
 
     pub(crate) fn pause_clock(&mut self) {
-        self.time += self.running_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.done.counts = self.own_counts();
+        self.running_since = None;
         self.cost.stop();
         self.speed.pause();
         self.own_speed.pause();
     }
 
     pub(crate) fn count_step(&mut self, step: MadeStep<'_>) -> StepReport {
-        self.steps += 1;
-        self.samples += step.samples;
-        self.epoch_bytes += step.bytes;
-        self.loss.add(f64::from(step.loss));
+        let done = &mut self.done;
+        done.counts.steps += 1;
+        done.counts.samples += step.samples;
+        done.counts.staleness_max = done.counts.staleness_max.max(u64::from(step.staleness));
+        done.counts.staleness_sum += u64::from(step.staleness);
+        done.epoch_bytes += step.bytes;
+        done.loss.add(f64::from(step.loss));
         let predicted = step.main.batch_predictions(step.labels, step.logits, step.loss);
-        self.recent.add(&predicted);
-        self.overall.add(&predicted);
-        let recent = self.recent.report();
-        self.staleness_max = self.staleness_max.max(step.staleness);
-        self.staleness_sum += u64::from(step.staleness);
-        self.own += step.main.sample_count(step.labels) as u64;
+        done.recent.add(&predicted);
+        done.overall.add(&predicted);
+        let recent = done.recent.report();
+        self.own_samples += step.main.sample_count(step.labels) as u64;
         let now = Instant::now();
-        self.speed.add(now, self.samples);
-        self.own_speed.add(now, self.own);
+        self.speed.add(now, self.done.counts.samples);
+        self.own_speed.add(now, self.own_samples);
         self.cost.update();
         StepReport {
-            step: self.steps,
-            epoch: self.epoch,
+            step: self.own_steps(),
+            epoch: self.done.epoch,
             epoch_fraction: self.epoch_fraction(),
-            samples: self.samples,
+            samples: self.done.counts.samples,
             samples_per_second: self.speed.per_second(),
             own_samples_per_second: self.own_speed.per_second(),
             loss: f64::from(step.loss),
-            loss_smoothed: self.loss.mean(),
+            loss_smoothed: self.smoothed_loss(),
             auc_so_far: recent.auc,
             logloss_recent: recent.logloss,
             normalised_entropy: recent.normalised_entropy,
@@ -227,60 +182,50 @@ impl TrainingTracker {
 
     /// A step that was skipped: its samples taught nothing. Answers how many there were.
     pub(crate) fn count_skipped(&mut self, bytes: u64) -> u64 {
-        self.steps += 1;
-        self.skipped += 1;
-        self.epoch_bytes += bytes;
-        self.skipped
+        self.done.counts.steps += 1;
+        self.done.counts.skipped += 1;
+        self.done.epoch_bytes += bytes;
+        self.done.counts.skipped
     }
 
     /// Of training alone, seconds; of asynchronous workers, the longest.
     pub(crate) fn training_seconds(&self) -> f64 {
-        self.own_time().max(Duration::from_micros(self.others.micros)).as_secs_f64()
+        Duration::from_micros(self.all_counts().micros).as_secs_f64()
     }
 
     pub(crate) fn cost(&self) -> TrainingCost {
-        self.cost.cost(self.samples_of_all().saturating_sub(self.samples_before), self.own)
-    }
-
-    fn own_time(&self) -> Duration {
-        self.time + self.running_since.map_or(Duration::ZERO, |since| since.elapsed())
+        self.cost.cost(self.all_counts().samples.saturating_sub(self.samples_before), self.own_samples)
     }
 
     pub(crate) fn smoothed_loss(&self) -> f64 {
-        self.loss.mean()
+        self.done.loss.mean()
     }
 
     pub(crate) fn staleness(&self) -> StepStaleness {
-        let all = self.own_counts().plus(self.others);
+        let all = self.all_counts();
         StepStaleness {
             max: u32::try_from(all.staleness_max).unwrap_or(u32::MAX),
             mean: all.staleness_sum as f64 / (all.steps - all.skipped).max(1) as f64,
         }
     }
 
+    pub(crate) fn own_steps(&self) -> u64 {
+        self.done.counts.steps
+    }
+
+    /// With the time until now.
     pub(crate) fn own_counts(&self) -> WorkerCounts {
-        WorkerCounts {
-            steps: self.steps,
-            skipped: self.skipped,
-            samples: self.samples,
-            staleness_max: u64::from(self.staleness_max),
-            staleness_sum: self.staleness_sum,
-            micros: self.own_time().as_micros() as u64,
-            untrained_rows: 0,
-        }
+        let running = self.running_since.map_or(0, |since| since.elapsed().as_micros() as u64);
+        WorkerCounts { micros: self.done.counts.micros + running, ..self.done.counts }
     }
 
-    /// Made by this worker and the other asynchronous workers; of a process group, each step once.
-    pub(crate) fn steps_of_all(&self) -> u64 {
-        self.steps + self.others.steps
-    }
-
-    pub(crate) fn samples_of_all(&self) -> u64 {
-        self.samples + self.others.samples
+    /// Of this worker and the other asynchronous workers; of a process group, each step once.
+    pub(crate) fn all_counts(&self) -> WorkerCounts {
+        self.own_counts().plus(self.others)
     }
 
     fn epoch_fraction(&self) -> f64 {
-        (self.epoch_bytes as f64 / self.total_bytes.max(1) as f64).min(1.0)
+        (self.done.epoch_bytes as f64 / self.total_bytes.max(1) as f64).min(1.0)
     }
 }
 
@@ -330,13 +275,16 @@ mod tests {
         let second = tracker.count_step(step(3));
         assert_eq!((second.step, second.samples, second.epoch_fraction), (2, 4, 0.8));
         assert_eq!((second.loss_smoothed, second.auc_so_far), (0.5, Some(1.0)));
-        assert_eq!((tracker.overall.report().samples, tracker.overall.report().logloss), (4, Some(0.5)));
+        assert_eq!((tracker.done.overall.report().samples, tracker.done.overall.report().logloss), (4, Some(0.5)));
         tracker.epoch_started(1);
-        assert_eq!((tracker.overall.report().samples, tracker.recent_measures().samples), (0, 4));
+        assert_eq!((tracker.done.overall.report().samples, tracker.recent_measures().samples), (0, 4));
         assert_eq!(tracker.count_step(step(0)).epoch_fraction, 0.4);
         assert_eq!(tracker.staleness(), StepStaleness { max: 3, mean: 1.0 });
         let skipped = tracker.count_skipped(20);
-        assert_eq!((skipped, tracker.steps, tracker.samples, tracker.epoch_fraction()), (1, 4, 6, 0.6));
+        assert_eq!(
+            (skipped, tracker.own_steps(), tracker.done.counts.samples, tracker.epoch_fraction()),
+            (1, 4, 6, 0.6)
+        );
     }
 
     #[test]
@@ -349,22 +297,14 @@ mod tests {
         let kept = serde_json::to_string(&first.state()).unwrap();
         let mut resumed = TrainingTracker::new(100);
         resumed.restore(serde_json::from_str(&kept).unwrap());
-        assert_eq!((resumed.steps, resumed.samples, resumed.skipped, resumed.epoch_fraction()), (2, 2, 1, 0.5));
+        let counts = resumed.own_counts();
+        assert_eq!((counts.steps, counts.samples, counts.skipped, resumed.epoch_fraction()), (2, 2, 1, 0.5));
         assert_eq!((resumed.smoothed_loss(), resumed.staleness()), (0.25, first.staleness()));
-        assert_eq!(resumed.overall.report(), first.overall.report());
+        assert_eq!(resumed.done.overall.report(), first.done.overall.report());
         assert_eq!((resumed.recent_measures(), resumed.recent_measures().samples), (first.recent_measures(), 2));
         assert_eq!((first.cost().samples, resumed.cost().samples), (2, 0));
         assert_eq!(resumed.count_step(step).step, first.count_step(step).step);
         assert_eq!(resumed.cost().samples, 2);
-    }
-
-    #[test]
-    fn a_state_of_an_earlier_release_has_no_recent_measures() {
-        let mut state = serde_json::to_value(TrainingTracker::new(100).state()).unwrap();
-        state.as_object_mut().unwrap().remove("recent");
-        let mut tracker = TrainingTracker::new(100);
-        tracker.restore(serde_json::from_value(state).unwrap());
-        assert_eq!(tracker.recent_measures().samples, 0);
     }
 
     #[test]
@@ -377,15 +317,17 @@ mod tests {
         second.count_step(step);
         first.others = second.own_counts();
         let state = first.state();
-        assert_eq!((state.steps, state.samples, first.steps_of_all(), first.steps), (3, 6, 3, 1));
+        let counts = state.counts;
+        assert_eq!((counts.steps, counts.samples, first.all_counts().steps, first.own_steps()), (3, 6, 3, 1));
         let [mut again, mut beside] = [TrainingTracker::new(100), TrainingTracker::new(100)];
         again.restore(state.clone());
         beside.restore(TrackerState::starting_at(0).in_epoch_of(&state));
         again.others = beside.own_counts();
-        assert_eq!((again.steps_of_all(), again.samples_of_all(), again.staleness()), (3, 6, first.staleness()));
-        assert_eq!((beside.steps, beside.epoch_fraction(), beside.is_untouched()), (0, 0.4, false));
+        let all = again.all_counts();
+        assert_eq!((all.steps, all.samples, again.staleness()), (3, 6, first.staleness()));
+        assert_eq!((beside.own_steps(), beside.epoch_fraction(), beside.is_untouched()), (0, 0.4, false));
         beside.others = again.own_counts();
-        assert_eq!(beside.count_step(step).step + again.steps, beside.steps_of_all());
+        assert_eq!(beside.count_step(step).step + again.own_steps(), beside.all_counts().steps);
     }
 
     /// Of two workers of unequal batches: the whole run's samples, and its own speed.

@@ -8,12 +8,12 @@ use zagros_embedding_client::RequestReach;
 use zagros_protocol::control;
 use zagros_worker_core::{Event, StepAgreement, VoteRule};
 
+use super::loss_of_ignorance;
 use super::loss_watch::LossSense;
-use super::main_target::loss_of_ignorance;
 use super::tracker::{MadeStep, reported_progress};
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
-use crate::datapath::next_lookup::rows_change_by_pushes_alone;
+use crate::datapath::look_ahead::rows_change_by_pushes_alone;
 use crate::datapath::prepared::FetchedBatch;
 use crate::datapath::push::BatchGradients;
 use crate::error::WorkerError;
@@ -24,15 +24,14 @@ impl Trainer {
     /// Makes one step: of this worker, or of all ranks of its group.
     pub(crate) async fn step(
         &mut self,
-        epoch: u32,
         batch: bool,
         ahead: Option<VoteRule>,
         last: bool,
     ) -> Result<Event, WorkerError> {
         let fetched = self.stream.batch.take().filter(|_| batch).map(|fetched| *fetched);
         let next = match (self.group.in_step(), fetched) {
-            (Some(rank), fetched) => self.group_step(epoch, rank, fetched, ahead).await?,
-            (None, Some(fetched)) => self.own_step(epoch, fetched).await?,
+            (Some(rank), fetched) => self.group_step(rank, fetched, ahead).await?,
+            (None, Some(fetched)) => self.own_step(fetched).await?,
             (None, None) => None,
         };
         self.check_bad_rows()?;
@@ -42,7 +41,7 @@ impl Trainer {
         Ok(Event::Stepped { ahead: next })
     }
 
-    async fn own_step(&mut self, epoch: u32, fetched: FetchedBatch) -> Result<Option<StepAgreement>, WorkerError> {
+    async fn own_step(&mut self, fetched: FetchedBatch) -> Result<Option<StepAgreement>, WorkerError> {
         let FetchedBatch { seq, prepared, rows, permit } = fetched;
         let permit = Arc::new(permit);
         self.stream.permit = Some(Arc::clone(&permit));
@@ -51,10 +50,10 @@ impl Trainer {
         if let Err(skipped @ ModelError::Skipped { .. }) = stepped {
             let bytes = self.group.bytes_of_all(prepared.batch.bytes);
             self.count_skipped_step(&skipped, bytes);
-            self.skip_batch(epoch, seq, prepared.batch);
+            self.skip_batch(seq, prepared.batch);
             return Ok(None);
         }
-        let failed = |source| WorkerError::Step { step: self.tracker.steps + 1, source };
+        let failed = |source| WorkerError::Step { step: self.tracker.own_steps() + 1, source };
         let StepResult { loss, logits, gradients, share } = stepped.map_err(failed)?;
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = self.stream.position.advance(&mut prepared.batch);
@@ -80,7 +79,7 @@ impl Trainer {
     /// The number that rows take for the step of a batch that is about to be pushed. In a group it is the run's own count:
     /// the same on all ranks, however late each one came. Else it is the worker's own, the number of its batch.
     pub(crate) fn row_step(&self, seq: u64) -> u64 {
-        if self.group.is_asynchronous() { seq } else { self.tracker.steps }
+        if self.group.is_asynchronous() { seq } else { self.tracker.own_steps() }
     }
 
     /// A step that changes nothing: neither the dense network, which refused it, nor any row. It counts all the same,
@@ -91,7 +90,7 @@ impl Trainer {
         self.run.metrics.skipped_steps.inc();
         // The first of many say enough.
         if skipped.is_power_of_two() {
-            let step = self.tracker.steps;
+            let step = self.tracker.own_steps();
             tracing::warn!(step, skipped, "{cause} (train.non_finite, or the loss scale of train.precision = \"f16\")");
         }
     }
@@ -165,7 +164,7 @@ impl Trainer {
         if divergence.has_learned_nothing(entropy) {
             let (entropy, highest) = (entropy.unwrap_or_default(), divergence.highest);
             warn!(
-                step = self.tracker.steps,
+                step = self.tracker.own_steps(),
                 "the model is no better than the share of positives alone (normalised entropy {entropy:.3}), and the loss of a step was \
                  up to {highest:.3e}: lower the learning rates, or look at the numeric columns with `zagros data inspect JOB`"
             );
@@ -175,13 +174,13 @@ impl Trainer {
     fn warn_of_loss(&self, what: &str, loss: f64) {
         let nothing = self.loss.divergence.ignorance;
         warn!(
-            step = self.tracker.steps,
+            step = self.tracker.own_steps(),
             "{what} is {loss:.2}, and a network that knows nothing has {nothing:.2}: training may have diverged; lower the \
              learning rates, or look at the numeric columns with `zagros data inspect JOB`"
         );
     }
 
     fn diverged(&self, what: &'static str, loss: f64) -> WorkerError {
-        WorkerError::LossWithoutSense { step: self.tracker.steps, what, loss }
+        WorkerError::LossWithoutSense { step: self.tracker.own_steps(), what, loss }
     }
 }

@@ -15,8 +15,8 @@ use zagros_protocol::control::{DataFile, JoinRequest, Role};
 use zagros_transport::Credentials;
 use zagros_zip::ZipEq;
 
-use super::{TransformsCaller, apply, transforms};
-use crate::control::data::StopSignal;
+use super::{apply, transforms};
+use crate::control::data::SplitClient;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -31,7 +31,7 @@ fn job(workers: u32) -> Job {
     Job::parse(&text, std::path::Path::new("job.toml"), &Overrides::none()).unwrap()
 }
 
-async fn caller(control: &Arc<dyn ControlPlane>, job: &Job, index: u32) -> TransformsCaller {
+async fn caller(control: &Arc<dyn ControlPlane>, job: &Job, index: u32) -> SplitClient {
     let request = JoinRequest {
         role: Role::DenseWorker.into(),
         index,
@@ -43,13 +43,8 @@ async fn caller(control: &Arc<dyn ControlPlane>, job: &Job, index: u32) -> Trans
     };
     let joined = control.join(request).await.unwrap();
     let (member, incarnation) = (joined.member, joined.incarnation);
-    TransformsCaller {
-        control: Arc::clone(control),
-        member,
-        incarnation,
-        timeout: TIMEOUT,
-        stop: StopSignal::from_shutdown(Shutdown::new()),
-    }
+    let control = Arc::clone(control);
+    SplitClient { control, member, incarnation, timeout: TIMEOUT, ..SplitClient::of_test(Arc::default()) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,9 +82,9 @@ async fn all_workers_learn_the_statistics_of_as_many_categories_as_a_job_may_hav
         let control: Arc<dyn ControlPlane> =
             Arc::new(GrpcControlPlane::connect(&address, TIMEOUT, &Credentials::Open).unwrap());
         let first = caller(&control, &job(workers), 0).await;
-        first.call(transforms(&known, &statistics), 0).await.unwrap();
+        first.share_transforms(transforms(&known, &statistics), 0).await.unwrap();
         for index in 1..workers {
-            let measured = caller(&control, &job(workers), index).await.wait().await.unwrap();
+            let measured = caller(&control, &job(workers), index).await.wait_for_transforms().await.unwrap();
             let mut other = job(workers);
             apply(&mut other, &statistics, &measured).unwrap();
             assert_eq!(other.features, known.features, "worker {index} of {workers}");
