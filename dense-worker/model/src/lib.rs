@@ -19,8 +19,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use zagros_job::{Job, NonFinitePolicy, Precision};
-use zagros_network::wiring::ReadInputs;
-use zagros_network::{BatchShare, OutputLoss, UnitDropout};
+use zagros_network::{BatchShare, OutputLoss, ReadInputs, UnitDropout};
 use zagros_zip::ZipEq;
 
 pub use backend::{AutogradLibrary, AutogradNetwork, Backend, NetworkBuffers};

@@ -9,8 +9,8 @@ use zagros_zip::ZipEq;
 
 use super::rounded::RoundedCopies;
 use super::{ProductKernel, RoundedProducts};
-use crate::StepError;
 use crate::matrix::{View, ViewMut};
+use crate::{StepError, StepResult};
 
 /// Rows of a tile. With its columns, all sums are in registers.
 const ROWS: usize = 4;
@@ -27,7 +27,7 @@ impl ProductKernel for DotsKernel {
         "dots"
     }
 
-    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
+    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> StepResult {
         if a.column_stride != 1 || (b.row_stride != 1 && b.column_stride != 1) {
             return Err(StepError::Kernel("a product of scores reads its first factor by rows".into()));
         }
@@ -39,7 +39,7 @@ impl ProductKernel for DotsKernel {
         Ok(())
     }
 
-    fn rounded(&self, shape: [usize; 2], rows: usize) -> Result<Box<dyn RoundedProducts>, StepError> {
+    fn rounded(&self, shape: [usize; 2], rows: usize) -> StepResult<Box<dyn RoundedProducts>> {
         Ok(Box::new(RoundedCopies::new(&DotsKernel, shape, rows)))
     }
 }

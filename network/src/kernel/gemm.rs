@@ -5,8 +5,8 @@ use gemm_f32::gemm::f32::get_gemm_fn;
 
 use super::rounded::RoundedCopies;
 use super::{ProductKernel, RoundedProducts};
-use crate::StepError;
 use crate::matrix::{View, ViewMut};
+use crate::{StepError, StepResult};
 
 /// On the calling thread alone. The order of sums is a function of shapes and processor.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ impl ProductKernel for GemmKernel {
         "gemm"
     }
 
-    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
+    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> StepResult {
         let (rows, inner, columns) = (a.rows, a.columns, b.columns);
         let is_within = a.is_within_values() && b.is_within_values() && out.is_within_values();
         if !is_within || b.rows != inner || out.rows != rows || out.columns != columns {
@@ -54,7 +54,7 @@ impl ProductKernel for GemmKernel {
         Ok(())
     }
 
-    fn rounded(&self, shape: [usize; 2], rows: usize) -> Result<Box<dyn RoundedProducts>, StepError> {
+    fn rounded(&self, shape: [usize; 2], rows: usize) -> StepResult<Box<dyn RoundedProducts>> {
         Ok(Box::new(RoundedCopies::new(&GemmKernel, shape, rows)))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use zagros_network::wiring::ReadInputs;
+use zagros_network::ReadInputs;
 
 use crate::{DenseModel, ModelError, StepCompute};
 

@@ -14,7 +14,7 @@ use crate::layers::{BlockTensors, LayerCalls, LayerNumber, LinearLayer, Mlp, Num
 
 /// Number of the block of numeric values, and of that of feature vectors.
 const NUMBERS: usize = 0;
-const VECTORS: usize = 1;
+pub(super) const VECTORS: usize = 1;
 
 #[derive(Debug)]
 pub(super) enum TorchBlock {
@@ -177,27 +177,6 @@ impl TorchBlock {
                 Self::Transformer(SequenceTransformer::new(*pair, *layers, (*heads, *causal), tensors)?)
             }
         })
-    }
-
-    /// The blocks whose values it reads.
-    pub(super) fn reads(&self) -> Vec<usize> {
-        match self {
-            Self::Numbers | Self::Vectors(_) | Self::ActivationUnit(_) | Self::Transformer(_) => Vec::new(),
-            Self::EmbedNumbers(_) => vec![NUMBERS],
-            Self::Join(parts) => parts.iter().map(|part| part.value).collect(),
-            Self::Sum(values) => values.clone(),
-            Self::Interactions(interactions) => interactions.dense.into_iter().chain([VECTORS]).collect(),
-            Self::FirstValues(_) => vec![VECTORS],
-            Self::FactorFields(fields) => fields.factors.iter().map(|(numbers, _)| *numbers).chain([VECTORS]).collect(),
-            Self::SecondOrder { fields: input, .. }
-            | Self::Mlp { input, .. }
-            | Self::Cross { input, .. }
-            | Self::LinearTerm { input, .. }
-            | Self::Gate { input, .. }
-            | Self::FactorLayer { input, .. } => vec![*input],
-            Self::Mixture { input, experts, .. } => experts.iter().chain([input]).copied().collect(),
-            Self::Fusion { streams, .. } => streams.to_vec(),
-        }
     }
 
     /// `[batch, width]`.

@@ -6,7 +6,7 @@ use zagros_job::{Job, Model};
 use zagros_model::InputShape;
 use zagros_network::wiring::WiredBlock;
 
-use super::block::{BlockInputs, TorchBlock};
+use super::block::{BlockInputs, TorchBlock, VECTORS};
 use super::torchscript::TorchScript;
 use crate::error::TorchError;
 use crate::layers::{BlockTensors, LayerCalls, LentBuffers, ModuleBuffers, ValuesPlace, WeightBuilder};
@@ -70,14 +70,15 @@ impl BlockNetwork {
         let tensors = network.layout.tensors.iter();
         let made = tensors.map(|tensor| weights.variable(tensor)).collect::<Result<Vec<_>, _>>()?;
         let (mut blocks, mut readers) = (Vec::with_capacity(network.blocks.len()), vec![0; network.blocks.len()]);
-        for (index, WiredBlock { block, tensors }) in network.blocks.iter().enumerate() {
+        for (index, WiredBlock { block, tensors, .. }) in network.blocks.iter().enumerate() {
             let mut tensors = BlockTensors::new(&made[tensors.clone()], weights);
-            let block = TorchBlock::build(block, &network.inputs, &mut tensors)?;
-            block.reads().into_iter().for_each(|value| readers[value] = index);
-            blocks.push(block);
+            block.read_values().into_iter().for_each(|value| readers[value.block] = index);
+            blocks.push(TorchBlock::build(block, &network.inputs, &mut tensors)?);
         }
         let mut last_reads = vec![Vec::new(); blocks.len()];
-        for (value, reader) in readers.into_iter().enumerate().filter(|(value, _)| *value != network.output.block) {
+        // The inputs stay: their callers have them.
+        let is_inner = |value: usize| value > VECTORS && value != network.output.block;
+        for (value, reader) in readers.into_iter().enumerate().filter(|(value, _)| is_inner(*value)) {
             last_reads[reader].push(value);
         }
         Ok(Self { blocks, last_reads, output: network.output.block })
