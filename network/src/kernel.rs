@@ -12,6 +12,7 @@ use crate::matrix::{View, ViewMut};
 
 pub use dots::DotsKernel;
 pub use gemm::GemmKernel;
+pub use rounded::RoundedCopies;
 
 /// Which library makes the products of a run, and with which code, is a function of shapes, processor and build alone: so a run that
 /// resumes has the bits of one that was not interrupted.

@@ -17,7 +17,7 @@ pub mod wiring;
 
 pub use dropout::{UnitDropout, apply_mask};
 pub use error::{StepError, StepResult};
-pub use kernel::{DotsKernel, GemmKernel, ProductKernel, RoundedProducts};
+pub use kernel::{DotsKernel, GemmKernel, ProductKernel, RoundedCopies, RoundedProducts};
 pub use matrix::{AlignedValues, LINE, Matrix, View, ViewMut};
 pub use read_inputs::ReadInputs;
 pub use step::{

@@ -11,11 +11,11 @@ use tch::{Device, Kind, Tensor};
 use zagros_model::ModelError;
 use zagros_zip::ZipEq;
 
-use crate::error::TorchError;
-use crate::slices::values;
+use crate::error::{TorchError, TorchResult};
+use crate::flat::values;
 
 /// Reads the weights where they are: the file that this gives is the only copy.
-pub(crate) fn encode(variables: &VarStore) -> Result<Vec<u8>, TorchError> {
+pub(crate) fn encode(variables: &VarStore) -> TorchResult<Vec<u8>> {
     let tensors: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
     let mut stored = Vec::with_capacity(tensors.len());
     for (name, tensor) in &tensors {
@@ -30,7 +30,7 @@ pub(crate) fn encode(variables: &VarStore) -> Result<Vec<u8>, TorchError> {
 }
 
 /// Little-endian, in this kind; borrowed where the tensor has this form.
-fn bytes_of(tensor: &Tensor, kind: Kind) -> Result<Cow<'_, [u8]>, TorchError> {
+fn bytes_of(tensor: &Tensor, kind: Kind) -> TorchResult<Cow<'_, [u8]>> {
     let is_plain = kind == Kind::Float
         && tensor.f_kind()? == kind
         && tensor.device() == Device::Cpu
@@ -43,7 +43,7 @@ fn bytes_of(tensor: &Tensor, kind: Kind) -> Result<Cow<'_, [u8]>, TorchError> {
 }
 
 /// Weights are f32. A module's buffers may have any kind; each is stored in a kind that holds all its values.
-fn stored_as(tensor: &Tensor) -> Result<(Kind, Dtype), TorchError> {
+fn stored_as(tensor: &Tensor) -> TorchResult<(Kind, Dtype)> {
     Ok(match tensor.f_kind()? {
         Kind::Float | Kind::Half | Kind::BFloat16 => (Kind::Float, Dtype::F32),
         Kind::Double => (Kind::Double, Dtype::F64),
@@ -51,7 +51,7 @@ fn stored_as(tensor: &Tensor) -> Result<(Kind, Dtype), TorchError> {
     })
 }
 
-fn bytes(tensor: &Tensor) -> Result<Vec<u8>, TorchError> {
+fn bytes(tensor: &Tensor) -> TorchResult<Vec<u8>> {
     let tensor = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
     let mut bytes = vec![0; tensor.numel() * tensor.f_kind()?.elt_size_in_bytes()];
     tensor.f_copy_data_u8(&mut bytes, tensor.numel())?;
@@ -59,7 +59,7 @@ fn bytes(tensor: &Tensor) -> Result<Vec<u8>, TorchError> {
 }
 
 /// Two loops, so that nothing is copied before everything fits.
-pub(crate) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), TorchError> {
+pub(crate) fn decode(bytes: &[u8], variables: &VarStore) -> TorchResult {
     let stored = SafeTensors::deserialize(bytes)?;
     let variables: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
     if let Some(name) = stored.names().into_iter().filter(|name| !variables.contains_key(*name)).min() {
@@ -78,7 +78,7 @@ pub(crate) fn decode_fitting(
     bytes: &[u8],
     variables: &VarStore,
     wanted: impl Fn(&str) -> bool,
-) -> Result<Vec<String>, TorchError> {
+) -> TorchResult<Vec<String>> {
     let stored = SafeTensors::deserialize(bytes)?;
     let mut others = Vec::new();
     for (name, mut variable) in variables.variables() {
@@ -93,7 +93,7 @@ pub(crate) fn decode_fitting(
     Ok(others)
 }
 
-fn read(stored: &SafeTensors, name: &str, variable: &Tensor) -> Result<Tensor, TorchError> {
+fn read(stored: &SafeTensors, name: &str, variable: &Tensor) -> TorchResult<Tensor> {
     let missing = |_| ModelError::Foreign { what: format!("{name} is missing") };
     let view = stored.tensor(name).map_err(missing)?;
     let (kind, dtype) = stored_as(variable)?;

@@ -10,7 +10,7 @@ use crate::matrix::{Matrix, View, ViewMut};
 
 /// f32 with bf16's digits, kept from chunk to chunk.
 #[derive(Debug)]
-pub(super) struct RoundedCopies {
+pub struct RoundedCopies {
     kernel: &'static dyn ProductKernel,
     /// `[outputs, inputs]`, at the start of the batch.
     weight: Matrix,
@@ -24,7 +24,9 @@ pub(super) struct RoundedCopies {
 }
 
 impl RoundedCopies {
-    pub(super) fn new(kernel: &'static dyn ProductKernel, [outputs, inputs]: [usize; 2], rows: usize) -> Self {
+    /// Of a layer with a weight `[outputs, inputs]` and inputs of up to `rows` rows.
+    #[must_use]
+    pub fn new(kernel: &'static dyn ProductKernel, [outputs, inputs]: [usize; 2], rows: usize) -> Self {
         let (weight, input, slopes) =
             (Matrix::dense(outputs, inputs), Matrix::dense(rows, inputs), Matrix::dense(rows, outputs));
         Self { kernel, weight, outputs, input, slopes, rows: 0 }

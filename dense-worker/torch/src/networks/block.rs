@@ -3,12 +3,9 @@
 use tch::{Kind, Tensor};
 use zagros_network::wiring::{Block, Columns, NetworkInputs, Value};
 
-use super::cross::CrossMatrix;
-use super::factor_layer::InteractionLayer;
-use super::factors::{FactorFields, second_order};
-use super::fusion::{BilinearFusion, StreamGate};
+use super::products::{BilinearFusion, CrossMatrix, FactorFields, InteractionLayer, StreamGate, second_order};
 use super::sequences::{ActivationUnit, SequenceTransformer};
-use crate::error::TorchError;
+use crate::error::{TorchError, TorchResult};
 use crate::int;
 use crate::layers::{BlockTensors, LayerCalls, LayerNumber, LinearLayer, Mlp, NumericEmbeddings};
 
@@ -107,7 +104,7 @@ impl TorchBlock {
         block: &Block,
         inputs: &NetworkInputs,
         tensors: &mut BlockTensors<'_, '_>,
-    ) -> Result<Self, TorchError> {
+    ) -> TorchResult<Self> {
         let block_of = |value: &Value| value.block;
         Ok(match block {
             Block::Numbers => Self::Numbers,
@@ -180,11 +177,7 @@ impl TorchBlock {
     }
 
     /// `[batch, width]`.
-    pub(super) fn forward<'n>(
-        &'n self,
-        inputs: BlockInputs<'_>,
-        calls: &mut LayerCalls<'n>,
-    ) -> Result<Tensor, TorchError> {
+    pub(super) fn forward<'n>(&'n self, inputs: BlockInputs<'_>, calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
         let BlockInputs { numeric, embeddings, values } = inputs;
         match self {
             Self::Numbers => Ok(numeric.shallow_clone()),
@@ -228,7 +221,7 @@ impl TorchBlock {
 }
 
 /// Several readers of a value are calls, or read the output of one: so two parts are one call.
-fn join<'n>(parts: &'n [JoinedPart], values: &[Tensor], calls: &mut LayerCalls<'n>) -> Result<Tensor, TorchError> {
+fn join<'n>(parts: &'n [JoinedPart], values: &[Tensor], calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
     let chosen = |part: &JoinedPart, value: &Tensor| match &part.places {
         Some(places) => value.f_index_select(1, places),
         None => Ok(value.shallow_clone()),
@@ -246,7 +239,7 @@ fn join<'n>(parts: &'n [JoinedPart], values: &[Tensor], calls: &mut LayerCalls<'
 }
 
 impl Interactions {
-    fn forward<'n>(&'n self, values: &[Tensor], calls: &mut LayerCalls<'n>) -> Result<Tensor, TorchError> {
+    fn forward<'n>(&'n self, values: &[Tensor], calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
         let vectors = values[VECTORS].f_reshape([-1, int(self.features), int(self.dim)])?;
         let Some(dense) = self.dense.map(|dense| &values[dense]) else {
             return calls.part([&vectors], |[vectors]| self.products(vectors));
@@ -257,7 +250,7 @@ impl Interactions {
     }
 
     /// `[batch, V, D]` to `[batch, V(V−1)/2]`.
-    fn products(&self, vectors: &Tensor) -> Result<Tensor, TorchError> {
+    fn products(&self, vectors: &Tensor) -> TorchResult<Tensor> {
         let products = vectors.f_bmm(&vectors.f_transpose(1, 2)?)?;
         Ok(products.f_flatten(1, 2)?.f_index_select(1, &self.pairs)?)
     }
@@ -265,7 +258,7 @@ impl Interactions {
 
 impl ExpertGate {
     /// The experts' outputs `[batch, experts, width]`, mixed as x says: `[batch, width]`.
-    fn mixed<'n>(&'n self, x: &Tensor, experts: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, TorchError> {
+    fn mixed<'n>(&'n self, x: &Tensor, experts: &Tensor, calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
         let softmax = |[x]: [&Tensor; 1]| Ok(x.f_linear(&self.weight, None::<&Tensor>)?.f_softmax(1, Kind::Float)?);
         let shares = calls.layer(self.layer, [x], softmax)?;
         let mix = |[shares, experts]: [&Tensor; 2]| Ok(shares.f_unsqueeze(1)?.f_bmm(experts)?.f_squeeze_dim(1)?);
