@@ -14,8 +14,11 @@ use zagros_network::wiring::WiredBlock;
 use crate::error::{TorchError, TorchResult};
 use crate::layers::{BlockTensors, LayerCalls, LentBuffers, ModuleBuffers, ValuesPlace, WeightBuilder};
 
-use block::{BlockInputs, TorchBlock, VECTORS};
+use block::{BlockInputs, TorchBlock};
 use torchscript::TorchScript;
+
+/// The number of the block of feature vectors.
+const VECTORS: usize = 1;
 
 #[derive(Debug)]
 pub(crate) enum DenseNetwork {
@@ -34,7 +37,8 @@ pub(crate) struct BuiltNetwork {
 
 #[derive(Debug)]
 pub(crate) struct BlockNetwork {
-    blocks: Vec<TorchBlock>,
+    /// Each with the numbers of the blocks whose values it reads.
+    blocks: Vec<(TorchBlock, Vec<usize>)>,
     /// By block: the values that it is the last to read.
     last_reads: Vec<Vec<usize>>,
     output: usize,
@@ -78,8 +82,9 @@ impl BlockNetwork {
         let (mut blocks, mut readers) = (Vec::with_capacity(network.blocks.len()), vec![0; network.blocks.len()]);
         for (index, WiredBlock { block, tensors, .. }) in network.blocks.iter().enumerate() {
             let mut tensors = BlockTensors::new(&made[tensors.clone()], weights);
-            block.read_values().into_iter().for_each(|value| readers[value.block] = index);
-            blocks.push(TorchBlock::build(block, &network.inputs, &mut tensors)?);
+            let reads: Vec<usize> = block.read_values().into_iter().map(|value| value.block).collect();
+            reads.iter().for_each(|value| readers[*value] = index);
+            blocks.push((TorchBlock::build(block, &network.inputs, &mut tensors)?, reads));
         }
         let mut last_reads = vec![Vec::new(); blocks.len()];
         // The inputs stay: their callers have them.
@@ -93,8 +98,9 @@ impl BlockNetwork {
     fn forward<'n>(&'n self, numeric: &Tensor, embeddings: &Tensor, calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
         let nothing = Tensor::new();
         let mut values: Vec<Tensor> = self.blocks.iter().map(|_| nothing.shallow_clone()).collect();
-        for (index, block) in self.blocks.iter().enumerate() {
-            let inputs = BlockInputs { numeric, embeddings, values: &values };
+        for (index, (block, reads)) in self.blocks.iter().enumerate() {
+            let read: Vec<&Tensor> = reads.iter().map(|value| &values[*value]).collect();
+            let inputs = BlockInputs { numeric, embeddings, vectors: &values[VECTORS], read: &read };
             values[index] = block.forward(inputs, calls)?;
             // What is read no more goes at once.
             self.last_reads[index].iter().for_each(|read| values[*read] = nothing.shallow_clone());

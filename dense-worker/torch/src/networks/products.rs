@@ -47,8 +47,8 @@ impl CrossMatrix {
 /// A field of each number, the number times its factors, and one of each vector, without its first value.
 #[derive(Debug)]
 pub(super) struct FactorFields {
-    /// The block of the numbers, and their factors `[numeric, K]` with the number of their layer.
-    pub(super) factors: Option<(usize, (Tensor, LayerNumber))>,
+    /// Of the numbers, if there are any: `[numeric, K]`, with the number of their layer.
+    pub(super) factors: Option<(Tensor, LayerNumber)>,
     pub(super) features: usize,
     pub(super) dim: usize,
 }
@@ -58,14 +58,14 @@ impl FactorFields {
     pub(super) fn forward<'n>(
         &'n self,
         vectors: &Tensor,
-        values: &[Tensor],
+        numbers: &[&Tensor],
         calls: &mut LayerCalls<'n>,
     ) -> TorchResult<Tensor> {
         let rows = vectors.f_reshape([-1, int(self.features), int(self.dim)])?;
         let fields = rows.f_narrow(2, 1, int(self.dim - 1))?;
-        let Some((numbers, (factors, layer))) = &self.factors else { return Ok(fields.f_flatten(1, 2)?) };
+        let (Some((factors, layer)), [numbers]) = (&self.factors, numbers) else { return Ok(fields.f_flatten(1, 2)?) };
         let product = |[numeric]: [&Tensor; 1]| Ok(numeric.f_unsqueeze(2)?.f_mul(factors)?);
-        let columns = calls.layer(*layer, [&values[*numbers]], product)?;
+        let columns = calls.layer(*layer, [*numbers], product)?;
         Ok(Tensor::f_cat(&[columns, fields], 1)?.f_flatten(1, 2)?)
     }
 }
