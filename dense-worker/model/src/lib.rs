@@ -11,7 +11,6 @@ mod shape;
 mod step;
 mod streamed;
 mod training;
-mod units;
 mod weights;
 
 use std::cell::RefCell;
@@ -22,7 +21,7 @@ use zagros_job::{Job, NonFinitePolicy, Precision};
 use zagros_network::{BatchShare, OutputLoss, ReadInputs, UnitDropout};
 use zagros_zip::ZipEq;
 
-pub use backend::{AutogradLibrary, AutogradNetwork, Backend, NetworkBuffers};
+pub use backend::{AutogradLibrary, AutogradNetwork, Backend, NetworkBuffers, has_units, without_units};
 pub use error::ModelError;
 pub use gather::{InputColumn, InputColumns, RowPositions, VectorForm, gather, scatter_add};
 pub use shape::{InputShape, SequenceShape};
@@ -32,7 +31,6 @@ use streamed::StreamedExchange;
 pub use streamed::{GradientLimit, LayerStore, LayerValues, LayerWindow, PendingLayer, TraversalPurpose, UseNumber};
 pub use training::{FinalGradients, LabelledSamples, RateRange, TargetLosses, mean_over, seed_of_rank};
 use training::{LossScale, StepRegularisation, WeightAverage, WeightUpdater};
-pub use units::{has_units, without_units};
 use weights::HeldWeights;
 pub use weights::{SameInputs, first_values};
 
@@ -83,9 +81,6 @@ pub struct DenseModel {
     loss_scale: Option<LossScale>,
 }
 
-/// Threads of a step by autograd among those of the window: the library has threads of its own.
-const AUTOGRAD_THREADS: usize = 1;
-
 impl StepCompute {
     fn new(
         job: &Job,
@@ -106,7 +101,7 @@ impl StepCompute {
                 Self::Threads(Box::new(RefCell::new(threads)), HeldWeights::from_job(job))
             }
             Some(window) => {
-                let threads = StreamedThreads::from_job(job, kernel, window, losses, dropout)?;
+                let threads = StreamedThreads::from_job(job, kernel, window, dropout)?;
                 Self::Streamed(Box::new(RefCell::new(threads)), HeldWeights::default())
             }
         })
@@ -141,6 +136,15 @@ impl StepCompute {
     fn buffers_mut(&mut self) -> Option<&mut dyn NetworkBuffers> {
         let Self::Autograd(network) = self else { return None };
         Some(network.buffers_mut())
+    }
+
+    /// How many threads of the window make a step of so many samples.
+    fn window_threads(&self, samples: usize) -> usize {
+        match self {
+            Self::Streamed(threads, _) => threads.borrow().busy_threads(samples),
+            // A library with autograd has threads of its own.
+            Self::Threads(..) | Self::Autograd(_) => 1,
+        }
     }
 
     fn draw_for(&mut self, step: u64) {
@@ -215,18 +219,14 @@ impl DenseModel {
         }
     }
 
-    /// Goes through the layers of a network with autograd with a sample of zeros, forward and backward, and forward: the window notes
-    /// the order.
+    /// Goes through the layers with a sample of zeros, forward and backward, and forward: the window notes the order.
     fn learn_order(&mut self) -> Result<(), ModelError> {
+        let Some(window) = self.exchange.as_ref().map(|exchange| Arc::clone(&exchange.window)) else { return Ok(()) };
         let [numeric, embeddings, labels] = &self.zero_sample();
-        let (StepCompute::Autograd(network), Some(exchange)) = (&mut self.compute, &self.exchange) else {
-            return Ok(());
-        };
-        exchange.window.learn_order(|| {
-            exchange.start_step(0, AUTOGRAD_THREADS);
-            network.backward(LabelledSamples::unweighted(numeric, embeddings, labels), 1, 1.0)?;
-            network.buffers_mut().drop_step();
-            network.score(numeric, embeddings, 1, None).map(drop)
+        window.learn_order(|| {
+            self.traverse(LabelledSamples::unweighted(numeric, embeddings, labels), 1, &mut |_, _| ())?;
+            self.drop_buffers();
+            self.predict(numeric, embeddings, 1).map(drop)
         })
     }
 
@@ -354,15 +354,21 @@ impl DenseModel {
         batch: usize,
         ready: FinalGradients<'_>,
     ) -> Result<StepOutput, ModelError> {
+        let output = self.traverse(samples, batch, ready)?;
+        self.exchange.as_mut().map_or(Ok(()), StreamedExchange::end_step)?;
+        Ok(output)
+    }
+
+    /// Forward and backward. Gradients of streamed weights are then on their way.
+    fn traverse(
+        &mut self,
+        samples: LabelledSamples<'_>,
+        batch: usize,
+        ready: FinalGradients<'_>,
+    ) -> Result<StepOutput, ModelError> {
         self.compute.draw_for(self.steps);
-        if let StepCompute::Autograd(network) = &mut self.compute {
-            let scale = self.loss_scale.as_ref().map_or(1.0, |scale| scale.value);
-            if let Some(exchange) = &self.exchange {
-                exchange.start_step(self.steps, AUTOGRAD_THREADS);
-            }
-            let output = network.backward(samples, batch, scale)?;
-            self.exchange.as_mut().map_or(Ok(()), StreamedExchange::end_step)?;
-            return Ok(output);
+        if let Some(exchange) = &self.exchange {
+            exchange.start_step(self.steps, self.compute.window_threads(batch));
         }
         let LabelledSamples { numeric, embeddings, labels, weights } = samples;
         let (mut logits, mut gradients) = (vec![0.0; batch * self.losses.output_count()], vec![0.0; embeddings.len()]);
@@ -370,15 +376,15 @@ impl DenseModel {
             let (samples, logits, gradients) = (batch, &mut logits[..], &mut gradients[..]);
             BatchShare { samples, numeric, embeddings, labels, weights, logits, gradients }
         };
-        let loss = match (&mut self.compute, &mut self.exchange) {
-            (StepCompute::Threads(threads, held), _) => {
+        let loss = match &mut self.compute {
+            StepCompute::Threads(threads, held) => {
                 let values = (&held.values[..], &mut held.gradients[..]);
                 threads.get_mut().run(share, &self.losses, values, ready)?
             }
-            (StepCompute::Streamed(threads, _), Some(exchange)) => {
-                threads.get_mut().train(share, &self.losses, (exchange, self.steps))?
+            StepCompute::Streamed(threads, _) => threads.get_mut().train(share, &self.losses)?,
+            StepCompute::Autograd(network) => {
+                return network.backward(samples, batch, self.loss_scale.as_ref().map_or(1.0, |scale| scale.value));
             }
-            _ => 0.0,
         };
         Ok(StepOutput { loss, logits, gradients })
     }
