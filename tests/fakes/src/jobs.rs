@@ -57,6 +57,14 @@ pub fn number_target(name: &str) -> Target {
     Target { kind: TargetKind::Regression { loss: RegressionLoss::Mse }, ..Target::from(name) }
 }
 
+/// The text of a manifest, without its seal, of a finished run that has saved no file.
+pub fn empty_manifest(dense: &str) -> String {
+    format!(
+        r#"{{"manifest_sha256": "", "format": 1, "job": "ads", "fingerprint": "0", "release": "0", "outcome": "finished", "steps": 1,
+        "samples": 1, "dense": "{dense}", "row_files": [], "rows": 0, "files": [], "evaluation": null}}"#
+    )
+}
+
 /// Checks that a call is refused, and that the reason has each of these words.
 #[track_caller]
 pub fn assert_refused<T, E: ToString>(called: Result<T, E>, words: &[&str]) {
