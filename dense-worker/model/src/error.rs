@@ -70,6 +70,8 @@ pub enum ModelError {
     Library(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
+pub type ModelResult<T = ()> = Result<T, ModelError>;
+
 impl From<zagros_network::StepError> for ModelError {
     fn from(error: zagros_network::StepError) -> Self {
         use zagros_network::StepError::{Kernel, Layer};

@@ -9,7 +9,7 @@
 
 use zagros_job::{Categorical, DenseTensor, Job, Model, Sequence};
 
-use crate::ModelError;
+use crate::{ModelError, ModelResult};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputShape {
@@ -62,7 +62,7 @@ impl InputShape {
     ///
     /// # Errors
     /// When the network has no input, or a layer has no units.
-    pub fn check(job: &Job) -> Result<(), ModelError> {
+    pub fn check(job: &Job) -> ModelResult {
         let shape = Self::new(job);
         let is_empty = shape.numeric + shape.width() == 0;
         let what = match &job.model {
@@ -94,7 +94,7 @@ impl InputShape {
     }
 
     /// The one dim of all tables, which `model` needs.
-    fn common_dim(&self, model: &'static str) -> Result<usize, ModelError> {
+    fn common_dim(&self, model: &'static str) -> ModelResult<usize> {
         let what = "the network needs a categorical feature and has none";
         let first = *self.embeddings.first().ok_or(ModelError::Shape { what })?;
         match self.embeddings.iter().find(|dim| **dim != first) {

@@ -5,7 +5,7 @@ mod window;
 
 use std::sync::Arc;
 
-use crate::ModelError;
+use crate::ModelResult;
 
 pub use layer_values::LayerValues;
 pub use window::{GradientLimit, LayerStore, LayerWindow, PendingLayer, UseNumber};
@@ -33,7 +33,7 @@ impl StreamedExchange {
     }
 
     /// After them: waits for the sums of all workers.
-    pub(crate) fn end_step(&mut self) -> Result<(), ModelError> {
+    pub(crate) fn end_step(&mut self) -> ModelResult {
         self.squares = self.window.store.summed()?;
         Ok(())
     }

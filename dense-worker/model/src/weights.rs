@@ -15,7 +15,7 @@ use zagros_network::AlignedValues;
 use zagros_table::init::RowSeed;
 use zagros_zip::{ZipEq, number_from};
 
-use crate::ModelError;
+use crate::{ModelError, ModelResult};
 
 pub use start::SameInputs;
 
@@ -52,7 +52,7 @@ impl HeldWeights {
     }
 
     /// In safetensors' format, little-endian, with these values in place of its own.
-    pub(crate) fn encode(&self, values: Option<&[f32]>) -> Result<Vec<u8>, ModelError> {
+    pub(crate) fn encode(&self, values: Option<&[f32]>) -> ModelResult<Vec<u8>> {
         let values = values.unwrap_or(&self.values);
         let views = self.tensors.iter().map(|(name, HeldTensor { shape, range })| {
             // Read where they are: the file that this gives is the only copy.
@@ -63,7 +63,7 @@ impl HeldWeights {
     }
 
     /// Two loops, so that nothing is copied before everything fits.
-    pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+    pub(crate) fn decode(&mut self, bytes: &[u8]) -> ModelResult {
         let stored = SafeTensors::deserialize(bytes)?;
         if let Some(name) = stored.names().into_iter().filter(|name| !self.tensors.contains_key(*name)).min() {
             return Err(ModelError::Foreign { what: format!("{name} is not a tensor of this network") });
@@ -78,11 +78,7 @@ impl HeldWeights {
     }
 
     /// Takes the `wanted` tensors that have the same name and shape here. Returns the names of the others of this network.
-    pub(crate) fn decode_fitting(
-        &mut self,
-        bytes: &[u8],
-        wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<String>, ModelError> {
+    pub(crate) fn decode_fitting(&mut self, bytes: &[u8], wanted: impl Fn(&str) -> bool) -> ModelResult<Vec<String>> {
         let stored = SafeTensors::deserialize(bytes)?;
         let mut others = Vec::new();
         for (name, tensor) in &self.tensors {
@@ -96,7 +92,7 @@ impl HeldWeights {
 }
 
 impl HeldTensor {
-    fn find<'a>(&self, stored: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>, ModelError> {
+    fn find<'a>(&self, stored: &SafeTensors<'a>, name: &str) -> ModelResult<TensorView<'a>> {
         let missing = |_| ModelError::Foreign { what: format!("{name} is missing") };
         let view = stored.tensor(name).map_err(missing)?;
         if view.dtype() != Dtype::F32 || view.shape() != self.shape {

@@ -18,7 +18,7 @@ use super::threads::{most_samples, share_sizes};
 use super::{BLOCK, held_layers, make_step, step_form};
 use crate::streamed::{LayerWindow, UseNumber};
 use crate::training::{MeanLoss, TargetLosses, mean_over};
-use crate::{LayerValues, ModelError};
+use crate::{LayerValues, ModelError, ModelResult};
 
 /// Threads that make a step together, each with a share of the batch.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl StreamedThreads {
         kernel: &'static dyn ProductKernel,
         window: &Arc<LayerWindow>,
         dropout: impl Fn(u64) -> UnitDropout,
-    ) -> Result<Self, ModelError> {
+    ) -> ModelResult<Self> {
         let threads = job.train.threads;
         let rows = most_samples(job.train.batch_size, threads).next_multiple_of(BLOCK);
         let layers = held_layers(&job.worker_layers());
@@ -54,7 +54,7 @@ impl StreamedThreads {
             let (step, dropout) = (make_step(job, form)?, dropout(index as u64));
             Ok(StreamedThread { step, dropout, keep: UnitDropout::new(0.0, 0, 0) })
         };
-        let threads = (0..threads).map(thread).collect::<Result<_, ModelError>>()?;
+        let threads = (0..threads).map(thread).collect::<ModelResult<_>>()?;
         Ok(Self { kernel, window: Arc::clone(window), threads, rows })
     }
 
@@ -77,7 +77,7 @@ impl StreamedThreads {
 
     /// The gradients go to where the weights are. Returns the mean loss of the batch. Call it once the window has started a step of
     /// [`Self::busy_threads`].
-    pub(crate) fn train(&mut self, mut batch: BatchShare<'_>, losses: &TargetLosses) -> Result<f32, ModelError> {
+    pub(crate) fn train(&mut self, mut batch: BatchShare<'_>, losses: &TargetLosses) -> ModelResult<f32> {
         let (weight, factor) = mean_over(batch.weights, batch.samples);
         let sizes = share_sizes(batch.samples, self.threads.len());
         let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
@@ -92,7 +92,7 @@ impl StreamedThreads {
         (embeddings, width): (&[f32], usize),
         samples: usize,
         losses: &TargetLosses,
-    ) -> Result<Vec<f32>, ModelError> {
+    ) -> ModelResult<Vec<f32>> {
         let outputs = losses.output_count();
         let mut logits = vec![0.0; samples * outputs];
         let most = self.rows * self.threads.len();
@@ -111,12 +111,7 @@ impl StreamedThreads {
     }
 
     /// Each share on a thread, the first on this one. Returns the sum of the losses.
-    fn run(
-        &mut self,
-        purpose: TraversalPurpose,
-        mean: MeanLoss<'_>,
-        shares: Vec<BatchShare<'_>>,
-    ) -> Result<f64, ModelError> {
+    fn run(&mut self, purpose: TraversalPurpose, mean: MeanLoss<'_>, shares: Vec<BatchShare<'_>>) -> ModelResult<f64> {
         let busy = shares.len();
         let (window, kernel, mut shares) = (&self.window, self.kernel, shares.into_iter());
         let (lead, others) = self.threads[..busy].split_at_mut(1);
@@ -156,7 +151,7 @@ impl StreamedThread {
         kernel: &dyn ProductKernel,
         share: BatchShare<'_>,
         mut layers: WindowLayers<'_>,
-    ) -> Result<f64, ModelError> {
+    ) -> ModelResult<f64> {
         let _ready = kernel.prepare_thread();
         let dropout = if purpose == TraversalPurpose::Training { &mut self.dropout } else { &mut self.keep };
         let chunk = share.samples;

@@ -5,7 +5,7 @@
 
 use zagros_zip::ZipEq;
 
-use crate::{DenseModel, ModelError, StepCompute};
+use crate::{DenseModel, ModelResult, StepCompute};
 
 impl DenseModel {
     /// Outputs of a batch, `[batch, outputs]`, without dropout. Inputs as for [`Self::step`]. The outputs of a sample depend on no other
@@ -13,7 +13,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// When lengths disagree, the library of autograd fails, or layers do not come.
-    pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
+    pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> ModelResult<Vec<f32>> {
         self.check_lengths(numeric, embeddings, batch)?;
         let average = self.average.as_ref().map(|average| &average.values[..]);
         match &self.compute {
