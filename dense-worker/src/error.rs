@@ -305,7 +305,6 @@ fn model_class(error: &ModelError) -> ExitClass {
         ModelError::Layer { .. } | ModelError::Workers(_) => ExitClass::Cluster,
         ModelError::Device { .. } | ModelError::NoAutograd { .. } => ExitClass::Usage,
         ModelError::Shape { .. }
-        | ModelError::Dims { .. }
         | ModelError::Script { .. }
         | ModelError::ScriptFailed { .. }
         | ModelError::ScriptOutput { .. }

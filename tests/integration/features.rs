@@ -8,7 +8,6 @@ use zagros_tests::assert_contains;
 
 use super::fixture::{Fixture, measured, with_sets};
 use super::parquet::twins;
-use super::resume::{end, losses};
 
 const FEATURES: &str = r#"
 [features]
@@ -228,17 +227,4 @@ fn sequences_are_the_same_in_every_format_and_on_any_number_of_servers() {
     let first = fixture.read("csv.toml").replace("length = 2", "length = 2, keep = \"first\"");
     fixture.write("first.toml", first);
     assert_ne!(train(&["first.toml"]).0, expected);
-}
-
-/// Invariant CK-2.
-#[test]
-fn two_workers_with_sequences_that_die_go_on_bit_by_bit() {
-    let (whole, broken) = (din(12_000), din(12_000));
-    let sets = ["--set", "train.epochs=3", "--set", "checkpoint.every_steps=20", "--restarts", "0"];
-    let up = [&["up", "csv.toml", "--servers", "2", "--workers", "2"], &sets[..]].concat();
-    whole.zagros(up.iter().copied()).expect(0);
-    broken.start_to_checkpoint(1, up.iter().copied()).interrupt();
-    broken.zagros(up.iter().copied()).expect(0).says(&["going on after step"]);
-    assert_eq!(losses(&broken), (losses(&whole).0, 1));
-    assert_eq!(end(&broken), end(&whole));
 }

@@ -368,20 +368,3 @@ fn lookups_that_are_sent_with_pushes_change_no_bit_of_a_sync_run() {
         }
     }
 }
-
-/// Invariant DP-3. The server that comes back has not counted which pushes of the step it has.
-#[test]
-fn a_server_that_is_killed_changes_no_bit_of_a_sync_run_whose_lookups_wait_for_pushes() {
-    let fixture = Fixture::new(12_000);
-    fixture.zagros(sync_arguments("2", "1", SEQUENTIAL)).expect(0);
-    let sequential = learned_by(&fixture);
-    let durable = ["--set", "cluster.durability=process"];
-    let mut run = fixture.start(sync_arguments("2", "3", WITH_PUSH).chain(durable));
-    for epoch in 0..2 {
-        run.wait_for_line(&format!("epoch {epoch} is complete"));
-        signal_process(role_pid(&fixture, &format!("embedding-server-{epoch}")), Signal::KILL);
-        run.wait_for_line(&format!("embedding server {epoch} is back with its rows"));
-    }
-    run.finish().expect(0);
-    assert_eq!(learned_by(&fixture), sequential);
-}

@@ -8,10 +8,6 @@ use zagros_collective::CollectiveError;
 pub enum ModelError {
     #[error("{what}; add a feature, or choose another [model] kind in the job file")]
     Shape { what: &'static str },
-    #[error(
-        "{model} needs one dim for all tables, but features have dims {first} and {other}; set one [embedding] dim"
-    )]
-    Dims { model: &'static str, first: usize, other: usize },
     #[error("{what}: the batch implies {expected}, found {found}")]
     Length { what: &'static str, expected: usize, found: usize },
     /// Training diverged. Nothing of the step was applied.

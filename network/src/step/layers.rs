@@ -14,34 +14,43 @@ pub struct HeldLayer {
     pub range: Range<usize>,
 }
 
-/// Where a step finds the weights of layers, and leaves their gradients. Every step uses the layers in the same order.
+/// Where a step finds the weights of layers, and leaves their gradients. Every step uses the layers in the same order. Layers that are
+/// always here neither begin nor end.
 pub trait LayerAccess {
     /// Before the layer's part of a forward. Waits for its weights.
     ///
     /// # Errors
     /// As all others: when the weights do not come, or the gradients cannot be given away.
-    fn begin_forward(&mut self, layer: usize) -> StepResult;
+    fn begin_forward(&mut self, _layer: usize) -> StepResult {
+        Ok(())
+    }
 
     /// After the layer's part of a forward.
     ///
     /// # Errors
     /// When the layer is not here.
-    fn end_forward(&mut self, layer: usize) -> StepResult;
+    fn end_forward(&mut self, _layer: usize) -> StepResult {
+        Ok(())
+    }
 
     /// Before the layer's part of a backward. Waits for its weights. Its gradients are those of earlier chunks, or anything.
     ///
     /// # Errors
     /// When the weights do not come.
-    fn begin_backward(&mut self, layer: usize) -> StepResult;
+    fn begin_backward(&mut self, _layer: usize) -> StepResult {
+        Ok(())
+    }
 
     /// The gradients of the layer are those of the whole batch.
-    fn note_final(&mut self, layer: usize);
+    fn note_final(&mut self, _layer: usize) {}
 
     /// After the layer's part of a backward.
     ///
     /// # Errors
     /// When the gradients cannot be given away.
-    fn end_backward(&mut self, layer: usize) -> StepResult;
+    fn end_backward(&mut self, _layer: usize) -> StepResult {
+        Ok(())
+    }
 
     /// Between begin and end.
     fn weights(&self, layer: usize) -> &[f32];
@@ -60,25 +69,9 @@ pub struct FlatLayers<'a> {
 }
 
 impl LayerAccess for FlatLayers<'_> {
-    fn begin_forward(&mut self, _: usize) -> StepResult {
-        Ok(())
-    }
-
-    fn end_forward(&mut self, _: usize) -> StepResult {
-        Ok(())
-    }
-
-    fn begin_backward(&mut self, _: usize) -> StepResult {
-        Ok(())
-    }
-
     fn note_final(&mut self, layer: usize) {
         let start = self.layers[layer].range.start;
         (self.on_final)(start, &self.gradients[start..]);
-    }
-
-    fn end_backward(&mut self, _: usize) -> StepResult {
-        Ok(())
     }
 
     fn weights(&self, layer: usize) -> &[f32] {

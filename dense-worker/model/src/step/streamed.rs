@@ -212,8 +212,6 @@ impl LayerAccess for WindowLayers<'_> {
         self.begin(layer, Some(self.window.layer_memory(layer)))
     }
 
-    fn note_final(&mut self, _: usize) {}
-
     fn end_backward(&mut self, layer: usize) -> Result<(), StepError> {
         match self.end(layer)? {
             Some(gradients) => self.window.give_gradients(self.thread, layer, gradients).map_err(lost),

@@ -238,21 +238,17 @@ impl Mlp {
         if is_hidden { self.precision } else { Precision::F32 }
     }
 
-    /// `[batch, inputs]` to `[batch, last width]`. Drops units of hidden layers in training.
-    pub(crate) fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
-        let mut x = input.shallow_clone();
-        for index in 0..self.layers.len() {
-            x = self.layer(index, &x, calls)?;
-            if index < self.norms.len() {
-                x = calls.drop_units(x)?;
-            }
-        }
-        Ok(x)
-    }
-
-    /// As [`Self::forward`], but keeps all units.
-    pub(crate) fn forward_keeping<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
-        (0..self.layers.len()).try_fold(input.shallow_clone(), |x, index| self.layer(index, &x, calls))
+    /// `[batch, inputs]` to `[batch, last width]`. With `drops_units`, units of hidden layers are dropped in training.
+    pub(crate) fn forward<'n>(
+        &'n self,
+        input: &Tensor,
+        drops_units: bool,
+        calls: &mut LayerCalls<'n>,
+    ) -> TorchResult<Tensor> {
+        (0..self.layers.len()).try_fold(input.shallow_clone(), |x, index| {
+            let x = self.layer(index, &x, calls)?;
+            if drops_units && index < self.norms.len() { calls.drop_units(x) } else { Ok(x) }
+        })
     }
 
     /// A layer, with norm and activation if it is a hidden one.
@@ -279,7 +275,7 @@ impl Mlp {
         self.layers.first().map_or(0, |layer| layer.layer)
     }
 
-    /// As [`Self::forward_keeping`], with a function of the number of a layer and its sums in place of norm and activation. All layers'
+    /// As [`Self::forward`], with a function of the number of a layer and its sums in place of norm and activation. All layers'
     /// weights are there.
     pub(crate) fn forward_by(
         &self,

@@ -149,8 +149,7 @@ impl TorchBlock {
                 let others = rest.iter().try_fold(second.shallow_clone(), |sum, term| sum.f_add(term));
                 Ok(first.f_add(&others?)?)
             }
-            Self::Mlp { mlp, drops_units: true } => mlp.forward(read[0], calls),
-            Self::Mlp { mlp, drops_units: false } => mlp.forward_keeping(read[0], calls),
+            Self::Mlp { mlp, drops_units } => mlp.forward(read[0], *drops_units, calls),
             Self::Interactions(interactions) => interactions.forward(vectors, read.first().copied(), calls),
             Self::Cross(layers) => {
                 let first = read[0];

@@ -115,7 +115,7 @@ impl InteractionLayer {
         let x = &x.f_reshape([x.size()[0], -1, int(self.dim)])?;
         let columns = calls.part([x], |[x]| Ok(x.f_transpose(1, 2)?))?;
         let products = calls.layer(self.projection.1, [x, &columns], |[x, columns]| self.products(x, columns))?;
-        let interactions = self.fm_mlp.forward_keeping(&products, calls)?;
+        let interactions = self.fm_mlp.forward(&products, false, calls)?;
         let vectors = match &self.residual {
             Some(matrix) => calls.layer(self.compress.1, [&interactions, &columns], |[interactions, columns]| {
                 self.compress(interactions, columns, |columns| compressed(columns, matrix))
@@ -191,7 +191,7 @@ impl StreamGate {
         match self {
             Self::Learned(logits, layer) => calls.layer(*layer, [input], move |[input]| scaled(input, logits)),
             Self::OfFeatures { places, mlp } => {
-                let logits = mlp.forward_keeping(&input.f_index_select(1, places)?, calls)?;
+                let logits = mlp.forward(&input.f_index_select(1, places)?, false, calls)?;
                 calls.part([input, &logits], move |[input, logits]| scaled(input, logits))
             }
         }
