@@ -92,10 +92,6 @@ impl LayerProducts {
         Ok(Self { outputs, inputs, sum, rounded })
     }
 
-    pub(super) fn output_count(&self) -> usize {
-        self.outputs
-    }
-
     /// Weights of `[outputs, inputs]`.
     pub(super) fn weight_count(&self) -> usize {
         self.outputs * self.inputs
