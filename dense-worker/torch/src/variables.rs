@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
-use zagros_model::{LayerValues, LayerWindow, TraversalPurpose};
+use zagros_model::{LayerWindow, TraversalPurpose};
 use zagros_network::{View, ViewMut};
 use zagros_zip::ZipEq;
 
