@@ -32,7 +32,7 @@ pub use streamed::{GradientLimit, LayerStore, LayerValues, LayerWindow, PendingL
 pub use training::{FinalGradients, LabelledSamples, RateRange, TargetLosses, mean_over, seed_of_rank};
 use training::{LossScale, StepRegularisation, WeightAverage, WeightUpdater};
 use weights::HeldWeights;
-pub use weights::{SameInputs, first_values};
+pub use weights::{SameInputs, check_names, find_tensor, first_values};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutput {

@@ -65,9 +65,7 @@ impl HeldWeights {
     /// Two loops, so that nothing is copied before everything fits.
     pub(crate) fn decode(&mut self, bytes: &[u8]) -> ModelResult {
         let stored = SafeTensors::deserialize(bytes)?;
-        if let Some(name) = stored.names().into_iter().filter(|name| !self.tensors.contains_key(*name)).min() {
-            return Err(ModelError::Foreign { what: format!("{name} is not a tensor of this network") });
-        }
+        check_names(&stored, |name| self.tensors.contains_key(name))?;
         for (name, tensor) in &self.tensors {
             tensor.find(&stored, name)?;
         }
@@ -93,14 +91,38 @@ impl HeldWeights {
 
 impl HeldTensor {
     fn find<'a>(&self, stored: &SafeTensors<'a>, name: &str) -> ModelResult<TensorView<'a>> {
-        let missing = |_| ModelError::Foreign { what: format!("{name} is missing") };
-        let view = stored.tensor(name).map_err(missing)?;
-        if view.dtype() != Dtype::F32 || view.shape() != self.shape {
-            let (expected, dtype, found) = (&self.shape, view.dtype(), view.shape());
-            let what = format!("{name} is {dtype:?} {found:?}, not {:?} {expected:?}", Dtype::F32);
-            return Err(ModelError::Foreign { what });
-        }
-        Ok(view)
+        find_tensor(stored, name, Dtype::F32, &self.shape)
+    }
+}
+
+/// A saved tensor of this name, type and shape.
+///
+/// # Errors
+/// When it is missing, or has another type or shape.
+pub fn find_tensor<'a>(
+    stored: &SafeTensors<'a>,
+    name: &str,
+    dtype: Dtype,
+    shape: &[usize],
+) -> ModelResult<TensorView<'a>> {
+    let missing = |_| ModelError::Foreign { what: format!("{name} is missing") };
+    let view = stored.tensor(name).map_err(missing)?;
+    if view.dtype() != dtype || view.shape() != shape {
+        let (found_dtype, found) = (view.dtype(), view.shape());
+        let what = format!("{name} is {found_dtype:?} {found:?}, not {dtype:?} {shape:?}");
+        return Err(ModelError::Foreign { what });
+    }
+    Ok(view)
+}
+
+/// Looks for a saved tensor that a network does not know.
+///
+/// # Errors
+/// When there is one.
+pub fn check_names(stored: &SafeTensors<'_>, is_known: impl Fn(&str) -> bool) -> ModelResult {
+    match stored.names().into_iter().filter(|name| !is_known(name)).min() {
+        Some(name) => Err(ModelError::Foreign { what: format!("{name} is not a tensor of this network") }),
+        None => Ok(()),
     }
 }
 

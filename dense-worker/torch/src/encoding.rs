@@ -8,7 +8,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
-use zagros_model::ModelError;
+use zagros_model::{ModelError, check_names, find_tensor};
 use zagros_zip::ZipEq;
 
 use crate::error::{TorchError, TorchResult};
@@ -62,9 +62,7 @@ fn bytes(tensor: &Tensor) -> TorchResult<Vec<u8>> {
 pub(crate) fn decode(bytes: &[u8], variables: &VarStore) -> TorchResult {
     let stored = SafeTensors::deserialize(bytes)?;
     let variables: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
-    if let Some(name) = stored.names().into_iter().filter(|name| !variables.contains_key(*name)).min() {
-        return Err(ModelError::Foreign { what: format!("{name} is not a tensor of this network") }.into());
-    }
+    check_names(&stored, |name| variables.contains_key(name))?;
     let values = variables.iter().map(|(name, variable)| read(&stored, name, variable));
     let values = values.collect::<Result<Vec<_>, _>>()?;
     for (mut variable, values) in variables.into_values().zip_eq(values) {
@@ -94,14 +92,8 @@ pub(crate) fn decode_fitting(
 }
 
 fn read(stored: &SafeTensors, name: &str, variable: &Tensor) -> TorchResult<Tensor> {
-    let missing = |_| ModelError::Foreign { what: format!("{name} is missing") };
-    let view = stored.tensor(name).map_err(missing)?;
     let (kind, dtype) = stored_as(variable)?;
-    if view.dtype() != dtype || view.shape() != shape(variable) {
-        let (expected, found_dtype, found) = (shape(variable), view.dtype(), view.shape());
-        let what = format!("{name} is {found_dtype:?} {found:?}, not {dtype:?} {expected:?}");
-        return Err(ModelError::Foreign { what }.into());
-    }
+    let view = find_tensor(stored, name, dtype, &shape(variable))?;
     Ok(Tensor::f_from_data_size(view.data(), &variable.size(), kind)?)
 }
 

@@ -44,10 +44,9 @@ pub(super) struct LayerProducts {
 enum SumMemory {
     /// In the gradient itself.
     Gradient,
-    /// In a matrix of its own, whose rows start at cache lines: they are written a fifth faster.
-    Aligned(Matrix),
-    /// As before, made for each batch: nothing as large as a streamed layer stays.
-    AlignedForBatch(Option<Matrix>),
+    /// In a matrix of its own, whose rows start at cache lines: they are written a fifth faster. Nothing as large as a streamed layer
+    /// stays after a batch.
+    Aligned { sum: Option<Matrix>, stays: bool },
 }
 
 /// How the products of a chunk are made.
@@ -84,10 +83,9 @@ impl LayerProducts {
     pub(super) fn new([outputs, inputs]: [usize; 2], rounds: bool, builder: &StepBuilder<'_>) -> StepResult<Self> {
         let rounded = rounds.then(|| builder.form.kernel.rounded([outputs, inputs], builder.form.rows)).transpose()?;
         let is_wide = inputs > LINE && !inputs.is_multiple_of(LINE);
-        let sum = match (rounded.is_none() && is_wide, builder.form.is_streamed) {
-            (false, _) => SumMemory::Gradient,
-            (true, false) => SumMemory::Aligned(Matrix::aligned(outputs, inputs)),
-            (true, true) => SumMemory::AlignedForBatch(None),
+        let sum = match rounded.is_none() && is_wide {
+            false => SumMemory::Gradient,
+            true => SumMemory::Aligned { sum: None, stays: !builder.form.is_streamed },
         };
         Ok(Self { outputs, inputs, sum, rounded })
     }
@@ -132,21 +130,18 @@ impl LayerProducts {
             return rounded.weight_gradient(slopes, gradient, context.earlier);
         }
         let (outputs, inputs) = (self.outputs, self.inputs);
-        let sum = match &mut self.sum {
-            SumMemory::Gradient => {
-                return context.add_gradient(slopes, input, ViewMut::dense(gradient, (outputs, inputs)));
-            }
-            SumMemory::Aligned(sum) => sum,
-            SumMemory::AlignedForBatch(sum) => sum.get_or_insert_with(|| Matrix::aligned(outputs, inputs)),
+        let SumMemory::Aligned { sum: memory, stays } = &mut self.sum else {
+            return context.add_gradient(slopes, input, ViewMut::dense(gradient, (outputs, inputs)));
         };
+        let sum = memory.get_or_insert_with(|| Matrix::aligned(outputs, inputs));
         context.add_gradient(slopes, input, sum.view_mut(outputs))?;
         if context.last {
             let stride = sum.stride;
             for (into, row) in gradient.chunks_exact_mut(inputs).zip_eq(sum.values(outputs).chunks_exact(stride)) {
                 into.copy_from_slice(&row[..inputs]);
             }
-            if let SumMemory::AlignedForBatch(sum) = &mut self.sum {
-                *sum = None;
+            if !*stays {
+                *memory = None;
             }
         }
         Ok(())

@@ -45,24 +45,21 @@ impl LayerNorm {
 /// What is between a hidden layer and its activation.
 #[derive(Debug)]
 pub(super) enum HiddenNorm {
-    None,
     Layer(LayerNorm),
     Batch(BatchNorm),
 }
 
 impl HiddenNorm {
-    pub(crate) fn layer(&self) -> Option<LayerNumber> {
+    pub(crate) fn layer(&self) -> LayerNumber {
         match self {
-            Self::None => None,
-            Self::Layer(norm) => Some(norm.layer),
-            Self::Batch(norm) => Some(norm.layer),
+            Self::Layer(norm) => norm.layer,
+            Self::Batch(norm) => norm.layer,
         }
     }
 
     /// `[batch, width]` to the same shape.
     pub(crate) fn forward(&self, x: &Tensor) -> TorchResult<Tensor> {
         match self {
-            Self::None => Ok(x.shallow_clone()),
             Self::Layer(norm) => norm.forward(x),
             Self::Batch(norm) => norm.forward(x),
         }

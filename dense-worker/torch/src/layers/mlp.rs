@@ -162,11 +162,11 @@ impl<'m, 'w> BlockTensors<'m, 'w> {
     }
 
     /// What is between a hidden layer and its activation.
-    fn hidden_norm(&mut self, norm: MlpNorm) -> TorchResult<HiddenNorm> {
+    fn hidden_norm(&mut self, norm: MlpNorm) -> TorchResult<Option<HiddenNorm>> {
         Ok(match norm {
-            MlpNorm::None => HiddenNorm::None,
-            MlpNorm::Layer => HiddenNorm::Layer(self.norm()?),
-            MlpNorm::Batch => HiddenNorm::Batch(self.batch_norm()?),
+            MlpNorm::None => None,
+            MlpNorm::Layer => Some(HiddenNorm::Layer(self.norm()?)),
+            MlpNorm::Batch => Some(HiddenNorm::Batch(self.batch_norm()?)),
         })
     }
 
@@ -203,7 +203,7 @@ impl LinearLayer {
 pub(crate) struct Mlp {
     layers: Vec<LinearLayer>,
     /// Of each hidden layer.
-    norms: Vec<HiddenNorm>,
+    norms: Vec<Option<HiddenNorm>>,
     /// Of each hidden layer.
     activations: Vec<HiddenActivation>,
     precision: Precision,
@@ -258,11 +258,11 @@ impl Mlp {
         let product = move |x: &Tensor| linear(x, &layer.weight, &layer.bias, precision);
         let Some(norm) = hidden else { return calls.layer(layer.layer, [x], move |[x]| product(x)) };
         let activation = &self.activations[index];
-        let activated = match norm.layer() {
+        let activated = match norm {
             None => calls.layer(layer.layer, [x], move |[x]| activation.apply_plain(product(x)?))?,
-            Some(place) => {
+            Some(norm) => {
                 let sums = calls.layer(layer.layer, [x], move |[x]| product(x))?;
-                calls.layer(place, [&sums], move |[sums]| activation.apply_plain(norm.forward(sums)?))?
+                calls.layer(norm.layer(), [&sums], move |[sums]| activation.apply_plain(norm.forward(sums)?))?
             }
         };
         match activation {
