@@ -37,19 +37,8 @@ impl SlopeUses {
                 });
             }
         }
-        let reads_all = |block: &Block| match block {
-            Block::Join(parts) => {
-                parts.iter().any(|part| matches!(part, Columns::All(value) if value.block == VECTORS))
-            }
-            Block::Interactions { .. } => true,
-            _ => false,
-        };
-        let reads_part = |block: &Block| match block {
-            Block::Join(parts) => parts.iter().any(|part| matches!(part, Columns::WithoutFirst(_))),
-            Block::FirstValues | Block::FactorFields { .. } => true,
-            _ => false,
-        };
-        let clears_vectors = blocks.iter().copied().any(reads_all) && blocks.iter().copied().any(reads_part);
+        let parts: Vec<[bool; 2]> = blocks.iter().map(|block| vector_parts(block)).collect();
+        let clears_vectors = parts.contains(&[true; 2]) && parts.iter().any(|[first, others]| first != others);
         Self { wanted, written: vec![false; blocks.len()], vectors_written: [clears_vectors; 2], clears_vectors }
     }
 
@@ -58,14 +47,29 @@ impl SlopeUses {
         ReadValue { value, slopes: SlopeUse::of_reader(self.wanted[value.block], written) }
     }
 
-    /// Of the vectors: their first values, the others, or all.
-    fn read_vectors(&mut self, first: bool, others: bool) -> SlopeUse {
-        let parts = [(first, 0), (others, 1)].into_iter().filter(|(is_read, _)| *is_read);
-        let mut written = false;
-        for (_, part) in parts {
-            written |= std::mem::replace(&mut self.vectors_written[part], true);
+    fn read_vectors(&mut self, parts: [bool; 2]) -> SlopeUse {
+        if parts == [false; 2] {
+            return SlopeUse::Unread;
         }
-        SlopeUse::of_reader(self.wanted[VECTORS], written)
+        let mut is_written = false;
+        for (written, _) in self.vectors_written.iter_mut().zip_eq(parts).filter(|(_, is_read)| *is_read) {
+            is_written |= std::mem::replace(written, true);
+        }
+        SlopeUse::of_reader(self.wanted[VECTORS], is_written)
+    }
+}
+
+/// Whether a block reads the first values of all vectors, and whether it reads the others.
+fn vector_parts(block: &Block) -> [bool; 2] {
+    match block {
+        Block::Join(parts) => {
+            let all = parts.iter().any(|part| matches!(part, Columns::All(value) if value.block == VECTORS));
+            [all, all || parts.iter().any(|part| matches!(part, Columns::WithoutFirst(_)))]
+        }
+        Block::Interactions { .. } => [true, true],
+        Block::FirstValues => [true, false],
+        Block::FactorFields { .. } => [false, true],
+        _ => [false, false],
     }
 }
 
@@ -94,7 +98,7 @@ impl Step {
         let mut uses = SlopeUses::new(&blocks, inputs);
         let reads: Vec<(Vec<ReadValue>, SlopeUse)> = {
             let of_block = |block: &&Block| {
-                let vectors = vectors_use(block, &mut uses);
+                let vectors = uses.read_vectors(vector_parts(block));
                 (read_values(block).into_iter().map(|value| uses.read(value)).collect(), vectors)
             };
             let mut reads: Vec<_> = blocks.iter().rev().map(of_block).collect();
@@ -122,20 +126,6 @@ impl Step {
         }
         let scratch = [AlignedValues::default(), AlignedValues::default()];
         Ok(Some(Self { values, blocks: steps, output: output.block, clears_vectors: uses.clears_vectors, scratch }))
-    }
-}
-
-fn vectors_use(block: &Block, uses: &mut SlopeUses) -> SlopeUse {
-    match block {
-        Block::Join(parts) => {
-            let all = parts.iter().any(|part| matches!(part, Columns::All(value) if value.block == VECTORS));
-            let others = parts.iter().any(|part| matches!(part, Columns::WithoutFirst(_)));
-            if all || others { uses.read_vectors(all, true) } else { SlopeUse::Unread }
-        }
-        Block::Interactions { .. } => uses.read_vectors(true, true),
-        Block::FirstValues => uses.read_vectors(true, false),
-        Block::FactorFields { .. } => uses.read_vectors(false, true),
-        _ => SlopeUse::Unread,
     }
 }
 
