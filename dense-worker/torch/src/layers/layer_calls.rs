@@ -31,6 +31,8 @@ pub(crate) type LayerNumber = usize;
 pub(crate) struct LayerCalls<'n> {
     /// `None` when samples are scored.
     dropout: Option<&'n mut UnitDropout>,
+    /// Layers that dropout has drawn for.
+    drawn: usize,
     weights: CallWeights<'n>,
 }
 
@@ -62,7 +64,7 @@ struct LayerCall<'n> {
 impl<'n> LayerCalls<'n> {
     pub(crate) fn for_training(dropout: &'n mut UnitDropout, streamed: Option<&'n StreamedVariables>) -> Self {
         let weights = streamed.map_or(CallWeights::Here, |streamed| CallWeights::Recorded(streamed, Vec::new()));
-        Self { dropout: Some(dropout), weights }
+        Self { dropout: Some(dropout), drawn: 0, weights }
     }
 
     /// Without dropout and without slopes, of so many blocks of samples. The outputs of a block have the same bits as alone.
@@ -71,7 +73,7 @@ impl<'n> LayerCalls<'n> {
             streamed.start_scoring();
             CallWeights::InBlocks(streamed, int(blocks))
         });
-        Self { dropout: None, weights }
+        Self { dropout: None, drawn: 0, weights }
     }
 
     pub(crate) fn is_training(&self) -> bool {
@@ -81,7 +83,12 @@ impl<'n> LayerCalls<'n> {
     /// Drops units of a layer's output in training.
     pub(super) fn drop_units(&mut self, x: Tensor) -> TorchResult<Tensor> {
         let Some(dropout) = &mut self.dropout else { return Ok(x) };
-        let Some(factors) = dropout.next_factors(x.numel()) else { return Ok(x) };
+        let mut factors = Vec::new();
+        dropout.draw_factors(self.drawn, x.numel(), &mut factors);
+        self.drawn += 1;
+        if factors.is_empty() {
+            return Ok(x);
+        }
         let factors = Tensor::f_from_slice(&factors)?.f_reshape(x.size())?.f_to_device(x.device())?;
         self.part([&x, &factors], |[x, factors]| Ok(x.f_mul(factors)?))
     }
