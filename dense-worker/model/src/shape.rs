@@ -7,9 +7,9 @@
 //! A sequence has a vector for each of its L positions and, as one more value, the number of positions that are real. The others
 //! are padding: zeros whose gradients go nowhere. So a batch is one matrix of f32, whatever its features are.
 
-use zagros_job::{Categorical, DenseTensor, Job, Model, Sequence};
+use zagros_job::{DenseTensor, Job, Model, Sequence};
 
-use crate::{ModelError, ModelResult};
+use crate::{InputColumn, InputColumns, ModelError, ModelResult, VectorForm};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputShape {
@@ -33,22 +33,14 @@ pub struct SequenceShape {
 impl InputShape {
     #[must_use]
     pub fn new(job: &Job) -> Self {
-        let dim = |feature: &Categorical| job.tables[feature.table].dim;
-        let features = &job.features.categorical;
-        let vectors: Vec<&Categorical> =
-            features.iter().filter(|feature| feature.values.sequence().is_none()).collect();
-        let mut end = vectors.iter().map(|feature| dim(feature)).sum();
-        let mut sequences = Vec::new();
-        for (feature, sequence) in features.iter().filter_map(|f| Some((f, f.values.sequence()?))) {
-            let shape = SequenceShape { offset: end, dim: dim(feature), sequence: *sequence };
-            end += sequence.input_width(shape.dim);
-            sequences.push(shape);
+        let (mut embeddings, mut sequences) = (Vec::new(), Vec::new());
+        for InputColumn { dim, offset, form, .. } in InputColumns::new(job).features {
+            match form {
+                VectorForm::Pooled(_) => embeddings.push(dim),
+                VectorForm::Sequence(sequence) => sequences.push(SequenceShape { offset, dim, sequence }),
+            }
         }
-        Self {
-            numeric: job.features.numeric_inputs(),
-            embeddings: vectors.iter().map(|feature| dim(feature)).collect(),
-            sequences,
-        }
+        Self { numeric: job.features.numeric_inputs(), embeddings, sequences }
     }
 
     /// Feature vectors and sequences side by side.
