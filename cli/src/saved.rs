@@ -197,7 +197,7 @@ pub(crate) fn table_help(name: &str, known: &[&str], whose: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use zagros_store::{ContentDigest, hex_digits};
+    use zagros_scoring::FileRecord;
 
     use super::*;
 
@@ -213,20 +213,10 @@ mod tests {
     fn save(model: &Path, job: &[u8]) {
         std::fs::create_dir_all(model).unwrap();
         std::fs::write(model.join(JOB), job).unwrap();
-        let sha256 = |bytes: &[u8]| hex_digits(&ContentDigest::compute(bytes).sha256);
-        let (zeros, dense) = ("0".repeat(64), "dense.safetensors");
-        let file = |name: &str, bytes: &[u8]| {
-            format!(r#"{{"name": "{name}", "bytes": {}, "sha256": "{}"}}"#, bytes.len(), sha256(bytes))
-        };
-        let text = format!(
-            r#"{{"manifest_sha256": "{zeros}", "format": 1, "job": "ads", "fingerprint": "0", "release": "0.1.0",
-            "outcome": "finished", "steps": 1, "samples": 1, "dense": "{dense}", "row_files": [], "rows": 0,
-            "files": [{}, {}], "evaluation": null}}"#,
-            file(dense, b""),
-            file(JOB, job)
-        );
-        let sealed = text.replacen(&zeros, &sha256(text.as_bytes()), 1);
-        std::fs::write(model.join(MANIFEST), sealed).unwrap();
+        let dense = "dense.safetensors";
+        let files = vec![FileRecord::new(dense, b""), FileRecord::new(JOB, job)];
+        let empty = serde_json::from_str(&zagros_fakes::jobs::empty_manifest(dense)).unwrap();
+        std::fs::write(model.join(MANIFEST), Manifest { files, ..empty }.into_sealed().1).unwrap();
     }
 
     #[test]

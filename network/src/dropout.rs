@@ -14,8 +14,6 @@ pub struct UnitDropout {
     step: u64,
     /// By number of a layer, once it has drawn in this step.
     layers: Vec<Option<Pcg64Mcg>>,
-    /// Layers that [`Self::next_factors`] has drawn for in this step.
-    applied: usize,
 }
 
 impl UnitDropout {
@@ -24,26 +22,15 @@ impl UnitDropout {
     pub fn new(share: f64, seed: u64, stream: u64) -> Self {
         // Another stream than that of the first weights.
         let seed = !seed ^ stream.rotate_left(32);
-        Self { share, seed, step: 0, layers: Vec::new(), applied: 0 }
+        Self { share, seed, step: 0, layers: Vec::new() }
     }
 
     /// Sets the draws of a step: they are a function of seed, stream and step, so there is no state to keep.
     pub fn draw_for(&mut self, step: u64) {
         if self.share > 0.0 {
-            (self.step, self.applied) = (step, 0);
+            self.step = step;
             self.layers.clear();
         }
-    }
-
-    /// The factors of the `count` units of the next layer; `None` if no unit is ever dropped.
-    pub fn next_factors(&mut self, count: usize) -> Option<Vec<f32>> {
-        if self.share <= 0.0 {
-            return None;
-        }
-        let mut mask = Vec::new();
-        self.draw_factors(self.applied, count, &mut mask);
-        self.applied += 1;
-        Some(mask)
     }
 
     /// Appends the factors of the next `count` units of a layer, which are numbered in the order of the forward; nothing if no unit is
@@ -82,13 +69,16 @@ mod tests {
 
     #[test]
     fn dropout_keeps_the_expectation() {
-        let values = UnitDropout::new(0.25, 7, 0).next_factors(40_000).unwrap();
+        let mut values = Vec::new();
+        UnitDropout::new(0.25, 7, 0).draw_factors(0, 40_000, &mut values);
         let zeros = values.iter().filter(|value| **value == 0.0).count() as f64 / values.len() as f64;
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         // Binomial: 5 standard deviations of 40,000 draws.
         assert!((zeros - 0.25).abs() < 5.0 * (0.25_f64 * 0.75 / 40_000.0).sqrt(), "{zeros}");
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
         assert!(values.iter().all(|value| *value == 0.0 || (value - 4.0 / 3.0).abs() < 1e-6));
-        assert_eq!(UnitDropout::new(0.0, 7, 0).next_factors(2), None);
+        let mut none = Vec::new();
+        UnitDropout::new(0.0, 7, 0).draw_factors(0, 2, &mut none);
+        assert!(none.is_empty());
     }
 }

@@ -12,3 +12,6 @@ pub enum StepError {
     #[error(transparent)]
     Layer(Box<dyn Error + Send + Sync>),
 }
+
+/// What a part of a step gives.
+pub type StepResult<T = ()> = Result<T, StepError>;

@@ -7,11 +7,12 @@ mod rounded;
 use std::any::Any;
 use std::fmt::Debug;
 
-use crate::StepError;
+use crate::StepResult;
 use crate::matrix::{View, ViewMut};
 
 pub use dots::DotsKernel;
 pub use gemm::GemmKernel;
+pub use rounded::RoundedCopies;
 
 /// Which library makes the products of a run, and with which code, is a function of shapes, processor and build alone: so a run that
 /// resumes has the bits of one that was not interrupted.
@@ -33,13 +34,13 @@ pub trait ProductKernel: Debug + Send + Sync {
     ///
     /// # Errors
     /// When the library fails.
-    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> Result<(), StepError>;
+    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> StepResult;
 
     /// The products of a layer with a weight `[outputs, inputs]` and inputs of up to `rows` rows, in bf16.
     ///
     /// # Errors
     /// When the library has no such products.
-    fn rounded(&self, shape: [usize; 2], rows: usize) -> Result<Box<dyn RoundedProducts>, StepError>;
+    fn rounded(&self, shape: [usize; 2], rows: usize) -> StepResult<Box<dyn RoundedProducts>>;
 }
 
 /// The products of a layer whose factors are rounded to bf16. It keeps copies of the weight, of the last input and of the last slopes.
@@ -48,23 +49,23 @@ pub trait RoundedProducts: Debug + Send {
     ///
     /// # Errors
     /// As all others: when the library fails.
-    fn refresh(&mut self, weight: &[f32]) -> Result<(), StepError>;
+    fn refresh(&mut self, weight: &[f32]) -> StepResult;
 
     /// `output` = `input`·Wᵀ.
     ///
     /// # Errors
     /// When the library fails.
-    fn forward(&mut self, input: View<'_>, output: ViewMut<'_>) -> Result<(), StepError>;
+    fn forward(&mut self, input: View<'_>, output: ViewMut<'_>) -> StepResult;
 
     /// slopesᵀ·input of the last input, into the gradient `[outputs, inputs]` or added to it.
     ///
     /// # Errors
     /// When the library fails.
-    fn weight_gradient(&mut self, slopes: View<'_>, gradient: &mut [f32], adds: bool) -> Result<(), StepError>;
+    fn weight_gradient(&mut self, slopes: View<'_>, gradient: &mut [f32], adds: bool) -> StepResult;
 
     /// slopes·W of the last slopes, for the last inputs: as many as `d_input` has columns.
     ///
     /// # Errors
     /// When the library fails.
-    fn input_gradient(&mut self, d_input: ViewMut<'_>, adds: bool) -> Result<(), StepError>;
+    fn input_gradient(&mut self, d_input: ViewMut<'_>, adds: bool) -> StepResult;
 }

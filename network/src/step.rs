@@ -11,31 +11,26 @@
 //!
 //! The first reader of a value in the backward writes its slopes, and the others add theirs: in the order in which autograd would.
 
-mod blocks;
 mod build;
-mod builder;
 mod cross;
 mod factors;
 mod fusion;
-mod interactions;
 mod join;
 mod layers;
-mod linear_term;
 mod mixture;
 mod pairs;
 mod product;
 mod share;
 mod stack;
 
-pub use blocks::{CHUNK, SampleBlocks};
-use builder::StepBuilder;
-pub use builder::StepForm;
-pub use layers::{FlatLayers, HeldLayer, LayerAccess};
+use layers::StepBuilder;
+pub use layers::{FlatLayers, HeldLayer, LayerAccess, StepForm};
+pub use product::{CHUNK, SampleBlocks};
 pub use share::{BatchShare, OutputLoss};
 
 use crate::matrix::{AlignedValues, Matrix, View, ViewMut};
 use crate::wiring::Value;
-use crate::{ProductKernel, StepError, UnitDropout};
+use crate::{ProductKernel, StepResult, UnitDropout};
 
 /// Number of the block of numeric values, and of that of feature vectors.
 const NUMBERS: usize = 0;
@@ -74,25 +69,20 @@ struct BlockValues {
 /// A chunk's way through one block, and back.
 trait BlockStep: std::fmt::Debug + Send {
     /// Reads the changed weights. Call it before each batch.
-    fn refresh(&mut self, _layers: &dyn LayerAccess) -> Result<(), StepError> {
+    fn refresh(&mut self, _layers: &dyn LayerAccess) -> StepResult {
         Ok(())
     }
 
     /// Writes the output from those of the blocks before.
-    fn forward(
-        &mut self,
-        before: &[BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError>;
+    fn forward(&mut self, before: &[BlockValues], own: &mut BlockValues, context: &mut StepChunk<'_>) -> StepResult;
 
     /// From the slopes of the output to those of what it reads. Adds the gradients of weights to those of earlier chunks.
     fn backward(
         &mut self,
         before: &mut [BlockValues],
         own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError>;
+        context: &mut StepChunk<'_>,
+    ) -> StepResult;
 }
 
 /// What a backward does with the slopes of what a block reads.
@@ -114,7 +104,7 @@ struct ReadValue {
 }
 
 /// A chunk on its way.
-pub struct ChunkContext<'a> {
+struct StepChunk<'a> {
     rows: usize,
     numbers: &'a [f32],
     vectors: &'a [f32],
@@ -146,7 +136,7 @@ impl Step {
     ///
     /// # Errors
     /// When the library of products fails.
-    pub fn refresh(&mut self, layers: &dyn LayerAccess) -> Result<(), StepError> {
+    pub fn refresh(&mut self, layers: &dyn LayerAccess) -> StepResult {
         self.blocks.iter_mut().flatten().try_for_each(|block| block.refresh(layers))
     }
 
@@ -161,12 +151,12 @@ impl Step {
         traversal: &Traversal<'_>,
         dropout: &mut UnitDropout,
         layers: &mut dyn LayerAccess,
-    ) -> Result<f64, StepError> {
+    ) -> StepResult<f64> {
         let (mut loss, mut earlier) = (0.0, false);
         while share.samples > 0 {
             let mut chunk = share.split_off(traversal.chunk.min(share.samples));
             let last = share.samples == 0;
-            let mut context = ChunkContext {
+            let mut context = StepChunk {
                 rows: chunk.samples,
                 numbers: chunk.numeric,
                 vectors: chunk.embeddings,
@@ -200,8 +190,8 @@ impl BlockChain<'_> {
         (output, clears_vectors): (usize, bool),
         chunk: &mut BatchShare<'_>,
         traversal: &Traversal<'_>,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<f64, StepError> {
+        context: &mut StepChunk<'_>,
+    ) -> StepResult<f64> {
         let Self { values, steps } = self;
         for (index, step) in steps.iter_mut().enumerate() {
             let (before, rest) = values.split_at_mut(index);
@@ -268,7 +258,7 @@ impl ReadValue {
     }
 }
 
-impl ChunkContext<'_> {
+impl StepChunk<'_> {
     /// The gradients of a layer are those of this chunk and all before.
     fn note_final(&mut self, layer: usize) {
         if self.last {

@@ -170,6 +170,33 @@ impl Block {
             | Self::Fusion { .. } => None,
         }
     }
+
+    /// The values that it reads, in the order in which a backward gives their slopes. Blocks that read the vectors of a sample always do
+    /// not name them.
+    #[must_use]
+    pub fn read_values(&self) -> Vec<Value> {
+        match self {
+            Self::Numbers
+            | Self::Vectors
+            | Self::FirstValues
+            | Self::EmbedNumbers
+            | Self::ActivationUnit { .. }
+            | Self::Transformer { .. } => Vec::new(),
+            Self::Join(parts) => parts.iter().map(|part| part.value()).collect(),
+            Self::Sum(values) => values.clone(),
+            Self::Interactions { dense: read, .. } | Self::FactorFields { numbers: read, .. } => {
+                read.iter().copied().collect()
+            }
+            Self::Mlp(MlpBlock { input, .. })
+            | Self::Cross { input, .. }
+            | Self::LinearTerm(input)
+            | Self::SecondOrder { fields: input, .. }
+            | Self::Gate { input, .. }
+            | Self::FactorLayer(FactorLayer { input, .. }) => vec![*input],
+            Self::Mixture { input, experts } => experts.iter().chain([input]).copied().collect(),
+            Self::Fusion { first, second, .. } => vec![*first, *second],
+        }
+    }
 }
 
 /// Columns of a value.
@@ -178,6 +205,14 @@ pub enum Columns {
     All(Value),
     /// Of the feature vectors, all but the first value of each.
     WithoutFirst(Value),
+}
+
+impl Columns {
+    #[must_use]
+    pub fn value(self) -> Value {
+        let (Self::All(value) | Self::WithoutFirst(value)) = self;
+        value
+    }
 }
 
 /// Linear layers, each but the last of some followed by ReLU and dropout.
@@ -201,11 +236,12 @@ pub struct Network {
     pub output: Value,
 }
 
-/// A block, and which of the network's tensors are its own.
+/// A block, which of the network's tensors are its own, and how many values it gives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WiredBlock {
     pub block: Block,
     pub tensors: Range<usize>,
+    pub width: usize,
 }
 
 /// Wires blocks together.
@@ -296,7 +332,8 @@ impl Wiring {
     /// A block, whose tensors have been added.
     fn add(&mut self, block: Block, width: LayerDim) -> Value {
         let first = self.blocks.last().map_or(0, |last| last.tensors.end);
-        self.blocks.push(WiredBlock { block, tensors: first..self.layout.tensor_count() });
+        let tensors = first..self.layout.tensor_count();
+        self.blocks.push(WiredBlock { block, tensors, width: size(width) });
         Value { block: self.blocks.len() - 1, width }
     }
 
@@ -423,73 +460,5 @@ impl Wiring {
     pub(crate) fn add_with(&mut self, block: Block, width: LayerDim, make: impl FnOnce(&mut LayoutBuilder)) -> Value {
         make(&mut self.layout);
         self.add(block, width)
-    }
-}
-
-/// What a tensor reads of a sample by its place: it means something else once numbers, or vectors, are added, removed or moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadInputs {
-    pub numbers: bool,
-    pub vectors: bool,
-}
-
-impl ReadInputs {
-    fn join(self, other: Self) -> Self {
-        Self { numbers: self.numbers || other.numbers, vectors: self.vectors || other.vectors }
-    }
-}
-
-impl Network {
-    /// Of each tensor.
-    #[must_use]
-    pub fn read_inputs(&self) -> Vec<ReadInputs> {
-        let (numbers, vectors) =
-            (ReadInputs { numbers: true, vectors: false }, ReadInputs { numbers: false, vectors: true });
-        let mut of_values = vec![ReadInputs::default(); self.blocks.len()];
-        let mut of_tensors = vec![ReadInputs::default(); self.layout.tensors.len()];
-        for (index, WiredBlock { block, tensors }) in self.blocks.iter().enumerate() {
-            let read_of = |value: &Value| of_values[value.block];
-            // What its tensors read, and what its output still says by its places.
-            let (read, given) = match block {
-                Block::Numbers | Block::EmbedNumbers => (numbers, numbers),
-                Block::Vectors | Block::FirstValues => (vectors, vectors),
-                Block::Join(parts) => {
-                    let part = |part: &Columns| match part {
-                        Columns::All(value) | Columns::WithoutFirst(value) => read_of(value),
-                    };
-                    let all = parts.iter().map(part).fold(ReadInputs::default(), ReadInputs::join);
-                    (all, all)
-                }
-                Block::FactorFields { numbers: read, .. } => {
-                    (numbers, vectors.join(read.as_ref().map_or(ReadInputs::default(), read_of)))
-                }
-                Block::Interactions { .. } => (vectors, vectors),
-                Block::Cross { input, .. } | Block::Gate { input, .. } => (read_of(input), read_of(input)),
-                Block::Mlp(MlpBlock { input, .. })
-                | Block::LinearTerm(input)
-                | Block::Mixture { input, .. }
-                | Block::FactorLayer(FactorLayer { input, .. }) => (read_of(input), ReadInputs::default()),
-                Block::ActivationUnit { .. } | Block::Transformer { .. } => (vectors, ReadInputs::default()),
-                Block::Sum(_) | Block::SecondOrder { .. } | Block::Fusion { .. } => Default::default(),
-            };
-            of_values[index] = given;
-            for place in first_tensors(block, tensors.len()) {
-                of_tensors[tensors.start + place] = read;
-            }
-        }
-        of_tensors
-    }
-}
-
-/// Which of a block's tensors read what the block reads, and not what its layers make of it.
-fn first_tensors(block: &Block, count: usize) -> Vec<usize> {
-    match block {
-        Block::Mlp(_) => (0..count.min(2)).collect(),
-        // Projection and its norm, the first layer of the MLP, and the matrices before the last norm.
-        Block::FactorLayer(FactorLayer { vectors, fmb, lcb, .. }) => {
-            let matrices = 1 + usize::from(fmb + lcb != *vectors);
-            (0..5).chain(count - 2 - matrices..count - 2).collect()
-        }
-        _ => (0..count).collect(),
     }
 }

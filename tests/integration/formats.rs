@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::columns::ColumnKind::{self, Boolean, Date, Dictionary, Double, Int32, Int64, List, Text};
-use super::columns::{write_arrow, write_parquet};
 use super::fixture::Fixture;
+use super::parquet::ColumnKind::{self, Boolean, Date, Dictionary, Double, Int32, Int64, List, Text};
+use super::parquet::{write_arrow, write_parquet};
 
 const JOB: &str = r#"
 [data]

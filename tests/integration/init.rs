@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use zagros_fakes::s3::FakeS3;
 use zagros_tests::{assert_contains, real_data};
 
-use super::columns::{ColumnKind, write_parquet};
 use super::fixture::{Fixture, gzip};
+use super::parquet::{ColumnKind, write_parquet};
 
 /// Rows whose label depends on all columns, sorted by it.
 fn rows() -> String {

@@ -1,7 +1,7 @@
 //! `zagros train` and `zagros eval`: one process from file to report.
+//! Validation, early stopping, the choice of the best state, schedules and evaluations in epochs, and the page of a run.
 
 use serde_json::Value;
-
 use zagros_tests::{assert_contains, repository};
 
 use super::fixture::{Fixture, gzip, with_sets};
@@ -146,4 +146,187 @@ fn rows_and_steps_are_shown_and_few_steps_get_a_smaller_batch() {
     assert!(plan.stdout.contains("63 steps an epoch"), "{}", plan.stdout);
     let ended = fixture.zagros(["up", "job.toml", "--dates", "2026-11-01..02"]).expect(2);
     ended.says(&["names several days", "zagros train JOB --dates"]);
+}
+
+/// Few rows and many epochs at a high rate: the validation part gets worse soon.
+const OVERFITS: [&str; 6] = [
+    "data.validation=validation.txt",
+    "train.epochs=40",
+    "embedding.optimizer={kind='adagrad', lr=0.2}",
+    "train.early_stop={patience=3, min_delta=0.0001}",
+    "output.keep_best=2",
+    "eval.group_by=C1",
+];
+
+fn fixture() -> Fixture {
+    let fixture = Fixture::new(3_000);
+    fixture.zagros(["data", "generate", "more", "--rows", "10", "--test-rows", "2000", "--seed", "9"]).expect(0);
+    std::fs::copy(fixture.path("more/test.txt"), fixture.path("validation.txt"))
+        .expect("the validation file is copied");
+    fixture
+}
+
+fn lines(fixture: &Fixture, kind: &str) -> Vec<Value> {
+    fixture.metrics().into_iter().filter(|line| line["type"] == kind).collect()
+}
+
+fn aucs(fixture: &Fixture, part: &str) -> Vec<f64> {
+    let scored = lines(fixture, "evaluation").into_iter().filter(|line| line["part"] == part);
+    scored.map(|line| line["auc"].as_f64().expect("an AUC")).collect()
+}
+
+/// What was trained is the best state of the validation part, whole and alone: rows that came later are gone.
+fn is_the_best_state(fixture: &Fixture) {
+    let (summary, validation) = (fixture.summary(), aucs(fixture, "validation"));
+    let best = validation.iter().copied().fold(f64::MIN, f64::max);
+    assert!(best > *validation.last().expect("evaluations"), "it must overfit: {validation:?}");
+    assert_eq!(summary["validation"]["auc"].as_f64(), Some(best));
+    assert!(summary["model_step"].as_u64() < summary["steps"].as_u64(), "{summary}");
+    assert_eq!(aucs(fixture, "test").len(), 1, "the test part is scored once");
+    let run = fixture.run_name();
+    for (data, expected) in [("validation.txt", &summary["validation"]), ("test.txt", &summary["evaluation"])] {
+        let scored = fixture.zagros(["eval", &run, "--data", data, "--json"]).expect(0).json();
+        assert_eq!((&scored["auc"], &scored["gauc"]), (&expected["auc"], &expected["gauc"]), "{data}");
+        assert!(scored["groups"].as_u64().is_some_and(|groups| groups > 3) && scored["group_share"] == 1.0, "{scored}");
+    }
+}
+
+#[test]
+fn a_run_stops_when_validation_gets_no_better_saves_the_best_state_and_leaves_a_page() {
+    let fixture = fixture();
+    fixture
+        .train(&OVERFITS)
+        .prints(&["stopped: validation AUC has not risen by 0.0001 for 3 evaluations", "which is what is saved"])
+        .prints(&["test GAUC", "report.html"]);
+    is_the_best_state(&fixture);
+    let kept = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("checkpoints").count();
+    // Two best and the last, which may be one of them.
+    let validation = aucs(&fixture, "validation");
+    let last = validation.last().copied().expect("evaluations");
+    let better = validation.iter().filter(|auc| **auc > last).count();
+    assert_eq!(kept, if better < 2 { 2 } else { 3 }, "{validation:?}");
+    assert_eq!(lines(&fixture, "epoch").len(), fixture.summary()["epochs"].as_array().map_or(0, Vec::len));
+    has_a_page_that_can_be_made_anew(&fixture);
+}
+
+fn has_a_page_that_can_be_made_anew(fixture: &Fixture) {
+    let path = fixture.run_folder().join("report.html");
+    let first = std::fs::read_to_string(&path).expect("the page is there");
+    assert_contains(&first, &["stopped: validation AUC", "<svg", "the model</text>", "Where the time went"]);
+    assert_contains(&first, &["max_line_bytes", "summary.json"]);
+    assert!(!first.contains("http://") && !first.contains("https://"), "it loads nothing from elsewhere");
+    std::fs::remove_file(&path).expect("the page is removed");
+    fixture.zagros(["report", &fixture.run_name()]).expect(0).prints(&["report.html"]);
+    assert_eq!(std::fs::read_to_string(&path).expect("the page is there again"), first);
+    fixture.zagros(["report", "."]).expect(3).says(&["holds no run"]);
+}
+
+/// The best state is older than a row lives when it is put back, by far: three epochs of twelve steps.
+#[test]
+fn rows_that_expire_are_in_the_best_state_too_also_on_servers_of_their_own() {
+    let fixture = fixture();
+    let expiring = [&OVERFITS[..], &["embedding.ttl_steps=24"]].concat();
+    for command in [&["train", "job.toml"][..], &["up", "job.toml", "--servers", "2"]] {
+        fixture.zagros(with_sets(command, &expiring)).expect(0);
+        is_the_best_state(&fixture);
+    }
+}
+
+#[test]
+fn a_share_of_the_rows_can_be_kept_out_and_nothing_saved() {
+    let fixture = fixture();
+    let share = ["data.validation_share=0.3", "output.save_model=false", "train.epochs=3"];
+    let early = ["train.early_stop={metric='logloss', patience=1}", "train.evaluate_every=4"];
+    let ended = fixture.zagros(with_sets(&["train", "job.toml"], &[&share[..], &early[..]].concat())).expect(0);
+    ended.prints(&["which is what is scored"]);
+    let summary = fixture.summary();
+    let kept_out = summary["validation"]["samples"].as_u64().expect("a count");
+    assert!((750..1050).contains(&kept_out), "{kept_out} of 3000");
+    let per_epoch = summary["epochs"][0]["samples"].as_u64();
+    assert!(per_epoch.is_none_or(|rows| rows + kept_out == 3_000), "{summary}");
+    assert!(!fixture.run_folder().join("checkpoints").exists() && !fixture.run_folder().join("model").exists());
+}
+
+#[test]
+fn what_early_stopping_needs_is_asked_for() {
+    let fixture = Fixture::new(100);
+    let run = fixture.zagros(["train", "job.toml", "--set", "train.early_stop={}"]).expect(2);
+    run.says(&["early stopping needs a validation part", "data.validation_share = 0.1"]);
+    let run = fixture.zagros(["train", "job.toml", "--set", "data.validation=missing.txt"]).expect(3);
+    run.says(&["missing.txt", "check data.train, data.validation and data.test"]);
+}
+
+#[test]
+fn without_early_stopping_a_better_state_than_the_saved_one_is_reported_with_the_key_that_keeps_it() {
+    let fixture = fixture();
+    let kept: Vec<&str> =
+        OVERFITS.into_iter().filter(|set| !set.contains("early_stop") && !set.contains("keep_best")).collect();
+    let run = fixture.zagros(with_sets(&["train", "job.toml"], &kept)).expect(0);
+    let validation = aucs(&fixture, "validation");
+    let best = validation.iter().copied().fold(f64::MIN, f64::max);
+    let last = validation.last().expect("evaluations");
+    assert!(best > last + 0.001, "it must overfit: {validation:?}");
+    let outcome = format!("the model is the last state, whose validation AUC is {last:.4}; it was {best:.4} at step");
+    assert!(run.stdout.contains(&outcome) && run.stdout.contains("train.early_stop"), "{}", run.stdout);
+}
+
+/// 8,000 rows in batches of 256.
+const STEPS: u64 = 32;
+const EPOCHS: [&str; 3] = [
+    "train.evaluate_every={epochs=0.5}",
+    "train.schedule={kind='cosine', warmup={epochs=0.25}, decay={epochs=1.75}}",
+    "embedding.schedule={kind='step', every={epochs=1}}",
+];
+const IN_STEPS: [&str; 3] = [
+    "train.evaluate_every=16",
+    "train.schedule={kind='cosine', warmup=8, decay=56}",
+    "embedding.schedule={kind='step', every=32}",
+];
+
+fn arguments<'a>(command: &[&'a str], sets: &[&'a str]) -> Vec<&'a str> {
+    let command = with_sets(command, &["train.epochs=2", "train.mode=sync", "data.shuffle_rows=0"]);
+    with_sets(&command, sets)
+}
+
+fn evaluations(fixture: &Fixture) -> Vec<u64> {
+    lines(fixture, "evaluation").iter().filter_map(|line| line["step"].as_u64()).collect()
+}
+
+fn dense(fixture: &Fixture) -> Vec<u8> {
+    std::fs::read(fixture.run_folder().join("model/dense.safetensors")).expect("the network")
+}
+
+#[test]
+fn epochs_are_counted_steps_of_the_same_run_and_a_resumed_one_keeps_them() {
+    let fixture = Fixture::new(8_000);
+    fixture.zagros(arguments(&["train", "job.toml", "--fresh"], &IN_STEPS)).expect(0);
+    let in_steps = (dense(&fixture), evaluations(&fixture));
+    assert_eq!(in_steps.1, [16, 32, 48, 64]);
+    let counted = fixture.zagros(arguments(&["train", "job.toml", "--fresh"], &EPOCHS)).expect(0);
+    assert!(counted.stderr.contains("an epoch is 32 steps (train.epoch_steps)"), "{}", counted.stderr);
+    assert_eq!((dense(&fixture), evaluations(&fixture)), in_steps);
+    let job = || fixture.read(&fixture.run_folder().join("job.toml").display().to_string());
+    assert!(job().contains(&format!("epoch_steps = {STEPS}")), "{}", job());
+
+    // Interrupted and resumed: those of the run, whatever the rows are now.
+    let sets = [&EPOCHS[..], &["checkpoint.every_steps=10"]].concat();
+    fixture.start_to_checkpoint(1, arguments(&["train", "job.toml", "--fresh"], &sets)).interrupt();
+    let again = fixture.zagros(arguments(&["train", "job.toml"], &sets)).expect(0).says(&["going on after step"]);
+    assert!(again.stderr.contains("an epoch is 32 steps"), "{}", again.stderr);
+    assert_eq!(dense(&fixture), in_steps.0);
+}
+
+#[test]
+fn every_process_of_a_run_has_the_same_steps() {
+    let fixture = Fixture::new(8_000);
+    let up = ["up", "job.toml", "--servers", "2", "--workers", "2"];
+    let run = fixture.zagros(arguments(&up, &EPOCHS)).expect(0);
+    // Two workers make a step together.
+    assert!(run.stderr.contains("an epoch is 16 steps (train.epoch_steps)"), "{}", run.stderr);
+    // Beside those after each epoch, whose steps depend on how the rows are divided.
+    let found = evaluations(&fixture);
+    assert!([8, 16, 24, 32].iter().all(|step| found.contains(step)), "{found:?}");
+    let alone = fixture.zagros(arguments(&["embedding-server", "job.toml"], &EPOCHS)).expect(2);
+    alone.says(&["train.evaluate_every is in epochs", "set train.epoch_steps for all roles"]);
+    fixture.zagros(arguments(&["train", "job.toml", "--dry-run"], &EPOCHS)).expect(0).prints(&["32 steps an epoch"]);
 }

@@ -1,12 +1,14 @@
-//! Several dense workers as processes: what they learn, and what happens when one of them dies or stands still.
+//! Several dense workers as processes, in every mode: what they learn, and what happens when one of them dies or stands still. Mode `sync`
+//! sends the lookup of a batch with the push of the step before it, and learns the bits of a run that sends it after.
 
 use std::time::Instant;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use zagros_tests::{FinishedCommand, RunningCommand, TestProgram, assert_contains, signal_process};
 
 use super::faults::{pid as role_pid, read_pid};
-use super::fixture::{Fixture, gzip, with_sets};
+use super::fixture::{Fixture, checkpoints, gzip, read_json, with_sets};
 use super::resume::losses;
 
 const COORDINATOR: [&str; 5] = ["coordinator", "--announce", "roles/coordinator.json", "--journal", "journal"];
@@ -242,4 +244,127 @@ fn one_process_says_what_to_use_for_several_workers() {
     let fixture = Fixture::new(100);
     let run = fixture.zagros(["train", "job.toml", "--set", "cluster.workers=2"]);
     run.expect(2).says(&["`zagros train` runs one dense worker", "zagros up", "cluster.workers=1"]);
+}
+
+const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
+
+#[test]
+fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported() {
+    let fixture = Fixture::new(20_000);
+    // With fewer epochs the AUC still rises fast, and the difference depends on who is how fast.
+    assert_two_learn_as_one(&fixture, &["train.epochs=5"], &["train.mode=async"], 0.03);
+    let summary = fixture.summary();
+    assert!(summary["staleness"]["max"].as_u64().is_some_and(|max| max <= 4), "{}", summary["staleness"]);
+    // The table of the dense network is called what it is.
+    fixture.zagros(["inspect", &fixture.run_folder().display().to_string()]).expect(0).prints(&["(dense)"]);
+}
+
+/// The test of the rows that are trained on is in `dense-worker/tests/one_process/rejoin.rs`.
+#[test]
+fn a_killed_asynchronous_worker_is_started_again_and_the_run_ends_well() {
+    let fixture = Fixture::new(20_000);
+    // The other one trains on meanwhile, and must not be done before the killed one is back.
+    let sets = ["--set", "train.mode=async", "--set", "train.epochs=80", "--set", "checkpoint.every_steps=100"];
+    let mut run = fixture.start_to_checkpoint(1, TWO.into_iter().chain(sets));
+    signal_process(role_pid(&fixture, "dense-worker-1"), Signal::KILL);
+    run.wait_for_line("dense worker 1 was killed by signal 9; starting it again (2 restarts left");
+    run.wait_for_line("training continues after step");
+    run.finish().expect(0);
+    let summary = fixture.summary();
+    let (outcome, epochs) = (&summary["outcome"], summary["epochs"].as_array().map(Vec::len));
+    assert_eq!((outcome, epochs), (&"finished".into(), Some(80)), "{summary}");
+    assert!(summary["evaluation"]["auc"].as_f64().is_some_and(|auc| auc > 0.6), "{}", summary["evaluation"]);
+}
+
+/// Invariant RK-4. No epoch ends while worker 1 stands still, so training is not over when worker 2 is asked to end.
+#[test]
+fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_sample_counts_once() {
+    let fixture = Fixture::new(20_000);
+    let sets = ["train.mode=async", "train.epochs=15", "cluster.min_workers=2", "cluster.lease_seconds=60"];
+    let mut run = fixture.start_until("epoch 1/", with_sets(&["up", "job.toml", "--workers", "3"], &sets));
+    signal_process(role_pid(&fixture, "dense-worker-1"), Signal::STOP);
+    signal_process(role_pid(&fixture, "dense-worker-2"), Signal::TERM);
+    run.wait_for_line("asked to end, and the run goes on without this worker");
+    signal_process(role_pid(&fixture, "dense-worker-1"), Signal::CONT);
+    run.finish().expect(0).says(&["dense worker 2 left: the run goes on without it", "with dense workers 0, 1"]);
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], &summary["samples"]), (&"finished".into(), &300_000.into()));
+    assert_eq!(summary["epochs"].as_array().map(Vec::len), Some(15));
+}
+
+/// Epoch that the newest complete checkpoint of the newest run is in.
+fn checkpointed_epoch(fixture: &Fixture) -> u64 {
+    let newest = checkpoints(&fixture.run_folder()).pop().expect("one is complete");
+    read_json(&newest.join("training.json"))["epoch"].as_u64().expect("an epoch")
+}
+
+/// Up to the checkpoint each sample was trained on once in each epoch, and after it so is what was left.
+#[test]
+fn a_killed_run_of_asynchronous_workers_goes_on_with_another_number_of_them() {
+    let fixture = Fixture::new(4_000);
+    let up = |workers: &'static str, epochs: String, more: &[&str]| {
+        let epochs = format!("train.epochs={epochs}");
+        let mode = ["--restarts", "0", "--set", "train.mode=async", "--set", &epochs];
+        let run = ["up", "job.toml", "--servers", "2", "--workers", workers].into_iter().chain(mode);
+        fixture.start(run.chain(more.iter().copied()))
+    };
+    up("2", "1".to_owned(), &[]).finish().expect(0);
+    let samples = fixture.summary()["samples"].as_u64().expect("samples");
+    let mut first = up("2", "10000".to_owned(), &["--set", "checkpoint.every_seconds=0.5"]);
+    first.wait_for_line("checkpoint after step");
+    signal_process(role_pid(&fixture, "dense-worker-1"), Signal::KILL);
+    first.finish().expect(4).says(&["dense worker 1"]);
+    let epochs = checkpointed_epoch(&fixture) + 2;
+    let second = up("3", epochs.to_string(), &[]).finish();
+    second.expect(0).says(&["cluster.workers: 2 → 3", "going on after step"]);
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], summary["samples"].as_u64()), (&"finished".into(), Some(samples * epochs)));
+}
+
+#[test]
+fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
+    let fixture = Fixture::new(4_000);
+    let mut run =
+        fixture.start(["up", "job.toml", "--servers", "2", "--set", "train.epochs=100", "--set", "train.staleness=2"]);
+    run.wait_for_line("step ");
+    let server = role_pid(&fixture, "embedding-server-1");
+    signal_process(server, Signal::STOP);
+    let outcome = run.wait_for_line("is slow");
+    assert_contains(&outcome, &["embedding server 1 (127.0.0.1:", "of 3 batches are under way"]);
+    signal_process(server, Signal::CONT);
+    run.wait_for_line("embedding server 1 (127.0.0.1:");
+    run.finish().expect(0);
+    let summary = fixture.summary();
+    assert_eq!((&summary["outcome"], &summary["staleness"]["max"]), (&"finished".into(), &2.into()));
+}
+
+/// Rows that could expire are looked up once all pushes of the step before are acknowledged. In so many steps none does.
+const SEQUENTIAL: &str = "embedding.ttl_steps=4000000000";
+const WITH_PUSH: &str = "embedding.ttl_steps=0";
+
+/// Losses of all steps, the scores and the numbers of rows.
+type Learned = (Vec<f64>, Value, Value);
+
+fn sync_arguments<'a>(workers: &'a str, servers: &'a str, set: &'a str) -> impl Iterator<Item = &'a str> {
+    let sets = ["--set", "train.mode=sync", "--set", "train.epochs=3", "--set", set];
+    ["up", "job.toml", "--workers", workers, "--servers", servers].into_iter().chain(sets)
+}
+
+fn learned_by(fixture: &Fixture) -> Learned {
+    let summary = fixture.summary();
+    (fixture.losses(), summary["evaluation"].clone(), summary["rows"].clone())
+}
+
+#[test]
+fn lookups_that_are_sent_with_pushes_change_no_bit_of_a_sync_run() {
+    let fixture = Fixture::new(6_000);
+    for workers in ["1", "2"] {
+        fixture.zagros(sync_arguments(workers, "1", SEQUENTIAL)).expect(0);
+        let sequential = learned_by(&fixture);
+        assert!(!sequential.0.is_empty());
+        for servers in ["1", "3"] {
+            fixture.zagros(sync_arguments(workers, servers, WITH_PUSH)).expect(0);
+            assert_eq!(learned_by(&fixture), sequential, "{workers} workers, {servers} servers");
+        }
+    }
 }

@@ -10,7 +10,6 @@ use zagros_rows::snapshot::{
     BlockContent, ForgottenIds, RowBatch, RowConversionError, SavedFile, SnapshotError, SnapshotHeader, SnapshotWriter,
     TableHeader,
 };
-use zagros_scoring::TrainingOutcome;
 use zagros_table::WeightType;
 
 use super::*;
@@ -49,22 +48,9 @@ fn save(folder: &Path, row_files: &[&str], rows: u64) {
     fs::write(folder.join(JOB), JOB_TEXT).unwrap();
     let names = row_files.iter().chain(&[DENSE, JOB]);
     let manifest = Manifest {
-        manifest_sha256: String::new(),
-        format: 1,
-        job: "ads".to_owned(),
-        fingerprint: "0".to_owned(),
-        release: "0".to_owned(),
-        products: String::new(),
-        outcome: TrainingOutcome::Finished,
-        steps: 1,
-        samples: 1,
-        dense: DENSE.to_owned(),
         row_files: row_files.iter().map(|&name| name.to_owned()).collect(),
-        rows,
         files: names.map(|name| content_record(name, &fs::read(folder.join(name)).unwrap())).collect(),
-        evaluation: None,
-        validation: None,
-        written: BTreeMap::new(),
+        ..serde_json::from_str(&zagros_fakes::jobs::empty_manifest(DENSE)).unwrap()
     };
     fs::write(folder.join(MANIFEST), manifest.with_row_files(&BTreeMap::new(), rows).1).unwrap();
 }

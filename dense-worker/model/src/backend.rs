@@ -3,11 +3,11 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use zagros_job::{Job, Precision};
+use zagros_job::{Device, Job, Precision};
 use zagros_network::{GemmKernel, ProductKernel};
 
 use crate::streamed::LayerWindow;
-use crate::{LabelledSamples, ModelError, StepOutput, TargetLosses};
+use crate::{LabelledSamples, ModelResult, StepOutput, TargetLosses};
 
 /// The libraries of a program.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ pub trait AutogradLibrary: Debug + Send + Sync {
         job: &Job,
         losses: &TargetLosses,
         window: Option<&Arc<LayerWindow>>,
-    ) -> Result<Box<dyn AutogradNetwork>, ModelError>;
+    ) -> ModelResult<Box<dyn AutogradNetwork>>;
 }
 
 /// A network, its weights and its buffers, at such a library. All vectors of weights are empty if the weights are elsewhere.
@@ -72,7 +72,7 @@ pub trait AutogradNetwork: Debug {
     ///
     /// # Errors
     /// When the library fails.
-    fn clear_gradients(&mut self) -> Result<(), ModelError>;
+    fn clear_gradients(&mut self) -> ModelResult;
 
     /// Sets dropout to that of this step.
     fn draw_for(&mut self, step: u64);
@@ -84,7 +84,7 @@ pub trait AutogradNetwork: Debug {
     ///
     /// # Errors
     /// When the library fails, or layers do not come.
-    fn backward(&mut self, samples: LabelledSamples<'_>, batch: usize, scale: f32) -> Result<StepOutput, ModelError>;
+    fn backward(&mut self, samples: LabelledSamples<'_>, batch: usize, scale: f32) -> ModelResult<StepOutput>;
 
     /// Outputs of so many samples, `[batch, outputs]`, with these weights in place of its own.
     ///
@@ -96,25 +96,25 @@ pub trait AutogradNetwork: Debug {
         embeddings: &[f32],
         batch: usize,
         weights: Option<&[f32]>,
-    ) -> Result<Vec<f32>, ModelError>;
+    ) -> ModelResult<Vec<f32>>;
 
     /// The weights, or these in their place, and the buffers in safetensors' format.
     ///
     /// # Errors
     /// When the library fails.
-    fn encode(&self, weights: Option<&[f32]>) -> Result<Vec<u8>, ModelError>;
+    fn encode(&self, weights: Option<&[f32]>) -> ModelResult<Vec<u8>>;
 
     /// Takes what [`Self::encode`] gave.
     ///
     /// # Errors
     /// When the names or shapes are not exactly this network's: nothing is taken then.
-    fn decode(&mut self, bytes: &[u8]) -> Result<(), ModelError>;
+    fn decode(&mut self, bytes: &[u8]) -> ModelResult;
 
     /// Takes the `wanted` tensors that have the same name and shape here. Returns the names of the others of this network, ascending.
     ///
     /// # Errors
     /// When the bytes are damaged, or the library fails.
-    fn decode_fitting(&mut self, bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> Result<Vec<String>, ModelError>;
+    fn decode_fitting(&mut self, bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> ModelResult<Vec<String>>;
 
     /// The network's other state, such as the running statistics of a batch norm.
     fn buffers(&self) -> &dyn NetworkBuffers;
@@ -131,7 +131,7 @@ pub trait NetworkBuffers: Debug {
     ///
     /// # Errors
     /// When the library fails.
-    fn commit_step(&mut self) -> Result<(), ModelError>;
+    fn commit_step(&mut self) -> ModelResult;
 
     /// It is not made, or another forward replaces it.
     fn drop_step(&mut self);
@@ -140,17 +140,46 @@ pub trait NetworkBuffers: Debug {
     ///
     /// # Errors
     /// When the library fails.
-    fn has_diverged(&self) -> Result<bool, ModelError>;
+    fn has_diverged(&self) -> ModelResult<bool>;
 
     /// The change of each value by the last forward; zeros if there was none.
     ///
     /// # Errors
     /// When a change is not finite, which cannot be added to others.
-    fn changes(&self) -> Result<Vec<f32>, ModelError>;
+    fn changes(&self) -> ModelResult<Vec<f32>>;
 
     /// Replaces the changes, as many as there are values.
     ///
     /// # Errors
     /// When the library fails.
-    fn replace_changes(&mut self, changes: &[f32]) -> Result<(), ModelError>;
+    fn replace_changes(&mut self, changes: &[f32]) -> ModelResult;
+}
+
+/// Whether this processor multiplies such numbers faster than f32.
+#[must_use]
+pub fn has_units(precision: Precision) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let (bf16, f16) =
+        (std::arch::is_x86_feature_detected!("avx512bf16"), std::arch::is_x86_feature_detected!("avx512fp16"));
+    #[cfg(target_arch = "aarch64")]
+    let (bf16, f16) =
+        (std::arch::is_aarch64_feature_detected!("bf16"), std::arch::is_aarch64_feature_detected!("fp16"));
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let (bf16, f16) = (false, false);
+    match precision {
+        Precision::Bf16 => bf16,
+        Precision::F16 => f16,
+        Precision::F32 => true,
+    }
+}
+
+/// The job's precision, if this processor multiplies it no faster than f32.
+#[must_use]
+pub fn without_units(job: &Job) -> Option<&'static str> {
+    match job.train.precision {
+        _ if job.train.device == Device::Cuda => None,
+        Precision::Bf16 if !has_units(Precision::Bf16) => Some("bf16"),
+        Precision::F16 if !has_units(Precision::F16) => Some("f16"),
+        Precision::F32 | Precision::Bf16 | Precision::F16 => None,
+    }
 }

@@ -8,10 +8,6 @@ use zagros_collective::CollectiveError;
 pub enum ModelError {
     #[error("{what}; add a feature, or choose another [model] kind in the job file")]
     Shape { what: &'static str },
-    #[error(
-        "{model} needs one dim for all tables, but features have dims {first} and {other}; set one [embedding] dim"
-    )]
-    Dims { model: &'static str, first: usize, other: usize },
     #[error("{what}: the batch implies {expected}, found {found}")]
     Length { what: &'static str, expected: usize, found: usize },
     /// Training diverged. Nothing of the step was applied.
@@ -69,6 +65,8 @@ pub enum ModelError {
     #[error("the library of products or of autograd failed")]
     Library(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
+
+pub type ModelResult<T = ()> = Result<T, ModelError>;
 
 impl From<zagros_network::StepError> for ModelError {
     fn from(error: zagros_network::StepError) -> Self {

@@ -11,7 +11,6 @@ mod shape;
 mod step;
 mod streamed;
 mod training;
-mod units;
 mod weights;
 
 use std::cell::RefCell;
@@ -19,12 +18,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use zagros_job::{Job, NonFinitePolicy, Precision};
-use zagros_network::wiring::ReadInputs;
-use zagros_network::{BatchShare, OutputLoss, UnitDropout};
+use zagros_network::{BatchShare, OutputLoss, ReadInputs, UnitDropout};
 use zagros_zip::ZipEq;
 
-pub use backend::{AutogradLibrary, AutogradNetwork, Backend, NetworkBuffers};
-pub use error::ModelError;
+pub use backend::{AutogradLibrary, AutogradNetwork, Backend, NetworkBuffers, has_units, without_units};
+pub use error::{ModelError, ModelResult};
 pub use gather::{InputColumn, InputColumns, RowPositions, VectorForm, gather, scatter_add};
 pub use shape::{InputShape, SequenceShape};
 pub use step::{BLOCK, batch_of_blocks};
@@ -33,9 +31,8 @@ use streamed::StreamedExchange;
 pub use streamed::{GradientLimit, LayerStore, LayerValues, LayerWindow, PendingLayer, TraversalPurpose, UseNumber};
 pub use training::{FinalGradients, LabelledSamples, RateRange, TargetLosses, mean_over, seed_of_rank};
 use training::{LossScale, StepRegularisation, WeightAverage, WeightUpdater};
-pub use units::{has_units, without_units};
 use weights::HeldWeights;
-pub use weights::{SameInputs, first_values};
+pub use weights::{SameInputs, check_names, find_tensor, first_values};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutput {
@@ -84,16 +81,8 @@ pub struct DenseModel {
     loss_scale: Option<LossScale>,
 }
 
-/// Threads of a step by autograd among those of the window: the library has threads of its own.
-const AUTOGRAD_THREADS: usize = 1;
-
 impl StepCompute {
-    fn new(
-        job: &Job,
-        backend: Backend,
-        losses: &TargetLosses,
-        window: Option<&Arc<LayerWindow>>,
-    ) -> Result<Self, ModelError> {
+    fn new(job: &Job, backend: Backend, losses: &TargetLosses, window: Option<&Arc<LayerWindow>>) -> ModelResult<Self> {
         if let Some(key) = job.autograd_key() {
             let library = backend.autograd.ok_or(ModelError::NoAutograd { key })?;
             return Ok(Self::Autograd(library.make_network(job, losses, window)?));
@@ -107,7 +96,7 @@ impl StepCompute {
                 Self::Threads(Box::new(RefCell::new(threads)), HeldWeights::from_job(job))
             }
             Some(window) => {
-                let threads = StreamedThreads::from_job(job, kernel, window, losses, dropout)?;
+                let threads = StreamedThreads::from_job(job, kernel, window, dropout)?;
                 Self::Streamed(Box::new(RefCell::new(threads)), HeldWeights::default())
             }
         })
@@ -144,6 +133,15 @@ impl StepCompute {
         Some(network.buffers_mut())
     }
 
+    /// How many threads of the window make a step of so many samples.
+    fn window_threads(&self, samples: usize) -> usize {
+        match self {
+            Self::Streamed(threads, _) => threads.borrow().busy_threads(samples),
+            // A library with autograd has threads of its own.
+            Self::Threads(..) | Self::Autograd(_) => 1,
+        }
+    }
+
     fn draw_for(&mut self, step: u64) {
         match self {
             Self::Threads(threads, _) => threads.get_mut().draw_for(step),
@@ -159,7 +157,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// When the shape leaves the network without input, or the network needs a library that the program lacks, or it fails.
-    pub fn new(job: &Job, backend: Backend) -> Result<Self, ModelError> {
+    pub fn new(job: &Job, backend: Backend) -> ModelResult<Self> {
         Self::with_store(job, backend, None)
     }
 
@@ -168,7 +166,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn with_streamed_weights(job: &Job, backend: Backend, store: Arc<dyn LayerStore>) -> Result<Self, ModelError> {
+    pub fn with_streamed_weights(job: &Job, backend: Backend, store: Arc<dyn LayerStore>) -> ModelResult<Self> {
         Self::with_store(job, backend, Some(store))
     }
 
@@ -176,13 +174,13 @@ impl DenseModel {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn by_autograd(job: &Job, library: &dyn AutogradLibrary) -> Result<Self, ModelError> {
+    pub fn by_autograd(job: &Job, library: &dyn AutogradLibrary) -> ModelResult<Self> {
         let losses = TargetLosses::new(&job.features.targets);
         let network = library.make_network(job, &losses, None)?;
         Ok(Self::with_compute(job, losses, StepCompute::Autograd(network), None))
     }
 
-    fn with_store(job: &Job, backend: Backend, store: Option<Arc<dyn LayerStore>>) -> Result<Self, ModelError> {
+    fn with_store(job: &Job, backend: Backend, store: Option<Arc<dyn LayerStore>>) -> ModelResult<Self> {
         let losses = TargetLosses::new(&job.features.targets);
         let exchange = store.map(|store| StreamedExchange::new(Arc::new(LayerWindow::new(job, store))));
         let compute = StepCompute::new(job, backend, &losses, exchange.as_ref().map(|exchange| &exchange.window))?;
@@ -216,18 +214,14 @@ impl DenseModel {
         }
     }
 
-    /// Goes through the layers of a network with autograd with a sample of zeros, forward and backward, and forward: the window notes
-    /// the order.
-    fn learn_order(&mut self) -> Result<(), ModelError> {
+    /// Goes through the layers with a sample of zeros, forward and backward, and forward: the window notes the order.
+    fn learn_order(&mut self) -> ModelResult {
+        let Some(window) = self.exchange.as_ref().map(|exchange| Arc::clone(&exchange.window)) else { return Ok(()) };
         let [numeric, embeddings, labels] = &self.zero_sample();
-        let (StepCompute::Autograd(network), Some(exchange)) = (&mut self.compute, &self.exchange) else {
-            return Ok(());
-        };
-        exchange.window.learn_order(|| {
-            exchange.start_step(0, AUTOGRAD_THREADS);
-            network.backward(LabelledSamples::unweighted(numeric, embeddings, labels), 1, 1.0)?;
-            network.buffers_mut().drop_step();
-            network.score(numeric, embeddings, 1, None).map(drop)
+        window.learn_order(|| {
+            self.traverse(LabelledSamples::unweighted(numeric, embeddings, labels), 1, &mut |_, _| ())?;
+            self.drop_buffers();
+            self.predict(numeric, embeddings, 1).map(drop)
         })
     }
 
@@ -257,12 +251,12 @@ impl DenseModel {
     /// # Errors
     /// When lengths disagree, libtorch fails, or the loss or any gradient is not finite ([`ModelError::Skipped`] if
     /// training goes on without the batch). The weights have not changed then.
-    pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
+    pub fn step(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> ModelResult<StepOutput> {
         self.step_on(LabelledSamples::unweighted(numeric, embeddings, labels))
     }
 
     /// As [`Self::step`], for samples that may have weights.
-    pub fn step_on(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
+    pub fn step_on(&mut self, samples: LabelledSamples<'_>) -> ModelResult<StepOutput> {
         let output = self.backward_whole(samples).map_err(|error| self.skipped(error))?;
         let made = self.check_finite(&output).and_then(|()| self.update());
         made.map_err(|error| self.skipped(error))?;
@@ -270,7 +264,7 @@ impl DenseModel {
     }
 
     /// The gradients are finite.
-    fn update(&mut self) -> Result<(), ModelError> {
+    fn update(&mut self) -> ModelResult {
         if let Some(exchange) = &self.exchange {
             exchange.window.store.commit(self.steps, self.updater.norm_factor(exchange.squares)?)?;
         }
@@ -282,7 +276,7 @@ impl DenseModel {
         self.made()
     }
 
-    fn made(&mut self) -> Result<(), ModelError> {
+    fn made(&mut self) -> ModelResult {
         self.steps += 1;
         if let Some(scale) = &mut self.loss_scale {
             scale.note_finite();
@@ -310,12 +304,12 @@ impl DenseModel {
     }
 
     /// Forward and backward without an update. Inputs as for [`Self::step`].
-    pub fn backward(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
+    pub fn backward(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> ModelResult<StepOutput> {
         self.backward_whole(LabelledSamples::unweighted(numeric, embeddings, labels))
     }
 
     /// As [`Self::backward`], for samples that may have weights and are all those of the step.
-    fn backward_whole(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
+    fn backward_whole(&mut self, samples: LabelledSamples<'_>) -> ModelResult<StepOutput> {
         let mut output = self.backward_in_parts(samples, &mut |_, _| ())?;
         self.add_penalty(samples, 1.0, &mut output.gradients);
         Ok(output)
@@ -335,7 +329,7 @@ impl DenseModel {
         &mut self,
         samples: LabelledSamples<'_>,
         ready: FinalGradients<'_>,
-    ) -> Result<StepOutput, ModelError> {
+    ) -> ModelResult<StepOutput> {
         let batch = self.count(samples)?;
         let Some(mut regularisation) = self.regularisation.take() else {
             return self.backward_of(samples, batch, ready);
@@ -354,16 +348,22 @@ impl DenseModel {
         samples: LabelledSamples<'_>,
         batch: usize,
         ready: FinalGradients<'_>,
-    ) -> Result<StepOutput, ModelError> {
+    ) -> ModelResult<StepOutput> {
+        let output = self.traverse(samples, batch, ready)?;
+        self.exchange.as_mut().map_or(Ok(()), StreamedExchange::end_step)?;
+        Ok(output)
+    }
+
+    /// Forward and backward. Gradients of streamed weights are then on their way.
+    fn traverse(
+        &mut self,
+        samples: LabelledSamples<'_>,
+        batch: usize,
+        ready: FinalGradients<'_>,
+    ) -> ModelResult<StepOutput> {
         self.compute.draw_for(self.steps);
-        if let StepCompute::Autograd(network) = &mut self.compute {
-            let scale = self.loss_scale.as_ref().map_or(1.0, |scale| scale.value);
-            if let Some(exchange) = &self.exchange {
-                exchange.start_step(self.steps, AUTOGRAD_THREADS);
-            }
-            let output = network.backward(samples, batch, scale)?;
-            self.exchange.as_mut().map_or(Ok(()), StreamedExchange::end_step)?;
-            return Ok(output);
+        if let Some(exchange) = &self.exchange {
+            exchange.start_step(self.steps, self.compute.window_threads(batch));
         }
         let LabelledSamples { numeric, embeddings, labels, weights } = samples;
         let (mut logits, mut gradients) = (vec![0.0; batch * self.losses.output_count()], vec![0.0; embeddings.len()]);
@@ -371,15 +371,15 @@ impl DenseModel {
             let (samples, logits, gradients) = (batch, &mut logits[..], &mut gradients[..]);
             BatchShare { samples, numeric, embeddings, labels, weights, logits, gradients }
         };
-        let loss = match (&mut self.compute, &mut self.exchange) {
-            (StepCompute::Threads(threads, held), _) => {
+        let loss = match &mut self.compute {
+            StepCompute::Threads(threads, held) => {
                 let values = (&held.values[..], &mut held.gradients[..]);
                 threads.get_mut().run(share, &self.losses, values, ready)?
             }
-            (StepCompute::Streamed(threads, _), Some(exchange)) => {
-                threads.get_mut().train(share, &self.losses, (exchange, self.steps))?
+            StepCompute::Streamed(threads, _) => threads.get_mut().train(share, &self.losses)?,
+            StepCompute::Autograd(network) => {
+                return network.backward(samples, batch, self.loss_scale.as_ref().map_or(1.0, |scale| scale.value));
             }
-            _ => 0.0,
         };
         Ok(StepOutput { loss, logits, gradients })
     }
@@ -390,7 +390,7 @@ impl DenseModel {
         }
     }
 
-    fn count(&self, samples: LabelledSamples<'_>) -> Result<usize, ModelError> {
+    fn count(&self, samples: LabelledSamples<'_>) -> ModelResult<usize> {
         let LabelledSamples { numeric, embeddings, labels, weights } = samples;
         let batch = labels.len() / self.losses.target_count().max(1);
         expect("labels", batch * self.losses.target_count(), labels.len())?;
@@ -399,7 +399,7 @@ impl DenseModel {
         Ok(batch)
     }
 
-    fn check_lengths(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<(), ModelError> {
+    fn check_lengths(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> ModelResult {
         expect("numeric values", batch * self.shape.numeric, numeric.len())?;
         expect("embedding values", batch * self.shape.width(), embeddings.len())
     }
@@ -408,7 +408,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// [`ModelError::NotFinite`] names the first that is not.
-    pub fn check_finite(&self, output: &StepOutput) -> Result<(), ModelError> {
+    pub fn check_finite(&self, output: &StepOutput) -> ModelResult {
         let checks: [(&[f32], _); 3] = [
             (&[output.loss], "the loss"),
             (&output.gradients, "a gradient of an embedding"),
@@ -431,6 +431,6 @@ fn all_finite(values: &[f32]) -> bool {
 
 /// # Errors
 /// When a length is another one than expected.
-pub fn expect(what: &'static str, expected: usize, found: usize) -> Result<(), ModelError> {
+pub fn expect(what: &'static str, expected: usize, found: usize) -> ModelResult {
     if expected == found { Ok(()) } else { Err(ModelError::Length { what, expected, found }) }
 }

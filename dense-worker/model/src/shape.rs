@@ -7,9 +7,9 @@
 //! A sequence has a vector for each of its L positions and, as one more value, the number of positions that are real. The others
 //! are padding: zeros whose gradients go nowhere. So a batch is one matrix of f32, whatever its features are.
 
-use zagros_job::{Categorical, DenseTensor, Job, Model, Sequence};
+use zagros_job::{DenseTensor, Job, Model, Sequence};
 
-use crate::ModelError;
+use crate::{InputColumn, InputColumns, ModelError, ModelResult, VectorForm};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputShape {
@@ -33,22 +33,14 @@ pub struct SequenceShape {
 impl InputShape {
     #[must_use]
     pub fn new(job: &Job) -> Self {
-        let dim = |feature: &Categorical| job.tables[feature.table].dim;
-        let features = &job.features.categorical;
-        let vectors: Vec<&Categorical> =
-            features.iter().filter(|feature| feature.values.sequence().is_none()).collect();
-        let mut end = vectors.iter().map(|feature| dim(feature)).sum();
-        let mut sequences = Vec::new();
-        for (feature, sequence) in features.iter().filter_map(|f| Some((f, f.values.sequence()?))) {
-            let shape = SequenceShape { offset: end, dim: dim(feature), sequence: *sequence };
-            end += sequence.input_width(shape.dim);
-            sequences.push(shape);
+        let (mut embeddings, mut sequences) = (Vec::new(), Vec::new());
+        for InputColumn { dim, offset, form, .. } in InputColumns::new(job).features {
+            match form {
+                VectorForm::Pooled(_) => embeddings.push(dim),
+                VectorForm::Sequence(sequence) => sequences.push(SequenceShape { offset, dim, sequence }),
+            }
         }
-        Self {
-            numeric: job.features.numeric_inputs(),
-            embeddings: vectors.iter().map(|feature| dim(feature)).collect(),
-            sequences,
-        }
+        Self { numeric: job.features.numeric_inputs(), embeddings, sequences }
     }
 
     /// Feature vectors and sequences side by side.
@@ -58,24 +50,20 @@ impl InputShape {
         self.embeddings.iter().sum::<usize>() + sequences.sum::<usize>()
     }
 
-    /// What the loader has checked, for callers who made the job otherwise.
+    /// What a job may ask for and a network cannot have.
     ///
     /// # Errors
     /// When the network has no input, or a layer has no units.
-    pub fn check(job: &Job) -> Result<(), ModelError> {
+    pub fn check(job: &Job) -> ModelResult {
         let shape = Self::new(job);
-        let is_empty = shape.numeric + shape.width() == 0;
         let what = match &job.model {
+            Model::Dlrm { .. } | Model::DeepFm { .. } | Model::Wukong { .. } if shape.embeddings.is_empty() => {
+                Some("the network needs a categorical feature and has none")
+            }
             Model::Dlrm { .. } => {
-                shape.common_dim("dlrm")?;
                 let alone = shape.numeric == 0 && shape.embeddings.len() == 1;
                 alone.then_some("dlrm has nothing to interact: one categorical feature alone")
             }
-            Model::DeepFm { .. } => {
-                let few = shape.common_dim("deepfm")? < 2;
-                few.then_some("deepfm has no factors: the first of a row's values is its weight")
-            }
-            Model::Wukong { .. } => shape.common_dim("wukong").map(|_| None)?,
             Model::WideDeep { .. } => {
                 let alone = shape.numeric == 0 && shape.embeddings.iter().all(|dim| *dim == 1);
                 alone.then_some("the deep part has no input: no numeric feature, no dim above 1")
@@ -83,23 +71,16 @@ impl InputShape {
             Model::Din { .. } | Model::Bst { .. } => {
                 job.model.attention_pairs().is_empty().then_some("the network has no sequence with a target")
             }
-            _ => is_empty.then_some("the network has no input: no numeric and no categorical feature"),
+            _ => {
+                let is_empty = shape.numeric + shape.width() == 0;
+                is_empty.then_some("the network has no input: no numeric and no categorical feature")
+            }
         };
         let has_empty_layer = || job.dense_layout().is_some_and(|all| all.tensors.iter().any(DenseTensor::is_empty));
         match what {
             Some(what) => Err(ModelError::Shape { what }),
             None if has_empty_layer() => Err(ModelError::Shape { what: "a hidden layer of the network has no units" }),
             None => Ok(()),
-        }
-    }
-
-    /// The one dim of all tables, which `model` needs.
-    fn common_dim(&self, model: &'static str) -> Result<usize, ModelError> {
-        let what = "the network needs a categorical feature and has none";
-        let first = *self.embeddings.first().ok_or(ModelError::Shape { what })?;
-        match self.embeddings.iter().find(|dim| **dim != first) {
-            Some(other) => Err(ModelError::Dims { model, first, other: *other }),
-            None => Ok(first),
         }
     }
 }

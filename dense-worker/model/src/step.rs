@@ -9,7 +9,7 @@ pub(super) use threads::ComputeThreads;
 use zagros_job::{Job, Precision, StreamedLayer};
 use zagros_network::{HeldLayer, ProductKernel, Step, StepForm};
 
-use crate::ModelError;
+use crate::{ModelError, ModelResult};
 
 /// Samples that are scored together. With fewer, the weights are read more often.
 pub const BLOCK: usize = 256;
@@ -41,7 +41,7 @@ fn step_form<'a>(
     StepForm { rows, layers, is_streamed: false, recomputes: false, rounds, kernel }
 }
 
-fn make_step(job: &Job, form: StepForm<'_>) -> Result<Step, ModelError> {
+fn make_step(job: &Job, form: StepForm<'_>) -> ModelResult<Step> {
     let network = job.network().ok_or(ModelError::Shape { what: "the network has no blocks" })?;
     Step::new(&network, form)?.ok_or(ModelError::Shape { what: "a block of the network has no backward of its own" })
 }

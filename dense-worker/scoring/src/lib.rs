@@ -3,7 +3,7 @@
 //! ```text
 //! model folder ─┬─ manifest ─► each file compared (CK-4)      manifest, replaced_files, saved_model
 //!               ├─ rows ─────► tables in memory               rows
-//!               ├─ weights ──► network                        layers, where weights are streamed
+//!               ├─ weights ──► network                        rows, where weights are streamed
 //!               └─ calibration                                calibrators
 //! batch ────────► rows of its ids ─► network's input ─► outputs      scorer
 //! ```
@@ -13,7 +13,6 @@
 mod calibrators;
 mod error;
 mod export;
-mod layers;
 mod manifest;
 mod replaced_files;
 mod rows;

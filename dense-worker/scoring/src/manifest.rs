@@ -330,24 +330,8 @@ fn seal(text: &[u8], now: &str) -> String {
 impl Manifest {
     /// Of a finished run without rows, not sealed.
     pub(crate) fn of_test(dense: &str, files: Vec<FileRecord>) -> Self {
-        Self {
-            manifest_sha256: String::new(),
-            format: FORMAT,
-            job: "ads".to_owned(),
-            fingerprint: "0".to_owned(),
-            release: "0".to_owned(),
-            products: String::new(),
-            outcome: TrainingOutcome::Finished,
-            steps: 1,
-            samples: 1,
-            dense: dense.to_owned(),
-            row_files: Vec::new(),
-            rows: 0,
-            files,
-            evaluation: None,
-            validation: None,
-            written: BTreeMap::new(),
-        }
+        let empty = serde_json::from_str::<Self>(&zagros_fakes::jobs::empty_manifest(dense)).unwrap();
+        Self { files, ..empty }
     }
 }
 

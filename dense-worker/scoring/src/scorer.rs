@@ -14,9 +14,8 @@ use zagros_zip::ZipEq;
 
 use crate::calibrators::ModelCalibrators;
 use crate::error::ScoringError;
-use crate::layers::SavedLayers;
 use crate::manifest::damaged;
-use crate::rows::{ModelRows, RowSource};
+use crate::rows::{ModelRows, RowSource, SavedLayers};
 use crate::saved_model::SavedModel;
 
 /// Scores samples with a saved model. It stays on its thread; others may share its rows ([`Self::with_rows`]).

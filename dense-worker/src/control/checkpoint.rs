@@ -119,7 +119,7 @@ impl CheckpointRoot {
 mod tests {
     use std::fs;
 
-    use zagros_scoring::{FORMAT, FileRecord, TrainingOutcome};
+    use zagros_scoring::FileRecord;
 
     use super::*;
     use crate::testing::small_job;
@@ -178,24 +178,8 @@ mod tests {
         let dense = "dense.safetensors";
         let files = row_files.iter().chain([&dense]).map(|name| FileRecord::new(name, b"rows")).collect();
         let row_files = row_files.iter().map(|name| (*name).to_owned()).collect();
-        let manifest = Manifest {
-            manifest_sha256: String::new(),
-            format: FORMAT,
-            job: "ads".to_owned(),
-            fingerprint: "0".to_owned(),
-            release: "0".to_owned(),
-            products: String::new(),
-            outcome: TrainingOutcome::Interrupted,
-            steps: 1,
-            samples: 1,
-            dense: dense.to_owned(),
-            row_files,
-            rows: 0,
-            files,
-            evaluation: None,
-            validation: None,
-            written: BTreeMap::new(),
-        };
+        let empty = serde_json::from_str::<Manifest>(&zagros_fakes::jobs::empty_manifest(dense)).unwrap();
+        let manifest = Manifest { row_files, files, ..empty };
         manifest.into_sealed().1
     }
 

@@ -8,14 +8,14 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
-use zagros_model::ModelError;
+use zagros_model::{ModelError, check_names, find_tensor};
 use zagros_zip::ZipEq;
 
-use crate::error::TorchError;
-use crate::slices::values;
+use crate::error::{TorchError, TorchResult};
+use crate::flat::values;
 
 /// Reads the weights where they are: the file that this gives is the only copy.
-pub(crate) fn encode(variables: &VarStore) -> Result<Vec<u8>, TorchError> {
+pub(crate) fn encode(variables: &VarStore) -> TorchResult<Vec<u8>> {
     let tensors: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
     let mut stored = Vec::with_capacity(tensors.len());
     for (name, tensor) in &tensors {
@@ -30,7 +30,7 @@ pub(crate) fn encode(variables: &VarStore) -> Result<Vec<u8>, TorchError> {
 }
 
 /// Little-endian, in this kind; borrowed where the tensor has this form.
-fn bytes_of(tensor: &Tensor, kind: Kind) -> Result<Cow<'_, [u8]>, TorchError> {
+fn bytes_of(tensor: &Tensor, kind: Kind) -> TorchResult<Cow<'_, [u8]>> {
     let is_plain = kind == Kind::Float
         && tensor.f_kind()? == kind
         && tensor.device() == Device::Cpu
@@ -43,7 +43,7 @@ fn bytes_of(tensor: &Tensor, kind: Kind) -> Result<Cow<'_, [u8]>, TorchError> {
 }
 
 /// Weights are f32. A module's buffers may have any kind; each is stored in a kind that holds all its values.
-fn stored_as(tensor: &Tensor) -> Result<(Kind, Dtype), TorchError> {
+fn stored_as(tensor: &Tensor) -> TorchResult<(Kind, Dtype)> {
     Ok(match tensor.f_kind()? {
         Kind::Float | Kind::Half | Kind::BFloat16 => (Kind::Float, Dtype::F32),
         Kind::Double => (Kind::Double, Dtype::F64),
@@ -51,7 +51,7 @@ fn stored_as(tensor: &Tensor) -> Result<(Kind, Dtype), TorchError> {
     })
 }
 
-fn bytes(tensor: &Tensor) -> Result<Vec<u8>, TorchError> {
+fn bytes(tensor: &Tensor) -> TorchResult<Vec<u8>> {
     let tensor = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
     let mut bytes = vec![0; tensor.numel() * tensor.f_kind()?.elt_size_in_bytes()];
     tensor.f_copy_data_u8(&mut bytes, tensor.numel())?;
@@ -59,12 +59,10 @@ fn bytes(tensor: &Tensor) -> Result<Vec<u8>, TorchError> {
 }
 
 /// Two loops, so that nothing is copied before everything fits.
-pub(crate) fn decode(bytes: &[u8], variables: &VarStore) -> Result<(), TorchError> {
+pub(crate) fn decode(bytes: &[u8], variables: &VarStore) -> TorchResult {
     let stored = SafeTensors::deserialize(bytes)?;
     let variables: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
-    if let Some(name) = stored.names().into_iter().filter(|name| !variables.contains_key(*name)).min() {
-        return Err(ModelError::Foreign { what: format!("{name} is not a tensor of this network") }.into());
-    }
+    check_names(&stored, |name| variables.contains_key(name))?;
     let values = variables.iter().map(|(name, variable)| read(&stored, name, variable));
     let values = values.collect::<Result<Vec<_>, _>>()?;
     for (mut variable, values) in variables.into_values().zip_eq(values) {
@@ -78,7 +76,7 @@ pub(crate) fn decode_fitting(
     bytes: &[u8],
     variables: &VarStore,
     wanted: impl Fn(&str) -> bool,
-) -> Result<Vec<String>, TorchError> {
+) -> TorchResult<Vec<String>> {
     let stored = SafeTensors::deserialize(bytes)?;
     let mut others = Vec::new();
     for (name, mut variable) in variables.variables() {
@@ -93,15 +91,9 @@ pub(crate) fn decode_fitting(
     Ok(others)
 }
 
-fn read(stored: &SafeTensors, name: &str, variable: &Tensor) -> Result<Tensor, TorchError> {
-    let missing = |_| ModelError::Foreign { what: format!("{name} is missing") };
-    let view = stored.tensor(name).map_err(missing)?;
+fn read(stored: &SafeTensors, name: &str, variable: &Tensor) -> TorchResult<Tensor> {
     let (kind, dtype) = stored_as(variable)?;
-    if view.dtype() != dtype || view.shape() != shape(variable) {
-        let (expected, found_dtype, found) = (shape(variable), view.dtype(), view.shape());
-        let what = format!("{name} is {found_dtype:?} {found:?}, not {dtype:?} {expected:?}");
-        return Err(ModelError::Foreign { what }.into());
-    }
+    let view = find_tensor(stored, name, dtype, &shape(variable))?;
     Ok(Tensor::f_from_data_size(view.data(), &variable.size(), kind)?)
 }
 

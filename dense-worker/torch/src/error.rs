@@ -13,6 +13,8 @@ pub(crate) enum TorchError {
     Torch(#[from] TchError),
 }
 
+pub(crate) type TorchResult<T = ()> = Result<T, TorchError>;
+
 impl TorchError {
     pub(crate) fn shape(what: &'static str) -> Self {
         Self::Model(ModelError::Shape { what })

@@ -3,7 +3,6 @@
 //!
 //! A network runs on one thread: libtorch keeps its thread count per calling thread.
 
-mod autograd;
 mod c10d;
 mod device;
 mod encoding;
@@ -14,7 +13,6 @@ mod layers;
 mod network;
 mod networks;
 mod script;
-mod slices;
 mod variables;
 
 use tch::kind::Element;
@@ -23,7 +21,7 @@ use zagros_model::Backend;
 use zagros_network::GemmKernel;
 
 pub use c10d::{StoreRendezvous, is_built};
-use error::TorchError;
+use error::TorchResult;
 pub use kernel::TorchKernel;
 pub use network::TorchLibrary;
 
@@ -56,7 +54,7 @@ fn use_threads(threads: usize) {
 }
 
 /// Empty for an undefined gradient, which is what an input of no columns has.
-fn to_vec<T: Element + Clone + Default>(tensor: &Tensor) -> Result<Vec<T>, TorchError> {
+fn to_vec<T: Element + Clone + Default>(tensor: &Tensor) -> TorchResult<Vec<T>> {
     let count = if tensor.defined() { tensor.numel() } else { 0 };
     let mut values = vec![T::default(); count];
     if count > 0 {

@@ -1,25 +1,37 @@
-//! A job's network at libtorch, with its weights, gradients and buffers.
+//! A job's network at libtorch, with its weights, gradients and buffers: the step with autograd, and scoring, on weights that are here or
+//! come layer by layer ([`crate::layers::LayerCalls`]).
+//!
+//! Autograd starts from the slopes of the loss ([`TargetLosses`](zagros_model::TargetLosses)), so every network has the same losses.
+//!
+//! The libraries below libtorch choose the order of a matrix product's sums by the shape of the matrices, and, for a few small
+//! shapes, also by a row's place. Every product of scores therefore has the same shape: samples are scored in blocks of a fixed size, and
+//! the last block is filled up with zeros. A sample has the same place in a block wherever batches end, because a batch that is scored is a
+//! whole number of blocks. Another number of threads (`train.threads`) divides the products differently.
+//!
+//! ```text
+//! last batch of 600   │ 256 samples │ 256 samples │ 88 samples, 168 × zero │
+//! ```
 
 use std::sync::Arc;
 
-use tch::Tensor;
 use tch::nn::VarStore;
+use tch::{Kind, Tensor};
 use zagros_job::Job;
 use zagros_model::{
-    AutogradLibrary, AutogradNetwork, InputShape, LabelledSamples, LayerWindow, ModelError, NetworkBuffers, StepOutput,
-    TargetLosses,
+    AutogradLibrary, AutogradNetwork, BLOCK, InputShape, LabelledSamples, LayerWindow, ModelError, NetworkBuffers,
+    StepOutput, TargetLosses, batch_of_blocks, mean_over,
 };
-use zagros_network::{ProductKernel, UnitDropout};
+use zagros_network::{OutputLoss, ProductKernel, UnitDropout};
 
 use crate::device::DevicePlacement;
 use crate::encoding::{decode, decode_fitting, encode};
-use crate::error::TorchError;
+use crate::error::TorchResult;
 use crate::flat::FlatParameters;
 use crate::kernel::TorchKernel;
-use crate::layers::{LentBuffers, ModuleBuffers, ValuesPlace};
+use crate::layers::{LayerCalls, LentBuffers, ModuleBuffers, ValuesPlace};
 use crate::networks::{BuiltNetwork, DenseNetwork};
 use crate::variables::StreamedVariables;
-use crate::{int, use_threads};
+use crate::{int, to_vec, use_threads};
 
 /// libtorch, as a library with autograd.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +74,7 @@ impl TorchNetwork {
         losses: &TargetLosses,
         window: Option<&Arc<LayerWindow>>,
         place: DevicePlacement,
-    ) -> Result<Self, TorchError> {
+    ) -> TorchResult<Self> {
         use_threads(job.train.threads);
         let variables = VarStore::new(place.device);
         let held = if window.is_some() { ValuesPlace::AtServers } else { ValuesPlace::Here };
@@ -88,7 +100,7 @@ impl TorchNetwork {
     }
 
     /// Before forward: gives it copies of the buffers.
-    pub(crate) fn lend_buffers(&self, is_training: bool) -> Result<(), TorchError> {
+    fn lend_buffers(&self, is_training: bool) -> TorchResult {
         if let DenseNetwork::TorchScript(module) = &self.network {
             return module.lend_buffers(&self.buffers);
         }
@@ -96,7 +108,7 @@ impl TorchNetwork {
         Ok(())
     }
 
-    fn train(&mut self, samples: LabelledSamples<'_>, batch: usize, scale: f32) -> Result<StepOutput, TorchError> {
+    fn train(&mut self, samples: LabelledSamples<'_>, batch: usize, scale: f32) -> TorchResult<StepOutput> {
         self.buffers.drop_step();
         self.lend_buffers(true)?;
         let output = self.backward_by_autograd(samples, batch, scale)?;
@@ -109,12 +121,72 @@ impl TorchNetwork {
     }
 
     /// `[count, columns]`: the given rows, and zeros.
-    pub(crate) fn filled_rows(&self, values: &[f32], count: usize, columns: usize) -> Result<Tensor, TorchError> {
+    fn filled_rows(&self, values: &[f32], count: usize, columns: usize) -> TorchResult<Tensor> {
         let shape = [int(count), int(columns)];
         let rows = Tensor::f_from_slice::<f32>(values)?;
         let missing = count * columns - values.len();
         let rows = if missing > 0 { rows.f_constant_pad_nd([0, int(missing)])? } else { rows };
         Ok(rows.f_reshape(shape)?.f_to_device(self.variables.device())?)
+    }
+
+    fn backward_by_autograd(
+        &mut self,
+        samples: LabelledSamples<'_>,
+        batch: usize,
+        scale: f32,
+    ) -> TorchResult<StepOutput> {
+        use_threads(self.threads);
+        let numeric = self.filled_rows(samples.numeric, batch, self.shape.numeric)?;
+        let embeddings = self.filled_rows(samples.embeddings, batch, self.shape.width())?;
+        self.weights.upload()?;
+        let embeddings = embeddings.f_set_requires_grad(true)?;
+        let mut calls = LayerCalls::for_training(&mut self.dropout, self.streamed.as_ref());
+        let outputs = self.network.forward(&numeric, &embeddings, &mut calls)?;
+        let calls = calls.into_calls();
+        let mut logits: Vec<f32> = to_vec(&outputs.f_detach()?)?;
+        let mut slopes = vec![0.0; logits.len()];
+        let labels = (samples.labels, samples.weights);
+        let (weight, factor) = mean_over(samples.weights, batch);
+        let loss = self.losses.sum_losses(&mut logits, labels, factor, &mut slopes) / weight.max(f64::MIN_POSITIVE);
+        self.gradients.set_to_zero()?;
+        // The slope of Σ output · slope is the slope.
+        let slopes = Tensor::f_from_slice(&slopes)?.f_reshape(outputs.size())?.f_to_device(self.variables.device())?;
+        outputs.f_mul(&slopes)?.f_sum(Kind::Float)?.f_mul_scalar(f64::from(scale))?.f_backward()?;
+        if self.streamed.is_some() {
+            // The layers are computed again, and what they make of the buffers then is of no use.
+            let left = self.lent.take_buffers();
+            self.lent.lend_buffers(self.buffers.all_copies()?, true);
+            calls.backward()?;
+            self.lent.lend_buffers(left, true);
+        }
+        self.gradients.download()?;
+        let mut gradients = to_vec(&embeddings.f_grad()?)?;
+        if scale != 1.0 {
+            let unscale = |values: &mut [f32]| values.iter_mut().for_each(|value| *value /= scale);
+            unscale(self.gradients.values_mut());
+            unscale(&mut gradients);
+        }
+        Ok(StepOutput { loss: loss as f32, logits, gradients })
+    }
+
+    /// Outputs of a batch, `[batch, outputs]`, block by block. If the weights are elsewhere, many blocks go through a layer before the
+    /// next one.
+    fn score_blocks(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> TorchResult<Vec<f32>> {
+        let (columns, width, outputs) = (self.shape.numeric, self.shape.width(), self.losses.output_count());
+        let most = self.streamed.as_ref().map_or(BLOCK, |_| batch_of_blocks(self.batch));
+        let mut logits = Vec::with_capacity(batch * outputs);
+        for start in (0..batch).step_by(most) {
+            let (end, padded) = (batch.min(start + most), batch_of_blocks(batch.min(start + most) - start));
+            let numeric = self.filled_rows(&numeric[start * columns..end * columns], padded, columns)?;
+            let embeddings = self.filled_rows(&embeddings[start * width..end * width], padded, width)?;
+            self.lend_buffers(false)?;
+            let mut calls = LayerCalls::for_scoring(self.streamed.as_ref(), padded / BLOCK);
+            let forward = || self.network.forward(&numeric, &embeddings, &mut calls);
+            let made: Vec<f32> = to_vec(&tch::no_grad(forward)?)?;
+            logits.extend_from_slice(&made[..(end - start) * outputs]);
+        }
+        self.losses.finish_outputs(&mut logits);
+        Ok(logits)
     }
 }
 

@@ -9,8 +9,8 @@ use zagros_zip::ZipEq;
 
 use super::rounded::RoundedCopies;
 use super::{ProductKernel, RoundedProducts};
-use crate::StepError;
 use crate::matrix::{View, ViewMut};
+use crate::{StepError, StepResult};
 
 /// Rows of a tile. With its columns, all sums are in registers.
 const ROWS: usize = 4;
@@ -27,7 +27,7 @@ impl ProductKernel for DotsKernel {
         "dots"
     }
 
-    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
+    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> StepResult {
         if a.column_stride != 1 || (b.row_stride != 1 && b.column_stride != 1) {
             return Err(StepError::Kernel("a product of scores reads its first factor by rows".into()));
         }
@@ -39,7 +39,7 @@ impl ProductKernel for DotsKernel {
         Ok(())
     }
 
-    fn rounded(&self, shape: [usize; 2], rows: usize) -> Result<Box<dyn RoundedProducts>, StepError> {
+    fn rounded(&self, shape: [usize; 2], rows: usize) -> StepResult<Box<dyn RoundedProducts>> {
         Ok(Box::new(RoundedCopies::new(&DotsKernel, shape, rows)))
     }
 }
@@ -176,36 +176,55 @@ mod tests {
     use rand_pcg::Pcg64Mcg;
 
     use super::*;
+    use crate::kernel::GemmKernel;
     use crate::matrix::Matrix;
+
+    fn value(view: View<'_>, row: usize, column: usize) -> f64 {
+        f64::from(view.values[row * view.row_stride + column * view.column_stride])
+    }
 
     proptest! {
         #[test]
-        fn a_row_has_the_same_bits_in_every_batch_and_place(
-            rows in 1_usize..150, inner in 1_usize..70, columns in 1_usize..20, transposed: bool, adds: bool, seed: u64,
+        fn products_are_exact_and_a_row_has_the_same_bits_in_every_batch_and_place(
+            rows in 1_usize..150, inner in 1_usize..70, columns in 1_usize..70, transposed: [bool; 2], adds: bool, seed: u64,
         ) {
             let mut random = Pcg64Mcg::seed_from_u64(seed);
-            let mut a = Matrix::aligned(rows, inner);
-            let mut b = vec![0.0; inner * columns];
-            a.values_mut(rows).iter_mut().chain(&mut b).for_each(|value| *value = random.random_range(-1.0..1.0));
-            let b = match transposed {
-                true => View::dense(&b, (columns, inner)).transposed(),
-                false => View::dense(&b, (inner, columns)),
+            let mut draw = |rows: usize, columns: usize| {
+                let mut made = Matrix::aligned(rows, columns);
+                made.values_mut(rows).iter_mut().for_each(|value| *value = random.random_range(-1.0..1.0));
+                made
             };
-            let mut all = Matrix::aligned(rows, columns);
-            all.values_mut(rows).fill(0.5);
-            DotsKernel.multiply(a.view(rows), b, all.view_mut(rows), adds).unwrap();
-            for row in 0..rows {
-                let mut one = Matrix::dense(1, columns);
-                one.values_mut(1).fill(0.5);
-                DotsKernel.multiply(a.view(rows).narrow_rows(row, 1), b, one.view_mut(1), adds).unwrap();
-                prop_assert_eq!(one.values(1), &all.view(rows).narrow_rows(row, 1).values[..columns]);
-                for (column, found) in one.values(1).iter().enumerate() {
-                    let of_a = a.view(rows).narrow_rows(row, 1).values;
-                    let of_b = |at: usize| f64::from(b.values[at * b.row_stride + column * b.column_stride]);
-                    let sum: f64 = (0..inner).map(|at| f64::from(of_a[at]) * of_b(at)).sum();
-                    let expected = sum + if adds { 0.5 } else { 0.0 };
-                    prop_assert!((f64::from(*found) - expected).abs() < 1e-5, "{} is not {}", found, expected);
+            let (a, across, b) = (draw(rows, inner), draw(inner, rows), draw(columns.max(inner), inner.max(columns)));
+            let b = match transposed[1] {
+                true => b.view(columns).narrow_columns(0, inner).transposed(),
+                false => b.view(inner).narrow_columns(0, columns),
+            };
+            let multiply = |kernel: &dyn ProductKernel, a: View<'_>| {
+                let mut out = Matrix::aligned(a.rows, columns);
+                out.values_mut(a.rows).fill(0.5);
+                kernel.multiply(a, b, out.view_mut(a.rows), adds).unwrap();
+                out
+            };
+            // Dots read their first factor by rows.
+            let first = if transposed[0] { across.view(inner).transposed() } else { a.view(rows) };
+            for (kernel, a) in [(&GemmKernel as &dyn ProductKernel, first), (&DotsKernel as &dyn ProductKernel, a.view(rows))] {
+                let out = multiply(kernel, a);
+                for row in 0..rows {
+                    for column in 0..columns {
+                        let sum: f64 = (0..inner).map(|index| value(a, row, index) * value(b, index, column)).sum();
+                        let (expected, found) = (sum + if adds { 0.5 } else { 0.0 }, value(out.view(rows), row, column));
+                        prop_assert!((found - expected).abs() < 1e-5, "{} is not {}", found, expected);
+                    }
                 }
+                // What lies between the rows is not written.
+                for row in out.values(rows).chunks_exact(out.stride) {
+                    prop_assert!(row[columns..].iter().all(|value| *value == 0.5));
+                }
+            }
+            let all = multiply(&DotsKernel, a.view(rows));
+            for row in 0..rows {
+                let one = multiply(&DotsKernel, a.view(rows).narrow_rows(row, 1));
+                prop_assert_eq!(&one.values(1)[..columns], &all.view(rows).narrow_rows(row, 1).values[..columns]);
             }
         }
     }

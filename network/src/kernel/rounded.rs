@@ -5,12 +5,12 @@ use half::bf16;
 use zagros_zip::ZipEq;
 
 use super::{ProductKernel, RoundedProducts};
-use crate::StepError;
+use crate::StepResult;
 use crate::matrix::{Matrix, View, ViewMut};
 
 /// f32 with bf16's digits, kept from chunk to chunk.
 #[derive(Debug)]
-pub(super) struct RoundedCopies {
+pub struct RoundedCopies {
     kernel: &'static dyn ProductKernel,
     /// `[outputs, inputs]`, at the start of the batch.
     weight: Matrix,
@@ -24,14 +24,16 @@ pub(super) struct RoundedCopies {
 }
 
 impl RoundedCopies {
-    pub(super) fn new(kernel: &'static dyn ProductKernel, [outputs, inputs]: [usize; 2], rows: usize) -> Self {
+    /// Of a layer with a weight `[outputs, inputs]` and inputs of up to `rows` rows.
+    #[must_use]
+    pub fn new(kernel: &'static dyn ProductKernel, [outputs, inputs]: [usize; 2], rows: usize) -> Self {
         let (weight, input, slopes) =
             (Matrix::dense(outputs, inputs), Matrix::dense(rows, inputs), Matrix::dense(rows, outputs));
         Self { kernel, weight, outputs, input, slopes, rows: 0 }
     }
 
     /// a·b, rounded, into `out` or added to it.
-    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
+    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> StepResult {
         let (rows, columns) = (out.rows, out.columns);
         let mut product = Matrix::dense(rows, columns);
         self.kernel.multiply(a, b, product.view_mut(rows), false)?;
@@ -46,24 +48,24 @@ impl RoundedCopies {
 }
 
 impl RoundedProducts for RoundedCopies {
-    fn refresh(&mut self, weight: &[f32]) -> Result<(), StepError> {
+    fn refresh(&mut self, weight: &[f32]) -> StepResult {
         round(View::dense(weight, (self.outputs, self.weight.columns)), &mut self.weight);
         Ok(())
     }
 
-    fn forward(&mut self, input: View<'_>, output: ViewMut<'_>) -> Result<(), StepError> {
+    fn forward(&mut self, input: View<'_>, output: ViewMut<'_>) -> StepResult {
         self.rows = input.rows;
         round(input, &mut self.input);
         self.multiply(self.input.view(self.rows), self.weight.view(self.outputs).transposed(), output, false)
     }
 
-    fn weight_gradient(&mut self, slopes: View<'_>, gradient: &mut [f32], adds: bool) -> Result<(), StepError> {
+    fn weight_gradient(&mut self, slopes: View<'_>, gradient: &mut [f32], adds: bool) -> StepResult {
         round(slopes, &mut self.slopes);
         let out = ViewMut::dense(gradient, (self.outputs, self.weight.columns));
         self.multiply(self.slopes.view(self.rows).transposed(), self.input.view(self.rows), out, adds)
     }
 
-    fn input_gradient(&mut self, d_input: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
+    fn input_gradient(&mut self, d_input: ViewMut<'_>, adds: bool) -> StepResult {
         let (inputs, wanted) = (self.weight.columns, d_input.columns);
         let weight = self.weight.view(self.outputs).narrow_columns(inputs - wanted, wanted);
         self.multiply(self.slopes.view(self.rows), weight, d_input, adds)

@@ -15,7 +15,7 @@
 //! paper's variant in which Y depends on the sample is not built.
 
 use crate::layout::LayerDim;
-use crate::networks::dlrm::bottom_vector;
+use crate::networks::features::bottom_vector;
 use crate::wiring::{Block, Columns, FactorLayer, Value, Wiring, size, wide};
 
 #[derive(Clone, Copy, Debug)]

@@ -2,17 +2,16 @@
 
 use zagros_zip::ZipEq;
 
-use super::builder::{StepBuilder, StepForm};
 use super::cross::CrossStep;
-use super::factors::{FactorFieldsStep, FirstValuesStep, SecondOrderStep};
+use super::factors::{FactorFieldsStep, FirstValuesStep, LinearTermStep, SecondOrderStep};
 use super::fusion::FusionStep;
-use super::interactions::InteractionsStep;
 use super::join::{JoinStep, JoinedColumns, NumbersStep, SumStep};
-use super::linear_term::LinearTermStep;
+use super::layers::{StepBuilder, StepForm};
 use super::mixture::MixtureStep;
+use super::pairs::InteractionsStep;
 use super::stack::MlpStep;
 use super::{BlockStep, BlockValues, NUMBERS, ReadValue, SlopeUse, Step, VECTORS};
-use crate::StepError;
+use crate::StepResult;
 use crate::matrix::{AlignedValues, Matrix};
 use crate::wiring::{Block, Columns, Network, NetworkInputs, Value};
 
@@ -38,19 +37,8 @@ impl SlopeUses {
                 });
             }
         }
-        let reads_all = |block: &Block| match block {
-            Block::Join(parts) => {
-                parts.iter().any(|part| matches!(part, Columns::All(value) if value.block == VECTORS))
-            }
-            Block::Interactions { .. } => true,
-            _ => false,
-        };
-        let reads_part = |block: &Block| match block {
-            Block::Join(parts) => parts.iter().any(|part| matches!(part, Columns::WithoutFirst(_))),
-            Block::FirstValues | Block::FactorFields { .. } => true,
-            _ => false,
-        };
-        let clears_vectors = blocks.iter().copied().any(reads_all) && blocks.iter().copied().any(reads_part);
+        let parts: Vec<[bool; 2]> = blocks.iter().map(|block| vector_parts(block)).collect();
+        let clears_vectors = parts.contains(&[true; 2]) && parts.iter().any(|[first, others]| first != others);
         Self { wanted, written: vec![false; blocks.len()], vectors_written: [clears_vectors; 2], clears_vectors }
     }
 
@@ -59,44 +47,35 @@ impl SlopeUses {
         ReadValue { value, slopes: SlopeUse::of_reader(self.wanted[value.block], written) }
     }
 
-    /// Of the vectors: their first values, the others, or all.
-    fn read_vectors(&mut self, first: bool, others: bool) -> SlopeUse {
-        let parts = [(first, 0), (others, 1)].into_iter().filter(|(is_read, _)| *is_read);
-        let mut written = false;
-        for (_, part) in parts {
-            written |= std::mem::replace(&mut self.vectors_written[part], true);
+    fn read_vectors(&mut self, parts: [bool; 2]) -> SlopeUse {
+        if parts == [false; 2] {
+            return SlopeUse::Unread;
         }
-        SlopeUse::of_reader(self.wanted[VECTORS], written)
+        let mut is_written = false;
+        for (written, _) in self.vectors_written.iter_mut().zip_eq(parts).filter(|(_, is_read)| *is_read) {
+            is_written |= std::mem::replace(written, true);
+        }
+        SlopeUse::of_reader(self.wanted[VECTORS], is_written)
     }
 }
 
-fn column_value(columns: Columns) -> Value {
-    match columns {
-        Columns::All(value) | Columns::WithoutFirst(value) => value,
-    }
-}
-
-/// The values that a block reads besides the vectors, in the order in which its backward gives their slopes.
-fn read_values(block: &Block) -> Vec<Value> {
+/// Whether a block reads the first values of all vectors, and whether it reads the others.
+fn vector_parts(block: &Block) -> [bool; 2] {
     match block {
-        Block::Numbers | Block::Vectors | Block::FirstValues => Vec::new(),
         Block::Join(parts) => {
-            parts.iter().map(|part| column_value(*part)).filter(|value| value.block != VECTORS).collect()
+            let all = parts.iter().any(|part| matches!(part, Columns::All(value) if value.block == VECTORS));
+            [all, all || parts.iter().any(|part| matches!(part, Columns::WithoutFirst(_)))]
         }
-        Block::Sum(values) => values.clone(),
-        Block::Mlp(mlp) => vec![mlp.input],
-        Block::Interactions { dense, .. } => dense.iter().copied().collect(),
-        Block::Cross { input, .. } | Block::LinearTerm(input) => vec![*input],
-        Block::FactorFields { numbers, .. } => numbers.iter().copied().collect(),
-        Block::SecondOrder { fields, .. } => vec![*fields],
-        Block::Mixture { input, experts } => experts.iter().chain([input]).copied().collect(),
-        Block::Fusion { first, second, .. } => vec![*first, *second],
-        Block::EmbedNumbers
-        | Block::Gate { .. }
-        | Block::FactorLayer(_)
-        | Block::ActivationUnit { .. }
-        | Block::Transformer { .. } => Vec::new(),
+        Block::Interactions { .. } => [true, true],
+        Block::FirstValues => [true, false],
+        Block::FactorFields { .. } => [false, true],
+        _ => [false, false],
     }
+}
+
+/// The values that a block reads besides the vectors.
+fn read_values(block: &Block) -> Vec<Value> {
+    block.read_values().into_iter().filter(|value| value.block != VECTORS).collect()
 }
 
 /// Whether a value of this width has rows that start at cache lines.
@@ -109,16 +88,17 @@ impl Step {
     ///
     /// # Errors
     /// When the library has no such products.
-    pub fn new(network: &Network, form: StepForm<'_>) -> Result<Option<Self>, StepError> {
+    pub fn new(network: &Network, form: StepForm<'_>) -> StepResult<Option<Self>> {
         let Network { blocks, inputs, output, .. } = network;
-        let blocks: Vec<&Block> = blocks.iter().map(|wired| &wired.block).collect();
+        let (blocks, widths): (Vec<&Block>, Vec<usize>) =
+            blocks.iter().map(|wired| (&wired.block, wired.width)).unzip();
         if blocks.iter().any(|block| block.autograd_key().is_some()) {
             return Ok(None);
         }
         let mut uses = SlopeUses::new(&blocks, inputs);
         let reads: Vec<(Vec<ReadValue>, SlopeUse)> = {
             let of_block = |block: &&Block| {
-                let vectors = vectors_use(block, &mut uses);
+                let vectors = uses.read_vectors(vector_parts(block));
                 (read_values(block).into_iter().map(|value| uses.read(value)).collect(), vectors)
             };
             let mut reads: Vec<_> = blocks.iter().rev().map(of_block).collect();
@@ -127,7 +107,6 @@ impl Step {
         };
         let mut builder = StepBuilder::new(form, inputs);
         let (mut steps, mut values) = (Vec::with_capacity(blocks.len()), Vec::with_capacity(blocks.len()));
-        let widths = block_widths(&blocks, inputs);
         for (index, (block, (reads, vectors))) in blocks.iter().copied().zip_eq(reads).enumerate() {
             let is_dense = !is_aligned(block) || index == output.block;
             let matrix = |columns| {
@@ -150,58 +129,6 @@ impl Step {
     }
 }
 
-fn vectors_use(block: &Block, uses: &mut SlopeUses) -> SlopeUse {
-    match block {
-        Block::Join(parts) => {
-            let all = parts.iter().any(|part| matches!(part, Columns::All(value) if value.block == VECTORS));
-            let others = parts.iter().any(|part| matches!(part, Columns::WithoutFirst(_)));
-            if all || others { uses.read_vectors(all, true) } else { SlopeUse::Unread }
-        }
-        Block::Interactions { .. } => uses.read_vectors(true, true),
-        Block::FirstValues => uses.read_vectors(true, false),
-        Block::FactorFields { .. } => uses.read_vectors(false, true),
-        _ => SlopeUse::Unread,
-    }
-}
-
-/// Values that each block gives.
-fn block_widths(blocks: &[&Block], inputs: &NetworkInputs) -> Vec<usize> {
-    let mut widths = vec![0; blocks.len()];
-    (widths[NUMBERS], widths[VECTORS]) = (inputs.numbers, inputs.dims.iter().sum());
-    for (index, block) in blocks.iter().enumerate() {
-        let width_of = |value: &Value| widths[value.block];
-        widths[index] = match block {
-            Block::Numbers | Block::Vectors => widths[index],
-            Block::Join(parts) => parts.iter().map(|part| joined_width(*part, &inputs.dims, &widths)).sum(),
-            Block::Sum(values) => values.first().map_or(0, width_of),
-            Block::Mlp(mlp) => mlp.widths.last().copied().unwrap_or(0),
-            Block::Interactions { dense, vectors, dim } => {
-                vectors * vectors.saturating_sub(1) / 2 + if dense.is_some() { *dim } else { 0 }
-            }
-            Block::Cross { input, .. } => width_of(input),
-            Block::FactorFields { numbers, dim } => {
-                (numbers.as_ref().map_or(0, width_of) + inputs.dims.len()) * (dim - 1)
-            }
-            Block::FirstValues | Block::SecondOrder { .. } | Block::LinearTerm(_) => 1,
-            Block::Mixture { experts, .. } => experts.first().map_or(0, width_of),
-            Block::Fusion { .. } => inputs.outputs.iter().sum(),
-            Block::EmbedNumbers
-            | Block::Gate { .. }
-            | Block::FactorLayer(_)
-            | Block::ActivationUnit { .. }
-            | Block::Transformer { .. } => 0,
-        };
-    }
-    widths
-}
-
-fn joined_width(part: Columns, dims: &[usize], widths: &[usize]) -> usize {
-    match part {
-        Columns::All(value) => widths[value.block],
-        Columns::WithoutFirst(value) => widths[value.block] - dims.len(),
-    }
-}
-
 /// The first columns of a join whose slopes are of no use: numbers, where one MLP alone reads it.
 fn unread_columns(blocks: &[&Block], inputs: &NetworkInputs, index: usize) -> usize {
     let Block::Join(parts) = blocks[index] else { return 0 };
@@ -221,7 +148,7 @@ impl StepBuilder<'_> {
         (reads, vectors): (Vec<ReadValue>, SlopeUse),
         unread: usize,
         width: usize,
-    ) -> Result<Option<Box<dyn BlockStep>>, StepError> {
+    ) -> StepResult<Option<Box<dyn BlockStep>>> {
         let dims = &self.inputs.dims;
         let first = reads.first().copied();
         Ok(Some(match (block, first) {

@@ -10,8 +10,8 @@ use zagros_zip::ZipEq;
 
 use super::join::put_rows;
 use super::product::LayerProducts;
-use super::{BlockStep, BlockValues, ChunkContext, ReadValue, StepBuilder};
-use crate::StepError;
+use super::{BlockStep, BlockValues, ReadValue, StepBuilder, StepChunk};
+use crate::StepResult;
 use crate::matrix::{Matrix, View};
 
 /// The output of the last layer is that of the block, whose slopes become those of x_l on the way back.
@@ -29,25 +29,20 @@ pub(super) struct CrossStep {
 struct CrossLayer {
     /// The layer of the matrix with the bias; of two matrices, the upper one.
     layer: usize,
-    map: CrossMap,
+    matrix: LayerProducts,
+    /// Vᵀ below U, if the matrix is of low rank.
+    down: Option<DownMap>,
     /// z_l, `[rows, width]`.
     affine: Matrix,
     /// x_{l+1}; none of the last layer.
     output: Option<Matrix>,
 }
 
+/// Vᵀ·x of U·(Vᵀ·x).
 #[derive(Debug)]
-enum CrossMap {
-    Full(LayerProducts),
-    LowRank(Box<LowRank>),
-}
-
-/// The products of U·(Vᵀ·x), with V below and U above.
-#[derive(Debug)]
-struct LowRank {
-    down_layer: usize,
-    down: LayerProducts,
-    up: LayerProducts,
+struct DownMap {
+    layer: usize,
+    products: LayerProducts,
     hidden: Matrix,
     d_hidden: Matrix,
 }
@@ -59,26 +54,24 @@ impl CrossStep {
         (layers, rank): (usize, Option<usize>),
         width: usize,
         builder: &mut StepBuilder<'_>,
-    ) -> Result<Self, StepError> {
+    ) -> StepResult<Self> {
         let rows = builder.form.rows;
         let mut made = Vec::with_capacity(layers);
         for index in 0..layers {
+            let matrix = |columns| Matrix::aligned(rows, columns);
             let down = match rank {
                 None => None,
-                Some(rank) => Some((builder.next_layer(), LayerProducts::new([rank, width], false, builder)?)),
+                Some(rank) => Some(DownMap {
+                    layer: builder.next_layer(),
+                    products: LayerProducts::new([rank, width], false, builder)?,
+                    hidden: matrix(rank),
+                    d_hidden: matrix(rank),
+                }),
             };
             let layer = builder.next_layer();
             let products = LayerProducts::new([width, rank.unwrap_or(width)], false, builder)?;
-            let matrix = |columns| Matrix::aligned(rows, columns);
-            let map = match down {
-                None => CrossMap::Full(products),
-                Some((down_layer, down)) => {
-                    let (hidden, d_hidden) = (matrix(down.output_count()), matrix(down.output_count()));
-                    CrossMap::LowRank(Box::new(LowRank { down_layer, down, up: products, hidden, d_hidden }))
-                }
-            };
             let output = (index + 1 < layers).then(|| matrix(width));
-            made.push(CrossLayer { layer, map, affine: matrix(width), output });
+            made.push(CrossLayer { layer, matrix: products, down, affine: matrix(width), output });
         }
         Ok(Self { input, layers: made, d_affine: Matrix::aligned(rows, width), d_first: Matrix::aligned(rows, width) })
     }
@@ -90,33 +83,23 @@ fn layer_input<'v>(layers: &'v [CrossLayer], first: View<'v>, rows: usize) -> Vi
 }
 
 impl BlockStep for CrossStep {
-    fn forward(
-        &mut self,
-        before: &[BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let first = self.input.view(before, context.rows);
+    fn forward(&mut self, before: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let first = self.input.view(before, chunk.rows);
         for index in 0..self.layers.len() {
             let (before, rest) = self.layers.split_at_mut(index);
-            rest[0].forward(first, layer_input(before, first, context.rows), &mut own.output, context)?;
+            rest[0].forward(first, layer_input(before, first, chunk.rows), &mut own.output, chunk)?;
         }
         Ok(())
     }
 
-    fn backward(
-        &mut self,
-        before: &mut [BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, Self { input, layers, d_affine, d_first }) = (context.rows, self);
+    fn backward(&mut self, before: &mut [BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, Self { input, layers, d_affine, d_first }) = (chunk.rows, self);
         d_first.values_mut(rows).fill(0.0);
         let first = input.view(before, rows);
         for index in (0..layers.len()).rev() {
             let (before, rest) = layers.split_at_mut(index);
             let read = layer_input(before, first, rows);
-            rest[0].backward((first, read), (&mut own.slopes, d_affine, d_first), context)?;
+            rest[0].backward((first, read), (&mut own.slopes, d_affine, d_first), chunk)?;
         }
         // Its way through all layers beside the products.
         let (sum, rest) = (d_first.values_mut(rows), own.slopes.values(rows));
@@ -135,28 +118,22 @@ impl CrossLayer {
         first: View<'_>,
         input: View<'_>,
         last: &mut Matrix,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, products, Self { layer, map, affine, output }) = (context.rows, context.products(), self);
-        let read = match map {
-            CrossMap::Full(matrix) => {
-                context.layers.begin_forward(*layer)?;
-                let weight = &context.layers.weights(*layer)[..matrix.weight_count()];
-                matrix.forward(weight, input, affine.view_mut(rows), products)?;
-                matrix.weight_count()
-            }
-            CrossMap::LowRank(maps) => {
-                let LowRank { down_layer, down, up, hidden, .. } = &mut **maps;
-                context.layers.begin_forward(*down_layer)?;
-                down.forward(context.layers.weights(*down_layer), input, hidden.view_mut(rows), products)?;
-                context.layers.end_forward(*down_layer)?;
-                context.layers.begin_forward(*layer)?;
-                let weight = &context.layers.weights(*layer)[..up.weight_count()];
-                up.forward(weight, hidden.view(rows), affine.view_mut(rows), products)?;
-                up.weight_count()
+        chunk: &mut StepChunk<'_>,
+    ) -> StepResult {
+        let (rows, products, Self { layer, matrix, down, affine, output }) = (chunk.rows, chunk.products(), self);
+        let read = match down {
+            None => input,
+            Some(DownMap { layer, products: down, hidden, .. }) => {
+                chunk.layers.begin_forward(*layer)?;
+                down.forward(chunk.layers.weights(*layer), input, hidden.view_mut(rows), products)?;
+                chunk.layers.end_forward(*layer)?;
+                hidden.view(rows)
             }
         };
-        let (stride, bias) = (affine.stride, &context.layers.weights(*layer)[read..]);
+        chunk.layers.begin_forward(*layer)?;
+        let (weight, bias) = chunk.layers.weights(*layer).split_at(matrix.weight_count());
+        matrix.forward(weight, read, affine.view_mut(rows), products)?;
+        let stride = affine.stride;
         let (affine, output) = (affine.values_mut(rows), output.as_mut().unwrap_or(last).values_mut(rows));
         let (first, input) = ((first.values, first.row_stride), (input.values, input.row_stride));
         run_wide(
@@ -174,7 +151,7 @@ impl CrossLayer {
                 }
             },
         );
-        context.layers.end_forward(*layer)
+        chunk.layers.end_forward(*layer)
     }
 
     /// From d_{l+1} to d_l in its place. Adds to dx₀.
@@ -182,40 +159,31 @@ impl CrossLayer {
         &mut self,
         (first, input): (View<'_>, View<'_>),
         (slopes, d_affine, d_first): (&mut Matrix, &mut Matrix, &mut Matrix),
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, products) = (context.rows, context.products());
-        context.layers.begin_backward(self.layer)?;
-        self.undo_product(first, (slopes, d_affine, d_first), context);
-        let (layer, d_affine) = (self.layer, d_affine.view(rows));
-        match &mut self.map {
-            CrossMap::Full(matrix) => {
-                let weights = matrix.weight_count();
-                let (_, gradients) = context.layers.gradients(layer);
-                matrix.weight_gradient(d_affine, input, &mut gradients[..weights], products)?;
-                context.note_final(layer);
-                let weight = &context.layers.weights(layer)[..weights];
-                matrix.input_gradient(weight, d_affine, slopes.view_mut(rows), true, products)?;
-                context.layers.end_backward(layer)
-            }
-            CrossMap::LowRank(maps) => {
-                let LowRank { down_layer, down, up, hidden, d_hidden } = &mut **maps;
-                let weights = up.weight_count();
-                let (_, gradients) = context.layers.gradients(layer);
-                up.weight_gradient(d_affine, hidden.view(rows), &mut gradients[..weights], products)?;
-                context.note_final(layer);
-                let weight = &context.layers.weights(layer)[..weights];
-                up.input_gradient(weight, d_affine, d_hidden.view_mut(rows), false, products)?;
-                context.layers.end_backward(layer)?;
-                context.layers.begin_backward(*down_layer)?;
-                let (_, d_down) = context.layers.gradients(*down_layer);
-                down.weight_gradient(d_hidden.view(rows), input, d_down, products)?;
-                context.note_final(*down_layer);
-                let weight = context.layers.weights(*down_layer);
-                down.input_gradient(weight, d_hidden.view(rows), slopes.view_mut(rows), true, products)?;
-                context.layers.end_backward(*down_layer)
-            }
-        }
+        chunk: &mut StepChunk<'_>,
+    ) -> StepResult {
+        let (rows, products) = (chunk.rows, chunk.products());
+        chunk.layers.begin_backward(self.layer)?;
+        self.undo_product(first, (slopes, d_affine, d_first), chunk);
+        let (d_affine, Self { layer, matrix, down, .. }) = (d_affine.view(rows), self);
+        let (layer, weights) = (*layer, matrix.weight_count());
+        let read = down.as_ref().map_or(input, |down| down.hidden.view(rows));
+        let (_, gradients) = chunk.layers.gradients(layer);
+        matrix.weight_gradient(d_affine, read, &mut gradients[..weights], products)?;
+        chunk.note_final(layer);
+        let weight = &chunk.layers.weights(layer)[..weights];
+        let Some(DownMap { layer: down_layer, products: down, d_hidden, .. }) = down else {
+            matrix.input_gradient(weight, d_affine, slopes.view_mut(rows), true, products)?;
+            return chunk.layers.end_backward(layer);
+        };
+        matrix.input_gradient(weight, d_affine, d_hidden.view_mut(rows), false, products)?;
+        chunk.layers.end_backward(layer)?;
+        chunk.layers.begin_backward(*down_layer)?;
+        let (_, d_down) = chunk.layers.gradients(*down_layer);
+        down.weight_gradient(d_hidden.view(rows), input, d_down, products)?;
+        chunk.note_final(*down_layer);
+        let weight = chunk.layers.weights(*down_layer);
+        down.input_gradient(weight, d_hidden.view(rows), slopes.view_mut(rows), true, products)?;
+        chunk.layers.end_backward(*down_layer)
     }
 
     /// From d_{l+1} to dz_l, its part of dx₀, and the gradient of the bias.
@@ -223,15 +191,12 @@ impl CrossLayer {
         &mut self,
         first: View<'_>,
         (slopes, d_affine, d_first): (&Matrix, &mut Matrix, &mut Matrix),
-        context: &mut ChunkContext<'_>,
+        chunk: &mut StepChunk<'_>,
     ) {
-        let (rows, stride) = (context.rows, slopes.stride);
-        let (_, gradients) = context.layers.gradients(self.layer);
-        let d_bias = match &self.map {
-            CrossMap::Full(matrix) => &mut gradients[matrix.weight_count()..],
-            CrossMap::LowRank(maps) => &mut gradients[maps.up.weight_count()..],
-        };
-        if !context.earlier {
+        let (rows, stride) = (chunk.rows, slopes.stride);
+        let (_, gradients) = chunk.layers.gradients(self.layer);
+        let d_bias = &mut gradients[self.matrix.weight_count()..];
+        if !chunk.earlier {
             d_bias.fill(0.0);
         }
         let (affine, slopes) = (self.affine.values(rows), slopes.values(rows));

@@ -1,11 +1,11 @@
-//! The parts of a factorisation machine (Rendle 2010): the first-order weights of ids, a vector of each field, and the products of
-//! all pairs of fields.
+//! The parts of a factorisation machine (Rendle 2010): the first-order weights of ids and numbers, a vector of each field, and the
+//! products of all pairs of fields.
 
 use zagros_table::run_wide;
 use zagros_zip::ZipEq;
 
-use super::{BlockStep, BlockValues, ChunkContext, ReadValue, SlopeUse};
-use crate::StepError;
+use super::{BlockStep, BlockValues, ReadValue, SlopeUse, StepChunk};
+use crate::StepResult;
 
 /// Σ of the first values of all vectors.
 #[derive(Debug)]
@@ -38,16 +38,11 @@ pub(super) struct SecondOrderStep {
 }
 
 impl BlockStep for FirstValuesStep {
-    fn forward(
-        &mut self,
-        _: &[BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
+    fn forward(&mut self, _: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
         let width = self.dims.iter().sum::<usize>();
-        let samples = own.output.values_mut(context.rows).iter_mut().enumerate();
+        let samples = own.output.values_mut(chunk.rows).iter_mut().enumerate();
         for (sample, term) in samples {
-            let mut vectors = &context.vectors[sample * width..][..width];
+            let mut vectors = &chunk.vectors[sample * width..][..width];
             *term = 0.0;
             for dim in &self.dims {
                 *term += vectors[0];
@@ -57,15 +52,10 @@ impl BlockStep for FirstValuesStep {
         Ok(())
     }
 
-    fn backward(
-        &mut self,
-        _: &mut [BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
+    fn backward(&mut self, _: &mut [BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
         let (width, adds) = (self.dims.iter().sum::<usize>(), self.slopes == SlopeUse::Added);
-        for (sample, slope) in own.slopes.values(context.rows).iter().enumerate() {
-            let mut d_vectors = &mut context.d_vectors[sample * width..][..width];
+        for (sample, slope) in own.slopes.values(chunk.rows).iter().enumerate() {
+            let mut d_vectors = &mut chunk.d_vectors[sample * width..][..width];
             for dim in &self.dims {
                 d_vectors[0] = if adds { d_vectors[0] + slope } else { *slope };
                 d_vectors = &mut d_vectors[*dim..];
@@ -76,17 +66,12 @@ impl BlockStep for FirstValuesStep {
 }
 
 impl BlockStep for FactorFieldsStep {
-    fn forward(
-        &mut self,
-        _: &[BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        self.layer.map_or(Ok(()), |layer| context.layers.begin_forward(layer))?;
+    fn forward(&mut self, _: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        self.layer.map_or(Ok(()), |layer| chunk.layers.begin_forward(layer))?;
         let (k, dim, columns, features) = (self.dim - 1, self.dim, self.numbers, self.features);
-        let factors = self.layer.map(|layer| context.layers.weights(layer));
-        let (stride, all_numbers, vectors) = (own.output.stride, context.numbers, context.vectors);
-        let output = own.output.values_mut(context.rows);
+        let factors = self.layer.map(|layer| chunk.layers.weights(layer));
+        let (stride, all_numbers, vectors) = (own.output.stride, chunk.numbers, chunk.vectors);
+        let output = own.output.values_mut(chunk.rows);
         run_wide(
             #[inline(always)]
             || {
@@ -106,34 +91,29 @@ impl BlockStep for FactorFieldsStep {
                 }
             },
         );
-        self.layer.map_or(Ok(()), |layer| context.layers.end_forward(layer))
+        self.layer.map_or(Ok(()), |layer| chunk.layers.end_forward(layer))
     }
 
-    fn backward(
-        &mut self,
-        _: &mut [BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
+    fn backward(&mut self, _: &mut [BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
         let (k, dim, columns, features) = (self.dim - 1, self.dim, self.numbers, self.features);
         let (stride, adds) = (own.slopes.stride, self.slopes == SlopeUse::Added);
-        let d_fields = own.slopes.values(context.rows).chunks_exact(stride);
+        let d_fields = own.slopes.values(chunk.rows).chunks_exact(stride);
         if let Some(layer) = self.layer {
-            context.layers.begin_backward(layer)?;
-            let (_, d_factors) = context.layers.gradients(layer);
-            if !context.earlier {
+            chunk.layers.begin_backward(layer)?;
+            let (_, d_factors) = chunk.layers.gradients(layer);
+            if !chunk.earlier {
                 d_factors.fill(0.0);
             }
-            for (numbers, d_fields) in context.numbers.chunks_exact(columns).zip_eq(d_fields.clone()) {
+            for (numbers, d_fields) in chunk.numbers.chunks_exact(columns).zip_eq(d_fields.clone()) {
                 let of_columns = d_factors.chunks_exact_mut(k).zip_eq(d_fields[..columns * k].chunks_exact(k));
                 for (number, (sums, d_field)) in numbers.iter().zip_eq(of_columns) {
                     sums.iter_mut().zip_eq(d_field).for_each(|(sum, slope)| *sum += number * slope);
                 }
             }
-            context.note_final(layer);
-            context.layers.end_backward(layer)?;
+            chunk.note_final(layer);
+            chunk.layers.end_backward(layer)?;
         }
-        for (d_vectors, d_fields) in context.d_vectors.chunks_exact_mut(features * dim).zip_eq(d_fields) {
+        for (d_vectors, d_fields) in chunk.d_vectors.chunks_exact_mut(features * dim).zip_eq(d_fields) {
             let d_fields = d_fields[columns * k..][..features * k].chunks_exact(k);
             for (vector, d_field) in d_vectors.chunks_exact_mut(dim).zip_eq(d_fields) {
                 if adds {
@@ -154,13 +134,8 @@ impl SecondOrderStep {
 }
 
 impl BlockStep for SecondOrderStep {
-    fn forward(
-        &mut self,
-        before: &[BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, k, fields) = (context.rows, self.factors, self.fields.view(before, context.rows));
+    fn forward(&mut self, before: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, k, fields) = (chunk.rows, self.factors, self.fields.view(before, chunk.rows));
         self.sums.clear();
         self.sums.resize(rows * k, 0.0);
         let (sums, terms) = (&mut self.sums, own.output.values_mut(rows));
@@ -177,13 +152,8 @@ impl BlockStep for SecondOrderStep {
     }
 
     /// d f_ik = slope · (Σ_j f_jk − f_ik).
-    fn backward(
-        &mut self,
-        before: &mut [BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, k, sums) = (context.rows, self.factors, &self.sums);
+    fn backward(&mut self, before: &mut [BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, k, sums) = (chunk.rows, self.factors, &self.sums);
         let slopes = own.slopes.values(rows);
         self.fields.with_slopes(before, rows, |fields, d_fields| {
             let Some((d_fields, adds)) = d_fields else { return };
@@ -223,4 +193,42 @@ fn second_order(fields: &[f32], sums: &mut [f32]) -> f32 {
         }
     }
     0.5 * (sums.iter().map(|sum| sum * sum).sum::<f32>() - squares)
+}
+
+/// A linear layer with one output: a term of a logit.
+#[derive(Debug)]
+pub(super) struct LinearTermStep {
+    /// Numeric values, whose slopes are of no use.
+    pub(super) input: ReadValue,
+    pub(super) layer: usize,
+}
+
+impl BlockStep for LinearTermStep {
+    fn forward(&mut self, before: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let input = self.input.view(before, chunk.rows);
+        chunk.layers.begin_forward(self.layer)?;
+        let (weight, bias) = chunk.layers.weights(self.layer).split_at(input.columns);
+        let samples = own.output.values_mut(chunk.rows).iter_mut().zip_eq(input.values.chunks_exact(input.columns));
+        for (term, numbers) in samples {
+            *term = bias[0] + weight.iter().zip_eq(numbers).map(|(weight, number)| weight * number).sum::<f32>();
+        }
+        chunk.layers.end_forward(self.layer)
+    }
+
+    fn backward(&mut self, before: &mut [BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let input = self.input.view(before, chunk.rows);
+        chunk.layers.begin_backward(self.layer)?;
+        let (_, gradients) = chunk.layers.gradients(self.layer);
+        if !chunk.earlier {
+            gradients.fill(0.0);
+        }
+        let (d_weight, d_bias) = gradients.split_at_mut(input.columns);
+        let slopes = own.slopes.values(chunk.rows);
+        for (slope, numbers) in slopes.iter().zip_eq(input.values.chunks_exact(input.columns)) {
+            d_bias[0] += slope;
+            d_weight.iter_mut().zip_eq(numbers).for_each(|(sum, number)| *sum += slope * number);
+        }
+        chunk.note_final(self.layer);
+        chunk.layers.end_backward(self.layer)
+    }
 }

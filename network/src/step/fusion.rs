@@ -8,9 +8,9 @@
 use zagros_zip::ZipEq;
 
 use super::product::LayerProducts;
-use super::{BlockStep, BlockValues, ChunkContext, ReadValue, StepBuilder};
-use crate::StepError;
+use super::{BlockStep, BlockValues, ReadValue, StepBuilder, StepChunk};
 use crate::matrix::{Matrix, View, ViewMut};
+use crate::{StepError, StepResult};
 
 #[derive(Debug)]
 pub(super) struct FusionStep {
@@ -42,7 +42,7 @@ impl FusionStep {
         heads: usize,
         outputs: usize,
         builder: &mut StepBuilder<'_>,
-    ) -> Result<Self, StepError> {
+    ) -> StepResult<Self> {
         let rows = builder.form.rows;
         let [a, b] = streams.map(|stream| stream.value.columns());
         let mut term = |inputs| {
@@ -73,33 +73,28 @@ impl FusionStep {
 }
 
 impl BlockStep for FusionStep {
-    fn forward(
-        &mut self,
-        before: &[BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, products) = (context.rows, context.products());
+    fn forward(&mut self, before: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, products) = (chunk.rows, chunk.products());
         let [first, second] = self.streams.map(|stream| stream.view(before, rows));
         let (layer, outputs) = (self.of_second.layer, own.output.columns);
-        context.layers.begin_forward(layer)?;
-        self.of_second.products.forward(context.layers.weights(layer), second, self.term.view_mut(rows), products)?;
-        context.layers.end_forward(layer)?;
+        chunk.layers.begin_forward(layer)?;
+        self.of_second.products.forward(chunk.layers.weights(layer), second, self.term.view_mut(rows), products)?;
+        chunk.layers.end_forward(layer)?;
         let layer = self.of_first.layer;
-        context.layers.begin_forward(layer)?;
-        let (weight, bias) = context.layers.weights(layer).split_at(self.of_first.products.weight_count());
+        chunk.layers.begin_forward(layer)?;
+        let (weight, bias) = chunk.layers.weights(layer).split_at(self.of_first.products.weight_count());
         self.of_first.products.forward(weight, first, own.output.view_mut(rows), products)?;
         let terms = self.term.values(rows).chunks_exact(outputs);
         for (logits, terms) in own.output.values_mut(rows).chunks_exact_mut(outputs).zip_eq(terms) {
             let terms = terms.iter().zip_eq(bias);
             logits.iter_mut().zip_eq(terms).for_each(|(logit, (term, bias))| *logit += term + bias);
         }
-        context.layers.end_forward(layer)?;
-        context.layers.begin_forward(self.products)?;
+        chunk.layers.end_forward(layer)?;
+        chunk.layers.begin_forward(self.products)?;
         let [a, b] = self.parts;
         for place in 0..self.left.len() {
             let (output, head) = (place / self.heads, place % self.heads);
-            let matrix = self.head(context.layers.weights(self.products), place);
+            let matrix = self.head(chunk.layers.weights(self.products), place);
             let left = &mut self.left[place];
             products.multiply_rows(first.narrow_columns(head * a, a), matrix, left.view_mut(rows), false)?;
             let samples = left.values(rows).chunks_exact(b).zip_eq(second.values.chunks_exact(b * self.heads));
@@ -108,46 +103,41 @@ impl BlockStep for FusionStep {
                 logits[output] += left.iter().zip_eq(second).map(|(a, b)| a * b).sum::<f32>();
             }
         }
-        context.layers.end_forward(self.products)
+        chunk.layers.end_forward(self.products)
     }
 
-    fn backward(
-        &mut self,
-        before: &mut [BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, products) = (context.rows, context.products());
+    fn backward(&mut self, before: &mut [BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, products) = (chunk.rows, chunk.products());
         let slopes = own.slopes.view(rows);
         for (stream, term) in self.streams.iter().zip_eq([&mut self.of_first, &mut self.of_second]) {
-            context.layers.begin_backward(term.layer)?;
-            let weight = &context.layers.weights(term.layer)[..term.products.weight_count()];
+            chunk.layers.begin_backward(term.layer)?;
+            let weight = &chunk.layers.weights(term.layer)[..term.products.weight_count()];
             if let Some((d_stream, adds)) = stream.slopes(before, rows) {
                 term.products.input_gradient(weight, slopes, d_stream, adds, products)?;
             }
         }
-        context.layers.begin_backward(self.products)?;
+        chunk.layers.begin_backward(self.products)?;
         for place in 0..self.left.len() {
-            self.head_backward(place, before, own, context)?;
+            self.head_backward(place, before, own, chunk)?;
         }
-        context.note_final(self.products);
-        context.layers.end_backward(self.products)?;
+        chunk.note_final(self.products);
+        chunk.layers.end_backward(self.products)?;
         let [first, second] = self.streams.map(|stream| stream.view(before, rows));
         let FusionTerm { layer, products: term } = &mut self.of_second;
-        term.weight_gradient(slopes, second, context.layers.gradients(*layer).1, products)?;
-        context.note_final(*layer);
-        context.layers.end_backward(*layer)?;
+        term.weight_gradient(slopes, second, chunk.layers.gradients(*layer).1, products)?;
+        chunk.note_final(*layer);
+        chunk.layers.end_backward(*layer)?;
         let FusionTerm { layer, products: term } = &mut self.of_first;
-        let (d_weight, d_bias) = context.layers.gradients(*layer).1.split_at_mut(term.weight_count());
+        let (d_weight, d_bias) = chunk.layers.gradients(*layer).1.split_at_mut(term.weight_count());
         term.weight_gradient(slopes, first, d_weight, products)?;
-        if !context.earlier {
+        if !chunk.earlier {
             d_bias.fill(0.0);
         }
         for slopes in own.slopes.values(rows).chunks_exact(d_bias.len()) {
             d_bias.iter_mut().zip_eq(slopes).for_each(|(sum, slope)| *sum += slope);
         }
-        context.note_final(*layer);
-        context.layers.end_backward(*layer)
+        chunk.note_final(*layer);
+        chunk.layers.end_backward(*layer)
     }
 }
 
@@ -157,9 +147,9 @@ impl FusionStep {
         place: usize,
         before: &mut [BlockValues],
         own: &BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, products, heads, [a, b]) = (context.rows, context.products(), self.heads, self.parts);
+        chunk: &mut StepChunk<'_>,
+    ) -> StepResult {
+        let (rows, products, heads, [a, b]) = (chunk.rows, chunk.products(), self.heads, self.parts);
         let (output, head, outputs) = (place / heads, place % heads, own.slopes.columns);
         let (left, d_left) = (self.left[place].values(rows), self.d_left.values_mut(rows));
         let slopes = own.slopes.values(rows).chunks_exact(outputs).map(|slopes| slopes[output]);
@@ -175,9 +165,9 @@ impl FusionStep {
         });
         let d_left = self.d_left.view(rows);
         let first = self.streams[0].view(before, rows).narrow_columns(head * a, a);
-        let d_matrix = &mut context.layers.gradients(self.products).1[place * a * b..][..a * b];
+        let d_matrix = &mut chunk.layers.gradients(self.products).1[place * a * b..][..a * b];
         products.add_gradient(first, d_left, ViewMut::dense(d_matrix, (a, b)))?;
-        let transposed = self.head(context.layers.weights(self.products), place).transposed();
+        let transposed = self.head(chunk.layers.weights(self.products), place).transposed();
         match self.streams[0].slopes(before, rows) {
             Some((d_first, _)) => products.multiply_rows(d_left, transposed, d_first.narrow_columns(head * a, a), true),
             None => Ok(()),

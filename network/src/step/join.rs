@@ -2,8 +2,8 @@
 
 use zagros_zip::ZipEq;
 
-use super::{BlockStep, BlockValues, ChunkContext, ReadValue, SlopeUse};
-use crate::StepError;
+use super::{BlockStep, BlockValues, ReadValue, SlopeUse, StepChunk};
+use crate::StepResult;
 use crate::matrix::{View, ViewMut};
 
 /// The numeric values, copied to memory where products read rows fast.
@@ -39,22 +39,12 @@ pub(super) struct SumStep {
 }
 
 impl BlockStep for NumbersStep {
-    fn forward(
-        &mut self,
-        _: &[BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        own.output.values_mut(context.rows).copy_from_slice(context.numbers);
+    fn forward(&mut self, _: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        own.output.values_mut(chunk.rows).copy_from_slice(chunk.numbers);
         Ok(())
     }
 
-    fn backward(
-        &mut self,
-        _: &mut [BlockValues],
-        _: &mut BlockValues,
-        _: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
+    fn backward(&mut self, _: &mut [BlockValues], _: &mut BlockValues, _: &mut StepChunk<'_>) -> StepResult {
         Ok(())
     }
 }
@@ -71,13 +61,8 @@ impl JoinStep {
 }
 
 impl BlockStep for JoinStep {
-    fn forward(
-        &mut self,
-        before: &[BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, vectors) = (context.rows, self.dims.iter().sum::<usize>());
+    fn forward(&mut self, before: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, vectors) = (chunk.rows, self.dims.iter().sum::<usize>());
         let mut start = 0;
         for part in self.parts.iter().copied() {
             let width = self.width_of(part);
@@ -87,9 +72,9 @@ impl BlockStep for JoinStep {
             let into = own.output.view_mut(rows).narrow_columns(start, width);
             match part {
                 JoinedColumns::Value(read) => put_rows(read.view(before, rows), into, false),
-                JoinedColumns::Vectors { .. } => put_rows(View::dense(context.vectors, (rows, vectors)), into, false),
+                JoinedColumns::Vectors { .. } => put_rows(View::dense(chunk.vectors, (rows, vectors)), into, false),
                 JoinedColumns::WithoutFirst { .. } => {
-                    let samples = into.values.chunks_mut(into.stride).zip_eq(context.vectors.chunks_exact(vectors));
+                    let samples = into.values.chunks_mut(into.stride).zip_eq(chunk.vectors.chunks_exact(vectors));
                     for (into, vectors) in samples {
                         copy_without_first(&self.dims, vectors, into);
                     }
@@ -100,13 +85,8 @@ impl BlockStep for JoinStep {
         Ok(())
     }
 
-    fn backward(
-        &mut self,
-        before: &mut [BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, vectors) = (context.rows, self.dims.iter().sum::<usize>());
+    fn backward(&mut self, before: &mut [BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, vectors) = (chunk.rows, self.dims.iter().sum::<usize>());
         let mut start = 0;
         for part in self.parts.iter().copied() {
             let width = self.width_of(part);
@@ -123,13 +103,13 @@ impl BlockStep for JoinStep {
                 JoinedColumns::Vectors { slopes: SlopeUse::Unread }
                 | JoinedColumns::WithoutFirst { slopes: SlopeUse::Unread } => {}
                 JoinedColumns::Vectors { slopes: vector_slopes } => {
-                    let into = ViewMut::dense(&mut *context.d_vectors, (rows, vectors));
+                    let into = ViewMut::dense(&mut *chunk.d_vectors, (rows, vectors));
                     put_rows(slopes, into, vector_slopes == SlopeUse::Added);
                 }
                 JoinedColumns::WithoutFirst { slopes: vector_slopes } => {
                     let adds = vector_slopes == SlopeUse::Added;
                     let samples =
-                        slopes.values.chunks(slopes.row_stride).zip_eq(context.d_vectors.chunks_exact_mut(vectors));
+                        slopes.values.chunks(slopes.row_stride).zip_eq(chunk.d_vectors.chunks_exact_mut(vectors));
                     for (slopes, d_vectors) in samples {
                         give_without_first(&self.dims, slopes, d_vectors, adds);
                     }
@@ -181,27 +161,17 @@ fn give_without_first(dims: &[usize], slopes: &[f32], mut d_vectors: &mut [f32],
 }
 
 impl BlockStep for SumStep {
-    fn forward(
-        &mut self,
-        before: &[BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
+    fn forward(&mut self, before: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
         for (index, read) in self.reads.iter().enumerate() {
-            put_rows(read.view(before, context.rows), own.output.view_mut(context.rows), index > 0);
+            put_rows(read.view(before, chunk.rows), own.output.view_mut(chunk.rows), index > 0);
         }
         Ok(())
     }
 
-    fn backward(
-        &mut self,
-        before: &mut [BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
+    fn backward(&mut self, before: &mut [BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
         for read in &self.reads {
-            if let Some((into, adds)) = read.slopes(before, context.rows) {
-                put_rows(own.slopes.view(context.rows), into, adds);
+            if let Some((into, adds)) = read.slopes(before, chunk.rows) {
+                put_rows(own.slopes.view(chunk.rows), into, adds);
             }
         }
         Ok(())

@@ -1,8 +1,9 @@
-//! The weights of layers, which a step uses one after another, and their gradients.
+//! The layers that a step uses one after another: their weights and gradients, and which block has which.
 
 use std::ops::Range;
 
-use crate::StepError;
+use crate::wiring::NetworkInputs;
+use crate::{ProductKernel, StepResult};
 
 /// A layer as a step uses it: the tensors that are used together, or a slice of a layer's outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,34 +14,43 @@ pub struct HeldLayer {
     pub range: Range<usize>,
 }
 
-/// Where a step finds the weights of layers, and leaves their gradients. Every step uses the layers in the same order.
+/// Where a step finds the weights of layers, and leaves their gradients. Every step uses the layers in the same order. Layers that are
+/// always here neither begin nor end.
 pub trait LayerAccess {
     /// Before the layer's part of a forward. Waits for its weights.
     ///
     /// # Errors
     /// As all others: when the weights do not come, or the gradients cannot be given away.
-    fn begin_forward(&mut self, layer: usize) -> Result<(), StepError>;
+    fn begin_forward(&mut self, _layer: usize) -> StepResult {
+        Ok(())
+    }
 
     /// After the layer's part of a forward.
     ///
     /// # Errors
     /// When the layer is not here.
-    fn end_forward(&mut self, layer: usize) -> Result<(), StepError>;
+    fn end_forward(&mut self, _layer: usize) -> StepResult {
+        Ok(())
+    }
 
     /// Before the layer's part of a backward. Waits for its weights. Its gradients are those of earlier chunks, or anything.
     ///
     /// # Errors
     /// When the weights do not come.
-    fn begin_backward(&mut self, layer: usize) -> Result<(), StepError>;
+    fn begin_backward(&mut self, _layer: usize) -> StepResult {
+        Ok(())
+    }
 
     /// The gradients of the layer are those of the whole batch.
-    fn note_final(&mut self, layer: usize);
+    fn note_final(&mut self, _layer: usize) {}
 
     /// After the layer's part of a backward.
     ///
     /// # Errors
     /// When the gradients cannot be given away.
-    fn end_backward(&mut self, layer: usize) -> Result<(), StepError>;
+    fn end_backward(&mut self, _layer: usize) -> StepResult {
+        Ok(())
+    }
 
     /// Between begin and end.
     fn weights(&self, layer: usize) -> &[f32];
@@ -59,25 +69,9 @@ pub struct FlatLayers<'a> {
 }
 
 impl LayerAccess for FlatLayers<'_> {
-    fn begin_forward(&mut self, _: usize) -> Result<(), StepError> {
-        Ok(())
-    }
-
-    fn end_forward(&mut self, _: usize) -> Result<(), StepError> {
-        Ok(())
-    }
-
-    fn begin_backward(&mut self, _: usize) -> Result<(), StepError> {
-        Ok(())
-    }
-
     fn note_final(&mut self, layer: usize) {
         let start = self.layers[layer].range.start;
         (self.on_final)(start, &self.gradients[start..]);
-    }
-
-    fn end_backward(&mut self, _: usize) -> Result<(), StepError> {
-        Ok(())
     }
 
     fn weights(&self, layer: usize) -> &[f32] {
@@ -87,5 +81,74 @@ impl LayerAccess for FlatLayers<'_> {
     fn gradients(&mut self, layer: usize) -> (&[f32], &mut [f32]) {
         let range = self.layers[layer].range.clone();
         (&self.weights[range.clone()], &mut self.gradients[range])
+    }
+}
+
+/// What a step is made for.
+#[derive(Clone, Copy)]
+pub struct StepForm<'a> {
+    /// The most samples of a chunk.
+    pub rows: usize,
+    /// The layers in the order of the weights.
+    pub layers: &'a [HeldLayer],
+    /// Whether layers come and go, so that nothing as large as a layer may stay.
+    pub is_streamed: bool,
+    /// Whether a stack keeps some outputs only, and computes the others again.
+    pub recomputes: bool,
+    /// Whether hidden layers have products in bf16.
+    pub rounds: bool,
+    pub kernel: &'a dyn ProductKernel,
+}
+
+/// Gives blocks their layers.
+pub(super) struct StepBuilder<'a> {
+    pub(super) form: StepForm<'a>,
+    pub(super) inputs: &'a NetworkInputs,
+    next: usize,
+    /// Layers with dropout so far.
+    dropouts: usize,
+}
+
+/// A layer, or a slice of its outputs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LayerSlice {
+    pub(super) layer: usize,
+    pub(super) start: usize,
+    pub(super) outputs: usize,
+}
+
+impl<'a> StepBuilder<'a> {
+    pub(super) fn new(form: StepForm<'a>, inputs: &'a NetworkInputs) -> Self {
+        Self { form, inputs, next: 0, dropouts: 0 }
+    }
+
+    /// The next layer, in the order of the tensors.
+    pub(super) fn next_layer(&mut self) -> usize {
+        self.next += 1;
+        self.next - 1
+    }
+
+    pub(super) fn next_dropout(&mut self) -> usize {
+        self.dropouts += 1;
+        self.dropouts - 1
+    }
+
+    /// The slices of the next layer, whose weight is `[outputs, inputs]`. The last one has the bias.
+    pub(super) fn next_slices(&mut self, outputs: usize, inputs: usize) -> Vec<LayerSlice> {
+        let (mut slices, mut start) = (Vec::new(), 0);
+        while start < outputs {
+            let layer = self.next_layer();
+            let held = self.form.layers.get(layer).map_or(outputs, |held| held.first / inputs.max(1));
+            let count = held.clamp(1, outputs - start);
+            slices.push(LayerSlice { layer, start, outputs: count });
+            start += count;
+        }
+        slices
+    }
+
+    /// The length of the segments of a stack of so many layers: one layer of each keeps its output. About as many segments as layers in
+    /// a segment take the least memory.
+    pub(super) fn segment_length(&self, layers: usize) -> usize {
+        if self.form.recomputes { layers.isqrt().max(1) } else { 1 }
     }
 }

@@ -9,8 +9,8 @@ use zagros_table::run_wide;
 use zagros_zip::ZipEq;
 
 use super::product::LayerProducts;
-use super::{BlockStep, BlockValues, ChunkContext, ReadValue, StepBuilder};
-use crate::StepError;
+use super::{BlockStep, BlockValues, ReadValue, StepBuilder, StepChunk};
+use crate::StepResult;
 use crate::matrix::Matrix;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl MixtureStep {
         experts: Vec<ReadValue>,
         width: usize,
         builder: &mut StepBuilder<'_>,
-    ) -> Result<Self, StepError> {
+    ) -> StepResult<Self> {
         let layer = builder.next_layer();
         let gate = LayerProducts::new([experts.len(), input.value.columns()], false, builder)?;
         let matrix = || Matrix::dense(builder.form.rows, experts.len());
@@ -45,17 +45,12 @@ impl MixtureStep {
 }
 
 impl BlockStep for MixtureStep {
-    fn forward(
-        &mut self,
-        before: &[BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, count, width) = (context.rows, self.experts.len(), self.width);
-        context.layers.begin_forward(self.layer)?;
-        let (weight, input) = (context.layers.weights(self.layer), self.input.view(before, rows));
-        self.gate.forward(weight, input, self.shares.view_mut(rows), context.products())?;
-        context.layers.end_forward(self.layer)?;
+    fn forward(&mut self, before: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, count, width) = (chunk.rows, self.experts.len(), self.width);
+        chunk.layers.begin_forward(self.layer)?;
+        let (weight, input) = (chunk.layers.weights(self.layer), self.input.view(before, rows));
+        self.gate.forward(weight, input, self.shares.view_mut(rows), chunk.products())?;
+        chunk.layers.end_forward(self.layer)?;
         self.shares.values_mut(rows).chunks_exact_mut(count).for_each(softmax);
         let (output, shares) = (own.output.values_mut(rows), self.shares.values(rows));
         output.fill(0.0);
@@ -75,13 +70,8 @@ impl BlockStep for MixtureStep {
         Ok(())
     }
 
-    fn backward(
-        &mut self,
-        before: &mut [BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, count, width) = (context.rows, self.experts.len(), self.width);
+    fn backward(&mut self, before: &mut [BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, count, width) = (chunk.rows, self.experts.len(), self.width);
         let (shares, slopes) = (self.shares.values(rows), own.slopes.values(rows));
         let d_shares = self.d_shares.values_mut(rows);
         for (expert, read) in self.experts.iter().enumerate() {
@@ -111,15 +101,14 @@ impl BlockStep for MixtureStep {
             let mean: f32 = shares.iter().zip_eq(&*d_shares).map(|(share, slope)| share * slope).sum();
             d_shares.iter_mut().zip_eq(shares).for_each(|(slope, share)| *slope = share * (*slope - mean));
         }
-        let (slopes, products, layer, gate) =
-            (self.d_shares.view(rows), context.products(), self.layer, &mut self.gate);
-        context.layers.begin_backward(layer)?;
-        gate.weight_gradient(slopes, self.input.view(before, rows), context.layers.gradients(layer).1, products)?;
-        context.note_final(layer);
+        let (slopes, products, layer, gate) = (self.d_shares.view(rows), chunk.products(), self.layer, &mut self.gate);
+        chunk.layers.begin_backward(layer)?;
+        gate.weight_gradient(slopes, self.input.view(before, rows), chunk.layers.gradients(layer).1, products)?;
+        chunk.note_final(layer);
         if let Some((d_input, adds)) = self.input.slopes(before, rows) {
-            gate.input_gradient(context.layers.weights(layer), slopes, d_input, adds, products)?;
+            gate.input_gradient(chunk.layers.weights(layer), slopes, d_input, adds, products)?;
         }
-        context.layers.end_backward(layer)
+        chunk.layers.end_backward(layer)
     }
 }
 

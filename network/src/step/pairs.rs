@@ -1,4 +1,4 @@
-//! DLRM's dot products of pairs, forward and backward, as loops of this crate.
+//! DLRM's interactions: the dot products of all pairs of vectors, forward and backward, as loops of this crate.
 //!
 //! V vectors have V(V−1)/2 pairs, the strict lower triangle row by row: (1,0), (2,0), (2,1), … With libtorch, all V²
 //! products are computed, selected and scattered back. Here only the needed ones are computed, sample by sample, in buffers
@@ -8,12 +8,16 @@
 use pulp::{Arch, Simd, WithSimd};
 use zagros_zip::ZipEq;
 
+use super::join::put_rows;
+use super::{BlockStep, BlockValues, ReadValue, SlopeUse, StepChunk, ViewMut};
+use crate::StepResult;
+
 /// Floats of the widest vectors. Rows of the buffers are multiples of it.
 const LANES: usize = 16;
 
 /// Has memory for one sample.
 #[derive(Clone, Debug)]
-pub(super) struct PairProducts {
+struct PairProducts {
     vectors: usize,
     dim: usize,
     /// `[D, V]` transposed, V rounded up.
@@ -29,7 +33,7 @@ pub(super) struct PairProducts {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PairsPlace {
+struct PairsPlace {
     /// Floats from one sample to the next.
     pub(super) stride: usize,
     /// Index of the first product of a sample.
@@ -244,6 +248,62 @@ impl<'a> PairSamples<'a> {
     ) -> (&'b mut [f32], &'b mut [f32]) {
         let widths = self.widths;
         (&mut dense[at * widths.0..][..widths.0], &mut embeddings[at * widths.1..][..widths.1])
+    }
+}
+
+/// The dot products of all pairs of vectors, and the vector of the numeric values itself.
+#[derive(Debug)]
+pub(super) struct InteractionsStep {
+    /// The vector of the numeric values.
+    dense: Option<ReadValue>,
+    pairs: PairProducts,
+    dim: usize,
+    /// Of the feature vectors.
+    vectors: SlopeUse,
+}
+
+impl InteractionsStep {
+    /// So many vectors, with the dense one, of `dim` values.
+    pub(super) fn new(dense: Option<ReadValue>, (count, dim): (usize, usize), vectors: SlopeUse) -> Self {
+        Self { dense, pairs: PairProducts::new(count, dim), dim, vectors }
+    }
+
+    fn place(&self, own: &BlockValues) -> PairsPlace {
+        PairsPlace { stride: own.output.stride, offset: own.output.columns - self.pairs.count() }
+    }
+}
+
+impl BlockStep for InteractionsStep {
+    fn forward(&mut self, before: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, place) = (chunk.rows, self.place(own));
+        let dense = match &self.dense {
+            Some(dense) => {
+                let dense = dense.view(before, rows);
+                put_rows(dense, own.output.view_mut(rows), false);
+                dense.values
+            }
+            None => &[],
+        };
+        self.pairs.forward(dense, chunk.vectors, own.output.values_mut(rows), place);
+        Ok(())
+    }
+
+    fn backward(&mut self, before: &mut [BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, place) = (chunk.rows, self.place(own));
+        let slopes = own.slopes.values(rows);
+        debug_assert!(self.vectors != SlopeUse::Added, "the pairs alone read whole vectors");
+        let Some(dense) = &self.dense else {
+            self.pairs.backward((&[], chunk.vectors), (slopes, place), &mut [], chunk.d_vectors);
+            return Ok(());
+        };
+        let (dim, pairs) = (self.dim, &mut self.pairs);
+        dense.with_slopes(before, rows, |dense, d_dense| {
+            let Some((d_dense, adds)) = d_dense else { return };
+            let d_dense = d_dense.values;
+            put_rows(own.slopes.view(rows).narrow_columns(0, dim), ViewMut::dense(d_dense, (rows, dim)), adds);
+            pairs.backward((dense.values, chunk.vectors), (slopes, place), d_dense, chunk.d_vectors);
+        });
+        Ok(())
     }
 }
 

@@ -1,11 +1,34 @@
-//! The matrix products of a layer, in f32 or in bf16.
+//! The matrix products of a layer, in f32 or in bf16, a block of rows at a time.
+//!
+//! A library sums a product in an order that depends on its shape. Whether a batch goes through the network chunk by chunk or
+//! layer by layer, its products are made of the same blocks of rows in the same order, so the results have the same bits.
 
 use zagros_zip::ZipEq;
 
-use super::blocks::SampleBlocks;
-use super::{ChunkContext, StepBuilder};
+use super::{StepBuilder, StepChunk};
 use crate::matrix::{LINE, Matrix, View, ViewMut};
-use crate::{ProductKernel, RoundedProducts, StepError};
+use crate::{ProductKernel, RoundedProducts, StepResult};
+
+/// Samples of a block. With fewer, the products copy the weights more often; with more, a block leaves the cache.
+pub const CHUNK: usize = 1024;
+
+/// So many rows, of which a product takes as many at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleBlocks(usize);
+
+impl SampleBlocks {
+    pub const TRAINING: Self = Self(CHUNK);
+
+    #[must_use]
+    pub fn new(rows: usize) -> Self {
+        Self(rows)
+    }
+
+    /// First row and number of rows of each block.
+    pub fn row_ranges(self, rows: usize) -> impl Iterator<Item = (usize, usize)> {
+        (0..rows).step_by(self.0).map(move |start| (start, self.0.min(rows - start)))
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct LayerProducts {
@@ -21,10 +44,9 @@ pub(super) struct LayerProducts {
 enum SumMemory {
     /// In the gradient itself.
     Gradient,
-    /// In a matrix of its own, whose rows start at cache lines: they are written a fifth faster.
-    Aligned(Matrix),
-    /// As before, made for each batch: nothing as large as a streamed layer stays.
-    AlignedForBatch(Option<Matrix>),
+    /// In a matrix of its own, whose rows start at cache lines: they are written a fifth faster. Nothing as large as a streamed layer
+    /// stays after a batch.
+    Aligned { sum: Option<Matrix>, stays: bool },
 }
 
 /// How the products of a chunk are made.
@@ -39,13 +61,7 @@ pub(super) struct ProductContext<'a> {
 
 impl ProductContext<'_> {
     /// `out` = a·b, or with `adds` that is added to it, by blocks of rows.
-    pub(super) fn multiply_rows(
-        self,
-        a: View<'_>,
-        b: View<'_>,
-        mut out: ViewMut<'_>,
-        adds: bool,
-    ) -> Result<(), StepError> {
+    pub(super) fn multiply_rows(self, a: View<'_>, b: View<'_>, mut out: ViewMut<'_>, adds: bool) -> StepResult {
         for (start, rows) in self.blocks.row_ranges(a.rows) {
             self.kernel.multiply(a.narrow_rows(start, rows), b, out.reborrow().narrow_rows(start, rows), adds)?;
         }
@@ -53,7 +69,7 @@ impl ProductContext<'_> {
     }
 
     /// Adds slopesᵀ·input, block by block, to that of earlier chunks.
-    pub(super) fn add_gradient(self, slopes: View<'_>, input: View<'_>, mut sum: ViewMut<'_>) -> Result<(), StepError> {
+    pub(super) fn add_gradient(self, slopes: View<'_>, input: View<'_>, mut sum: ViewMut<'_>) -> StepResult {
         for (block, (start, rows)) in self.blocks.row_ranges(slopes.rows).enumerate() {
             let (slopes, input) = (slopes.narrow_rows(start, rows), input.narrow_rows(start, rows));
             self.kernel.multiply(slopes.transposed(), input, sum.reborrow(), self.earlier || block > 0)?;
@@ -64,23 +80,14 @@ impl ProductContext<'_> {
 
 impl LayerProducts {
     /// For a weight `[outputs, inputs]`; with `rounds`, in bf16.
-    pub(super) fn new(
-        [outputs, inputs]: [usize; 2],
-        rounds: bool,
-        builder: &StepBuilder<'_>,
-    ) -> Result<Self, StepError> {
+    pub(super) fn new([outputs, inputs]: [usize; 2], rounds: bool, builder: &StepBuilder<'_>) -> StepResult<Self> {
         let rounded = rounds.then(|| builder.form.kernel.rounded([outputs, inputs], builder.form.rows)).transpose()?;
         let is_wide = inputs > LINE && !inputs.is_multiple_of(LINE);
-        let sum = match (rounded.is_none() && is_wide, builder.form.is_streamed) {
-            (false, _) => SumMemory::Gradient,
-            (true, false) => SumMemory::Aligned(Matrix::aligned(outputs, inputs)),
-            (true, true) => SumMemory::AlignedForBatch(None),
+        let sum = match rounded.is_none() && is_wide {
+            false => SumMemory::Gradient,
+            true => SumMemory::Aligned { sum: None, stays: !builder.form.is_streamed },
         };
         Ok(Self { outputs, inputs, sum, rounded })
-    }
-
-    pub(super) fn output_count(&self) -> usize {
-        self.outputs
     }
 
     /// Weights of `[outputs, inputs]`.
@@ -89,7 +96,7 @@ impl LayerProducts {
     }
 
     /// Reads the changed weight. Call it before each batch.
-    pub(super) fn refresh(&mut self, weight: &[f32]) -> Result<(), StepError> {
+    pub(super) fn refresh(&mut self, weight: &[f32]) -> StepResult {
         self.rounded.as_mut().map_or(Ok(()), |rounded| rounded.refresh(weight))
     }
 
@@ -100,7 +107,7 @@ impl LayerProducts {
         input: View<'_>,
         output: ViewMut<'_>,
         context: ProductContext<'_>,
-    ) -> Result<(), StepError> {
+    ) -> StepResult {
         match &mut self.rounded {
             None => {
                 let weight = View::dense(weight, (self.outputs, self.inputs));
@@ -118,26 +125,23 @@ impl LayerProducts {
         input: View<'_>,
         gradient: &mut [f32],
         context: ProductContext<'_>,
-    ) -> Result<(), StepError> {
+    ) -> StepResult {
         if let Some(rounded) = &mut self.rounded {
             return rounded.weight_gradient(slopes, gradient, context.earlier);
         }
         let (outputs, inputs) = (self.outputs, self.inputs);
-        let sum = match &mut self.sum {
-            SumMemory::Gradient => {
-                return context.add_gradient(slopes, input, ViewMut::dense(gradient, (outputs, inputs)));
-            }
-            SumMemory::Aligned(sum) => sum,
-            SumMemory::AlignedForBatch(sum) => sum.get_or_insert_with(|| Matrix::aligned(outputs, inputs)),
+        let SumMemory::Aligned { sum: memory, stays } = &mut self.sum else {
+            return context.add_gradient(slopes, input, ViewMut::dense(gradient, (outputs, inputs)));
         };
+        let sum = memory.get_or_insert_with(|| Matrix::aligned(outputs, inputs));
         context.add_gradient(slopes, input, sum.view_mut(outputs))?;
         if context.last {
             let stride = sum.stride;
             for (into, row) in gradient.chunks_exact_mut(inputs).zip_eq(sum.values(outputs).chunks_exact(stride)) {
                 into.copy_from_slice(&row[..inputs]);
             }
-            if let SumMemory::AlignedForBatch(sum) = &mut self.sum {
-                *sum = None;
+            if !*stays {
+                *memory = None;
             }
         }
         Ok(())
@@ -152,7 +156,7 @@ impl LayerProducts {
         d_input: ViewMut<'_>,
         adds: bool,
         context: ProductContext<'_>,
-    ) -> Result<(), StepError> {
+    ) -> StepResult {
         if let Some(rounded) = &mut self.rounded {
             return rounded.input_gradient(d_input, adds);
         }
@@ -162,9 +166,22 @@ impl LayerProducts {
     }
 }
 
-impl<'a> ChunkContext<'a> {
+impl<'a> StepChunk<'a> {
     pub(super) fn products(&self) -> ProductContext<'a> {
         let Self { kernel, blocks, earlier, last, .. } = self;
         ProductContext { kernel: *kernel, blocks: *blocks, earlier: *earlier, last: *last }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_all_rows_once() {
+        let ranges = |size, rows| SampleBlocks::new(size).row_ranges(rows).collect::<Vec<_>>();
+        assert_eq!(ranges(4, 10), [(0, 4), (4, 4), (8, 2)]);
+        assert_eq!(ranges(4, 4), [(0, 4)]);
+        assert!(ranges(4, 0).is_empty());
     }
 }

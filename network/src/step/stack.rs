@@ -3,12 +3,12 @@
 use zagros_table::run_wide;
 use zagros_zip::ZipEq;
 
-use super::builder::LayerSlice;
+use super::layers::LayerSlice;
 use super::product::LayerProducts;
-use super::{BlockStep, BlockValues, ChunkContext, LayerAccess, ReadValue, StepBuilder};
+use super::{BlockStep, BlockValues, LayerAccess, ReadValue, StepBuilder, StepChunk};
 use crate::matrix::{AlignedValues, View, ViewMut};
 use crate::wiring::MlpBlock;
-use crate::{StepError, apply_mask};
+use crate::{StepResult, apply_mask};
 
 /// The output and the slopes of the last layer are those of the block.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl MlpStep {
         mlp: &MlpBlock,
         (input, inputs): (ReadValue, usize),
         builder: &mut StepBuilder<'_>,
-    ) -> Result<Self, StepError> {
+    ) -> StepResult<Self> {
         let (rows, last) = (builder.form.rows, mlp.widths.len() - 1);
         let segment = builder.segment_length(mlp.widths.len());
         let widest = mlp.widths.iter().copied().max().unwrap_or(1);
@@ -76,12 +76,12 @@ impl MlpStep {
     }
 
     /// Computes the outputs of the layers before `end` in its segment again, as the forward did.
-    fn recompute(&mut self, input: View<'_>, end: usize, context: &mut ChunkContext<'_>) -> Result<(), StepError> {
+    fn recompute(&mut self, input: View<'_>, end: usize, chunk: &mut StepChunk<'_>) -> StepResult {
         for index in end - end % self.segment..end {
             let Self { layers, inner, .. } = self;
-            let (read, Some(written)) = layer_memory(layers, inner, index, context.rows) else { continue };
+            let (read, Some(written)) = layer_memory(layers, inner, index, chunk.rows) else { continue };
             let layer = &mut layers[index];
-            layer.forward(read.unwrap_or(input), &mut *written, context)?;
+            layer.forward(read.unwrap_or(input), &mut *written, chunk)?;
             apply_mask(written, &layer.mask);
         }
         Ok(())
@@ -111,7 +111,7 @@ fn layer_memory<'m>(
 }
 
 impl BlockStep for MlpStep {
-    fn refresh(&mut self, access: &dyn LayerAccess) -> Result<(), StepError> {
+    fn refresh(&mut self, access: &dyn LayerAccess) -> StepResult {
         for slice in self.layers.iter_mut().flat_map(|layer| &mut layer.slices) {
             let weights = slice.products.weight_count();
             slice.products.refresh(&access.weights(slice.place.layer)[..weights])?;
@@ -119,44 +119,34 @@ impl BlockStep for MlpStep {
         Ok(())
     }
 
-    fn forward(
-        &mut self,
-        before: &[BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, input) = (context.rows, self.input.view(before, context.rows));
+    fn forward(&mut self, before: &[BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, input) = (chunk.rows, self.input.view(before, chunk.rows));
         let Self { layers, inner, .. } = self;
         for index in 0..layers.len() {
             let (read, written) = layer_memory(layers, inner, index, rows);
             let written = written.unwrap_or_else(|| own.output.values_mut(rows));
             let layer = &mut layers[index];
-            layer.forward(read.unwrap_or(input), &mut *written, context)?;
+            layer.forward(read.unwrap_or(input), &mut *written, chunk)?;
             layer.mask.clear();
             if let Some(number) = layer.dropout {
-                context.dropout.draw_factors(number, rows * layer.width, &mut layer.mask);
+                chunk.dropout.draw_factors(number, rows * layer.width, &mut layer.mask);
                 apply_mask(written, &layer.mask);
             }
         }
         Ok(())
     }
 
-    fn backward(
-        &mut self,
-        before: &mut [BlockValues],
-        own: &mut BlockValues,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (rows, last) = (context.rows, self.layers.len() - 1);
+    fn backward(&mut self, before: &mut [BlockValues], own: &mut BlockValues, chunk: &mut StepChunk<'_>) -> StepResult {
+        let (rows, last) = (chunk.rows, self.layers.len() - 1);
         let widest = self.layers.iter().map(|layer| layer.width).max().unwrap_or(0);
         // Slopes of inner layers, which are gone when the layer before has its own.
-        let mut scratch = std::mem::take(context.scratch);
+        let mut scratch = std::mem::take(chunk.scratch);
         scratch.iter_mut().for_each(|memory| memory.grow(rows * widest));
         for index in (0..=last).rev() {
             // The inner outputs of the last segment are those of the forward.
             if index % self.segment == self.segment - 1 && index < last {
                 let input = self.input.view(before, rows);
-                self.recompute(input, index, context)?;
+                self.recompute(input, index, chunk)?;
             }
             let Self { layers, inner, .. } = self;
             let width = layers[index].width;
@@ -170,36 +160,31 @@ impl BlockStep for MlpStep {
                 let (input, inputs) = (&inner[layers[read].memory], layers[read].width);
                 let input = View::dense(&input[..rows * inputs], (rows, inputs));
                 let d_input = Some((ViewMut::dense(&mut d_read[..rows * inputs], (rows, inputs)), false));
-                layers[index].backward((input, output), slopes, d_input, context)?;
+                layers[index].backward((input, output), slopes, d_input, chunk)?;
             } else {
                 self.input.with_slopes(before, rows, |input, d_input| {
-                    layers[index].backward((input, output), slopes, d_input, context)
+                    layers[index].backward((input, output), slopes, d_input, chunk)
                 })?;
             }
         }
-        *context.scratch = scratch;
+        *chunk.scratch = scratch;
         Ok(())
     }
 }
 
 impl StackLayer {
     /// Writes its output, `[rows, width]`, without dropout.
-    fn forward(
-        &mut self,
-        input: View<'_>,
-        output: &mut [f32],
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (last, rows, products) = (self.slices.len() - 1, context.rows, context.products());
+    fn forward(&mut self, input: View<'_>, output: &mut [f32], chunk: &mut StepChunk<'_>) -> StepResult {
+        let (last, rows, products) = (self.slices.len() - 1, chunk.rows, chunk.products());
         for (index, WeightSlice { place, products: slice }) in self.slices.iter_mut().enumerate() {
-            context.layers.begin_forward(place.layer)?;
-            let (weight, bias) = context.layers.weights(place.layer).split_at(slice.weight_count());
+            chunk.layers.begin_forward(place.layer)?;
+            let (weight, bias) = chunk.layers.weights(place.layer).split_at(slice.weight_count());
             let columns = ViewMut::dense(&mut *output, (rows, self.width)).narrow_columns(place.start, place.outputs);
             slice.forward(weight, input, columns, products)?;
             if index == last {
                 add_bias(output, bias, self.activate);
             }
-            context.layers.end_forward(place.layer)?;
+            chunk.layers.end_forward(place.layer)?;
         }
         Ok(())
     }
@@ -211,26 +196,26 @@ impl StackLayer {
         (input, output): (View<'_>, &[f32]),
         slopes: &mut [f32],
         mut d_input: Option<(ViewMut<'_>, bool)>,
-        context: &mut ChunkContext<'_>,
-    ) -> Result<(), StepError> {
-        let (last, rows, products) = (self.slices.len() - 1, context.rows, context.products());
+        chunk: &mut StepChunk<'_>,
+    ) -> StepResult {
+        let (last, rows, products) = (self.slices.len() - 1, chunk.rows, chunk.products());
         let output = if self.activate { output } else { &[] };
         for (index, WeightSlice { place, products: slice }) in self.slices.iter_mut().enumerate().rev() {
-            context.layers.begin_backward(place.layer)?;
+            chunk.layers.begin_backward(place.layer)?;
             let weights = slice.weight_count();
-            let (_, gradients) = context.layers.gradients(place.layer);
+            let (_, gradients) = chunk.layers.gradients(place.layer);
             let (d_weight, d_bias) = gradients.split_at_mut(weights);
             if index == last {
-                undo_activation((slopes, output), &self.mask, d_bias, context.earlier);
+                undo_activation((slopes, output), &self.mask, d_bias, chunk.earlier);
             }
             let slopes = View::dense(slopes, (rows, self.width)).narrow_columns(place.start, place.outputs);
             slice.weight_gradient(slopes, input, d_weight, products)?;
-            context.note_final(place.layer);
+            chunk.note_final(place.layer);
             if let Some((d_input, adds)) = &mut d_input {
-                let weight = &context.layers.weights(place.layer)[..weights];
+                let weight = &chunk.layers.weights(place.layer)[..weights];
                 slice.input_gradient(weight, slopes, d_input.reborrow(), *adds || index < last, products)?;
             }
-            context.layers.end_backward(place.layer)?;
+            chunk.layers.end_backward(place.layer)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::*;
 use crate::networks::{self, PleForm};
 use crate::settings::{CrossStructure, MlpSettings};
 use crate::wiring::{Network, NetworkInputs, Wiring};
-use crate::{RoundedProducts, StepError};
+use crate::{RoundedProducts, StepError, StepResult};
 
 /// Sums in f64, in the order of the columns.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl ProductKernel for PlainKernel {
         "plain"
     }
 
-    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> Result<(), StepError> {
+    fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> StepResult {
         for row in 0..a.rows {
             for column in 0..b.columns {
                 let of_a = |at: usize| f64::from(a.values[row * a.row_stride + at * a.column_stride]);
@@ -32,7 +32,7 @@ impl ProductKernel for PlainKernel {
         Ok(())
     }
 
-    fn rounded(&self, _: [usize; 2], _: usize) -> Result<Box<dyn RoundedProducts>, StepError> {
+    fn rounded(&self, _: [usize; 2], _: usize) -> StepResult<Box<dyn RoundedProducts>> {
         Err(StepError::Kernel("no products in bf16".into()))
     }
 }

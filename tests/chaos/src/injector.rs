@@ -11,10 +11,8 @@ use zagros_protocol::control::ScaleStatus;
 use zagros_shell::launch::RoleName;
 
 use crate::link::{LinkName, LinkState, RoundLinks};
-use crate::processes::{RoundProcesses, allow_writes, signal};
-use crate::progress::ProgressMoment;
-use crate::recorder::RoundRecorder;
-use crate::scaling::RoundScaling;
+use crate::processes::{RoundProcesses, RoundScaling, allow_writes, signal};
+use crate::recorder::{ProgressMoment, RoundRecorder};
 use crate::schedule::{FaultRecord, FaultTarget, PlannedFault};
 use crate::{FaultKind, report};
 

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use zagros_job::{
-    Categorical, CheckpointSettings, ClusterSettings, DataOrder, DataSettings, DenseOptimizer, EvalSettings, Features,
-    Format, Initializer, Job, KeptEnd, Model, Numeric, OutputSettings, PadSide, PoolAt, Pooling, RegressionLoss,
-    Sequence, Table, TableOptimizer, TableSettings, Target, TargetKind, TestPart, TrainSettings, ValidationPart,
-    Values,
+    Categorical, CheckpointSettings, ClusterSettings, CrossStructure, DataOrder, DataSettings, DenseOptimizer,
+    EvalSettings, ExpertLayers, Features, Format, Initializer, Job, KeptEnd, Model, Numeric, OutputSettings, PadSide,
+    PoolAt, Pooling, RegressionLoss, Sequence, Table, TableOptimizer, TableSettings, Target, TargetKind, TestPart,
+    TrainSettings, ValidationPart, Values,
 };
 
 /// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with its own table.
@@ -41,6 +41,24 @@ pub fn ffnn(hidden: &[i64]) -> Model {
     Model::Ffnn { hidden: hidden.to_vec(), dropout: 0.0 }
 }
 
+/// A network of each kind that makes its step without autograd.
+pub fn networks_without_autograd(dropout: f64) -> Vec<Model> {
+    let layers = || ExpertLayers { hidden: vec![7, 6], tower: vec![5], dropout };
+    let dcnv2 = |rank, structure| Model::Dcnv2 { cross_layers: 2, rank, structure, hidden: vec![6], dropout };
+    vec![
+        Model::Ffnn { hidden: vec![11, 6], dropout },
+        Model::Dlrm { bottom: vec![12, 7], top: vec![9, 5], dropout },
+        dcnv2(None, CrossStructure::Parallel),
+        dcnv2(Some(3), CrossStructure::Stacked),
+        Model::DeepFm { hidden: vec![11, 6], dropout },
+        Model::WideDeep { hidden: vec![11, 6], dropout },
+        Model::FinalMlp { first: vec![8, 6], second: vec![4], heads: 2, gate: None, dropout },
+        Model::SharedBottom { bottom: vec![8], tower: vec![5], dropout },
+        Model::Mmoe { experts: 3, layers: layers() },
+        Model::Ple { levels: 2, shared_experts: 1, task_experts: 2, layers: layers() },
+    ]
+}
+
 /// One number, one table of vectors of two values, and a network without hidden layers.
 pub fn small_job() -> Job {
     job(1, &[2], ffnn(&[]))
@@ -55,6 +73,14 @@ pub fn class_target(name: &str) -> Target {
 /// A label that is a number.
 pub fn number_target(name: &str) -> Target {
     Target { kind: TargetKind::Regression { loss: RegressionLoss::Mse }, ..Target::from(name) }
+}
+
+/// The text of a manifest, without its seal, of a finished run that has saved no file.
+pub fn empty_manifest(dense: &str) -> String {
+    format!(
+        r#"{{"manifest_sha256": "", "format": 1, "job": "ads", "fingerprint": "0", "release": "0", "outcome": "finished", "steps": 1,
+        "samples": 1, "dense": "{dense}", "row_files": [], "rows": 0, "files": [], "evaluation": null}}"#
+    )
 }
 
 /// Checks that a call is refused, and that the reason has each of these words.

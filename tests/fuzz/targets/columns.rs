@@ -192,14 +192,6 @@ fn changed_bytes_of_lists_are_rows_or_a_reason() {
 }
 
 #[test]
-fn pieces_of_parquet_files_are_rows_or_a_reason() {
-    let file = AssertUnwindSafe(FuzzedFile::new(KINDS, "parquet"));
-    check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|piece| {
-        read_pieces(&file, &FILES, (b"PAR1", b"PAR1"), piece);
-    });
-}
-
-#[test]
 fn changed_bytes_of_an_arrow_file_are_rows_or_a_reason() {
     let (file, read) = (AssertUnwindSafe(FuzzedFile::new(KINDS, "arrow")), AtomicU64::new(0));
     // Half of the changes are in the footer, and some in what record batches say of themselves.
@@ -214,10 +206,12 @@ fn changed_bytes_of_an_arrow_file_are_rows_or_a_reason() {
 }
 
 #[test]
-fn pieces_of_arrow_files_are_rows_or_a_reason() {
-    let file = AssertUnwindSafe(FuzzedFile::new(KINDS, "arrow"));
+fn pieces_of_files_are_rows_or_a_reason() {
+    let files = AssertUnwindSafe(in_both_formats(KINDS));
     check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|piece| {
-        read_pieces(&file, &ARROW_FILES, (b"ARROW1\0\0", b"ARROW1"), piece);
+        let [parquet, arrow] = &*files;
+        read_pieces(parquet, &FILES, (b"PAR1", b"PAR1"), piece);
+        read_pieces(arrow, &ARROW_FILES, (b"ARROW1\0\0", b"ARROW1"), piece);
     });
 }
 

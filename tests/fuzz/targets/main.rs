@@ -9,8 +9,5 @@ mod claims_of_size;
 mod columns;
 mod coordinator;
 mod data;
-mod job;
 mod messages;
-mod packed;
-mod rows;
 mod storage;

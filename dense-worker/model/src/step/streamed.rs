@@ -16,9 +16,9 @@ use zagros_zip::{ZipEq, number_from};
 
 use super::threads::{most_samples, share_sizes};
 use super::{BLOCK, held_layers, make_step, step_form};
-use crate::streamed::{LayerWindow, StreamedExchange, UseNumber};
+use crate::streamed::{LayerWindow, UseNumber};
 use crate::training::{MeanLoss, TargetLosses, mean_over};
-use crate::{InputShape, LayerValues, ModelError};
+use crate::{LayerValues, ModelError, ModelResult};
 
 /// Threads that make a step together, each with a share of the batch.
 #[derive(Debug)]
@@ -43,10 +43,9 @@ impl StreamedThreads {
         job: &Job,
         kernel: &'static dyn ProductKernel,
         window: &Arc<LayerWindow>,
-        losses: &TargetLosses,
         dropout: impl Fn(u64) -> UnitDropout,
-    ) -> Result<Self, ModelError> {
-        let (threads, shape) = (job.train.threads, &InputShape::new(job));
+    ) -> ModelResult<Self> {
+        let threads = job.train.threads;
         let rows = most_samples(job.train.batch_size, threads).next_multiple_of(BLOCK);
         let layers = held_layers(&job.worker_layers());
         let form = step_form(&layers, rows, Precision::F32, kernel);
@@ -55,33 +54,13 @@ impl StreamedThreads {
             let (step, dropout) = (make_step(job, form)?, dropout(index as u64));
             Ok(StreamedThread { step, dropout, keep: UnitDropout::new(0.0, 0, 0) })
         };
-        let threads = (0..threads).map(thread).collect::<Result<_, ModelError>>()?;
-        let mut all = Self { kernel, window: Arc::clone(window), threads, rows };
-        window.learn_order(|| all.traverse_one(shape, losses))?;
-        Ok(all)
+        let threads = (0..threads).map(thread).collect::<ModelResult<_>>()?;
+        Ok(Self { kernel, window: Arc::clone(window), threads, rows })
     }
 
-    /// Goes through the network with a sample of zeros: forward and backward, and forward.
-    fn traverse_one(&mut self, shape: &InputShape, losses: &TargetLosses) -> Result<(), ModelError> {
-        let width = shape.width();
-        let (numeric, embeddings, labels) =
-            (vec![0.0; BLOCK * shape.numeric], vec![0.0; BLOCK * width], vec![0.0; BLOCK * losses.target_count()]);
-        let (mut logits, mut gradients) = (vec![0.0; BLOCK * losses.output_count()], vec![0.0; BLOCK * width]);
-        for (purpose, samples) in [(TraversalPurpose::Training, 1), (TraversalPurpose::Scoring, BLOCK)] {
-            let training = if purpose == TraversalPurpose::Training { samples } else { 0 };
-            let share = BatchShare {
-                samples,
-                numeric: &numeric[..samples * shape.numeric],
-                embeddings: &embeddings[..samples * width],
-                labels: &labels[..training * losses.target_count()],
-                weights: &[],
-                logits: &mut logits[..samples * losses.output_count()],
-                gradients: &mut gradients[..training * width],
-            };
-            self.window.start(purpose, (0, 0.0), 1);
-            self.run(purpose, MeanLoss { losses, factor: 0.0 }, vec![share])?;
-        }
-        Ok(())
+    /// How many threads have a share of so many samples.
+    pub(crate) fn busy_threads(&self, samples: usize) -> usize {
+        share_sizes(samples, self.threads.len()).len()
     }
 
     /// Drops other units from now on. `dropout` makes each thread's.
@@ -96,19 +75,13 @@ impl StreamedThreads {
         self.threads.iter_mut().for_each(|thread| thread.dropout.draw_for(step));
     }
 
-    /// The gradients go to where the weights are. Returns the mean loss of the batch.
-    pub(crate) fn train(
-        &mut self,
-        mut batch: BatchShare<'_>,
-        losses: &TargetLosses,
-        (exchange, step): (&mut StreamedExchange, u64),
-    ) -> Result<f32, ModelError> {
+    /// The gradients go to where the weights are. Returns the mean loss of the batch. Call it once the window has started a step of
+    /// [`Self::busy_threads`].
+    pub(crate) fn train(&mut self, mut batch: BatchShare<'_>, losses: &TargetLosses) -> ModelResult<f32> {
         let (weight, factor) = mean_over(batch.weights, batch.samples);
         let sizes = share_sizes(batch.samples, self.threads.len());
         let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
-        exchange.start_step(step, shares.len());
         let sum = self.run(TraversalPurpose::Training, MeanLoss { losses, factor }, shares)?;
-        exchange.end_step()?;
         Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
     }
 
@@ -119,7 +92,7 @@ impl StreamedThreads {
         (embeddings, width): (&[f32], usize),
         samples: usize,
         losses: &TargetLosses,
-    ) -> Result<Vec<f32>, ModelError> {
+    ) -> ModelResult<Vec<f32>> {
         let outputs = losses.output_count();
         let mut logits = vec![0.0; samples * outputs];
         let most = self.rows * self.threads.len();
@@ -138,12 +111,7 @@ impl StreamedThreads {
     }
 
     /// Each share on a thread, the first on this one. Returns the sum of the losses.
-    fn run(
-        &mut self,
-        purpose: TraversalPurpose,
-        mean: MeanLoss<'_>,
-        shares: Vec<BatchShare<'_>>,
-    ) -> Result<f64, ModelError> {
+    fn run(&mut self, purpose: TraversalPurpose, mean: MeanLoss<'_>, shares: Vec<BatchShare<'_>>) -> ModelResult<f64> {
         let busy = shares.len();
         let (window, kernel, mut shares) = (&self.window, self.kernel, shares.into_iter());
         let (lead, others) = self.threads[..busy].split_at_mut(1);
@@ -183,7 +151,7 @@ impl StreamedThread {
         kernel: &dyn ProductKernel,
         share: BatchShare<'_>,
         mut layers: WindowLayers<'_>,
-    ) -> Result<f64, ModelError> {
+    ) -> ModelResult<f64> {
         let _ready = kernel.prepare_thread();
         let dropout = if purpose == TraversalPurpose::Training { &mut self.dropout } else { &mut self.keep };
         let chunk = share.samples;
@@ -243,8 +211,6 @@ impl LayerAccess for WindowLayers<'_> {
     fn begin_backward(&mut self, layer: usize) -> Result<(), StepError> {
         self.begin(layer, Some(self.window.layer_memory(layer)))
     }
-
-    fn note_final(&mut self, _: usize) {}
 
     fn end_backward(&mut self, layer: usize) -> Result<(), StepError> {
         match self.end(layer)? {

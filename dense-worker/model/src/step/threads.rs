@@ -9,7 +9,7 @@ use zagros_zip::ZipEq;
 
 use super::{held_layers, make_step, step_form};
 use crate::training::{MeanLoss, TargetLosses, mean_over};
-use crate::{FinalGradients, ModelError};
+use crate::{FinalGradients, ModelError, ModelResult};
 
 /// The fewest samples for a thread: waking it takes as long as a few samples.
 const LEAST: usize = 64;
@@ -38,7 +38,7 @@ impl ComputeThreads {
         job: &Job,
         kernel: &'static dyn ProductKernel,
         dropout: impl Fn(u64) -> UnitDropout,
-    ) -> Result<Self, ModelError> {
+    ) -> ModelResult<Self> {
         let layers = job.dense_layers().ok_or(ModelError::Shape { what: "the network has no layers" })?;
         let layers = held_layers(&layers);
         let weights = layers.last().map_or(0, |layer| layer.range.end);
@@ -51,7 +51,7 @@ impl ComputeThreads {
         };
         let lead = thread(0)?;
         let other = |index: usize| Ok((thread(index as u64)?, AlignedValues::zeros(weights)));
-        let others = (1..job.train.threads).map(other).collect::<Result<_, ModelError>>()?;
+        let others = (1..job.train.threads).map(other).collect::<ModelResult<_>>()?;
         Ok(Self { kernel, layers, lead, others })
     }
 
@@ -76,7 +76,7 @@ impl ComputeThreads {
         losses: &TargetLosses,
         (weights, gradients): (&[f32], &mut [f32]),
         ready: FinalGradients<'_>,
-    ) -> Result<f32, ModelError> {
+    ) -> ModelResult<f32> {
         let samples = batch.samples;
         let (weight, factor) = mean_over(batch.weights, samples);
         let mean = MeanLoss { losses, factor };
@@ -122,7 +122,7 @@ impl ComputeThreads {
         samples: usize,
         losses: &TargetLosses,
         weights: &[f32],
-    ) -> Result<Vec<f32>, ModelError> {
+    ) -> ModelResult<Vec<f32>> {
         let mut logits = vec![0.0; samples * losses.output_count()];
         let mut batch = BatchShare::to_score(samples, numeric, embeddings, &mut logits);
         let mut sizes = share_sizes(samples, self.others.len() + 1);
@@ -148,12 +148,7 @@ impl ComputeThreads {
 }
 
 impl ComputeThread {
-    fn score(
-        &mut self,
-        share: BatchShare<'_>,
-        losses: &TargetLosses,
-        mut layers: FlatLayers<'_>,
-    ) -> Result<(), ModelError> {
+    fn score(&mut self, share: BatchShare<'_>, losses: &TargetLosses, mut layers: FlatLayers<'_>) -> ModelResult {
         let (purpose, blocks) = (TraversalPurpose::Scoring, SampleBlocks::TRAINING);
         let traversal = Traversal { purpose, blocks, chunk: CHUNK, loss: losses, factor: 0.0, kernel: &DotsKernel };
         let step = self.scorer.as_mut().unwrap_or(&mut self.step);
@@ -168,7 +163,7 @@ impl ComputeThread {
         mean: MeanLoss<'_>,
         kernel: &dyn ProductKernel,
         mut layers: FlatLayers<'_>,
-    ) -> Result<f64, ModelError> {
+    ) -> ModelResult<f64> {
         let _ready = kernel.prepare_thread();
         let MeanLoss { losses, factor } = mean;
         let (purpose, blocks) = (TraversalPurpose::Training, SampleBlocks::TRAINING);

@@ -22,7 +22,7 @@ use zagros_network::TraversalPurpose;
 use zagros_zip::ZipEq;
 
 use super::layer_values::{LayerValues, SpareMemory};
-use crate::ModelError;
+use crate::{ModelError, ModelResult};
 
 /// Where the weights of layers are.
 pub trait LayerStore: Send + Sync + Debug {
@@ -34,23 +34,23 @@ pub trait LayerStore: Send + Sync + Debug {
     ///
     /// # Errors
     /// When a value is not finite. Of several workers, [`Self::summed`] says so.
-    fn push(&self, layer: usize, step: u64, gradient: LayerValues) -> Result<(), ModelError>;
+    fn push(&self, layer: usize, step: u64, gradient: LayerValues) -> ModelResult;
 
     /// Waits until the gradients of a step are summed over all workers. Returns the sum of the squares of those that this worker
     /// pushed, if they wait for a commit.
     ///
     /// # Errors
     /// When a worker does not take part. When a sum is not finite: nothing of that sum is pushed.
-    fn summed(&self) -> Result<f64, ModelError>;
+    fn summed(&self) -> ModelResult<f64>;
 
     /// Begins to apply the gradients of a step, times the factor, where they wait for it.
     ///
     /// # Errors
     /// When there are no servers to do so.
-    fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError>;
+    fn commit(&self, step: u64, factor: f32) -> ModelResult;
 
     /// Waits until every push has arrived.
-    fn wait_for_pushes(&self) -> Result<(), ModelError>;
+    fn wait_for_pushes(&self) -> ModelResult;
 }
 
 /// The weights of a layer that are on their way.
@@ -59,7 +59,7 @@ pub trait PendingLayer: Send + Debug {
     ///
     /// # Errors
     /// When they do not come: the error names layer and server.
-    fn wait(self: Box<Self>) -> Result<LayerValues, ModelError>;
+    fn wait(self: Box<Self>) -> ModelResult<LayerValues>;
 }
 
 /// What is done with the sum of a layer's gradients before it is pushed.
@@ -182,7 +182,7 @@ impl LayerWindow {
     }
 
     /// The weights of a layer, `[weights]`, for the next use of a thread. Waits for them.
-    pub fn begin_use(&self, thread: usize, layer: usize) -> Result<(UseNumber, Arc<LayerValues>), ModelError> {
+    pub fn begin_use(&self, thread: usize, layer: usize) -> ModelResult<(UseNumber, Arc<LayerValues>)> {
         let mut state = self.lock();
         let number = state.traversal.started[thread];
         state.traversal.started[thread] += 1;
@@ -240,11 +240,7 @@ impl LayerWindow {
     }
 
     /// Waits for weights, and puts them in.
-    fn take(
-        &self,
-        number: UseNumber,
-        pending: Box<dyn PendingLayer>,
-    ) -> Result<MutexGuard<'_, WindowState>, ModelError> {
+    fn take(&self, number: UseNumber, pending: Box<dyn PendingLayer>) -> ModelResult<MutexGuard<'_, WindowState>> {
         let fetched = pending.wait().inspect_err(|_| self.note_failure())?;
         let mut state = self.lock();
         state.held.insert(number, LayerPresence::Here(Arc::new(fetched)));
@@ -252,7 +248,7 @@ impl LayerWindow {
         Ok(state)
     }
 
-    pub fn end_use(&self, number: UseNumber) -> Result<(), ModelError> {
+    pub fn end_use(&self, number: UseNumber) -> ModelResult {
         let mut state = self.lock();
         let left = state.users.get_mut(&number).ok_or(ModelError::Thread)?;
         *left -= 1;
@@ -279,7 +275,7 @@ impl LayerWindow {
     }
 
     /// A thread's gradients of a layer. Those of the last thread complete the sum, which is pushed.
-    pub fn give_gradients(&self, thread: usize, layer: usize, gradients: LayerValues) -> Result<(), ModelError> {
+    pub fn give_gradients(&self, thread: usize, layer: usize, gradients: LayerValues) -> ModelResult {
         let mut state = self.lock();
         if state.is_learning {
             return Ok(());

@@ -7,7 +7,7 @@ use std::ops::Range;
 use zagros_job::{DenseOptimizer, DenseSegment, DenseUpdates, Job};
 use zagros_table::optimizer::dense::DenseRule;
 
-use crate::ModelError;
+use crate::{ModelError, ModelResult};
 
 /// The optimiser of a network, its state, and the bounds of its gradients.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl WeightUpdater {
 
     /// Clips the gradients, which are finite, as the first part of [`Self::apply`]: each value first, then all values by their Euclidean
     /// norm.
-    pub(crate) fn clip(&self, gradients: &mut [f32]) -> Result<(), ModelError> {
+    pub(crate) fn clip(&self, gradients: &mut [f32]) -> ModelResult {
         if let Some(limit) = self.updates.clip_value {
             let limit = limit as f32;
             gradients.iter_mut().for_each(|gradient| *gradient = gradient.clamp(-limit, limit));
@@ -90,7 +90,7 @@ impl WeightUpdater {
     ///
     /// # Errors
     /// When the gradients' norm is needed and beyond f32. The weights have not changed then.
-    pub(crate) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> Result<(), ModelError> {
+    pub(crate) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> ModelResult {
         self.clip(gradients)?;
         let lr = self.lr * f64::from(self.updates.schedule.in_steps().rate_factor(step));
         let SlotState { applied, vectors } = &mut self.state;
@@ -108,7 +108,7 @@ impl WeightUpdater {
     ///
     /// # Errors
     /// When the norm is beyond f32.
-    pub(crate) fn norm_factor(&self, squares: f64) -> Result<f32, ModelError> {
+    pub(crate) fn norm_factor(&self, squares: f64) -> ModelResult<f32> {
         let Some(limit) = self.updates.clip_norm else { return Ok(1.0) };
         let norm = squares.sqrt();
         if norm > f64::from(f32::MAX) {
@@ -119,7 +119,7 @@ impl WeightUpdater {
 
     /// # Errors
     /// When the state belongs to another optimiser or other weights: nothing is taken then.
-    pub(crate) fn restore(&mut self, state: SlotState) -> Result<(), ModelError> {
+    pub(crate) fn restore(&mut self, state: SlotState) -> ModelResult {
         let form =
             |state: &SlotState| state.vectors.iter().map(|(name, all)| format!("{name} {}", all.len())).collect();
         let (own, found): (Vec<String>, Vec<String>) = (form(&self.state), form(&state));

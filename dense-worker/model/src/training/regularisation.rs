@@ -4,7 +4,7 @@
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-use crate::InputShape;
+use crate::{InputColumns, InputShape, VectorForm};
 use zagros_network::{UnitDropout, apply_mask};
 
 /// Another stream than those of the networks' dropouts.
@@ -87,19 +87,13 @@ impl StepRegularisation {
 /// The factor of the penalty for each value of a sample, in the order of [`InputShape`]; empty if all are 0. The number of real
 /// positions of a sequence has none.
 fn penalties(job: &Job) -> Vec<f32> {
-    let Job { features, tables, train, .. } = job;
-    let factor = |name: &str| *train.feature_l2.get(name).unwrap_or(&train.embedding_l2) as f32;
-    let (mut vectors, mut sequences) = (Vec::new(), Vec::new());
-    for feature in &features.categorical {
-        let (factor, dim) = (factor(&feature.name), tables[feature.table].dim);
-        match feature.values.sequence() {
-            Some(sequence) => {
-                sequences.resize(sequences.len() + sequence.input_width(dim) - 1, factor);
-                sequences.push(0.0);
-            }
-            None => vectors.resize(vectors.len() + dim, factor),
-        }
+    let Job { features, train, .. } = job;
+    let columns = InputColumns::new(job);
+    let mut factors = vec![0.0; columns.width];
+    for (feature, column) in features.categorical.iter().zip_eq(&columns.features) {
+        let counts = usize::from(matches!(column.form, VectorForm::Sequence(_)));
+        let factor = *train.feature_l2.get(&feature.name).unwrap_or(&train.embedding_l2) as f32;
+        factors[column.offset..][..column.width() - counts].fill(factor);
     }
-    vectors.append(&mut sequences);
-    if vectors.iter().any(|factor| *factor > 0.0) { vectors } else { Vec::new() }
+    if factors.iter().any(|factor| *factor > 0.0) { factors } else { Vec::new() }
 }

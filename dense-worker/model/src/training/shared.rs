@@ -3,7 +3,7 @@
 
 use zagros_network::UnitDropout;
 
-use crate::{DenseModel, LabelledSamples, ModelError, NetworkBuffers, StepCompute};
+use crate::{DenseModel, LabelledSamples, ModelError, ModelResult, NetworkBuffers, StepCompute};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and
 /// in any sizes. The other gradients are final when backward ends.
@@ -27,7 +27,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// When libtorch fails, or another worker does not take part.
-    pub fn clear_gradients(&mut self) -> Result<(), ModelError> {
+    pub fn clear_gradients(&mut self) -> ModelResult {
         if self.exchange.is_some() {
             self.set_share(0.0);
             let [numeric, embeddings, labels] = &self.zero_sample();
@@ -71,7 +71,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// When there are not so many weights.
-    pub fn replace_gradients(&mut self, from: usize, by: &[f32]) -> Result<(), ModelError> {
+    pub fn replace_gradients(&mut self, from: usize, by: &[f32]) -> ModelResult {
         let weights = self.weight_count();
         let place = self.compute.weights_and_gradients().1.get_mut(from..from + by.len());
         place
@@ -90,11 +90,11 @@ impl DenseModel {
     ///
     /// # Errors
     /// When a change is not finite, which cannot be added to others.
-    pub fn buffer_changes(&self) -> Result<Vec<f32>, ModelError> {
+    pub fn buffer_changes(&self) -> ModelResult<Vec<f32>> {
         self.compute.buffers().map_or(Ok(Vec::new()), NetworkBuffers::changes)
     }
 
-    pub fn replace_buffer_changes(&mut self, by: &[f32]) -> Result<(), ModelError> {
+    pub fn replace_buffer_changes(&mut self, by: &[f32]) -> ModelResult {
         crate::expect("changes of buffers", self.buffer_values(), by.len())?;
         self.compute.buffers_mut().map_or(Ok(()), |buffers| buffers.replace_changes(by))
     }
@@ -104,7 +104,7 @@ impl DenseModel {
     /// # Errors
     /// When one is not finite (nothing is applied then; [`ModelError::Skipped`] if training goes on without the batch), or
     /// libtorch fails.
-    pub fn apply_gradients(&mut self) -> Result<(), ModelError> {
+    pub fn apply_gradients(&mut self) -> ModelResult {
         let what = "a gradient of the dense network, summed over all workers,";
         let finite = crate::all_finite(self.compute.gradients());
         let made = if finite { self.update() } else { Err(ModelError::NotFinite { what }) };
@@ -112,7 +112,7 @@ impl DenseModel {
     }
 
     /// Waits until the gradients of all steps have arrived where the weights are. Resident weights have them.
-    pub fn wait_for_pushes(&self) -> Result<(), ModelError> {
+    pub fn wait_for_pushes(&self) -> ModelResult {
         self.exchange.as_ref().map_or(Ok(()), |exchange| exchange.window.store.wait_for_pushes())
     }
 

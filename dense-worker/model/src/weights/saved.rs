@@ -1,13 +1,13 @@
 //! Weights as they are saved, taken and sent.
 
-use crate::{DenseModel, LabelledSamples, ModelError, StepCompute, StepOutput, expect};
+use crate::{DenseModel, LabelledSamples, ModelResult, StepCompute, StepOutput, expect};
 
 impl DenseModel {
     /// The weights with which samples are scored, as [`Self::to_safetensors`]: the average of those of all steps, if there is one.
     ///
     /// # Errors
     /// As [`Self::to_safetensors`].
-    pub fn scoring_safetensors(&self) -> Result<Vec<u8>, ModelError> {
+    pub fn scoring_safetensors(&self) -> ModelResult<Vec<u8>> {
         self.wait_for_pushes()?;
         self.encode(self.average.as_ref().map(|average| &average.values[..]))
     }
@@ -18,12 +18,12 @@ impl DenseModel {
     ///
     /// # Errors
     /// When the library of autograd fails, or a gradient does not arrive.
-    pub fn to_safetensors(&self) -> Result<Vec<u8>, ModelError> {
+    pub fn to_safetensors(&self) -> ModelResult<Vec<u8>> {
         self.wait_for_pushes()?;
         self.encode(None)
     }
 
-    fn encode(&self, weights: Option<&[f32]>) -> Result<Vec<u8>, ModelError> {
+    fn encode(&self, weights: Option<&[f32]>) -> ModelResult<Vec<u8>> {
         match &self.compute {
             StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.encode(weights),
             StepCompute::Autograd(network) => network.encode(weights),
@@ -34,7 +34,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// When the bytes are damaged or the names or shapes are not exactly this network's: nothing is taken then.
-    pub fn load_safetensors(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+    pub fn load_safetensors(&mut self, bytes: &[u8]) -> ModelResult {
         match &mut self.compute {
             StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.decode(bytes)?,
             StepCompute::Autograd(network) => network.decode(bytes)?,
@@ -52,7 +52,7 @@ impl DenseModel {
 
     /// # Errors
     /// When `into` has another length than [`Self::weight_count`].
-    pub fn copy_weights(&self, into: &mut [f32]) -> Result<(), ModelError> {
+    pub fn copy_weights(&self, into: &mut [f32]) -> ModelResult {
         expect("dense weights", self.weight_count(), into.len())?;
         into.copy_from_slice(self.compute.weights());
         Ok(())
@@ -62,7 +62,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// When their length is not [`Self::weight_count`]: nothing is taken then.
-    pub fn set_weights(&mut self, weights: &[f32]) -> Result<(), ModelError> {
+    pub fn set_weights(&mut self, weights: &[f32]) -> ModelResult {
         expect("dense weights", self.weight_count(), weights.len())?;
         self.compute.weights_and_gradients().0.copy_from_slice(weights);
         Ok(())
@@ -70,7 +70,7 @@ impl DenseModel {
 
     /// A step without its update: forward, backward and clipping. The caller reads the gradients with
     /// [`Self::gradients`] and makes the update. Inputs as for [`Self::step`].
-    pub fn gradients_of(&mut self, samples: LabelledSamples<'_>) -> Result<StepOutput, ModelError> {
+    pub fn gradients_of(&mut self, samples: LabelledSamples<'_>) -> ModelResult<StepOutput> {
         let output = self.backward_whole(samples)?;
         let finite = self.check_finite(&output);
         let clipped = finite.and_then(|()| self.updater.clip(self.compute.weights_and_gradients().1));

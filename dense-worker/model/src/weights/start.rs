@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use zagros_network::wiring::ReadInputs;
+use zagros_network::ReadInputs;
 
-use crate::{DenseModel, ModelError, StepCompute};
+use crate::{DenseModel, ModelResult, StepCompute};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SameInputs {
@@ -36,7 +36,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// When the bytes are damaged, or libtorch fails.
-    pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> Result<Vec<String>, ModelError> {
+    pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> ModelResult<Vec<String>> {
         let read = self.read.as_ref();
         let wanted = |name: &str| same.keep_meaning(name, read);
         let others = match &mut self.compute {

@@ -6,7 +6,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::training::{LossScale, SlotState};
-use crate::{DenseModel, ModelError, expect};
+use crate::{DenseModel, ModelError, ModelResult, expect};
 
 /// An entry in the file's metadata: steps made, updates applied and, for products in f16, the loss scale.
 const COUNTS: &str = "steps_applied";
@@ -18,7 +18,7 @@ const AVERAGE: &str = "average";
 impl DenseModel {
     /// The optimiser's state and the count of steps in safetensors' format: vectors of f32, with a value for each weight.
     /// Dropout is a function of seed and step, so it has no state.
-    pub fn optimizer_state(&self) -> Result<Vec<u8>, ModelError> {
+    pub fn optimizer_state(&self) -> ModelResult<Vec<u8>> {
         let SlotState { applied, vectors } = &self.updater.state;
         let average = self.average.as_ref().map(|average| (AVERAGE, &average.values[..]));
         let vectors = vectors.iter().map(|(name, values)| (*name, &values[..])).chain(average);
@@ -34,7 +34,7 @@ impl DenseModel {
     }
 
     /// As [`Self::restore_optimizer`], but the steps count from 0 again: a schedule begins anew, and moments go on.
-    pub fn restore_optimizer_at_step_0(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+    pub fn restore_optimizer_at_step_0(&mut self, bytes: &[u8]) -> ModelResult {
         self.restore_optimizer(bytes)?;
         self.steps = 0;
         Ok(())
@@ -44,7 +44,7 @@ impl DenseModel {
     ///
     /// # Errors
     /// When the bytes are damaged, or belong to another optimiser or network: nothing is taken then.
-    pub fn restore_optimizer(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+    pub fn restore_optimizer(&mut self, bytes: &[u8]) -> ModelResult {
         let (_, metadata) = SafeTensors::read_metadata(bytes)?;
         let foreign = |what: String| ModelError::Foreign { what };
         let counts = metadata.metadata().as_ref().and_then(|metadata| parse_counts(metadata.get(COUNTS)?));

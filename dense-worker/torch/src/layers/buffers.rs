@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 use zagros_model::{ModelError, NetworkBuffers};
 use zagros_zip::ZipEq;
 
-use crate::error::TorchError;
+use crate::error::{TorchError, TorchResult};
 use crate::to_vec;
 
 #[derive(Debug, Default)]
@@ -29,11 +29,11 @@ impl ModuleBuffers {
         self.names.iter().map(String::as_str).zip_eq(&self.live)
     }
 
-    pub(crate) fn named_copies(&self) -> impl Iterator<Item = Result<(&str, Tensor), TorchError>> {
+    pub(crate) fn named_copies(&self) -> impl Iterator<Item = TorchResult<(&str, Tensor)>> {
         self.named().map(|(name, live)| Ok((name, copy_of(live)?)))
     }
 
-    pub(crate) fn all_copies(&self) -> Result<Vec<Tensor>, TorchError> {
+    pub(crate) fn all_copies(&self) -> TorchResult<Vec<Tensor>> {
         self.named_copies().map(|copy| Ok(copy?.1)).collect()
     }
 
@@ -41,7 +41,7 @@ impl ModuleBuffers {
     ///
     /// # Errors
     /// When a buffer has another shape than before.
-    pub(crate) fn keep_left(&mut self, left: Vec<Tensor>) -> Result<(), TorchError> {
+    pub(crate) fn keep_left(&mut self, left: Vec<Tensor>) -> TorchResult {
         for ((name, live), left) in self.named().zip_eq(&left) {
             if live.size() != left.size() {
                 let (was, is) = (live.size(), left.size());
@@ -115,14 +115,14 @@ fn is_real(kind: Kind) -> bool {
     matches!(kind, Kind::Float | Kind::Double | Kind::Half | Kind::BFloat16)
 }
 
-fn copy_of(tensor: &Tensor) -> Result<Tensor, TorchError> {
+fn copy_of(tensor: &Tensor) -> TorchResult<Tensor> {
     let mut copy = tensor.f_zeros_like()?;
     copy.f_copy_(tensor)?;
     Ok(copy)
 }
 
 /// A value that did not change may be infinite, as in a mask.
-fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, TorchError> {
+fn changes(before: &Tensor, after: &Tensor) -> TorchResult<Vec<f32>> {
     if !is_real(before.f_kind()?) {
         let change = |(before, after): (i64, i64)| after.wrapping_sub(before) as f32;
         return Ok(values(before)?.into_iter().zip_eq(values(after)?).map(change).collect());
@@ -135,7 +135,7 @@ fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, TorchError> {
 }
 
 /// The value after the changes. A count stays a whole number, although each of several workers adds its share.
-fn changed(before: &Tensor, changes: &[f32]) -> Result<Tensor, TorchError> {
+fn changed(before: &Tensor, changes: &[f32]) -> TorchResult<Tensor> {
     let kind = before.f_kind()?;
     let tensor = if is_real(kind) {
         let add = |(value, change): (f64, &f32)| if *change == 0.0 { value } else { value + f64::from(*change) };
@@ -147,7 +147,7 @@ fn changed(before: &Tensor, changes: &[f32]) -> Result<Tensor, TorchError> {
     Ok(tensor.f_reshape(before.size())?.f_to_device(before.device())?.f_to_kind(kind)?)
 }
 
-fn values<T: Element + Clone + Default>(tensor: &Tensor) -> Result<Vec<T>, TorchError> {
+fn values<T: Element + Clone + Default>(tensor: &Tensor) -> TorchResult<Vec<T>> {
     to_vec(&tensor.f_to_kind(T::KIND)?)
 }
 

@@ -24,7 +24,7 @@ use tch::{Kind, Tensor};
 use zagros_job::MlpActivation;
 
 use super::layer_calls::LayerNumber;
-use crate::error::TorchError;
+use crate::error::{TorchError, TorchResult};
 
 /// Layer norm (Ba et al. 2016): each vector gets mean 0 and variance 1, then a learned scale and shift of each value.
 #[derive(Debug)]
@@ -35,37 +35,31 @@ pub(crate) struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Added to the variance, as in PyTorch's `nn.LayerNorm`.
-    const EPSILON: f64 = 1e-5;
-
     /// `[…, width]` to the same shape.
-    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TorchError> {
+    pub(crate) fn forward(&self, x: &Tensor) -> TorchResult<Tensor> {
         let (width, weight, bias) = (self.weight.size(), Some(&self.weight), Some(&self.bias));
-        Ok(x.f_layer_norm(width, weight, bias, Self::EPSILON, true)?)
+        Ok(x.f_layer_norm(width, weight, bias, NORM_EPSILON, true)?)
     }
 }
 
 /// What is between a hidden layer and its activation.
 #[derive(Debug)]
 pub(super) enum HiddenNorm {
-    None,
     Layer(LayerNorm),
     Batch(BatchNorm),
 }
 
 impl HiddenNorm {
-    pub(crate) fn layer(&self) -> Option<LayerNumber> {
+    pub(crate) fn layer(&self) -> LayerNumber {
         match self {
-            Self::None => None,
-            Self::Layer(norm) => Some(norm.layer),
-            Self::Batch(norm) => Some(norm.layer),
+            Self::Layer(norm) => norm.layer,
+            Self::Batch(norm) => norm.layer,
         }
     }
 
     /// `[batch, width]` to the same shape.
-    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TorchError> {
+    pub(crate) fn forward(&self, x: &Tensor) -> TorchResult<Tensor> {
         match self {
-            Self::None => Ok(x.shallow_clone()),
             Self::Layer(norm) => norm.forward(x),
             Self::Batch(norm) => norm.forward(x),
         }
@@ -80,7 +74,7 @@ pub(super) enum HiddenActivation {
 
 impl HiddenActivation {
     /// `[batch, width]` to the same shape, of a function without weights. As PyTorch's modules of the same names, with their defaults.
-    pub(super) fn apply_plain(&self, x: Tensor) -> Result<Tensor, TorchError> {
+    pub(super) fn apply_plain(&self, x: Tensor) -> TorchResult<Tensor> {
         Ok(match self {
             Self::Dice(_) => x,
             // Dice has weights, so it is never plain.
@@ -94,7 +88,7 @@ impl HiddenActivation {
     }
 }
 
-/// Weight of the batch in the running averages, and what is added to the variance, as in PyTorch's `nn.BatchNorm1d`.
+/// Weight of the batch in the running averages of a batch norm, and what all norms add to the variance, as in PyTorch.
 const MOMENTUM: f64 = 0.1;
 const NORM_EPSILON: f64 = 1e-5;
 
@@ -126,7 +120,7 @@ impl LentBuffers {
     }
 
     /// During forward: those whose mean is buffer `first`, and whose variance is the next one.
-    pub(super) fn running_statistics(&self, first: usize) -> Result<RunningStatistics, TorchError> {
+    pub(super) fn running_statistics(&self, first: usize) -> TorchResult<RunningStatistics> {
         let lent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let what = "a layer has no running averages";
         let both = lent.buffers.get(first..first + 2).and_then(|both| both.first_chunk());
@@ -148,7 +142,7 @@ pub(super) struct BatchNorm {
 
 impl BatchNorm {
     /// `[batch, width]` to the same shape. A batch of one sample has no variance, so it uses the running averages.
-    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor, TorchError> {
+    pub(crate) fn forward(&self, x: &Tensor) -> TorchResult<Tensor> {
         let RunningStatistics { mean, variance, is_training } = self.lent.running_statistics(self.first)?;
         let of_batch = is_training && x.size()[0] > 1;
         let (weight, bias) = (Some(&self.weight), Some(&self.bias));
@@ -171,7 +165,7 @@ pub(crate) struct Dice {
 impl Dice {
     /// `[rows, width]` to the same shape. `real` is `[rows, 1]` with 1 for the rows that count in mean and variance, and 0 for padding;
     /// without it all rows count.
-    pub(crate) fn forward(&self, x: &Tensor, real: Option<&Tensor>) -> Result<Tensor, TorchError> {
+    pub(crate) fn forward(&self, x: &Tensor, real: Option<&Tensor>) -> TorchResult<Tensor> {
         let running = self.lent.running_statistics(self.first)?;
         let (mean, variance) = match running.is_training {
             true => of_batch(x, real, running)?,
@@ -185,7 +179,7 @@ impl Dice {
 }
 
 /// Mean and variance of the rows that count. The running averages move towards them, and stay where they are if no row counts.
-fn of_batch(x: &Tensor, real: Option<&Tensor>, mut running: RunningStatistics) -> Result<(Tensor, Tensor), TorchError> {
+fn of_batch(x: &Tensor, real: Option<&Tensor>, mut running: RunningStatistics) -> TorchResult<(Tensor, Tensor)> {
     let rows = x.size()[0];
     let real = match real {
         Some(real) => real.shallow_clone(),

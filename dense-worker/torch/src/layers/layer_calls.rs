@@ -20,7 +20,7 @@ use tch::{Kind, Tensor};
 use zagros_network::UnitDropout;
 use zagros_zip::ZipEq;
 
-use crate::error::TorchError;
+use crate::error::TorchResult;
 use crate::int;
 use crate::variables::StreamedVariables;
 
@@ -31,6 +31,8 @@ pub(crate) type LayerNumber = usize;
 pub(crate) struct LayerCalls<'n> {
     /// `None` when samples are scored.
     dropout: Option<&'n mut UnitDropout>,
+    /// Layers that dropout has drawn for.
+    drawn: usize,
     weights: CallWeights<'n>,
 }
 
@@ -47,7 +49,7 @@ enum CallWeights<'n> {
 /// The calls of a forward that are kept for the backward, in their order.
 pub(crate) struct RecordedCalls<'n>(Option<(&'n StreamedVariables, Vec<LayerCall<'n>>)>);
 
-type CallFunction<'n> = dyn Fn(&[Tensor]) -> Result<Tensor, TorchError> + 'n;
+type CallFunction<'n> = dyn Fn(&[Tensor]) -> TorchResult<Tensor> + 'n;
 
 /// A function of some values that is computed again in the backward.
 struct LayerCall<'n> {
@@ -62,7 +64,7 @@ struct LayerCall<'n> {
 impl<'n> LayerCalls<'n> {
     pub(crate) fn for_training(dropout: &'n mut UnitDropout, streamed: Option<&'n StreamedVariables>) -> Self {
         let weights = streamed.map_or(CallWeights::Here, |streamed| CallWeights::Recorded(streamed, Vec::new()));
-        Self { dropout: Some(dropout), weights }
+        Self { dropout: Some(dropout), drawn: 0, weights }
     }
 
     /// Without dropout and without slopes, of so many blocks of samples. The outputs of a block have the same bits as alone.
@@ -71,7 +73,7 @@ impl<'n> LayerCalls<'n> {
             streamed.start_scoring();
             CallWeights::InBlocks(streamed, int(blocks))
         });
-        Self { dropout: None, weights }
+        Self { dropout: None, drawn: 0, weights }
     }
 
     pub(crate) fn is_training(&self) -> bool {
@@ -79,9 +81,14 @@ impl<'n> LayerCalls<'n> {
     }
 
     /// Drops units of a layer's output in training.
-    pub(super) fn drop_units(&mut self, x: Tensor) -> Result<Tensor, TorchError> {
+    pub(super) fn drop_units(&mut self, x: Tensor) -> TorchResult<Tensor> {
         let Some(dropout) = &mut self.dropout else { return Ok(x) };
-        let Some(factors) = dropout.next_factors(x.numel()) else { return Ok(x) };
+        let mut factors = Vec::new();
+        dropout.draw_factors(self.drawn, x.numel(), &mut factors);
+        self.drawn += 1;
+        if factors.is_empty() {
+            return Ok(x);
+        }
         let factors = Tensor::f_from_slice(&factors)?.f_reshape(x.size())?.f_to_device(x.device())?;
         self.part([&x, &factors], |[x, factors]| Ok(x.f_mul(factors)?))
     }
@@ -92,8 +99,8 @@ impl<'n> LayerCalls<'n> {
         &mut self,
         layer: LayerNumber,
         inputs: [&Tensor; N],
-        function: impl Fn([&Tensor; N]) -> Result<Tensor, TorchError> + 'n,
-    ) -> Result<Tensor, TorchError> {
+        function: impl Fn([&Tensor; N]) -> TorchResult<Tensor> + 'n,
+    ) -> TorchResult<Tensor> {
         self.call(Some(layer), inputs, function)
     }
 
@@ -102,8 +109,8 @@ impl<'n> LayerCalls<'n> {
     pub(crate) fn part<const N: usize>(
         &mut self,
         inputs: [&Tensor; N],
-        function: impl Fn([&Tensor; N]) -> Result<Tensor, TorchError> + 'n,
-    ) -> Result<Tensor, TorchError> {
+        function: impl Fn([&Tensor; N]) -> TorchResult<Tensor> + 'n,
+    ) -> TorchResult<Tensor> {
         self.call(None, inputs, function)
     }
 
@@ -111,8 +118,8 @@ impl<'n> LayerCalls<'n> {
         &mut self,
         layer: Option<LayerNumber>,
         inputs: [&Tensor; N],
-        function: impl Fn([&Tensor; N]) -> Result<Tensor, TorchError> + 'n,
-    ) -> Result<Tensor, TorchError> {
+        function: impl Fn([&Tensor; N]) -> TorchResult<Tensor> + 'n,
+    ) -> TorchResult<Tensor> {
         match &mut self.weights {
             CallWeights::Here => function(inputs),
             CallWeights::InBlocks(streamed, blocks) => {
@@ -147,7 +154,7 @@ impl<'n> LayerCalls<'n> {
 impl RecordedCalls<'_> {
     /// Backward through the calls, from the last to the first. The outputs of the network have given their slopes to the calls that they
     /// are made of.
-    pub(crate) fn backward(self) -> Result<(), TorchError> {
+    pub(crate) fn backward(self) -> TorchResult {
         let Some((streamed, mut calls)) = self.0 else { return Ok(()) };
         while let Some(call) = calls.pop() {
             call.backward(streamed)?;
@@ -157,7 +164,7 @@ impl RecordedCalls<'_> {
 }
 
 impl LayerCall<'_> {
-    fn backward(self, streamed: &StreamedVariables) -> Result<(), TorchError> {
+    fn backward(self, streamed: &StreamedVariables) -> TorchResult {
         let Self { layer, function, inputs, output } = self;
         let slopes = output.f_grad()?;
         drop(output);
@@ -182,7 +189,7 @@ fn gradients(
     inputs: &[Tensor],
     slopes: &Tensor,
     weights: &[&Tensor],
-) -> Result<Vec<Tensor>, TorchError> {
+) -> TorchResult<Vec<Tensor>> {
     let alone = |input: &Tensor| input.f_detach()?.f_set_requires_grad(input.requires_grad());
     let inputs: Vec<Tensor> = inputs.iter().map(alone).collect::<Result<_, _>>()?;
     let with_slopes = inputs.iter().filter(|input| input.requires_grad());
@@ -197,7 +204,7 @@ fn gradients(
 }
 
 /// Adds slopes to those of the leaves that a value is made of.
-fn give_slopes(value: &Tensor, slopes: &Tensor) -> Result<(), TorchError> {
+fn give_slopes(value: &Tensor, slopes: &Tensor) -> TorchResult {
     Ok(value.f_mul(slopes)?.f_sum(Kind::Float)?.f_backward()?)
 }
 
@@ -205,8 +212,8 @@ fn give_slopes(value: &Tensor, slopes: &Tensor) -> Result<(), TorchError> {
 fn in_blocks<const N: usize>(
     inputs: [&Tensor; N],
     blocks: i64,
-    function: &dyn Fn([&Tensor; N]) -> Result<Tensor, TorchError>,
-) -> Result<Tensor, TorchError> {
+    function: &dyn Fn([&Tensor; N]) -> TorchResult<Tensor>,
+) -> TorchResult<Tensor> {
     let mut outputs = Vec::with_capacity(usize::try_from(blocks).unwrap_or(0));
     for block in 0..blocks {
         let part = |input: &Tensor| {

@@ -9,7 +9,7 @@ use zagros_model::{first_values, has_units};
 
 use super::hidden::{BatchNorm, Dice, HiddenActivation, HiddenNorm, LayerNorm, LentBuffers};
 use super::layer_calls::{LayerCalls, LayerNumber};
-use crate::error::TorchError;
+use crate::error::{TorchError, TorchResult};
 
 /// Makes the variables of a network with their first values. Those of a tensor are a function of the seed, its number and its
 /// tiles, as an embedding server makes them that holds the tiles: streamed and resident weights begin with the same bits.
@@ -69,7 +69,7 @@ impl<'a> WeightBuilder<'a> {
     }
 
     /// A variable, whose first values are as the tensor says.
-    pub(crate) fn variable(&mut self, tensor: &DenseTensor) -> Result<MadeTensor, TorchError> {
+    pub(crate) fn variable(&mut self, tensor: &DenseTensor) -> TorchResult<MadeTensor> {
         let sizes: Vec<i64> = tensor.shape.iter().map(|size| i64::try_from(*size).unwrap_or(i64::MAX)).collect();
         let listed = self.tensors.get(&tensor.name);
         let listed = listed.ok_or(TorchError::shape("a tensor of the network is not in its list"))?;
@@ -106,30 +106,30 @@ impl<'m, 'w> BlockTensors<'m, 'w> {
         Self { made: made.iter(), weights }
     }
 
-    fn next(&mut self) -> Result<&'m MadeTensor, TorchError> {
+    fn next(&mut self) -> TorchResult<&'m MadeTensor> {
         self.made.next().ok_or(TorchError::shape("a block of the network lacks a tensor"))
     }
 
     /// The next variable, and the number of its layer.
-    pub(crate) fn matrix(&mut self) -> Result<(Tensor, LayerNumber), TorchError> {
+    pub(crate) fn matrix(&mut self) -> TorchResult<(Tensor, LayerNumber)> {
         let MadeTensor { handle, layer, .. } = self.next()?;
         Ok((handle.shallow_clone(), *layer))
     }
 
     /// The next two: `[outputs, inputs]` and `[outputs]`, as PyTorch's `nn.Linear` has them.
-    pub(crate) fn linear(&mut self) -> Result<LinearLayer, TorchError> {
+    pub(crate) fn linear(&mut self) -> TorchResult<LinearLayer> {
         let ((weight, layer), (bias, _)) = (self.matrix()?, self.matrix()?);
         Ok(LinearLayer { weight, bias, layer })
     }
 
     /// The next two, `[width]` each.
-    pub(crate) fn norm(&mut self) -> Result<LayerNorm, TorchError> {
+    pub(crate) fn norm(&mut self) -> TorchResult<LayerNorm> {
         let ((weight, layer), (bias, _)) = (self.matrix()?, self.matrix()?);
         Ok(LayerNorm { weight, bias, layer })
     }
 
     /// As [`Self::norm`], with running statistics.
-    fn batch_norm(&mut self) -> Result<BatchNorm, TorchError> {
+    fn batch_norm(&mut self) -> TorchResult<BatchNorm> {
         let weight = self.next()?;
         let (bias, _) = self.matrix()?;
         let first = self.statistics(weight)?;
@@ -138,7 +138,7 @@ impl<'m, 'w> BlockTensors<'m, 'w> {
     }
 
     /// The next one, `[width]`, with running statistics.
-    pub(crate) fn dice(&mut self) -> Result<Dice, TorchError> {
+    pub(crate) fn dice(&mut self) -> TorchResult<Dice> {
         let slopes = self.next()?;
         let first = self.statistics(slopes)?;
         let (slopes, layer) = (slopes.handle.shallow_clone(), slopes.layer);
@@ -146,7 +146,7 @@ impl<'m, 'w> BlockTensors<'m, 'w> {
     }
 
     /// The buffers `running_mean` of zeros and `running_var` of ones beside a tensor `[width]`. Returns the position of the first.
-    fn statistics(&mut self, tensor: &MadeTensor) -> Result<usize, TorchError> {
+    fn statistics(&mut self, tensor: &MadeTensor) -> TorchResult<usize> {
         let root = &self.weights.root;
         let layer = tensor.name.rsplit_once('.').map_or("", |(layer, _)| layer);
         let path = layer.split('.').fold(root.clone(), |path, part| &path / part);
@@ -162,15 +162,15 @@ impl<'m, 'w> BlockTensors<'m, 'w> {
     }
 
     /// What is between a hidden layer and its activation.
-    fn hidden_norm(&mut self, norm: MlpNorm) -> Result<HiddenNorm, TorchError> {
+    fn hidden_norm(&mut self, norm: MlpNorm) -> TorchResult<Option<HiddenNorm>> {
         Ok(match norm {
-            MlpNorm::None => HiddenNorm::None,
-            MlpNorm::Layer => HiddenNorm::Layer(self.norm()?),
-            MlpNorm::Batch => HiddenNorm::Batch(self.batch_norm()?),
+            MlpNorm::None => None,
+            MlpNorm::Layer => Some(HiddenNorm::Layer(self.norm()?)),
+            MlpNorm::Batch => Some(HiddenNorm::Batch(self.batch_norm()?)),
         })
     }
 
-    fn activation(&mut self, activation: MlpActivation) -> Result<HiddenActivation, TorchError> {
+    fn activation(&mut self, activation: MlpActivation) -> TorchResult<HiddenActivation> {
         Ok(match activation {
             MlpActivation::Dice => HiddenActivation::Dice(self.dice()?),
             activation => HiddenActivation::Plain(activation),
@@ -178,7 +178,7 @@ impl<'m, 'w> BlockTensors<'m, 'w> {
     }
 
     /// Indices of columns, on the device of the weights.
-    pub(crate) fn column_indices(&self, indices: &[i64]) -> Result<Tensor, TorchError> {
+    pub(crate) fn column_indices(&self, indices: &[i64]) -> TorchResult<Tensor> {
         Ok(Tensor::f_from_slice(indices)?.f_to_device(self.weights.root.device())?)
     }
 }
@@ -193,7 +193,7 @@ pub(crate) struct LinearLayer {
 
 impl LinearLayer {
     /// `[batch, inputs]` to `[batch, outputs]`.
-    pub(crate) fn forward<'n>(&'n self, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, TorchError> {
+    pub(crate) fn forward<'n>(&'n self, x: &Tensor, calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
         calls.layer(self.layer, [x], |[x]| Ok(x.f_linear(&self.weight, Some(&self.bias))?))
     }
 }
@@ -203,7 +203,7 @@ impl LinearLayer {
 pub(crate) struct Mlp {
     layers: Vec<LinearLayer>,
     /// Of each hidden layer.
-    norms: Vec<HiddenNorm>,
+    norms: Vec<Option<HiddenNorm>>,
     /// Of each hidden layer.
     activations: Vec<HiddenActivation>,
     precision: Precision,
@@ -211,12 +211,12 @@ pub(crate) struct Mlp {
 
 impl Mlp {
     /// So many layers, of which the first `hidden` are followed by what the job chooses.
-    pub(crate) fn new(layers: usize, hidden: usize, tensors: &mut BlockTensors<'_, '_>) -> Result<Self, TorchError> {
+    pub(crate) fn new(layers: usize, hidden: usize, tensors: &mut BlockTensors<'_, '_>) -> TorchResult<Self> {
         Self::with_choices(layers, hidden, tensors.weights.layers, tensors)
     }
 
     /// Layers with an activation of their own, to which the choices of the job do not apply. The last one is not a hidden one.
-    pub(crate) fn plain(layers: usize, tensors: &mut BlockTensors<'_, '_>) -> Result<Self, TorchError> {
+    pub(crate) fn plain(layers: usize, tensors: &mut BlockTensors<'_, '_>) -> TorchResult<Self> {
         Self::with_choices(layers, layers - 1, MlpSettings::default(), tensors)
     }
 
@@ -225,7 +225,7 @@ impl Mlp {
         hidden: usize,
         choices: MlpSettings,
         tensors: &mut BlockTensors<'_, '_>,
-    ) -> Result<Self, TorchError> {
+    ) -> TorchResult<Self> {
         let layers = (0..layers).map(|_| tensors.linear()).collect::<Result<_, _>>()?;
         let norms = (0..hidden).map(|_| tensors.hidden_norm(choices.norm)).collect::<Result<_, _>>()?;
         let activations = (0..hidden).map(|_| tensors.activation(choices.activation)).collect::<Result<_, _>>()?;
@@ -238,39 +238,31 @@ impl Mlp {
         if is_hidden { self.precision } else { Precision::F32 }
     }
 
-    /// `[batch, inputs]` to `[batch, last width]`. Drops units of hidden layers in training.
-    pub(crate) fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, TorchError> {
-        let mut x = input.shallow_clone();
-        for index in 0..self.layers.len() {
-            x = self.layer(index, &x, calls)?;
-            if index < self.norms.len() {
-                x = calls.drop_units(x)?;
-            }
-        }
-        Ok(x)
-    }
-
-    /// As [`Self::forward`], but keeps all units.
-    pub(crate) fn forward_keeping<'n>(
+    /// `[batch, inputs]` to `[batch, last width]`. With `drops_units`, units of hidden layers are dropped in training.
+    pub(crate) fn forward<'n>(
         &'n self,
         input: &Tensor,
+        drops_units: bool,
         calls: &mut LayerCalls<'n>,
-    ) -> Result<Tensor, TorchError> {
-        (0..self.layers.len()).try_fold(input.shallow_clone(), |x, index| self.layer(index, &x, calls))
+    ) -> TorchResult<Tensor> {
+        (0..self.layers.len()).try_fold(input.shallow_clone(), |x, index| {
+            let x = self.layer(index, &x, calls)?;
+            if drops_units && index < self.norms.len() { calls.drop_units(x) } else { Ok(x) }
+        })
     }
 
     /// A layer, with norm and activation if it is a hidden one.
-    fn layer<'n>(&'n self, index: usize, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, TorchError> {
+    fn layer<'n>(&'n self, index: usize, x: &Tensor, calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
         let (layer, hidden) = (&self.layers[index], self.norms.get(index));
         let precision = self.precision_of(hidden.is_some());
         let product = move |x: &Tensor| linear(x, &layer.weight, &layer.bias, precision);
         let Some(norm) = hidden else { return calls.layer(layer.layer, [x], move |[x]| product(x)) };
         let activation = &self.activations[index];
-        let activated = match norm.layer() {
+        let activated = match norm {
             None => calls.layer(layer.layer, [x], move |[x]| activation.apply_plain(product(x)?))?,
-            Some(place) => {
+            Some(norm) => {
                 let sums = calls.layer(layer.layer, [x], move |[x]| product(x))?;
-                calls.layer(place, [&sums], move |[sums]| activation.apply_plain(norm.forward(sums)?))?
+                calls.layer(norm.layer(), [&sums], move |[sums]| activation.apply_plain(norm.forward(sums)?))?
             }
         };
         match activation {
@@ -283,13 +275,13 @@ impl Mlp {
         self.layers.first().map_or(0, |layer| layer.layer)
     }
 
-    /// As [`Self::forward_keeping`], with a function of the number of a layer and its sums in place of norm and activation. All layers'
+    /// As [`Self::forward`], with a function of the number of a layer and its sums in place of norm and activation. All layers'
     /// weights are there.
     pub(crate) fn forward_by(
         &self,
         input: &Tensor,
-        mut activation: impl FnMut(usize, Tensor) -> Result<Tensor, TorchError>,
-    ) -> Result<Tensor, TorchError> {
+        mut activation: impl FnMut(usize, Tensor) -> TorchResult<Tensor>,
+    ) -> TorchResult<Tensor> {
         let mut x = input.shallow_clone();
         for (index, layer) in self.layers.iter().enumerate() {
             let is_hidden = index < self.norms.len();
@@ -303,7 +295,7 @@ impl Mlp {
 }
 
 /// x·Wᵀ + b, the product in the wanted precision, the sum in f32.
-fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor, precision: Precision) -> Result<Tensor, TorchError> {
+fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor, precision: Precision) -> TorchResult<Tensor> {
     Ok(match precision {
         Precision::F32 => x.f_linear(weight, Some(bias))?,
         Precision::Bf16 | Precision::F16 => in_half(x, weight, bias, precision)?,
@@ -311,7 +303,7 @@ fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor, precision: Precision) -> R
 }
 
 /// If the processor has no units for the precision, the product is one of f32 with its digits and range.
-fn in_half(x: &Tensor, weight: &Tensor, bias: &Tensor, precision: Precision) -> Result<Tensor, TorchError> {
+fn in_half(x: &Tensor, weight: &Tensor, bias: &Tensor, precision: Precision) -> TorchResult<Tensor> {
     let kind = if precision == Precision::Bf16 { Kind::BFloat16 } else { Kind::Half };
     let factors = if x.device() != Device::Cpu || has_units(precision) { kind } else { Kind::Float };
     let half = |tensor: &Tensor| tensor.f_to_kind(kind)?.f_to_kind(factors);

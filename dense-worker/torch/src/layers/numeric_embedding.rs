@@ -15,7 +15,7 @@ use zagros_network::wiring::NumberEmbedding;
 
 use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::BlockTensors;
-use crate::error::TorchError;
+use crate::error::TorchResult;
 use crate::int;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl NumericEmbeddings {
         embedding: &NumberEmbedding,
         inputs: usize,
         tensors: &mut BlockTensors<'_, '_>,
-    ) -> Result<Self, TorchError> {
+    ) -> TorchResult<Self> {
         let NumberEmbedding { embedded, dim, .. } = embedding;
         let (count, mut others, mut order, mut vectors) = (embedded.len(), Vec::new(), Vec::new(), 0);
         for input in 0..inputs {
@@ -70,11 +70,11 @@ impl NumericEmbeddings {
     }
 
     /// `[batch, inputs]` to `[batch, n·d + others]`.
-    pub(crate) fn forward<'n>(&'n self, numeric: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, TorchError> {
+    pub(crate) fn forward<'n>(&'n self, numeric: &Tensor, calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
         calls.layer(self.layer, [numeric], |[numeric]| self.vectors(numeric))
     }
 
-    fn vectors(&self, numeric: &Tensor) -> Result<Tensor, TorchError> {
+    fn vectors(&self, numeric: &Tensor) -> TorchResult<Tensor> {
         // [n, batch, 1]
         let numbers = numeric.f_index_select(1, &self.embedded)?.f_transpose(0, 1)?.f_unsqueeze(2)?;
         let phases = numbers.f_mul(&self.frequencies.f_unsqueeze(1)?)?.f_mul_scalar(TAU)?;

@@ -1,82 +1,49 @@
 //! The blocks of a network with their weights, and the forward of each by libtorch.
 
 use tch::{Kind, Tensor};
-use zagros_network::wiring::{Block, Columns, NetworkInputs, Value};
+use zagros_network::wiring::{Block, Columns, NetworkInputs};
+use zagros_zip::ZipEq;
 
-use super::cross::CrossMatrix;
-use super::factor_layer::InteractionLayer;
-use super::factors::{FactorFields, second_order};
-use super::fusion::{BilinearFusion, StreamGate};
+use super::products::{BilinearFusion, CrossMatrix, FactorFields, InteractionLayer, StreamGate, second_order};
 use super::sequences::{ActivationUnit, SequenceTransformer};
-use crate::error::TorchError;
+use crate::error::{TorchError, TorchResult};
 use crate::int;
 use crate::layers::{BlockTensors, LayerCalls, LayerNumber, LinearLayer, Mlp, NumericEmbeddings};
 
-/// Number of the block of numeric values, and of that of feature vectors.
-const NUMBERS: usize = 0;
-const VECTORS: usize = 1;
-
+/// A block with what it is made of. What it reads is in its [`BlockInputs`].
 #[derive(Debug)]
 pub(super) enum TorchBlock {
     Numbers,
     /// The vectors without the sequences behind them: so many values of a sample, if there are sequences.
     Vectors(Option<usize>),
     EmbedNumbers(NumericEmbeddings),
-    Join(Vec<JoinedPart>),
-    Sum(Vec<usize>),
+    /// Of each part the places of its columns, if not all are joined.
+    Join(Vec<Option<Tensor>>),
+    Sum,
     Mlp {
-        input: usize,
         mlp: Mlp,
         drops_units: bool,
     },
     Interactions(Interactions),
-    Cross {
-        input: usize,
-        layers: Vec<CrossMatrix>,
-    },
+    Cross(Vec<CrossMatrix>),
     /// The places of the first values of vectors.
     FirstValues(Tensor),
     FactorFields(FactorFields),
     SecondOrder {
-        fields: usize,
         factors: usize,
     },
-    LinearTerm {
-        input: usize,
-        linear: LinearLayer,
-    },
-    Mixture {
-        input: usize,
-        experts: Vec<usize>,
-        gate: ExpertGate,
-    },
-    Fusion {
-        streams: [usize; 2],
-        fusion: BilinearFusion,
-    },
-    Gate {
-        input: usize,
-        gate: StreamGate,
-    },
-    FactorLayer {
-        input: usize,
-        layer: Box<InteractionLayer>,
-    },
+    LinearTerm(LinearLayer),
+    Mixture(ExpertGate),
+    Fusion(BilinearFusion),
+    Gate(StreamGate),
+    FactorLayer(Box<InteractionLayer>),
     ActivationUnit(Box<ActivationUnit>),
     Transformer(SequenceTransformer),
-}
-
-/// A value, or those of its columns at these places.
-#[derive(Debug)]
-pub(super) struct JoinedPart {
-    value: usize,
-    places: Option<Tensor>,
 }
 
 /// Dot products of all pairs of vectors.
 #[derive(Debug)]
 pub(super) struct Interactions {
-    dense: Option<usize>,
     /// Vectors besides the dense one, and their values.
     features: usize,
     dim: usize,
@@ -91,15 +58,17 @@ pub(super) struct ExpertGate {
     layer: LayerNumber,
 }
 
-/// What blocks read.
+/// What a block reads.
 #[derive(Clone, Copy)]
 pub(super) struct BlockInputs<'a> {
     /// `[batch, numeric]`.
     pub(super) numeric: &'a Tensor,
     /// `[batch, width]`: vectors, and sequences behind them.
     pub(super) embeddings: &'a Tensor,
-    /// What the blocks before give.
-    pub(super) values: &'a [Tensor],
+    /// Vectors alone.
+    pub(super) vectors: &'a Tensor,
+    /// Its [`Block::read_values`].
+    pub(super) read: &'a [&'a Tensor],
 }
 
 impl TorchBlock {
@@ -107,8 +76,7 @@ impl TorchBlock {
         block: &Block,
         inputs: &NetworkInputs,
         tensors: &mut BlockTensors<'_, '_>,
-    ) -> Result<Self, TorchError> {
-        let block_of = |value: &Value| value.block;
+    ) -> TorchResult<Self> {
         Ok(match block {
             Block::Numbers => Self::Numbers,
             Block::Vectors => {
@@ -122,54 +90,40 @@ impl TorchBlock {
             }
             Block::Join(parts) => {
                 let rest = || tensors.column_indices(&split_places(&inputs.dims).1);
-                let joined = |part: &Columns| {
-                    Ok::<_, TorchError>(match part {
-                        Columns::All(value) => JoinedPart { value: value.block, places: None },
-                        Columns::WithoutFirst(value) => JoinedPart { value: value.block, places: Some(rest()?) },
-                    })
+                let places = |part: &Columns| match part {
+                    Columns::All(_) => Ok(None),
+                    Columns::WithoutFirst(_) => rest().map(Some),
                 };
-                Self::Join(parts.iter().map(joined).collect::<Result<_, _>>()?)
+                Self::Join(parts.iter().map(places).collect::<Result<_, _>>()?)
             }
-            Block::Sum(values) => Self::Sum(values.iter().map(block_of).collect()),
-            Block::Mlp(mlp) => Self::Mlp {
-                input: mlp.input.block,
-                mlp: Mlp::new(mlp.widths.len(), mlp.hidden, tensors)?,
-                drops_units: mlp.drops_units,
-            },
-            Block::Interactions { dense, vectors, dim } => Self::Interactions(Interactions {
-                dense: dense.as_ref().map(block_of),
+            Block::Sum(_) => Self::Sum,
+            Block::Mlp(mlp) => {
+                Self::Mlp { mlp: Mlp::new(mlp.widths.len(), mlp.hidden, tensors)?, drops_units: mlp.drops_units }
+            }
+            Block::Interactions { vectors, dim, .. } => Self::Interactions(Interactions {
                 features: inputs.dims.len(),
                 dim: *dim,
                 pairs: tensors.column_indices(&strict_lower_triangle(*vectors))?,
             }),
-            Block::Cross { input, layers, rank } => {
-                let layers =
-                    (0..*layers).map(|_| CrossMatrix::new(rank.is_some(), tensors)).collect::<Result<_, _>>()?;
-                Self::Cross { input: input.block, layers }
+            Block::Cross { layers, rank, .. } => {
+                Self::Cross((0..*layers).map(|_| CrossMatrix::new(rank.is_some(), tensors)).collect::<Result<_, _>>()?)
             }
             Block::FirstValues => Self::FirstValues(tensors.column_indices(&split_places(&inputs.dims).0)?),
             Block::FactorFields { numbers, dim } => {
-                let factors = numbers.as_ref().map(|numbers| Ok::<_, TorchError>((numbers.block, tensors.matrix()?)));
-                let (factors, features) = (factors.transpose()?, inputs.dims.len());
-                Self::FactorFields(FactorFields { factors, features, dim: *dim })
+                let factors = numbers.is_some().then(|| tensors.matrix()).transpose()?;
+                Self::FactorFields(FactorFields { factors, features: inputs.dims.len(), dim: *dim })
             }
-            Block::SecondOrder { fields, factors } => Self::SecondOrder { fields: fields.block, factors: *factors },
-            Block::LinearTerm(input) => Self::LinearTerm { input: input.block, linear: tensors.linear()? },
-            Block::Mixture { input, experts } => {
+            Block::SecondOrder { factors, .. } => Self::SecondOrder { factors: *factors },
+            Block::LinearTerm(_) => Self::LinearTerm(tensors.linear()?),
+            Block::Mixture { .. } => {
                 let (weight, layer) = tensors.matrix()?;
-                let experts = experts.iter().map(block_of).collect();
-                Self::Mixture { input: input.block, experts, gate: ExpertGate { weight, layer } }
+                Self::Mixture(ExpertGate { weight, layer })
             }
-            Block::Fusion { first, second, heads } => Self::Fusion {
-                streams: [first.block, second.block],
-                fusion: BilinearFusion::new(*heads, inputs.outputs.iter().sum(), tensors)?,
-            },
-            Block::Gate { input, places, hidden } => {
-                Self::Gate { input: input.block, gate: StreamGate::new(places, hidden.len(), tensors)? }
+            Block::Fusion { heads, .. } => {
+                Self::Fusion(BilinearFusion::new(*heads, inputs.outputs.iter().sum(), tensors)?)
             }
-            Block::FactorLayer(layer) => {
-                Self::FactorLayer { input: layer.input.block, layer: Box::new(InteractionLayer::new(layer, tensors)?) }
-            }
+            Block::Gate { places, hidden, .. } => Self::Gate(StreamGate::new(places, hidden.len(), tensors)?),
+            Block::FactorLayer(layer) => Self::FactorLayer(Box::new(InteractionLayer::new(layer, tensors)?)),
             Block::ActivationUnit { pair, hidden, activation, softmax } => Self::ActivationUnit(Box::new(
                 ActivationUnit::new(*pair, (hidden.len(), *activation, *softmax), tensors)?,
             )),
@@ -179,69 +133,41 @@ impl TorchBlock {
         })
     }
 
-    /// The blocks whose values it reads.
-    pub(super) fn reads(&self) -> Vec<usize> {
-        match self {
-            Self::Numbers | Self::Vectors(_) | Self::ActivationUnit(_) | Self::Transformer(_) => Vec::new(),
-            Self::EmbedNumbers(_) => vec![NUMBERS],
-            Self::Join(parts) => parts.iter().map(|part| part.value).collect(),
-            Self::Sum(values) => values.clone(),
-            Self::Interactions(interactions) => interactions.dense.into_iter().chain([VECTORS]).collect(),
-            Self::FirstValues(_) => vec![VECTORS],
-            Self::FactorFields(fields) => fields.factors.iter().map(|(numbers, _)| *numbers).chain([VECTORS]).collect(),
-            Self::SecondOrder { fields: input, .. }
-            | Self::Mlp { input, .. }
-            | Self::Cross { input, .. }
-            | Self::LinearTerm { input, .. }
-            | Self::Gate { input, .. }
-            | Self::FactorLayer { input, .. } => vec![*input],
-            Self::Mixture { input, experts, .. } => experts.iter().chain([input]).copied().collect(),
-            Self::Fusion { streams, .. } => streams.to_vec(),
-        }
-    }
-
     /// `[batch, width]`.
-    pub(super) fn forward<'n>(
-        &'n self,
-        inputs: BlockInputs<'_>,
-        calls: &mut LayerCalls<'n>,
-    ) -> Result<Tensor, TorchError> {
-        let BlockInputs { numeric, embeddings, values } = inputs;
+    pub(super) fn forward<'n>(&'n self, inputs: BlockInputs<'_>, calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
+        let BlockInputs { numeric, embeddings, vectors, read } = inputs;
         match self {
             Self::Numbers => Ok(numeric.shallow_clone()),
             Self::Vectors(None) => Ok(embeddings.shallow_clone()),
             Self::Vectors(Some(width)) => calls.part([embeddings], |[input]| Ok(input.f_narrow(1, 0, int(*width))?)),
-            Self::EmbedNumbers(numbers) => numbers.forward(&values[NUMBERS], calls),
-            Self::Join(parts) => join(parts, values, calls),
-            Self::Sum(terms) => {
-                let [first, rest @ ..] = &terms[..] else { return Ok(Tensor::new()) };
-                let Some((second, rest)) = rest.split_first() else { return Ok(values[*first].shallow_clone()) };
-                let others =
-                    rest.iter().try_fold(values[*second].shallow_clone(), |sum, term| sum.f_add(&values[*term]));
-                Ok(values[*first].f_add(&others?)?)
+            Self::EmbedNumbers(numbers) => numbers.forward(numeric, calls),
+            Self::Join(parts) => join(parts, read, calls),
+            Self::Sum => {
+                let [first, second, rest @ ..] = read else {
+                    return Ok(read.first().map_or_else(Tensor::new, |only| only.shallow_clone()));
+                };
+                let others = rest.iter().try_fold(second.shallow_clone(), |sum, term| sum.f_add(term));
+                Ok(first.f_add(&others?)?)
             }
-            Self::Mlp { input, mlp, drops_units: true } => mlp.forward(&values[*input], calls),
-            Self::Mlp { input, mlp, drops_units: false } => mlp.forward_keeping(&values[*input], calls),
-            Self::Interactions(interactions) => interactions.forward(values, calls),
-            Self::Cross { input, layers } => {
-                let first = &values[*input];
+            Self::Mlp { mlp, drops_units } => mlp.forward(read[0], *drops_units, calls),
+            Self::Interactions(interactions) => interactions.forward(vectors, read.first().copied(), calls),
+            Self::Cross(layers) => {
+                let first = read[0];
                 layers.iter().try_fold(first.shallow_clone(), |x, layer| layer.forward(first, &x, calls))
             }
             Self::FirstValues(places) => {
-                Ok(values[VECTORS].f_index_select(1, places)?.f_sum_dim_intlist(1_i64, true, Kind::Float)?)
+                Ok(vectors.f_index_select(1, places)?.f_sum_dim_intlist(1_i64, true, Kind::Float)?)
             }
-            Self::FactorFields(fields) => fields.forward(&values[VECTORS], values, calls),
-            Self::SecondOrder { fields, factors } => second_order(&values[*fields], *factors),
-            Self::LinearTerm { input, linear } => linear.forward(&values[*input], calls),
-            Self::Mixture { input, experts, gate } => {
-                let experts: Vec<&Tensor> = experts.iter().map(|expert| &values[*expert]).collect();
-                gate.mixed(&values[*input], &Tensor::f_stack(&experts, 1)?, calls)
+            Self::FactorFields(fields) => fields.forward(vectors, read, calls),
+            Self::SecondOrder { factors } => second_order(read[0], *factors),
+            Self::LinearTerm(linear) => linear.forward(read[0], calls),
+            Self::Mixture(gate) => {
+                let (experts, input) = read.split_at(read.len() - 1);
+                gate.mixed(input[0], &Tensor::f_stack(experts, 1)?, calls)
             }
-            Self::Fusion { streams: [first, second], fusion } => {
-                fusion.forward(&values[*first], &values[*second], calls)
-            }
-            Self::Gate { input, gate } => gate.scaled(&values[*input], calls),
-            Self::FactorLayer { input, layer } => layer.forward(&values[*input], calls),
+            Self::Fusion(fusion) => fusion.forward(read[0], read[1], calls),
+            Self::Gate(gate) => gate.scaled(read[0], calls),
+            Self::FactorLayer(layer) => layer.forward(read[0], calls),
             Self::ActivationUnit(unit) => calls.layer(unit.layer(), [embeddings], |[input]| unit.forward(input)),
             Self::Transformer(transformer) => transformer.forward(embeddings, calls),
         }
@@ -249,27 +175,32 @@ impl TorchBlock {
 }
 
 /// Several readers of a value are calls, or read the output of one: so two parts are one call.
-fn join<'n>(parts: &'n [JoinedPart], values: &[Tensor], calls: &mut LayerCalls<'n>) -> Result<Tensor, TorchError> {
-    let chosen = |part: &JoinedPart, value: &Tensor| match &part.places {
+fn join<'n>(parts: &'n [Option<Tensor>], read: &[&Tensor], calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
+    let chosen = |places: &Option<Tensor>, value: &Tensor| match places {
         Some(places) => value.f_index_select(1, places),
         None => Ok(value.shallow_clone()),
     };
-    match parts {
-        [JoinedPart { value, places: None }] => Ok(values[*value].shallow_clone()),
-        [first, second] => calls.part([&values[first.value], &values[second.value]], move |[a, b]| {
-            Ok(Tensor::f_cat(&[chosen(first, a)?, chosen(second, b)?], 1)?)
-        }),
-        parts => {
-            let all = parts.iter().map(|part| chosen(part, &values[part.value])).collect::<Result<Vec<_>, _>>()?;
-            Ok(Tensor::f_cat(&all, 1)?)
+    match (parts, read) {
+        ([None], [value]) => Ok(value.shallow_clone()),
+        ([first, second], [one, other]) => {
+            calls.part([*one, *other], move |[a, b]| Ok(Tensor::f_cat(&[chosen(first, a)?, chosen(second, b)?], 1)?))
+        }
+        (parts, read) => {
+            let all = parts.iter().zip_eq(read).map(|(places, value)| chosen(places, value));
+            Ok(Tensor::f_cat(&all.collect::<Result<Vec<_>, _>>()?, 1)?)
         }
     }
 }
 
 impl Interactions {
-    fn forward<'n>(&'n self, values: &[Tensor], calls: &mut LayerCalls<'n>) -> Result<Tensor, TorchError> {
-        let vectors = values[VECTORS].f_reshape([-1, int(self.features), int(self.dim)])?;
-        let Some(dense) = self.dense.map(|dense| &values[dense]) else {
+    fn forward<'n>(
+        &'n self,
+        vectors: &Tensor,
+        dense: Option<&Tensor>,
+        calls: &mut LayerCalls<'n>,
+    ) -> TorchResult<Tensor> {
+        let vectors = vectors.f_reshape([-1, int(self.features), int(self.dim)])?;
+        let Some(dense) = dense else {
             return calls.part([&vectors], |[vectors]| self.products(vectors));
         };
         let vectors = Tensor::f_cat(&[dense.f_unsqueeze(1)?, vectors], 1)?;
@@ -278,7 +209,7 @@ impl Interactions {
     }
 
     /// `[batch, V, D]` to `[batch, V(V−1)/2]`.
-    fn products(&self, vectors: &Tensor) -> Result<Tensor, TorchError> {
+    fn products(&self, vectors: &Tensor) -> TorchResult<Tensor> {
         let products = vectors.f_bmm(&vectors.f_transpose(1, 2)?)?;
         Ok(products.f_flatten(1, 2)?.f_index_select(1, &self.pairs)?)
     }
@@ -286,7 +217,7 @@ impl Interactions {
 
 impl ExpertGate {
     /// The experts' outputs `[batch, experts, width]`, mixed as x says: `[batch, width]`.
-    fn mixed<'n>(&'n self, x: &Tensor, experts: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, TorchError> {
+    fn mixed<'n>(&'n self, x: &Tensor, experts: &Tensor, calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
         let softmax = |[x]: [&Tensor; 1]| Ok(x.f_linear(&self.weight, None::<&Tensor>)?.f_softmax(1, Kind::Float)?);
         let shares = calls.layer(self.layer, [x], softmax)?;
         let mix = |[shares, experts]: [&Tensor; 2]| Ok(shares.f_unsqueeze(1)?.f_bmm(experts)?.f_squeeze_dim(1)?);

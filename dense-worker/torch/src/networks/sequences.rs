@@ -4,7 +4,7 @@ use tch::{Device, Kind, Tensor};
 use zagros_job::AttentionActivation;
 use zagros_network::wiring::SequencePair;
 
-use crate::error::TorchError;
+use crate::error::{TorchError, TorchResult};
 use crate::int;
 use crate::layers::{BlockTensors, Dice, LayerCalls, LayerNorm, LayerNumber, Mlp};
 
@@ -12,14 +12,14 @@ use crate::layers::{BlockTensors, Dice, LayerCalls, LayerNorm, LayerNumber, Mlp}
 const NEVER: f64 = -1e30;
 
 /// The vectors of a batch's input, `[batch, L, D]`.
-fn position_vectors(pair: &SequencePair, input: &Tensor) -> Result<Tensor, TorchError> {
+fn position_vectors(pair: &SequencePair, input: &Tensor) -> TorchResult<Tensor> {
     let (length, dim) = (pair.length, pair.dim);
     let values = input.f_narrow(1, int(pair.offset), int(length * dim))?;
     Ok(values.f_reshape([input.size()[0], int(length), int(dim)])?)
 }
 
 /// `[batch, L]` of bool.
-fn real_positions(pair: &SequencePair, input: &Tensor) -> Result<Tensor, TorchError> {
+fn real_positions(pair: &SequencePair, input: &Tensor) -> TorchResult<Tensor> {
     let (length, dim) = (pair.length, pair.dim);
     let count = input.f_narrow(1, int(pair.offset + length * dim), 1)?.f_detach()?;
     let position = Tensor::f_arange(int(length), (Kind::Float, input.device()))?.f_unsqueeze(0)?;
@@ -30,7 +30,7 @@ fn real_positions(pair: &SequencePair, input: &Tensor) -> Result<Tensor, TorchEr
 }
 
 /// The target's vector, `[batch, D]`.
-fn target_vector(pair: &SequencePair, input: &Tensor) -> Result<Tensor, TorchError> {
+fn target_vector(pair: &SequencePair, input: &Tensor) -> TorchResult<Tensor> {
     Ok(input.f_narrow(1, int(pair.target), int(pair.dim))?)
 }
 
@@ -58,7 +58,7 @@ impl ActivationUnit {
         pair: SequencePair,
         (hidden, activation, softmax): (usize, AttentionActivation, bool),
         tensors: &mut BlockTensors<'_, '_>,
-    ) -> Result<Self, TorchError> {
+    ) -> TorchResult<Self> {
         let mlp = Mlp::plain(hidden + 1, tensors)?;
         let activation = match activation {
             AttentionActivation::Prelu => {
@@ -80,7 +80,7 @@ impl ActivationUnit {
     }
 
     /// `[batch, width]` to the weighed sums, `[batch, D]`.
-    pub(super) fn forward(&self, input: &Tensor) -> Result<Tensor, TorchError> {
+    pub(super) fn forward(&self, input: &Tensor) -> TorchResult<Tensor> {
         let values = position_vectors(&self.pair, input)?;
         let target = target_vector(&self.pair, input)?.f_unsqueeze(1)?.f_expand_as(&values)?;
         let real = real_positions(&self.pair, input)?.f_to_kind(Kind::Float)?;
@@ -135,7 +135,7 @@ impl SequenceTransformer {
         layers: usize,
         (heads, causal): (usize, bool),
         tensors: &mut BlockTensors<'_, '_>,
-    ) -> Result<Self, TorchError> {
+    ) -> TorchResult<Self> {
         if !pair.dim.is_multiple_of(heads) {
             return Err(TorchError::shape("the heads of bst do not divide the dim of a sequence"));
         }
@@ -145,7 +145,7 @@ impl SequenceTransformer {
     }
 
     /// `[batch, width]` to the outputs of all positions, `[batch, (L + 1)·D]`.
-    pub(super) fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, TorchError> {
+    pub(super) fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> TorchResult<Tensor> {
         let mut x = calls.layer(self.positions.1, [input], |[input]| self.vectors(input))?;
         let real = real_positions(&self.pair, input)?;
         let always = Tensor::f_ones([input.size()[0], 1], (Kind::Bool, input.device()))?;
@@ -164,19 +164,19 @@ impl SequenceTransformer {
     }
 
     /// The first X, `[batch, L + 1, D]`.
-    fn vectors(&self, input: &Tensor) -> Result<Tensor, TorchError> {
+    fn vectors(&self, input: &Tensor) -> TorchResult<Tensor> {
         let target = target_vector(&self.pair, input)?.f_unsqueeze(1)?;
         Ok(Tensor::f_cat(&[position_vectors(&self.pair, input)?, target], 1)?.f_add(&self.positions.0)?)
     }
 }
 
 /// Whether the position of a column is later than that of the row, `[positions, positions]`.
-fn later_positions(positions: i64, device: Device) -> Result<Tensor, TorchError> {
+fn later_positions(positions: i64, device: Device) -> TorchResult<Tensor> {
     Ok(Tensor::f_ones([positions, positions], (Kind::Bool, device))?.f_triu(1)?)
 }
 
 impl TransformerBlock {
-    fn new(heads: usize, tensors: &mut BlockTensors<'_, '_>) -> Result<Self, TorchError> {
+    fn new(heads: usize, tensors: &mut BlockTensors<'_, '_>) -> TorchResult<Self> {
         let (query, layer) = tensors.matrix()?;
         let mut matrix = || Ok::<_, TorchError>(tensors.matrix()?.0);
         let (key, value, mix) = (matrix()?, matrix()?, matrix()?);
@@ -194,7 +194,7 @@ impl TransformerBlock {
     }
 
     /// `[batch, T, D]` to the same shape. `mask` is added to the scores of each position for each: `[batch, 1, T or 1, T]`.
-    fn forward(&self, x: &Tensor, mask: &Tensor) -> Result<Tensor, TorchError> {
+    fn forward(&self, x: &Tensor, mask: &Tensor) -> TorchResult<Tensor> {
         let s = self.attention_norm.forward(&x.f_add(&self.attend(x, mask)?)?)?;
         let size = s.size();
         let ffn = self.ffn.forward_by(&s.f_flatten(0, 1)?, |_, x| Ok(x.f_leaky_relu()?))?;
@@ -203,7 +203,7 @@ impl TransformerBlock {
 
     /// MH(x): each position takes up values of others, by how well its query fits their keys. One product makes all three, and libtorch's
     /// fused attention keeps no `[batch, heads, T, T]`.
-    fn attend(&self, x: &Tensor, mask: &Tensor) -> Result<Tensor, TorchError> {
+    fn attend(&self, x: &Tensor, mask: &Tensor) -> TorchResult<Tensor> {
         let (size, heads) = (x.size(), int(self.heads));
         let matrices = Tensor::f_cat(&[&self.query, &self.key, &self.value], 0)?;
         let all = x.f_linear(&matrices, None::<&Tensor>)?;

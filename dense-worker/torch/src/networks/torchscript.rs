@@ -14,7 +14,7 @@ use tch::nn::VarStore;
 use tch::{Kind, Tensor};
 use zagros_model::ModelError;
 
-use crate::error::TorchError;
+use crate::error::{TorchError, TorchResult};
 use crate::int;
 use crate::layers::{ModuleBuffers, is_number};
 use crate::script::ScriptModule;
@@ -46,7 +46,7 @@ impl TorchScript {
         sha256: &str,
         seed: u64,
         (variables, outputs): (&VarStore, usize),
-    ) -> Result<(Self, ModuleBuffers), TorchError> {
+    ) -> TorchResult<(Self, ModuleBuffers)> {
         let script = |reason: String| TorchError::from(ModelError::Script { file: file.to_owned(), reason });
         let bytes = fs::read(file).map_err(|error| script(format!("cannot be read: {error}")))?;
         let found = hexadecimal(&Sha256::digest(&bytes));
@@ -95,7 +95,7 @@ impl TorchScript {
     }
 
     /// Gives the next forward copies of the buffers.
-    pub(crate) fn lend_buffers(&self, buffers: &ModuleBuffers) -> Result<(), TorchError> {
+    pub(crate) fn lend_buffers(&self, buffers: &ModuleBuffers) -> TorchResult {
         let mut module = self.module.borrow_mut();
         for copy in buffers.named_copies() {
             let (name, copy) = copy?;
@@ -105,13 +105,13 @@ impl TorchScript {
     }
 
     /// The buffers after the last forward, in their order.
-    pub(crate) fn left_buffers(&self) -> Result<Vec<Tensor>, TorchError> {
+    pub(crate) fn left_buffers(&self) -> TorchResult<Vec<Tensor>> {
         let buffers = self.module.borrow().buffers().map_err(TorchError::script_failed)?;
         Ok(buffers.into_iter().map(|(_, buffer)| buffer).collect())
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, outputs]`.
-    pub(crate) fn forward(&self, numeric: &Tensor, embeddings: &Tensor, training: bool) -> Result<Tensor, TorchError> {
+    pub(crate) fn forward(&self, numeric: &Tensor, embeddings: &Tensor, training: bool) -> TorchResult<Tensor> {
         let mut module = self.module.borrow_mut();
         let failed = |reason: String| TorchError::script_failed(cause(&reason));
         module.train(training).map_err(failed)?;

@@ -2,8 +2,8 @@
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use zagros_fakes::jobs::job;
-use zagros_job::{CrossStructure, DenseOptimizer, ExpertLayers, Job, Model, Precision};
+use zagros_fakes::jobs::{job, networks_without_autograd};
+use zagros_job::{DenseOptimizer, Job, Model, Precision};
 use zagros_model::{DenseModel, InputShape, ModelError, StepOutput};
 use zagros_network::CHUNK;
 use zagros_zip::ZipEq;
@@ -17,29 +17,6 @@ fn dlrm(dropout: f64) -> Model {
 
 fn ffnn(dropout: f64) -> Model {
     Model::Ffnn { hidden: vec![11, 6], dropout }
-}
-
-fn dcnv2(rank: Option<usize>, structure: CrossStructure, hidden: Vec<i64>) -> Model {
-    Model::Dcnv2 { cross_layers: 3, rank, structure, hidden, dropout: 0.0 }
-}
-
-fn wide_deep(dropout: f64) -> Model {
-    Model::WideDeep { hidden: vec![11, 6], dropout }
-}
-
-fn deepfm(dropout: f64) -> Model {
-    Model::DeepFm { hidden: vec![11, 6], dropout }
-}
-
-/// A job of three labels on a network that they share.
-fn tasks(model: Model, numeric: usize, dims: &[usize]) -> Job {
-    let mut job = job(numeric, dims, model);
-    job.features.targets = vec!["a".into(), "b".into(), "c".into()];
-    job
-}
-
-fn experts(hidden: Vec<i64>, dropout: f64) -> ExpertLayers {
-    ExpertLayers { hidden, tower: vec![5], dropout }
 }
 
 /// Numeric values, embeddings and labels of a batch. Its sequences have every number of real positions.
@@ -100,89 +77,30 @@ fn dlrm_equals_autograd_for_any_batch_and_threads() {
     }
 }
 
+/// Their forms are compared with PyTorch's in `fixtures`.
 #[test]
-fn networks_equal_autograd_for_any_inputs() {
-    type Inputs<'a> = &'a [(usize, &'a [usize])];
-    let networks: [(Model, Inputs<'_>); 4] = [
-        (dlrm(0.0), &[(0, &[16, 16, 16])]),
-        (ffnn(0.0), &[(2, &[4, 3, 1]), (0, &[8, 2]), (4, &[])]),
-        (wide_deep(0.0), &[(2, &[4, 3, 1]), (0, &[8, 2]), (4, &[]), (3, &[1, 1])]),
-        (deepfm(0.0), &[(3, &[4, 4, 4]), (0, &[9, 9]), (1, &[2])]),
-    ];
-    for (model, inputs) in networks {
-        for (numeric, dims) in inputs {
-            check(&mut job(*numeric, dims, model.clone()), CHUNK + 5, 2);
+fn every_network_equals_autograd_with_and_without_numbers() {
+    for model in networks_without_autograd(0.0) {
+        for (numeric, dims) in [(2, &[4, 4, 4][..]), (0, &[8, 8])] {
+            check(&mut job(numeric, dims, model.clone()), CHUNK + 5, 2);
         }
     }
-}
-
-#[test]
-fn dcnv2_equals_autograd_in_each_form() {
-    for rank in [None, Some(3)] {
-        for structure in [CrossStructure::Stacked, CrossStructure::Parallel] {
-            for hidden in [vec![11, 6], vec![]] {
-                for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2])] {
-                    check(&mut job(numeric, dims, dcnv2(rank, structure, hidden.clone())), CHUNK + 5, 2);
-                }
-            }
-        }
+    for (numeric, dims) in [(2, &[4, 3, 1][..]), (4, &[])] {
+        check(&mut job(numeric, dims, ffnn(0.0)), 2 * CHUNK + 1, 1);
     }
-    check(&mut job(4, &[], dcnv2(None, CrossStructure::Parallel, vec![5])), 2 * CHUNK + 1, 1);
-}
-
-#[test]
-fn networks_of_several_labels_equal_autograd() {
-    let mmoe = |hidden: &[i64]| Model::Mmoe { experts: 3, layers: experts(hidden.to_vec(), 0.0) };
-    let ple = |levels| Model::Ple { levels, shared_experts: 2, task_experts: 1, layers: experts(vec![7, 6], 0.0) };
-    let bottom = |bottom, tower| Model::SharedBottom { bottom, tower, dropout: 0.0 };
-    let bottoms = [bottom(vec![9, 6], vec![4]), bottom(vec![9], vec![]), bottom(vec![], vec![4])];
-    for model in [mmoe(&[8]), mmoe(&[9, 4]), ple(1), ple(2), ple(3)].into_iter().chain(bottoms) {
-        for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2])] {
-            check(&mut tasks(model.clone(), numeric, dims), CHUNK + 5, 2);
-        }
-    }
-}
-
-fn finalmlp(heads: usize, dropout: f64) -> Model {
-    Model::FinalMlp { first: vec![9, 6], second: vec![4], heads, gate: None, dropout }
-}
-
-#[test]
-fn finalmlp_equals_autograd_with_one_and_more_heads_and_outputs() {
-    for heads in [1, 2] {
-        for (numeric, dims) in [(2, &[4, 3, 1][..]), (0, &[8, 2]), (3, &[])] {
-            check(&mut job(numeric, dims, finalmlp(heads, 0.0)), CHUNK + 5, 2);
-            check(&mut tasks(finalmlp(heads, 0.0), numeric, dims), CHUNK + 5, 1);
-        }
-    }
-    check(&mut job(2, &[4, 4], finalmlp(2, 0.4)), CHUNK, 1);
-}
-
-#[test]
-fn experts_without_layers_equal_autograd() {
-    let model = Model::Mmoe { experts: 3, layers: experts(vec![], 0.0) };
-    check(&mut tasks(model, 2, &[4]), CHUNK + 5, 2);
 }
 
 #[test]
 fn dropout_equals_that_of_autograd_within_one_chunk() {
-    let parallel = CrossStructure::Parallel;
-    let dcnv2 = Model::Dcnv2 { cross_layers: 1, rank: None, structure: parallel, hidden: vec![9], dropout: 0.4 };
-    for model in [dlrm(0.3), ffnn(0.5), wide_deep(0.5), deepfm(0.2), dcnv2] {
+    for model in networks_without_autograd(0.4) {
         check(&mut job(2, &[4, 4], model), CHUNK, 1);
-    }
-    let ple = Model::Ple { levels: 2, shared_experts: 1, task_experts: 2, layers: experts(vec![7, 6], 0.3) };
-    let mmoe = Model::Mmoe { experts: 2, layers: experts(vec![7], 0.3) };
-    for model in [ple, mmoe, Model::SharedBottom { bottom: vec![9], tower: vec![4], dropout: 0.5 }] {
-        check(&mut tasks(model, 2, &[4, 4]), CHUNK, 1);
     }
 }
 
 /// bf16 keeps 8 digits of 24: far from f32, but close enough for the same direction.
 #[test]
 fn bf16_is_near_f32_and_not_equal_in_steps_and_predictions() {
-    let dcnv2 = dcnv2(None, CrossStructure::Stacked, vec![11, 6]);
-    for model in [dlrm(0.0), ffnn(0.0), dcnv2, wide_deep(0.0), deepfm(0.0)] {
+    for model in [dlrm(0.0), ffnn(0.0), Model::DeepFm { hidden: vec![11, 6], dropout: 0.0 }] {
         let mut job = job(3, &[8, 8, 8], model);
         let steps = [samples(&job, CHUNK + 9, 1)];
         let (exact, exact_weights) = step(&job, false, &steps);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use zagros_fakes::jobs::{ffnn, job};
+use zagros_fakes::jobs::{ffnn, job, networks_without_autograd};
 use zagros_job::{
     CrossStructure, DenseOptimizer, DenseTiles, ExpertLayers, Job, Model, NonFinitePolicy, Parametrization,
     RateSchedule, StreamedLayer, StreamedTensor, WeightStore,
@@ -187,27 +187,9 @@ fn sized_job(numeric: usize, dims: &[usize], model: Model, batch: usize, threads
     job
 }
 
-fn networks() -> Vec<Model> {
-    let dropout = 0.3;
-    let layers = || ExpertLayers { hidden: vec![7, 6], tower: vec![5], dropout };
-    let dcnv2 = |rank, structure| Model::Dcnv2 { cross_layers: 2, rank, structure, hidden: vec![6], dropout };
-    vec![
-        Model::Ffnn { hidden: vec![11, 6], dropout },
-        Model::Dlrm { bottom: vec![12, 7], top: vec![9, 5], dropout },
-        dcnv2(None, CrossStructure::Parallel),
-        dcnv2(Some(3), CrossStructure::Stacked),
-        Model::DeepFm { hidden: vec![11, 6], dropout },
-        Model::WideDeep { hidden: vec![11, 6], dropout },
-        Model::FinalMlp { first: vec![8, 6], second: vec![4], heads: 2, gate: None, dropout },
-        Model::SharedBottom { bottom: vec![8], tower: vec![5], dropout },
-        Model::Mmoe { experts: 3, layers: layers() },
-        Model::Ple { levels: 2, shared_experts: 1, task_experts: 2, layers: layers() },
-    ]
-}
-
 #[test]
 fn every_network_learns_the_same_bits_layer_by_layer() {
-    for model in networks() {
+    for model in networks_without_autograd(0.3) {
         for (batch, threads) in [(300, 1), (2 * CHUNK + 5, 1), (2 * CHUNK + 5, 2)] {
             let mut job = sized_job(3, &[6, 6, 6], model.clone(), batch, threads);
             // Several learning rates.
@@ -221,7 +203,7 @@ fn every_network_learns_the_same_bits_layer_by_layer() {
 #[test]
 fn a_worker_that_keeps_few_outputs_learns_the_same_bits() {
     let deep = Model::Ffnn { hidden: vec![11, 6, 9, 12, 7, 8, 5], dropout: 0.3 };
-    for model in networks().into_iter().chain([deep]) {
+    for model in networks_without_autograd(0.3).into_iter().chain([deep]) {
         for threads in [1, 2] {
             let mut job = sized_job(3, &[6, 6, 6], model.clone(), 300, threads);
             job.train.memory = Some(1);
@@ -266,17 +248,12 @@ fn a_deep_tower_has_the_gradients_of_resident_weights_in_every_layer() {
 fn a_layer_in_slices_learns_the_same() {
     let hidden = || vec![512, 256, 4];
     let layers = || ExpertLayers { hidden: hidden(), tower: vec![5], dropout: 0.3 };
-    let dcnv2 = |structure| Model::Dcnv2 { cross_layers: 1, rank: None, structure, hidden: hidden(), dropout: 0.3 };
+    let structure = CrossStructure::Parallel;
     let models = [
-        Model::Ffnn { hidden: hidden(), dropout: 0.3 },
         Model::Dlrm { bottom: vec![512, 256], top: hidden(), dropout: 0.3 },
-        dcnv2(CrossStructure::Parallel),
-        dcnv2(CrossStructure::Stacked),
-        Model::DeepFm { hidden: hidden(), dropout: 0.3 },
+        Model::Dcnv2 { cross_layers: 1, rank: None, structure, hidden: hidden(), dropout: 0.3 },
         Model::WideDeep { hidden: hidden(), dropout: 0.3 },
         Model::FinalMlp { first: hidden(), second: vec![4], heads: 2, gate: None, dropout: 0.3 },
-        Model::SharedBottom { bottom: hidden(), tower: vec![5], dropout: 0.3 },
-        Model::Mmoe { experts: 2, layers: layers() },
         Model::Ple { levels: 1, shared_experts: 1, task_experts: 1, layers: layers() },
     ];
     for (model, threads) in models.into_iter().flat_map(|model| [(model.clone(), 1), (model, 2)]) {
