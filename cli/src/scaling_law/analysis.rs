@@ -1,21 +1,19 @@
-//! What the measurements of a family say (law, forecast, best sizes, verification), and what is durable of it besides its runs:
-//! `family.json`, the plan, and `job.toml`, the job that it is of. With them, the same command goes on after it was stopped or killed, by
-//! the same plan.
+//! What the measurements of a family say: law, forecast, best sizes, verification.
 
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zagros_experiments::scaling::{
-    ComputeOptimum, Family, ForecastPlan, ForecastTarget, Law, LossForecast, Measurements, RunCost, last_value,
+    ComputeOptimum, ForecastPlan, ForecastTarget, Law, LossForecast, Measurement, Measurements, last_value,
     line_in_log_compute,
 };
 use zagros_plumbing::disk;
 use zagros_shell::{Exit, Failure, OrFailure, write_file};
 
+use super::FamilyPlan;
 use super::member::{FamilyMember, MemberPoint};
 use super::setup::FamilySetup;
-use crate::train_process::learning_changes;
 
 /// Probability of the interval of a forecast.
 const LEVEL: f64 = 0.9;
@@ -90,7 +88,7 @@ impl FamilyAnalysis {
 
     /// Writes the forecast of the whole family. Once the next size has been started, the forecast that was written before stays.
     pub(super) fn keep_forecast(&mut self, setup: &FamilySetup) -> Result<(), Failure> {
-        let path = setup.folder.join(FORECAST);
+        let path = setup.base.folder.join(FORECAST);
         let next = FamilyMember::next(setup, &self.shares);
         if next.folder.exists()
             && let Some(kept) = read_json::<KeptForecast>(&path)?
@@ -113,8 +111,7 @@ impl FamilyAnalysis {
     /// Best sizes for compute budgets around the trained ones.
     pub(super) fn optima(&self) -> Vec<ComputeOptimum> {
         let (Some(law), Some(measured)) = (self.chosen_law(), &self.measured) else { return Vec::new() };
-        let most =
-            measured.as_slice().iter().map(zagros_experiments::scaling::Measurement::training_flop).fold(0.0, f64::max);
+        let most = measured.as_slice().iter().map(Measurement::training_flop).fold(0.0, f64::max);
         BUDGETS.iter().filter_map(|times| law.optimum(times * most)).collect()
     }
 }
@@ -136,79 +133,6 @@ impl ForecastVerification {
 /// Names of the files that another process may read while the family trains.
 pub(super) const FORECAST: &str = "forecast.json";
 pub(super) const VERIFICATION: &str = "verification.json";
-const FAMILY: &str = "family.json";
-const JOB: &str = "job.toml";
-/// Layout of the file; counts up when an older release could not read it.
-const FORMAT: u32 = 1;
-
-/// What a family is known by. A command with another one is another family.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct FamilyIdentity {
-    format: u32,
-    sizes: Vec<String>,
-    parameters: Vec<u64>,
-    next: String,
-    seeds: u64,
-    shares: Vec<f64>,
-    batch_size: usize,
-    rows: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct FamilyPlan {
-    identity: FamilyIdentity,
-    /// As it was measured.
-    pub(super) cost: RunCost,
-    pub(super) held_out: u64,
-    pub(super) family: Family,
-}
-
-impl FamilyIdentity {
-    fn new(setup: &FamilySetup) -> Self {
-        Self {
-            format: FORMAT,
-            sizes: setup.sizes.iter().map(|size| size.size.to_string()).collect(),
-            parameters: setup.sizes.iter().map(|size| size.parameters).collect(),
-            next: setup.next.size.to_string(),
-            seeds: setup.seeds,
-            shares: setup.shares.clone(),
-            batch_size: setup.job.train.batch_size,
-            rows: setup.rows,
-        }
-    }
-}
-
-impl FamilyPlan {
-    /// The plan in the folder, if there is one. Refuses that of another family or of another job.
-    pub(super) fn read(setup: &FamilySetup) -> Result<Option<Self>, Failure> {
-        let path = setup.folder.join(FAMILY);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let found: Option<Self> = read_json(&path)?;
-        let help =
-            "give the same command as before to go on, or train another family in another folder: --folder FOLDER";
-        let Some(plan) = found.filter(|plan| plan.identity == FamilyIdentity::new(setup)) else {
-            let what = format!("{} holds a family of other sizes, seeds, shares or rows", setup.folder.display());
-            return Err(Failure::usage(what, help));
-        };
-        let learning = learning_changes(&setup.job, &setup.folder.join(JOB))?;
-        if !learning.is_empty() {
-            let what =
-                format!("the job learns differently than that of the family in {}:{learning}", setup.folder.display());
-            return Err(Failure::usage(what, help));
-        }
-        Ok(Some(plan))
-    }
-
-    /// Writes it. The job is there before the plan, so a plan has its job.
-    pub(super) fn write(setup: &FamilySetup, cost: RunCost, held_out: u64, family: Family) -> Result<Self, Failure> {
-        let plan = Self { identity: FamilyIdentity::new(setup), cost, held_out, family };
-        write_file(&setup.folder.join(JOB), setup.job.to_toml())?;
-        write_json(&setup.folder.join(FAMILY), &plan)?;
-        Ok(plan)
-    }
-}
 
 /// Writes a value as JSON, whole or not at all.
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {

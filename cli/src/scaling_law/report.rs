@@ -9,7 +9,8 @@ use zagros_plumbing::chart::LogChart;
 use zagros_plumbing::chart::html::NOTHING;
 use zagros_shell::{CommandReport, Failure, ReportTable, note, write_file};
 
-use super::analysis::{FORECAST, FamilyAnalysis, FamilyPlan, ForecastVerification, KeptForecast, write_json};
+use super::FamilyPlan;
+use super::analysis::{FORECAST, FamilyAnalysis, ForecastVerification, KeptForecast, write_json};
 use super::charts::charts;
 use super::member::MemberPoint;
 use super::setup::FamilySetup;
@@ -29,9 +30,9 @@ pub(super) fn print_plan(setup: &FamilySetup, plan: &FamilyPlan) {
         family.seeds,
         shares.join(", "),
         HumanCount(setup.rows),
-        setup.jobs,
+        setup.base.jobs,
         HumanDuration(Duration::from_secs_f64(family.seconds)),
-        setup.folder.display()
+        setup.base.folder.display()
     );
     for skipped in &family.skipped {
         note!("not within --budget, and skipped: {skipped}");
@@ -63,9 +64,9 @@ fn report(plan: &FamilyPlan, analysis: &FamilyAnalysis) -> CommandReport {
 
 /// Writes what programs read and the page, and prints the rest.
 pub(super) fn write(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> Result<(), Failure> {
-    write_json(&setup.folder.join(JSON), &summary(setup, plan, analysis))?;
-    write_file(&setup.folder.join(PAGE), page(setup, plan, analysis))?;
-    let folder = setup.folder.display();
+    write_json(&setup.base.folder.join(JSON), &summary(setup, plan, analysis))?;
+    write_file(&setup.base.folder.join(PAGE), page(setup, plan, analysis))?;
+    let folder = setup.base.folder.display();
     let mut facts = vec![("page", format!("{folder}/{PAGE}, {folder}/{JSON}"))];
     let is_made = |kept: &KeptForecast| kept.forecast.decision == ForecastDecision::Made;
     if analysis.forecast.as_ref().is_some_and(is_made) {
@@ -80,7 +81,7 @@ fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> St
     page.add_title("Curves").add_figures(charts(analysis).iter().map(LogChart::render_figure));
     page.add_title("Laws that were compared").add_table(candidates(analysis));
     page.add_title("All measurements").add_table(runs(&analysis.points));
-    page.render_page(&format!("{}: scaling law", setup.job.name))
+    page.render_page(&format!("{}: scaling law", setup.base.job.name))
 }
 
 fn count(value: f64) -> String {
@@ -193,7 +194,7 @@ fn verification_text(verification: &ForecastVerification) -> String {
 
 fn summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> Value {
     json!({
-        "job": setup.job.name,
+        "job": setup.base.job.name,
         "family": plan.family,
         "cost": plan.cost,
         "runs": analysis.points,
@@ -212,6 +213,7 @@ mod tests {
 
     use super::super::setup::FamilySize;
     use super::*;
+    use crate::experiment::ExperimentSetup;
 
     /// A family of four sizes with a law that holds.
     fn family(floor: f64) -> (FamilySetup, FamilyPlan, FamilyAnalysis, tempfile::TempDir) {
@@ -221,10 +223,10 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let job = Job::load(&file, &zagros_job::Overrides::none()).unwrap();
         let size = |parameters: u64| FamilySize { size: ModelSize(parameters), parameters };
+        let base =
+            ExperimentSetup { name: "family", job, file, sets: Vec::new(), jobs: 2, folder: folder.path().to_owned() };
         let setup = FamilySetup {
-            job,
-            file,
-            sets: Vec::new(),
+            base,
             sizes: [10_000, 40_000, 160_000, 640_000].map(size).to_vec(),
             next: size(2_560_000),
             seeds: 2,
@@ -232,8 +234,6 @@ mod tests {
             unit: 100,
             rows: 1_638_400,
             run_for_each_share: false,
-            jobs: 2,
-            folder: folder.path().to_owned(),
         };
         let cost = RunCost { start: 1.0, sample: 1e-5, parameter: 1e-10 };
         let request = setup.family_request(1000, true);
@@ -248,8 +248,7 @@ mod tests {
                 points.push(MemberPoint { size, share: *share, measured, auc: None, seconds: 2.0 });
             }
         }
-        let plan =
-            FamilyPlan::write(&setup, cost, 1000, Family::within_budget(&request, &cost, 100_000.0).unwrap()).unwrap();
+        let plan = FamilyPlan { cost, family: Family::within_budget(&request, &cost, 100_000.0).unwrap() };
         let analysis = FamilyAnalysis::fit(&setup, &plan, points);
         (setup, plan, analysis, folder)
     }

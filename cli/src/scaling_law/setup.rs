@@ -1,15 +1,16 @@
 //! A family of sizes as the command line describes it, checked before anything is trained.
 
-use std::path::PathBuf;
+use std::path::Path;
 
+use serde_json::{Value, json};
 use zagros_experiments::scaling::FamilyRequest;
 use zagros_ingest::find_files;
 use zagros_job::{Job, ModelSize, RateSchedule, TestPart, ValidationPart};
 use zagros_shell::{Exit, Failure, OrFailure, load_job, note};
 
 use crate::args::ScalingLawArgs;
+use crate::experiment::{ExperimentSetup, default_folder};
 use crate::steps::EpochPlan;
-use crate::train_process::{default_folder, process_count};
 
 /// Sizes of a family without `--sizes`, a factor of four apart.
 const SIZES: [ModelSize; 5] =
@@ -25,9 +26,7 @@ pub(super) struct FamilySize {
 }
 
 pub(super) struct FamilySetup {
-    pub(super) job: Job,
-    pub(super) file: PathBuf,
-    pub(super) sets: Vec<String>,
+    pub(super) base: ExperimentSetup,
     /// From small to large.
     pub(super) sizes: Vec<FamilySize>,
     pub(super) next: FamilySize,
@@ -39,15 +38,13 @@ pub(super) struct FamilySetup {
     /// Rows of the training part, at least.
     pub(super) rows: u64,
     pub(super) run_for_each_share: bool,
-    pub(super) jobs: usize,
-    pub(super) folder: PathBuf,
 }
 
 impl FamilySetup {
     pub(super) fn load(args: &ScalingLawArgs) -> Result<Self, Failure> {
-        let (file, sets) = (args.job.job.clone(), args.job.sets());
+        let sets = args.job.sets();
         check_sets(&sets)?;
-        let load = |size: ModelSize| load_size(&file, &sets, size);
+        let load = |size: ModelSize| load_size(&args.job.job, &sets, size);
         let sizes = if args.sizes.is_empty() { default_sizes(&load)? } else { given_sizes(&args.sizes, &load)? };
         let next = load(args.next.unwrap_or_else(|| next_size(&sizes))).map(|(_, size)| size)?;
         let largest = &sizes[sizes.len() - 1];
@@ -65,10 +62,22 @@ impl FamilySetup {
             return Err(Failure::usage(what, "give larger shares (--data), or a smaller train.batch_size"));
         }
         let run_for_each_share = follows_length(&job)?;
-        let jobs = process_count(args.jobs);
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "scaling"));
-        let seeds = args.seeds;
-        Ok(Self { job, file, sets, sizes, next, seeds, shares, unit, rows, run_for_each_share, jobs, folder })
+        let base = ExperimentSetup::new("family", &args.job, job, args.jobs, folder);
+        Ok(Self { base, sizes, next, seeds: args.seeds, shares, unit, rows, run_for_each_share })
+    }
+
+    /// What a family is known by. A command with another one is another family.
+    pub(super) fn identity(&self) -> Value {
+        json!({
+            "sizes": self.sizes.iter().map(|size| size.size.to_string()).collect::<Vec<_>>(),
+            "parameters": self.sizes.iter().map(|size| size.parameters).collect::<Vec<_>>(),
+            "next": self.next.size.to_string(),
+            "seeds": self.seeds,
+            "shares": self.shares.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "batch_size": self.base.job.train.batch_size,
+            "rows": self.rows,
+        })
     }
 
     /// What is asked for, for a plan. `held_out` is the number of rows that are scored.
@@ -81,7 +90,7 @@ impl FamilySetup {
             rows: self.rows,
             held_out,
             next: verify.then_some(self.next.parameters),
-            jobs: self.jobs,
+            jobs: self.base.jobs,
         }
     }
 
@@ -91,7 +100,7 @@ impl FamilySetup {
     }
 
     pub(super) fn sample_count(&self, steps: u64) -> f64 {
-        (steps * self.job.train.batch_size as u64) as f64
+        (steps * self.base.job.train.batch_size as u64) as f64
     }
 }
 
@@ -110,7 +119,7 @@ fn check_sets(sets: &[String]) -> Result<(), Failure> {
 }
 
 /// The job with a size, and how many dense parameters it then has.
-fn load_size(file: &std::path::Path, sets: &[String], size: ModelSize) -> Result<(Job, FamilySize), Failure> {
+fn load_size(file: &Path, sets: &[String], size: ModelSize) -> Result<(Job, FamilySize), Failure> {
     let sets: Vec<String> = sets.iter().cloned().chain([size_set(size)]).collect();
     let job = load_job(file, &sets)?;
     let Some(parameters) = job.dense_parameters() else {
@@ -254,12 +263,15 @@ mod tests {
         // A factor of two further; the network has about as many weights.
         let (wanted, real) = (family.next.size.0 as f64, family.next.parameters as f64);
         assert!((wanted / 8000.0 - 1.0).abs() < 0.1 && (real / wanted - 1.0).abs() < 0.1, "{:?}", family.next);
-        assert_eq!((family.shares.clone(), family.jobs, family.run_for_each_share), (vec![0.25, 0.5, 1.0], 3, false));
+        assert_eq!(
+            (family.shares.clone(), family.base.jobs, family.run_for_each_share),
+            (vec![0.25, 0.5, 1.0], 3, false)
+        );
         // About 900 rows are trained on, a quarter of which are 22 steps of 10.
         assert!((20..=24).contains(&family.unit), "{}", family.unit);
         let steps = [0.25, 1.0].map(|share| family.step_count(share));
         assert_eq!((steps, family.sample_count(8)), ([family.unit, 4 * family.unit], 80.0));
-        assert!(family.folder.ends_with("runs/ads-scaling"), "{}", family.folder.display());
+        assert!(family.base.folder.ends_with("runs/ads-scaling"), "{}", family.base.folder.display());
         let defaults = setup(JOB, "").unwrap();
         assert_eq!((defaults.sizes.len(), defaults.seeds, defaults.shares.len()), (5, 3, 4));
         assert_eq!(defaults.next.size.to_string(), "27.2m");

@@ -9,7 +9,7 @@ use zagros_shell::{CommandReport, Failure, ReportTable, load_job, note, write_fi
 use zagros_zip::ZipEq;
 
 use super::setup::{SweepSetup, unit_name};
-use super::trial;
+use super::{test_measures, trial_folder};
 
 pub(super) const JSON: &str = "sweep.json";
 pub(super) const PAGE: &str = "sweep.html";
@@ -24,7 +24,7 @@ pub(super) fn print_start(setup: &SweepSetup, sweep: &Sweep) {
         Sampler::Random => "by chance",
         Sampler::Tpe => "by TPE",
     };
-    note!("{} trials, {how}, {} side by side, in {}", plan.trials, setup.jobs, setup.folder.display());
+    note!("{} trials, {how}, {} side by side, in {}", plan.trials, setup.base.jobs, setup.base.folder.display());
     if let Some(rungs) = &plan.rungs {
         let levels: Vec<String> = rungs.levels.iter().map(|level| HumanCount(*level).to_string()).collect();
         note!("the best third goes on after {} {}", levels.join(", "), unit_name(rungs.unit));
@@ -77,7 +77,7 @@ fn trial_table(setup: &SweepSetup, sweep: &Sweep) -> ReportTable {
 /// The measures of the table: that of the choice first.
 fn metrics(setup: &SweepSetup) -> impl Iterator<Item = Metric> {
     let chosen = setup.plan.metric;
-    let grouped = setup.job.eval.group_by.is_some();
+    let grouped = setup.base.job.eval.group_by.is_some();
     let all = [Metric::Auc, Metric::Logloss, Metric::Gauc].into_iter();
     let others = all.filter(move |metric| *metric != chosen && (*metric != Metric::Gauc || grouped));
     std::iter::once(chosen).chain(others)
@@ -113,13 +113,13 @@ pub(super) fn report(setup: &SweepSetup, sweep: &Sweep) -> CommandReport {
     let mut report = CommandReport::default();
     report.add_lead(&lead(setup, sweep)).add_title("Trials, the best last").add_table(trial_table(setup, sweep));
     report.add_figures([chart(setup, sweep).render_figure()]);
-    let folder = setup.folder.display();
+    let folder = setup.base.folder.display();
     let Some(best) = sweep.best_trial() else {
         report.add_note(&format!("no trial was scored; what the trials printed is in {folder}/trial-*/log.txt"));
         return report;
     };
     let seconds: f64 = sweep.trials().iter().filter_map(|trial| trial.scores.last()).map(|score| score.seconds).sum();
-    let tested = trial::tested(&setup.folder, best)
+    let tested = test_measures(&trial_folder(&setup.base.folder, best))
         .map(|tested| ("its test part", format!("AUC {}, logloss {}", number(tested.auc), number(tested.logloss))));
     let mut facts =
         vec![("the best job", format!("{folder}/{BEST}: trial {best}, {}", pairs(setup, &sweep.trials()[best])))];
@@ -134,13 +134,13 @@ pub(super) fn report(setup: &SweepSetup, sweep: &Sweep) -> CommandReport {
 }
 
 pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
-    let page = report(setup, sweep).render_page(&format!("{}: sweep", setup.job.name));
-    write_file(&setup.folder.join(PAGE), page)?;
+    let page = report(setup, sweep).render_page(&format!("{}: sweep", setup.base.job.name));
+    write_file(&setup.base.folder.join(PAGE), page)?;
     let json = serde_json::to_vec_pretty(&summary(setup, sweep));
-    write_file(&setup.folder.join(JSON), json.unwrap_or_default())?;
+    write_file(&setup.base.folder.join(JSON), json.unwrap_or_default())?;
     let Some(best) = sweep.best_trial() else { return Ok(()) };
     let trial = &sweep.trials()[best];
-    let job = load_job(&setup.file, &setup.trial_sets(&trial.values))?;
+    let job = load_job(&setup.base.file, &setup.trial_sets(&trial.values))?;
     let metric = setup.plan.metric;
     let value = trial.scores.last().and_then(|score| metric.value(&score.measures));
     let head = format!(
@@ -150,7 +150,7 @@ pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
         number(value),
         pairs(setup, trial).replace('\n', " ")
     );
-    write_file(&setup.folder.join(BEST), head + &job.to_toml())
+    write_file(&setup.base.folder.join(BEST), head + &job.to_toml())
 }
 
 fn summary(setup: &SweepSetup, sweep: &Sweep) -> Value {
@@ -158,7 +158,7 @@ fn summary(setup: &SweepSetup, sweep: &Sweep) -> Value {
     let trials: Vec<Value> =
         sweep.ranked_trials().into_iter().map(|number| trial_summary(setup, sweep, number)).collect();
     json!({
-        "job": setup.job.name,
+        "job": setup.base.job.name,
         "sampler": plan.sampler,
         "space": setup.texts,
         "seed": plan.seed,

@@ -1,22 +1,20 @@
-//! Processes of `zagros train` that another command starts, side by side: of a sweep's trials, and of a family of sizes. And what is known
-//! of such a command by its folder.
+//! Processes of `zagros train` that an experiment starts: their job and folder, and what their end means.
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
-use zagros_dense_worker::{RunFolder, RunLock};
+use zagros_dense_worker::RunFolder;
 use zagros_job::threads::{Machine, core_count};
-use zagros_job::{Job, Overrides};
-use zagros_plumbing::lifecycle::StopSignals;
 use zagros_plumbing::{Deadline, exit_codes};
-use zagros_shell::{Exit, Failure, is_key_given, last_error, note};
+use zagros_shell::{Exit, Failure, is_key_given, last_error};
 
-use crate::report::interrupt_exit;
+use super::ExperimentSetup;
 use crate::resume::failed;
 
 /// What a process prints, in its folder.
@@ -24,37 +22,6 @@ const LOG: &str = "log.txt";
 /// How long a process of a command that was killed may take to save and end.
 const EARLIER: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
-/// Far enough away for a command without a budget.
-pub(crate) const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-/// The folder of a command that trains a job many times, unless it names one: `ads-sweep`.
-pub(crate) fn default_folder(job: &Job, command: &str) -> PathBuf {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
-    let name: String = job.name.chars().map(plain).collect();
-    job.output.folder.join(format!("{}-{command}", name.trim_start_matches(['.', '-'])))
-}
-
-/// How many processes such a command runs side by side: as many as were asked for, or one for every two cores.
-pub(crate) fn process_count(asked: Option<u64>) -> usize {
-    let planned = (core_count() / 2).max(1);
-    asked.map_or(planned, |asked| usize::try_from(asked).unwrap_or(usize::MAX))
-}
-
-/// Makes the folder of such a command, and locks it; `None` while another process works in it.
-pub(crate) fn lock_folder(folder: &Path) -> Result<Option<RunLock>, Failure> {
-    std::fs::create_dir_all(folder).map_err(|error| {
-        let what = format!("{} cannot be made: {error}", folder.display());
-        Failure::with_help(Exit::Storage, what, "make room or change output.folder")
-    })?;
-    RunFolder::open(folder).and_then(|folder| folder.try_lock()).map_err(failed)
-}
-
-/// In what a job learns differently than the earlier one in `file`, a line each; empty if in nothing.
-pub(crate) fn learning_changes(job: &Job, file: &Path) -> Result<String, Failure> {
-    let earlier_job = Job::load(file, &Overrides::none()).map_err(|errors| Failure::new(Exit::Usage, errors))?;
-    let changes = job.changes_since(&earlier_job);
-    Ok(changes.iter().filter(|change| change.is_learning()).map(|change| format!("\n  {change}")).collect())
-}
 
 /// A process that trains. Its run folder is made in a folder of its own.
 pub(crate) struct TrainProcess {
@@ -63,13 +30,19 @@ pub(crate) struct TrainProcess {
 }
 
 impl TrainProcess {
-    /// Starts it in `folder`, with changes to the job and options of `zagros train`. It resumes what an earlier process has left there.
-    pub(crate) fn start(job: &Path, folder: &Path, sets: &[String], options: &[String]) -> io::Result<Self> {
+    /// Starts it in `folder`, an absolute path, with changes to the job and options of `zagros train`. It resumes what an earlier process
+    /// has left there.
+    pub(crate) fn start(
+        setup: &ExperimentSetup,
+        folder: &Path,
+        sets: &[String],
+        options: &[String],
+    ) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let log = File::options().create(true).append(true).open(folder.join(LOG))?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("train").arg(job).arg("--exit-with-parent");
-        for set in sets {
+        command.arg("train").arg(&setup.file).arg("--exit-with-parent");
+        for set in sets.iter().chain(&place_sets(setup, folder, sets)) {
             command.args(["--set", set]);
         }
         let child = command
@@ -99,19 +72,17 @@ impl TrainProcess {
     }
 }
 
-/// A change to the job that puts the run folder of a process into `folder`.
-pub(crate) fn folder_set(folder: &Path) -> String {
-    // A JSON text is a TOML text.
-    format!("output.folder={}", serde_json::Value::from(folder.display().to_string()))
-}
-
-/// Changes to the job that give a process its part of the cores, where neither the job file nor `sets` says how many threads it has.
-pub(crate) fn thread_sets(job: &Path, sets: &[String], processes: usize) -> Vec<String> {
-    let part = Machine { cores: (core_count() / processes.max(1)).max(1), workers: 1, servers: 0 }.plan_threads();
+/// Changes to the job that put the run folder of a process into `folder`, and give it its part of the cores, where neither the job file nor
+/// `sets` says how many threads it has.
+fn place_sets(setup: &ExperimentSetup, folder: &Path, sets: &[String]) -> Vec<String> {
+    let cores = (core_count() / setup.jobs.max(1)).max(1);
+    let part = Machine { cores, workers: 1, servers: 0 }.plan_threads();
     let threads =
         [("train.threads", part.torch), ("data.threads", part.parse), ("cluster.server_threads", part.server)];
-    let planned = threads.into_iter().filter(|(key, _)| !is_key_given(job, sets, key));
-    planned.map(|(key, threads)| format!("{key}={threads}")).collect()
+    let planned = threads.into_iter().filter(|(key, _)| !is_key_given(&setup.file, sets, key));
+    // A JSON text is a TOML text.
+    let folder = format!("output.folder={}", serde_json::Value::from(folder.display().to_string()));
+    planned.map(|(key, threads)| format!("{key}={threads}")).chain([folder]).collect()
 }
 
 /// Waits until no process of an earlier command trains in the run of a folder: one whose parent was killed is still saving.
@@ -145,30 +116,6 @@ pub(crate) fn newest_run(folder: &Path) -> Option<RunFolder> {
     RunFolder::open(newest).ok()
 }
 
-/// Why a command that trains a job many times trains no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TrainingEnd {
-    Over,
-    OutOfTime,
-    /// A signal asked for it.
-    Stopped,
-}
-
-impl TrainingEnd {
-    /// Says what is left to do, after all else that the command prints.
-    pub(crate) fn note_exit(self, signals: &StopSignals) -> Exit {
-        match self {
-            Self::Over => {}
-            Self::OutOfTime => note!("the time of --budget is over; the same command goes on"),
-            Self::Stopped => {
-                note!("stopped; the same command goes on");
-                return interrupt_exit(signals);
-            }
-        }
-        Exit::Success
-    }
-}
-
 /// What the end of a process means for the command that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndKind {
@@ -182,7 +129,6 @@ pub(crate) enum EndKind {
 
 impl EndKind {
     pub(crate) fn from_status(status: ExitStatus) -> Self {
-        use std::os::unix::process::ExitStatusExt;
         match status.code() {
             Some(0) => Self::Well,
             Some(130 | 143) => Self::Interrupted,
@@ -198,7 +144,6 @@ impl EndKind {
 
 /// Whether a process was killed, by the system or a person: its own values need not be the cause.
 pub(crate) fn is_killed(status: ExitStatus) -> bool {
-    use std::os::unix::process::ExitStatusExt;
     let signal = status.signal().or(status.code().filter(|code| *code > 128).map(|code| code - 128));
     signal == Some(Signal::KILL.as_raw())
 }
@@ -221,9 +166,22 @@ pub(crate) fn hopeless_failure(name: &str, command: &str, folder: &Path, status:
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
+    use zagros_job::{Job, Overrides};
 
     use super::*;
+
+    #[test]
+    fn a_process_has_its_folder_and_its_part_of_the_cores() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.toml");
+        std::fs::write(&file, "[data]\nformat = 'criteo'\ntrain = '/a'\n").unwrap();
+        let job = Job::load(&file, &Overrides::none()).unwrap();
+        let setup =
+            ExperimentSetup { name: "sweep", job, file, sets: Vec::new(), jobs: 1, folder: folder.path().to_owned() };
+        let sets = place_sets(&setup, Path::new("/x y"), &["data.threads=3".to_owned()]).join(" ");
+        assert!(sets.contains("output.folder=\"/x y\"") && sets.contains("train.threads="), "{sets}");
+        assert!(!sets.contains("data.threads"), "it is given: {sets}");
+    }
 
     #[test]
     fn a_process_fails_by_its_values_or_by_what_all_meet() {
