@@ -12,7 +12,7 @@ use zagros_zip::number_from;
 use super::health::{DayHealth, TableHealth, percent};
 use super::history::{DayHistory, DayRecord};
 
-type NamedDay<'a> = (&'a String, &'a DayRecord);
+pub(super) type NamedDay<'a> = (&'a String, &'a DayRecord);
 
 pub(crate) fn page(name: &str, history: &DayHistory) -> String {
     let days: Vec<NamedDay<'_>> = history.days().collect();
@@ -28,7 +28,7 @@ pub(crate) fn page(name: &str, history: &DayHistory) -> String {
         let warnings = record.health.iter().flat_map(|health| &health.warnings);
         warnings.for_each(|warning| _ = page.add_note(&format!("{day}: {warning}")));
     }
-    page.add_title("Days").add_table(measures(&days));
+    page.add_title("Days").add_table(measure_table(&days));
     if let Some((day, health)) = newest {
         let previous = history.health_before(day).map(|(_, health)| health);
         page.add_title(&format!("Features on {day}")).add_table(features(health, previous));
@@ -63,7 +63,7 @@ fn charts(days: &[NamedDay<'_>]) -> [Chart; 4] {
     ]
 }
 
-fn measures(days: &[NamedDay<'_>]) -> ReportTable {
+pub(super) fn measure_table(days: &[NamedDay<'_>]) -> ReportTable {
     let row = |(day, record): &NamedDay<'_>| {
         let measure = |of: fn(&Evaluation) -> Option<f64>| shown(record.before.as_ref().and_then(of), 4);
         let rate =
