@@ -7,7 +7,7 @@ use std::path::Path;
 
 use zagros_ingest::InputRow;
 
-use crate::predictions::PredictionError;
+use super::PredictionError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum PredictionFormat {
@@ -17,6 +17,9 @@ pub(crate) enum PredictionFormat {
     Jsonl,
     /// Apache Parquet.
     Parquet,
+    /// Of the scores that are averaged with others.
+    #[value(skip)]
+    Records,
 }
 
 impl PredictionFormat {
@@ -45,6 +48,11 @@ impl PredictionColumns {
             Some(name) => Err(PredictionError::Columns { name }),
             None => Ok(Self { keys, scores }),
         }
+    }
+
+    /// Scores that no user sees.
+    pub(crate) fn unnamed(scores: usize) -> Self {
+        Self { keys: Vec::new(), scores: vec![String::new(); scores] }
     }
 
     /// The line before the first row, if the format has one.
