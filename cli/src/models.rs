@@ -1,17 +1,16 @@
 //! What `zagros models` shows: each network at each size of the ladder, with its weights, memory and work.
 
-pub(crate) mod print;
-
 use std::path::Path;
 use std::time::Instant;
 
+use indicatif::HumanBytes;
 use serde::Serialize;
 use zagros_cost::{Calibration, DataShape};
 use zagros_job::threads::Machine;
-use zagros_job::{Job, JobErrors, LADDER, Model, Overrides, nearest_name};
+use zagros_job::{Job, JobErrors, LADDER, Model, ModelSize, Overrides, nearest_name};
 use zagros_model::DenseModel;
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{Exit, Failure, OrFailure};
+use zagros_shell::{CommandReport, Exit, Failure, OrFailure, ReportTable};
 
 use crate::args::ModelsArgs;
 use crate::backend::backend;
@@ -88,6 +87,72 @@ impl ModelTable {
         };
         Ok(Self { input, batch_size: job.train.batch_size, flop_per_second, memory_bytes, networks })
     }
+
+    pub(crate) fn report(&self) -> CommandReport {
+        let mut report = CommandReport::default();
+        report.add_lead(&format!("input: {}", self.input));
+        for NetworkRows { kind, about, sizes, refused } in &self.networks {
+            let head = ["size", "weights", "width", "resident", "streamed", "store", "FLOP/sample", "samples/s"];
+            let table = ReportTable::new(&head, sizes.iter().map(SizeRow::cells).collect());
+            report.add_title(&format!("{kind}: {about}")).add_table(table);
+            if let Some(why) = refused {
+                report.add_note(&format!("  not here: {why}"));
+            }
+        }
+        let memory = self.memory_bytes.map_or_else(
+            || "memory is unknown here".to_owned(),
+            |bytes| format!("this machine has {}, * is beyond it", HumanBytes(bytes)),
+        );
+        let speed = self.flop_per_second.map_or_else(
+            || "with all stages, as `zagros calibrate` measured them here".to_owned(),
+            |flops| format!("the dense network alone, {} a second; `zagros calibrate` adds the rest", flop_text(flops)),
+        );
+        let batch = self.batch_size;
+        report.add_title("Columns").add_facts(vec![
+            ("resident", format!("peak memory of `zagros train` without embedding rows, batch {batch}; {memory}")),
+            ("streamed", "peak memory of a worker with two layers at a time, and the store of all weights".to_owned()),
+            ("samples/s", speed),
+            ("set", "[model] size = \"13m\", or --size 13m (docs/how-to/size.md)".to_owned()),
+        ]);
+        report
+    }
+}
+
+impl SizeRow {
+    fn cells(&self) -> Vec<String> {
+        let bytes = |bytes: u64| HumanBytes(bytes).to_string();
+        let streamed = |of_part: Option<u64>| of_part.map_or_else(|| "-".to_owned(), bytes);
+        vec![
+            self.size.clone(),
+            ModelSize(self.weights).to_string(),
+            self.width.to_string(),
+            format!("{}{}", bytes(self.resident_bytes), if self.fits { " " } else { "*" }),
+            // Nothing where the job's weights cannot be streamed.
+            streamed(self.streamed_worker_bytes),
+            streamed(self.streamed_store_bytes),
+            flop_text(self.flop_per_sample as f64),
+            scaled_text(self.samples_per_second, &[(1e6, "m"), (1e3, "k")]),
+        ]
+    }
+}
+
+/// `1.2 GFLOP`.
+fn flop_text(count: f64) -> String {
+    scaled_text(count, &[(1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, " ")]) + "FLOP"
+}
+
+/// About three digits, and the unit.
+fn scaled_text(count: f64, units: &[(f64, &str)]) -> String {
+    let unit = units.iter().copied().find(|(factor, _)| count >= *factor);
+    let (factor, unit) = unit.unwrap_or((1.0, ""));
+    let number = count / factor;
+    let digits = match number {
+        number if number < 0.1 => 3,
+        number if number < 10.0 => 2,
+        number if number < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{number:.digits$}{unit}")
 }
 
 fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure> {
@@ -234,10 +299,13 @@ mod tests {
                 assert!(row.streamed_worker_bytes.is_some(), "{kind}");
             }
         }
-        let text = print::text(&table);
-        // Without the marks of styles.
-        let plain = |line: &str| line.replace("\u{1b}[0m", "").replace("\u{1b}[1m", "").replace("\u{1b}[2m", "");
-        assert!(text.lines().all(|line| plain(line).chars().count() <= 90), "{text}");
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([665_000.0, 1.234e9, 12.0].map(flop_text), ["665 kFLOP", "1.23 GFLOP", "12.0 FLOP"]);
+        let rate = |rate| scaled_text(rate, &[(1e6, "m"), (1e3, "k")]);
+        assert_eq!([150_000.0, 9.5, 0.013, 2.5e6].map(rate), ["150k", "9.50", "0.013", "2.50m"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use zagros_sim::WhatIf;
 
 use crate::args::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
 use crate::backend::backend;
-use crate::models::{ModelTable, TrainingSpeed, print};
+use crate::models::{ModelTable, TrainingSpeed};
 use crate::planning::{self, PlanReport};
 use crate::simulation::{self, SimulationFigures};
 
@@ -69,5 +69,5 @@ pub(crate) fn simulate(args: &SimulateArgs) -> Result<Exit, Failure> {
 pub(crate) fn list_models(args: &ModelsArgs) -> Result<Exit, Failure> {
     let speed = TrainingSpeed::choose(args.flops, &Machine::this())?;
     let table = ModelTable::new(args, &speed, MemoryLimit::of_this_process())?;
-    print_report(&table, args.json, |table| out!("{}", print::text(table).trim_end()))
+    print_report(&table, args.json, |table| table.report().print())
 }
