@@ -119,7 +119,10 @@ impl DailyTraining {
         for day in &days[done..] {
             let day = self.day(day, from.clone());
             let run = DayRun { day: &day, history: &history, choice: self.choice, shutdown: &shutdown, signals };
-            let Some(record) = run.train().await? else { return Ok(report::interrupt_exit(signals)) };
+            let Some(record) = run.train().await? else {
+                note!("stopped; the same command goes on");
+                return Ok(report::interrupt_exit(signals));
+            };
             from.clone_from(&record.model);
             print(&day.name, &record);
             history.record_day(&day.name, record)?;
