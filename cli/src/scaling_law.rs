@@ -20,7 +20,7 @@ use zagros_experiments::scaling::{Family, ForecastDecision, RunCost};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrFailure, note, watch_signals};
 
-use self::analysis::{FamilyAnalysis, ForecastVerification};
+use self::analysis::FamilyAnalysis;
 use self::member::{FamilyMember, MemberPoint};
 use self::setup::FamilySetup;
 use crate::args::ScalingLawArgs;
@@ -104,11 +104,9 @@ async fn verify(
     let member = FamilyMember::next(setup, &analysis.shares);
     note!("training the next size, {}", setup.next.size);
     let end = member::train(setup, std::slice::from_ref(&member), shutdown, deadline).await?;
-    let truth = member.measured_points(setup).and_then(|points| points.last().cloned());
-    if let (Some(truth), Some(forecast)) = (truth, &analysis.forecast) {
-        let verification = ForecastVerification::new(forecast, &truth);
-        analysis::write_json(&setup.base.folder.join(analysis::VERIFICATION), &verification)?;
-        analysis.verification = Some(verification);
+    analysis.verify(&member, setup);
+    if let Some(verification) = &analysis.verification {
+        analysis::write_json(&setup.base.folder.join(analysis::VERIFICATION), verification)?;
     }
     Ok(end)
 }

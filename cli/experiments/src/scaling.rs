@@ -9,7 +9,6 @@
 //! N is the number of dense parameters, D that of samples of one pass, C = 6·N·D the compute of training in FLOP (Kaplan et al. 2020), loss the
 //! held-out log loss in nats. The crate reads no file, starts no process and knows no time.
 
-mod choice;
 mod family;
 mod fit;
 mod forecast;
@@ -17,13 +16,10 @@ mod law;
 mod linear;
 mod measurement;
 mod noise;
-#[cfg(test)]
-mod testing;
 
-pub use choice::{LawCandidate, LawChoice};
 pub use family::{Family, FamilyRequest, MemberRun, RunCost};
 pub use fit::fit;
-pub use forecast::{ForecastDecision, ForecastPlan, ForecastTarget, LossForecast, last_value, line_in_log_compute};
+pub use forecast::{ForecastDecision, ForecastPlan, ForecastTarget, LawCandidate, LawChoice, LossForecast};
 pub use law::{ComputeOptimum, Law, LawAxis, LawForm, PowerTerm};
 pub use measurement::{LawCell, Measurement, Measurements};
 

@@ -9,7 +9,6 @@
 //! It reads no file, starts no process and knows no time. Each choice is a function of the plan, its seed and the
 //! records so far. So a sweep that is interrupted goes on from its records.
 
-mod grid;
 mod halving;
 mod record;
 mod search;

@@ -5,8 +5,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zagros_experiments::scaling::{
-    ComputeOptimum, ForecastPlan, ForecastTarget, Law, LossForecast, Measurement, Measurements, last_value,
-    line_in_log_compute,
+    ComputeOptimum, ForecastPlan, ForecastTarget, Law, LossForecast, Measurement, Measurements,
 };
 use zagros_plumbing::disk;
 use zagros_shell::{Exit, Failure, OrFailure, write_file};
@@ -28,10 +27,6 @@ pub(super) struct KeptForecast {
     /// The size, as it was asked for.
     pub(super) size: String,
     pub(super) forecast: LossForecast,
-    /// Log loss of the largest trained size: "no gain".
-    pub(super) last_value: Option<f64>,
-    /// Log loss by a line in the logarithm of the compute.
-    pub(super) line_in_log_compute: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,7 +39,7 @@ pub(super) struct ForecastVerification {
     /// Whether the interval holds the truth.
     pub(super) inside: bool,
     /// The largest trained size less the truth, nats.
-    pub(super) last_value_error: Option<f64>,
+    pub(super) last_value_error: f64,
     /// The line in the logarithm of the compute less the truth, nats.
     pub(super) line_error: Option<f64>,
 }
@@ -68,22 +63,17 @@ impl FamilyAnalysis {
             parameters: setup.next.parameters as f64,
             samples: setup.sample_count(longest.step_count(setup)),
         };
-        let size = setup.next.size.to_string();
-        let measured = Measurements::new(points.iter().map(|point| point.measured).collect());
-        let made = measured.and_then(|measured| {
+        let made = Measurements::new(points.iter().map(|point| point.measured).collect()).and_then(|measured| {
             let plan = ForecastPlan { target, level: LEVEL, replays: REPLAYS, seed: SEED };
-            let forecast = LossForecast::from_measurements(&measured, &plan)?;
-            Ok((measured, forecast))
+            Ok((LossForecast::from_measurements(&measured, &plan)?, measured))
         });
-        let empty = Self { points, measured: None, shares, forecast: None, problem: None, verification: None };
-        match made {
-            Ok((measured, forecast)) => {
-                let (last_value, line) = (last_value(&measured), line_in_log_compute(&measured, target));
-                let forecast = KeptForecast { size, forecast, last_value, line_in_log_compute: line };
-                Self { measured: Some(measured), forecast: Some(forecast), ..empty }
+        let (forecast, measured, problem) = match made {
+            Ok((forecast, measured)) => {
+                (Some(KeptForecast { size: setup.next.size.to_string(), forecast }), Some(measured), None)
             }
-            Err(error) => Self { problem: Some(error.to_string()), ..empty },
-        }
+            Err(error) => (None, None, Some(error.to_string())),
+        };
+        Self { points, measured, shares, forecast, problem, verification: None }
     }
 
     /// Writes the forecast of the whole family. Once the next size has been started, the forecast that was written before stays.
@@ -93,15 +83,21 @@ impl FamilyAnalysis {
         if next.folder.exists()
             && let Some(kept) = read_json::<KeptForecast>(&path)?
         {
-            let truth = next.measured_points(setup).and_then(|points| points.last().cloned());
-            self.verification = truth.map(|truth| ForecastVerification::new(&kept, &truth));
             self.forecast = Some(kept);
+            self.verify(&next, setup);
             return Ok(());
         }
         match &self.forecast {
             Some(forecast) => write_json(&path, forecast),
             None => Ok(()),
         }
+    }
+
+    /// Compares the next size, if it was measured, with its forecast.
+    pub(super) fn verify(&mut self, next: &FamilyMember, setup: &FamilySetup) {
+        let truth = next.measured_points(setup).and_then(|points| points.last().cloned());
+        let kept = self.forecast.as_ref().zip(truth);
+        self.verification = kept.map(|(kept, truth)| ForecastVerification::new(kept, &truth));
     }
 
     pub(super) fn chosen_law(&self) -> Option<&Law> {
@@ -124,8 +120,8 @@ impl ForecastVerification {
             loss,
             error: kept.forecast.loss - loss,
             inside: kept.forecast.interval_contains(loss),
-            last_value_error: kept.last_value.map(|value| value - loss),
-            line_error: kept.line_in_log_compute.map(|value| value - loss),
+            last_value_error: kept.forecast.last - loss,
+            line_error: kept.forecast.line_in_log_compute.map(|value| value - loss),
         }
     }
 }

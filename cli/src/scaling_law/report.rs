@@ -181,14 +181,10 @@ fn forecast_text(kept: &KeptForecast) -> String {
 
 fn verification_text(verification: &ForecastVerification) -> String {
     let side = if verification.inside { "inside" } else { "outside" };
-    let error = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:+.5}"));
+    let line = verification.line_error.map_or_else(|| "-".to_owned(), |value| format!("{value:+.5}"));
     format!(
-        "size {} has log loss {:.5}: the forecast is off by {:+.5}, the truth is {side} the interval (the last value is off by {}, a line in log C by {})",
-        verification.size,
-        verification.loss,
-        verification.error,
-        error(verification.last_value_error),
-        error(verification.line_error)
+        "size {} has log loss {:.5}: the forecast is off by {:+.5}, the truth is {side} the interval (the last value is off by {:+.5}, a line in log C by {line})",
+        verification.size, verification.loss, verification.error, verification.last_value_error
     )
 }
 

@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
     use crate::scaling::measurement::Measurement;
-    use crate::scaling::testing::{SAMPLES, SIZES, law, planted};
+    use crate::scaling::measurement::planted::{SAMPLES, SIZES, law, planted};
 
     #[test]
     fn a_planted_law_is_recovered_within_a_tenth() {

@@ -13,8 +13,8 @@ use zagros_zip::ZipEq;
 
 use crate::sweep::halving::promoted_count;
 use crate::sweep::record::{Metric, SweepRecord, TrialMeasures};
-use crate::sweep::space::{Space, Values, random_point, trial_rng};
-use crate::sweep::{Rungs, SpaceError, grid, tpe};
+use crate::sweep::space::{Space, Values, combination_count, grid_point, random_point, trial_rng};
+use crate::sweep::{Rungs, SpaceError, tpe};
 
 /// How points are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ impl SweepPlan {
     /// The number of trials of a space: all combinations of a grid, else as many as were asked for.
     pub fn count_trials(space: &Space, sampler: Sampler, asked: usize) -> Result<usize, SpaceError> {
         match sampler {
-            Sampler::Grid => grid::combination_count(space),
+            Sampler::Grid => combination_count(space),
             Sampler::Random | Sampler::Tpe => Ok(asked),
         }
     }
@@ -183,7 +183,7 @@ impl Sweep {
     fn choose(&self) -> SweepRecord {
         let (number, SweepPlan { space, seed, .. }) = (self.trials.len(), &self.plan);
         let values = match self.plan.sampler {
-            Sampler::Grid => grid::point(space, number),
+            Sampler::Grid => grid_point(space, number),
             Sampler::Random => random_point(space, &mut trial_rng(*seed, number)),
             Sampler::Tpe => {
                 let merit = |trial: &Trial| {

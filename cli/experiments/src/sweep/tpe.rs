@@ -55,7 +55,7 @@ fn value(parameter: &Parameter, chance: &mut Pcg64, good: &[String], others: &[S
             let best = best(candidates, |choice| good.log_density(*choice) - others.log_density(*choice));
             choices[best.unwrap_or(0)].clone()
         }
-        Domain::Real { .. } | Domain::Whole { .. } => {
+        Domain::Range { .. } => {
             let positions =
                 |values: &[String]| values.iter().filter_map(|value| parameter.position(value)).collect::<Vec<_>>();
             let [good, others] = [good, others].map(|values| PositionDensity::new(positions(values)));
