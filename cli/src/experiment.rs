@@ -102,11 +102,21 @@ impl TrainingEnd {
 }
 
 impl ExperimentSetup {
-    /// `None` for `jobs` is a process for every two cores.
-    pub(crate) fn new(name: &'static str, args: &JobArgs, job: Job, jobs: Option<u64>, folder: PathBuf) -> Self {
+    /// `None` for `jobs` is a process for every two cores. Refuses a job of several workers: a member is one process.
+    pub(crate) fn new(
+        name: &'static str,
+        args: &JobArgs,
+        job: Job,
+        jobs: Option<u64>,
+        folder: PathBuf,
+    ) -> Result<Self, Failure> {
+        if job.cluster.workers > 1 {
+            let what = format!("`cluster.workers` is more than 1, but each run of a {name} is one process");
+            return Err(Failure::usage(what, "--set cluster.workers=1"));
+        }
         let planned = (core_count() / 2).max(1);
         let jobs = jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX));
-        Self { name, job, file: args.job.clone(), sets: args.sets(), jobs, folder }
+        Ok(Self { name, job, file: args.job.clone(), sets: args.sets(), jobs, folder })
     }
 
     /// Makes the folder, and keeps other processes from working in it.

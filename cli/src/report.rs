@@ -225,7 +225,7 @@ impl RunReport<'_> {
         let curves = format!("tensorboard --logdir {}", folder.parent().unwrap_or(folder).display());
         commands.push((curves, "curves of this and earlier runs"));
         if self.planted.is_some() {
-            commands.extend(planted_commands(Path::new(""), &zagros));
+            commands.push((format!("{zagros} init /path/to/your.csv"), "a job file for your own data"));
         }
         commands
     }
@@ -243,19 +243,6 @@ fn unmeasured<'a>(test: &TestPart, evaluation: Option<&'a Evaluation>) -> Result
         }
         None => Err("not scored before the end; `zagros eval` scores the saved model"),
     }
-}
-
-/// What follows a run on generated data. A checkout has a makefile and the example's job file; elsewhere there is neither.
-fn planted_commands(current: &Path, zagros: &str) -> Vec<(String, &'static str)> {
-    let has = |file: &str| current.join(file).is_file();
-    let mut commands = vec![(format!("{zagros} init /path/to/your.csv"), "a job file for your own data")];
-    if has("Makefile") && has("rust-toolchain.toml") {
-        commands[0] = ("make train DATA=/path/to/train.txt".to_owned(), "your own file in Criteo's format");
-    }
-    if has("examples/quickstart.toml") {
-        commands.push((format!("{zagros} up examples/quickstart.toml --servers 3"), "the same as separate processes"));
-    }
-    commands
 }
 
 /// The command of this program, relative to the current directory, for the next commands.
@@ -284,20 +271,6 @@ fn auc_share(evaluation: &Evaluation, best: Option<f64>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn commands_name_what_is_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let commands = || planted_commands(folder.path(), "zagros").into_iter().map(|(command, _)| command);
-        assert_eq!(commands().collect::<Vec<_>>(), ["zagros init /path/to/your.csv"]);
-        std::fs::create_dir(folder.path().join("examples")).unwrap();
-        for file in ["Makefile", "rust-toolchain.toml", "examples/quickstart.toml"] {
-            std::fs::write(folder.path().join(file), "").unwrap();
-        }
-        let checkout =
-            ["make train DATA=/path/to/train.txt", "zagros up examples/quickstart.toml --servers 3"].map(str::to_owned);
-        assert_eq!(commands().collect::<Vec<_>>(), checkout);
-    }
 
     #[test]
     fn a_missing_measure_says_why() {

@@ -45,7 +45,7 @@ impl FamilySetup {
         let sets = args.job.sets();
         check_sets(&sets)?;
         let load = |size: ModelSize| load_size(&args.job.job, &sets, size);
-        let sizes = if args.sizes.is_empty() { default_sizes(&load)? } else { given_sizes(&args.sizes, &load)? };
+        let sizes = family_sizes(&args.sizes, &load)?;
         let next = load(args.next.unwrap_or_else(|| next_size(&sizes))).map(|(_, size)| size)?;
         let largest = &sizes[sizes.len() - 1];
         if next.parameters <= largest.parameters {
@@ -63,7 +63,7 @@ impl FamilySetup {
         }
         let run_for_each_share = follows_length(&job)?;
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "scaling"));
-        let base = ExperimentSetup::new("family", &args.job, job, args.jobs, folder);
+        let base = ExperimentSetup::new("family", &args.job, job, args.jobs, folder)?;
         Ok(Self { base, sizes, next, seeds: args.seeds, shares, unit, rows, run_for_each_share })
     }
 
@@ -133,36 +133,33 @@ pub(super) fn size_set(size: ModelSize) -> String {
     format!("model.size=\"{size}\"")
 }
 
-/// The default sizes that the features allow; the job's own error if it has none of them.
-fn default_sizes(load: &impl Fn(ModelSize) -> Result<(Job, FamilySize), Failure>) -> Result<Vec<FamilySize>, Failure> {
+/// The given sizes, otherwise the default ones that the features allow. From small to large.
+fn family_sizes(
+    given: &[ModelSize],
+    load: &impl Fn(ModelSize) -> Result<(Job, FamilySize), Failure>,
+) -> Result<Vec<FamilySize>, Failure> {
+    let wanted = if given.is_empty() { &SIZES[..] } else { given };
     let (mut sizes, mut failure) = (Vec::new(), None);
-    for size in SIZES {
-        match load(size) {
+    for size in wanted {
+        match load(*size) {
             Ok((_, size)) => sizes.push(size),
+            Err(error) if !given.is_empty() => return Err(error),
             Err(error) => {
                 note!("the size {size} cannot be had with this job, and is skipped");
                 failure = failure.or(Some(error));
             }
         }
     }
-    match failure {
-        Some(failure) if sizes.len() < LEAST_SIZES => Err(failure),
-        _ => Ok(sizes),
-    }
-}
-
-fn given_sizes(
-    given: &[ModelSize],
-    load: &impl Fn(ModelSize) -> Result<(Job, FamilySize), Failure>,
-) -> Result<Vec<FamilySize>, Failure> {
-    let mut sizes = given.iter().map(|size| load(*size).map(|(_, size)| size)).collect::<Result<Vec<_>, _>>()?;
     sizes.sort_by_key(|size| size.parameters);
     sizes.dedup_by_key(|size| size.parameters);
-    if sizes.len() < LEAST_SIZES {
-        let what = format!("{} different sizes are given, and a law needs {LEAST_SIZES}", sizes.len());
-        return Err(Failure::usage(what, "give more, such as --sizes 111k,440k,1.8m,7m"));
+    if sizes.len() >= LEAST_SIZES {
+        return Ok(sizes);
     }
-    Ok(sizes)
+    // The job's own error, if it has none of the default sizes.
+    Err(failure.unwrap_or_else(|| {
+        let what = format!("{} different sizes are given, and a law needs {LEAST_SIZES}", sizes.len());
+        Failure::usage(what, "give more, such as --sizes 111k,440k,1.8m,7m")
+    }))
 }
 
 /// As much larger than the largest size as that is than the one before.
@@ -180,12 +177,6 @@ fn check_job(job: &Job) -> Result<(), Failure> {
         return usage(
             "the job has no held-out part, on which sizes are compared",
             "set data.validation_share = 0.1, or data.test",
-        );
-    }
-    if job.cluster.workers > 1 {
-        return usage(
-            "`cluster.workers` is more than 1, but a run of a family is one process",
-            "--set cluster.workers=1",
         );
     }
     if job.train.start_from.is_some() {
@@ -286,14 +277,9 @@ mod tests {
     #[test]
     fn what_makes_no_family_is_refused() {
         let refused = |text: &str, arguments: &str| setup(text, arguments).err().unwrap();
-
         assert!(refused(JOB, "--sizes 1k,2k,4k --data 0.001,1").contains("less than one step"));
-
-        assert!(refused(JOB, "--sizes 1k,2k,4k --set train.epochs=2").contains("decided by the family"));
         let no_validation = JOB.replace("validation_share = 0.1\n", "");
         assert!(refused(&no_validation, "--sizes 1k,2k,4k").contains("no held-out part"));
-        let widths = JOB.replace("kind = 'ffnn'", "kind = 'ffnn'\nhidden = [8]");
-        assert!(refused(&widths, "--sizes 1k,2k,4k").contains("hidden"));
         assert!(refused(&JOB.replace("batch_size", "start_from = '/model'\nbatch_size"), "").contains("start_from"));
     }
 }

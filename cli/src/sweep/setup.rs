@@ -44,7 +44,7 @@ impl SweepSetup {
         let trials = SweepPlan::count_trials(&space, sampler, asked).or_exit(Exit::Usage)?;
         let rungs = args.halving.then(|| rungs(&job, trials)).transpose()?;
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "sweep"));
-        let mut base = ExperimentSetup::new("sweep", &args.job, job, args.jobs, folder);
+        let mut base = ExperimentSetup::new("sweep", &args.job, job, args.jobs, folder)?;
         base.jobs = base.jobs.min(trials);
         let plan = SweepPlan { space, sampler, seed: args.seed, trials, metric, rungs };
         let setup = Self { base, plan, texts, save_models: args.save_models };
@@ -123,9 +123,6 @@ fn check_job(job: &Job, metric: Metric) -> Result<(), Failure> {
             "the job has no validation part, by which trials are compared",
             "set data.validation_share = 0.1, or data.validation; to choose by the test part would make its measures too good",
         );
-    }
-    if job.cluster.workers > 1 {
-        return usage("`cluster.workers` is more than 1, but a trial is one process", "--set cluster.workers=1");
     }
     if metric == Metric::Gauc && job.eval.group_by.is_none() {
         return usage("--metric gauc needs `eval.group_by`", "name the column of the groups: --set eval.group_by=user");

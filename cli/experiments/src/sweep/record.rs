@@ -84,17 +84,4 @@ mod tests {
         assert_eq!(Metric::Gauc.merit(&measures(None)), None);
         assert_eq!(Metric::Logloss.merit(&measures(Some(f64::NAN))), None);
     }
-
-    #[test]
-    fn a_record_is_one_line_and_is_read_again() {
-        let values = BTreeMap::from([("a".to_owned(), "[1,2]".to_owned())]);
-        let measures = TrialMeasures::default();
-        let scored = SweepRecord::Scored { trial: 1, rung: 0, measures, steps: 9, seconds: 0.5 };
-        let failed = SweepRecord::Failed { trial: 1, reason: "x".to_owned() };
-        for record in [SweepRecord::Chosen { trial: 1, values }, scored, failed] {
-            let line = serde_json::to_string(&record).unwrap();
-            assert!(!line.contains('\n'));
-            assert_eq!(serde_json::from_str::<SweepRecord>(&line).unwrap(), record);
-        }
-    }
 }

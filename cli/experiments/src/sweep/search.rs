@@ -300,14 +300,6 @@ mod tests {
         assert_eq!(sweep.best_trial(), None);
     }
 
-    #[test]
-    fn a_sweep_whose_trials_all_fail_ends() {
-        let mut sweep = Sweep::new(plan(&["a=1,2,3,4"], Sampler::Grid, 0, Some(9)));
-        let failed = |task: TrialTask| SweepRecord::Failed { trial: task.trial, reason: "x".to_owned() };
-        assert_eq!(run(&mut sweep, failed).0.len(), 4);
-        assert_eq!((sweep.best_trial(), sweep.ranked_trials()), (None, vec![0, 1, 2, 3]));
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
         /// Killed after any record, a sweep goes on as if it had not been.

@@ -323,15 +323,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_trial_has_its_point_whatever_came_before() {
-        let space = Space::parse(["lr=1e-4..1e-2:log", "dim=4,8"]).unwrap();
-        let random_point = |seed, number| random_point(&space, &mut trial_rng(seed, number));
-        assert_eq!(random_point(1, 7), random_point(1, 7));
-        assert_ne!(random_point(1, 7), random_point(1, 8));
-        assert_ne!(random_point(1, 7), random_point(2, 7));
-    }
-
     /// A range of a thousandfold has a third of its values in each decade; each choice is as likely.
     #[test]
     fn values_are_spread_evenly() {

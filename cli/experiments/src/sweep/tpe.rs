@@ -240,22 +240,5 @@ mod tests {
             }
         }
 
-        #[test]
-        fn shares_are_one_in_all(chosen in prop::collection::vec(0_usize..4, 0..20)) {
-            let density = ChoiceDensity::new(&chosen, 4);
-            let all: f64 = (0..4).map(|choice| density.log_density(choice).exp()).sum();
-            prop_assert!((all - 1.0).abs() < 1e-9);
-        }
-    }
-
-    #[test]
-    fn samples_are_where_the_density_is() {
-        let (near, mut chance) = (PositionDensity::new(vec![0.2; 30]), Pcg64::seed_from_u64(1));
-        let close = (0..1000).filter(|_| (near.sample(&mut chance) - 0.2).abs() < 0.2).count();
-        assert!(close > 700, "{close}");
-        assert!(near.log_density(0.2) > near.log_density(0.7) + 1.0);
-        let choices = ChoiceDensity::new(&[2; 17], 3);
-        let second = (0..1000).filter(|_| choices.sample(&mut chance) == 2).count();
-        assert!((850..950).contains(&second), "{second}");
     }
 }
