@@ -16,7 +16,7 @@ mod setup;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use zagros_experiments::scaling::{Family, ForecastDecision, RunCost};
+use zagros_experiments::scaling::{Family, FamilyRequest, ForecastDecision, RunCost};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrFailure, note, watch_signals};
 
@@ -84,7 +84,7 @@ async fn new_plan(
     shutdown: &Shutdown,
 ) -> Result<Option<FamilyPlan>, Failure> {
     let Some(speed) = member::measure_speed(setup, shutdown).await? else { return Ok(None) };
-    let request = setup.family_request(speed.held_out, args.verify);
+    let request = FamilyRequest { held_out: speed.held_out, ..setup.request.clone() };
     let family = if args.budget.is_zero() {
         Family::without_budget(&request, &speed.cost)
     } else {

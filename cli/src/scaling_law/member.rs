@@ -50,7 +50,7 @@ impl FamilyMember {
 
     fn new(setup: &FamilySetup, size: &FamilySize, seed: u64, shares: &[f64]) -> Self {
         let length = match shares.last() {
-            Some(share) if setup.run_for_each_share => format!("-{share}"),
+            Some(share) if setup.request.run_for_each_share => format!("-{share}"),
             _ => String::new(),
         };
         let folder = setup.base.folder.join(format!("size-{}-seed-{seed}{length}", size.size));
@@ -71,7 +71,7 @@ impl FamilyMember {
         let mut sets = run_sets(setup, self.size.size, steps);
         sets.push(format!("train.seed={}", self.seed));
         sets.push(format!("train.evaluate_every={every}"));
-        if setup.run_for_each_share {
+        if setup.request.run_for_each_share {
             // A schedule in epochs ends with the run.
             sets.push(format!("train.epoch_steps={steps}"));
         }
@@ -204,7 +204,7 @@ impl ExperimentPlan for SpeedRuns<'_> {
     fn next_member(&mut self, _running: &BTreeSet<usize>) -> Result<Option<ExperimentMember>, Failure> {
         let (setup, number) = (self.setup, self.runs.len());
         let Some(size) = self.sizes.get(number) else { return Ok(None) };
-        let most = setup.step_count(setup.shares[setup.shares.len() - 1]);
+        let most = setup.step_count(setup.request.shares[setup.request.shares.len() - 1]);
         let steps = steps(size.parameters, setup.base.job.train.batch_size).min(most);
         let sets = run_sets(setup, size.size, steps);
         let (name, folder) = (format!("a short run of size {}", size.size), self.folder(number));

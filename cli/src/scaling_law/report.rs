@@ -29,7 +29,7 @@ pub(super) fn print_plan(setup: &FamilySetup, plan: &FamilyPlan) {
         sizes.join(", "),
         family.seeds,
         shares.join(", "),
-        HumanCount(setup.rows),
+        HumanCount(setup.request.rows),
         setup.base.jobs,
         HumanDuration(Duration::from_secs_f64(family.seconds)),
         setup.base.folder.display()
@@ -204,7 +204,7 @@ fn summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) ->
 
 #[cfg(test)]
 mod tests {
-    use zagros_experiments::scaling::{Family, Measurement, RunCost};
+    use zagros_experiments::scaling::{Family, FamilyRequest, Measurement, RunCost};
     use zagros_job::{Job, ModelSize};
 
     use super::super::setup::FamilySize;
@@ -221,21 +221,22 @@ mod tests {
         let size = |parameters: u64| FamilySize { size: ModelSize(parameters), parameters };
         let base =
             ExperimentSetup { name: "family", job, file, sets: Vec::new(), jobs: 2, folder: folder.path().to_owned() };
-        let setup = FamilySetup {
-            base,
-            sizes: [10_000, 40_000, 160_000, 640_000].map(size).to_vec(),
-            next: size(2_560_000),
+        let sizes = [10_000, 40_000, 160_000, 640_000].map(size).to_vec();
+        let request = FamilyRequest {
+            sizes: sizes.iter().map(|size| size.parameters).collect(),
             seeds: 2,
             shares: vec![0.25, 0.5, 1.0],
-            unit: 100,
-            rows: 1_638_400,
             run_for_each_share: false,
+            rows: 1_638_400,
+            held_out: 1000,
+            next: Some(2_560_000),
+            jobs: 2,
         };
+        let setup = FamilySetup { base, sizes, next: size(2_560_000), request, unit: 100 };
         let cost = RunCost { start: 1.0, sample: 1e-5, parameter: 1e-10 };
-        let request = setup.family_request(1000, true);
         let mut points = Vec::new();
         for (size, seed) in setup.sizes.iter().flat_map(|size| [(size, 1), (size, 2)]) {
-            for share in &setup.shares {
+            for share in &setup.request.shares {
                 let (parameters, samples) = (size.parameters as f64, setup.sample_count(setup.step_count(*share)));
                 let noise = if seed == 1 { 1e-5 } else { -1e-5 };
                 let loss = floor + 3.0 * parameters.powf(-0.4) + 20.0 * samples.powf(-0.5) + noise;
@@ -244,7 +245,7 @@ mod tests {
                 points.push(MemberPoint { size, share: *share, measured, auc: None, seconds: 2.0 });
             }
         }
-        let plan = FamilyPlan { cost, family: Family::within_budget(&request, &cost, 100_000.0).unwrap() };
+        let plan = FamilyPlan { cost, family: Family::within_budget(&setup.request, &cost, 100_000.0).unwrap() };
         let analysis = FamilyAnalysis::fit(&setup, &plan, points);
         (setup, plan, analysis, folder)
     }

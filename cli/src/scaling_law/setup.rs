@@ -30,14 +30,9 @@ pub(super) struct FamilySetup {
     /// From small to large.
     pub(super) sizes: Vec<FamilySize>,
     pub(super) next: FamilySize,
-    pub(super) seeds: u64,
-    /// Shares of the rows, from small to large.
-    pub(super) shares: Vec<f64>,
+    pub(super) request: FamilyRequest,
     /// Steps after which a run has read the first share of the rows.
     pub(super) unit: u64,
-    /// Rows of the training part, at least.
-    pub(super) rows: u64,
-    pub(super) run_for_each_share: bool,
 }
 
 impl FamilySetup {
@@ -64,39 +59,36 @@ impl FamilySetup {
         let run_for_each_share = follows_length(&job)?;
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "scaling"));
         let base = ExperimentSetup::new("family", &args.job, job, args.jobs, folder)?;
-        Ok(Self { base, sizes, next, seeds: args.seeds, shares, unit, rows, run_for_each_share })
+        let request = FamilyRequest {
+            sizes: sizes.iter().map(|size| size.parameters).collect(),
+            seeds: args.seeds,
+            shares,
+            run_for_each_share,
+            rows,
+            // A short run counts them.
+            held_out: 0,
+            next: args.verify.then_some(next.parameters),
+            jobs: base.jobs,
+        };
+        Ok(Self { base, sizes, next, request, unit })
     }
 
     /// What a family is known by. A command with another one is another family.
     pub(super) fn identity(&self) -> Value {
         json!({
             "sizes": self.sizes.iter().map(|size| size.size.to_string()).collect::<Vec<_>>(),
-            "parameters": self.sizes.iter().map(|size| size.parameters).collect::<Vec<_>>(),
+            "parameters": self.request.sizes,
             "next": self.next.size.to_string(),
-            "seeds": self.seeds,
-            "shares": self.shares.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "seeds": self.request.seeds,
+            "shares": self.request.shares.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "batch_size": self.base.job.train.batch_size,
-            "rows": self.rows,
+            "rows": self.request.rows,
         })
-    }
-
-    /// What is asked for, for a plan. `held_out` is the number of rows that are scored.
-    pub(super) fn family_request(&self, held_out: u64, verify: bool) -> FamilyRequest {
-        FamilyRequest {
-            sizes: self.sizes.iter().map(|size| size.parameters).collect(),
-            seeds: self.seeds,
-            shares: self.shares.clone(),
-            run_for_each_share: self.run_for_each_share,
-            rows: self.rows,
-            held_out,
-            next: verify.then_some(self.next.parameters),
-            jobs: self.base.jobs,
-        }
     }
 
     pub(super) fn step_count(&self, share: f64) -> u64 {
         // A halved family has shares of half a unit.
-        ((share / self.shares[0]) * self.unit as f64).round().max(1.0) as u64
+        ((share / self.request.shares[0]) * self.unit as f64).round().max(1.0) as u64
     }
 
     pub(super) fn sample_count(&self, steps: u64) -> f64 {
@@ -255,7 +247,7 @@ mod tests {
         let (wanted, real) = (family.next.size.0 as f64, family.next.parameters as f64);
         assert!((wanted / 8000.0 - 1.0).abs() < 0.1 && (real / wanted - 1.0).abs() < 0.1, "{:?}", family.next);
         assert_eq!(
-            (family.shares.clone(), family.base.jobs, family.run_for_each_share),
+            (family.request.shares.clone(), family.base.jobs, family.request.run_for_each_share),
             (vec![0.25, 0.5, 1.0], 3, false)
         );
         // About 900 rows are trained on, a quarter of which are 22 steps of 10.
@@ -264,14 +256,14 @@ mod tests {
         assert_eq!((steps, family.sample_count(8)), ([family.unit, 4 * family.unit], 80.0));
         assert!(family.base.folder.ends_with("runs/ads-scaling"), "{}", family.base.folder.display());
         let defaults = setup(JOB, "").unwrap();
-        assert_eq!((defaults.sizes.len(), defaults.seeds, defaults.shares.len()), (5, 3, 4));
+        assert_eq!((defaults.sizes.len(), defaults.request.seeds, defaults.request.shares.len()), (5, 3, 4));
         assert_eq!(defaults.next.size.to_string(), "27.2m");
     }
 
     #[test]
     fn a_schedule_in_epochs_makes_a_run_of_each_share() {
         let linear = |decay: &str| format!("{JOB}schedule = {{ kind = 'linear', decay = {decay} }}\n");
-        assert!(setup(&linear("{ epochs = 1 }"), "--sizes 1k,2k,4k").unwrap().run_for_each_share);
+        assert!(setup(&linear("{ epochs = 1 }"), "--sizes 1k,2k,4k").unwrap().request.run_for_each_share);
     }
 
     #[test]

@@ -239,6 +239,5 @@ mod tests {
                 prop_assert!((0.0..=1.0).contains(&density.sample(&mut chance)));
             }
         }
-
     }
 }
