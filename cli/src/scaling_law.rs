@@ -85,12 +85,8 @@ async fn new_plan(
 ) -> Result<Option<FamilyPlan>, Failure> {
     let Some(speed) = member::measure_speed(setup, shutdown).await? else { return Ok(None) };
     let request = FamilyRequest { held_out: speed.held_out, ..setup.request.clone() };
-    let family = if args.budget.is_zero() {
-        Family::without_budget(&request, &speed.cost)
-    } else {
-        let family = Family::within_budget(&request, &speed.cost, args.budget.as_secs_f64() * PLANNED);
-        family.or_exit(Exit::Usage)?
-    };
+    let budget = if args.budget.is_zero() { f64::INFINITY } else { args.budget.as_secs_f64() * PLANNED };
+    let family = Family::within_budget(&request, &speed.cost, budget).or_exit(Exit::Usage)?;
     Ok(Some(FamilyPlan { cost: speed.cost, family }))
 }
 

@@ -12,7 +12,7 @@ use zagros_zip::ZipEq;
 use crate::scaling::ScalingError;
 use crate::scaling::fit::{fit, fit_from};
 use crate::scaling::law::{Law, LawForm};
-use crate::scaling::measurement::{LawCell, Measurement, Measurements, training_flop};
+use crate::scaling::measurement::{LawCell, Measurements, training_flop};
 use crate::scaling::noise::FamilyNoise;
 
 /// New runs that are drawn for each law of the bootstrap.
@@ -77,12 +77,6 @@ fn part(form: LawForm, measured: &Measurements) -> Measurements {
         LawForm::SizeAndSamples => measured.clone(),
         LawForm::Samples => measured.only(|one| one.parameters == largest),
         LawForm::Size => measured.only(|one| one.samples == most),
-        LawForm::Compute => {
-            let frontier = measured.efficient_frontier();
-            let is_of =
-                |cell: &LawCell, one: &Measurement| cell.parameters == one.parameters && cell.samples == one.samples;
-            measured.only(|one| frontier.iter().any(|cell| is_of(cell, one)))
-        }
     }
 }
 
@@ -208,6 +202,7 @@ fn line_in_log_compute(measured: &Measurements, target: ForecastTarget) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scaling::measurement::Measurement;
     use crate::scaling::measurement::planted::{SAMPLES, SIZES, law, normal, planted};
 
     const FIVE_SIZES: [f64; 5] = [2.5e4, 1e5, 4e5, 1.6e6, 6.4e6];
@@ -278,20 +273,6 @@ mod tests {
         let samples = choice.candidates.iter().find(|one| one.law.form == LawForm::Samples).unwrap();
         let gap = law.loss(1.6e6, 2e6) - law.loss(6.4e6, 2e6);
         assert!((samples.error.unwrap() - gap).abs() < 1e-3, "{samples:?}, gap {gap}");
-    }
-
-    #[test]
-    fn a_law_of_compute_is_chosen_where_nothing_else_fits() {
-        // Along C alone, each size trained once on as many samples as suit it.
-        let law = Law::new(LawForm::Compute, 0.45, &[300.0], &[0.3]);
-        let one = |(parameters, samples): (f64, f64)| {
-            let loss = law.loss(parameters, samples);
-            Measurement { parameters, samples, seed: 1, loss }
-        };
-        let places = [(1e5, 2e5), (2e5, 5e5), (4e5, 1e6), (8e5, 1.7e6), (1.6e6, 4e6)];
-        let choice = LawChoice::fit(&Measurements::new(places.map(one).to_vec()).unwrap()).unwrap();
-        let fits = |one: &LawCandidate| one.law.form == LawForm::Compute && one.error.unwrap().abs() < 1e-4;
-        assert!(choice.candidates.iter().any(fits), "{choice:?}");
     }
 
     #[test]

@@ -116,22 +116,6 @@ impl Measurements {
         cells.into_values().collect()
     }
 
-    /// The cells that no cell of as little or less compute beats, by compute.
-    #[must_use]
-    pub fn efficient_frontier(&self) -> Vec<LawCell> {
-        let mut cells = self.cells();
-        cells.sort_by(|one, other| {
-            one.training_flop().total_cmp(&other.training_flop()).then(one.mean_loss().total_cmp(&other.mean_loss()))
-        });
-        let mut best = f64::INFINITY;
-        cells.retain(|cell| {
-            let is_better = cell.mean_loss() < best;
-            best = best.min(cell.mean_loss());
-            is_better
-        });
-        cells
-    }
-
     /// Pooled deviation between the seeds of a size after the most samples, nats; `None` with one seed.
     #[must_use]
     pub fn seed_deviation(&self) -> Option<f64> {
@@ -220,8 +204,6 @@ mod tests {
         assert_eq!((cells[2].losses.len(), cells[2].mean_loss(), cells[2].training_flop()), (2, 0.45, 96.0));
         assert_eq!((measured.sizes(), measured.sample_counts()), (vec![1.0, 2.0], vec![4.0, 8.0]));
         assert_eq!(measured.largest_size(), 2.0);
-        // Both cells of 48 FLOP: only the better one is on the frontier.
-        assert_eq!(measured.efficient_frontier().iter().map(LawCell::mean_loss).collect::<Vec<_>>(), [0.6, 0.45]);
         assert_eq!(measured.last_of(2.0).map(|cell| cell.samples), Some(8.0));
         // One size has two seeds, 0.4 and 0.5, the other one.
         assert!((measured.seed_deviation().unwrap() - 0.005_f64.sqrt()).abs() < 1e-12);
