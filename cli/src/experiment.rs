@@ -234,12 +234,12 @@ impl MemberRunner<'_> {
             // It has saved a checkpoint, from which the same command goes on.
             EndKind::Interrupted => Ok(()),
             // As a rule, members side by side have used up the memory together.
-            EndKind::Failed if process::is_killed(status) && !self.running.is_empty() => {
+            EndKind::Killed if !self.running.is_empty() => {
                 self.lanes = 1;
                 note!("{name} was killed, perhaps for want of memory; one process at a time trains from now on");
                 Ok(())
             }
-            EndKind::Failed => plan.note_failed(number, process::failure_reason(&folder, status)),
+            EndKind::Failed | EndKind::Killed => plan.note_failed(number, process::failure_reason(&folder, status)),
             EndKind::Hopeless => Err(process::hopeless_failure(&name, self.setup.name, &folder, status)),
         }
     }

@@ -121,7 +121,9 @@ pub(crate) fn newest_run(folder: &Path) -> Option<RunFolder> {
 pub(crate) enum EndKind {
     Well,
     Interrupted,
-    /// By its own values: it diverged, the job is none, or memory ran out.
+    /// By the system or a person: its own values need not be the cause.
+    Killed,
+    /// By its own values: it diverged, the job is none, or it crashed.
     Failed,
     /// By something that other processes would meet too.
     Hopeless,
@@ -129,23 +131,16 @@ pub(crate) enum EndKind {
 
 impl EndKind {
     pub(crate) fn from_status(status: ExitStatus) -> Self {
-        match status.code() {
+        let own_codes = [exit_codes::USAGE, exit_codes::DIVERGED].map(i32::from);
+        // As a shell has it.
+        match status.code().or(status.signal().map(|signal| 128 + signal)) {
             Some(0) => Self::Well,
             Some(130 | 143) => Self::Interrupted,
-            Some(code) if [exit_codes::DIVERGED, exit_codes::USAGE].map(i32::from).contains(&code) => Self::Failed,
-            Some(134..=139) => Self::Failed,
-            Some(_) => Self::Hopeless,
-            // Asked before it could handle a signal.
-            None if status.signal() == Some(Signal::TERM.as_raw()) => Self::Interrupted,
-            None => Self::Failed,
+            Some(137) => Self::Killed,
+            Some(code) if own_codes.contains(&code) || code > 128 => Self::Failed,
+            _ => Self::Hopeless,
         }
     }
-}
-
-/// Whether a process was killed, by the system or a person: its own values need not be the cause.
-pub(crate) fn is_killed(status: ExitStatus) -> bool {
-    let signal = status.signal().or(status.code().filter(|code| *code > 128).map(|code| code - 128));
-    signal == Some(Signal::KILL.as_raw())
 }
 
 /// The error of a command whose process ended with [`EndKind::Hopeless`].
@@ -188,11 +183,9 @@ mod tests {
         let raw_kind = |raw: i32| EndKind::from_status(ExitStatus::from_raw(raw));
         let kind = |code: i32| raw_kind(code << 8);
         assert_eq!([0, 143, 130].map(kind), [EndKind::Well, EndKind::Interrupted, EndKind::Interrupted]);
-        assert_eq!([5, 2, 137].map(kind), [EndKind::Failed; 3]);
+        assert_eq!([5, 2, 139].map(kind), [EndKind::Failed; 3]);
         assert_eq!([1, 3, 4, 6].map(kind), [EndKind::Hopeless; 4]);
-        let killed = [137 << 8, 9, 139 << 8, 5 << 8].map(|raw| is_killed(ExitStatus::from_raw(raw)));
-        assert_eq!(killed, [true, true, false, false]);
-        assert_eq!([9, 15].map(raw_kind), [EndKind::Failed, EndKind::Interrupted]);
+        assert_eq!([raw_kind(9), kind(137), raw_kind(15)], [EndKind::Killed, EndKind::Killed, EndKind::Interrupted]);
     }
 
     #[test]

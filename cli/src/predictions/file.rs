@@ -65,9 +65,10 @@ impl PredictionFile {
         }
         // The columns and the format decide the bytes too.
         let identity = format!("{identity} {format:?} {columns:?}");
-        let journal = PredictionJournal::find(&journal_name(path), &identity).filter(|_| !fresh);
+        let earlier = fs::read(journal_name(path)).ok().filter(|_| !fresh);
+        let journal = earlier.and_then(|text| serde_json::from_slice::<PredictionJournal>(&text).ok());
         let is_whole = |journal: &PredictionJournal| part.metadata().is_ok_and(|data| data.len() >= journal.bytes);
-        let journal = journal.filter(is_whole);
+        let journal = journal.filter(|journal| journal.identity == identity && is_whole(journal));
         let mut file = Self {
             path: path.to_owned(),
             columns,
@@ -119,7 +120,8 @@ impl PredictionFile {
     fn save(&mut self) -> io::Result<()> {
         let bytes = self.part.stream_position()?;
         self.part.get_ref().sync_data()?;
-        PredictionJournal::new(&self.identity, self.counts, bytes).write(&journal_name(&self.path))?;
+        let journal = PredictionJournal { identity: self.identity.clone(), counts: self.counts, bytes };
+        durable::write(&journal_name(&self.path), &serde_json::to_vec(&journal)?)?;
         self.durable = self.counts;
         Ok(())
     }
@@ -179,31 +181,12 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct PredictionJournal {
-    version: u32,
-    /// Other rows, or another model, have another one.
+    /// Other rows, another model or another release have another one.
     identity: String,
-    pub(crate) counts: PredictionCounts,
-    pub(crate) bytes: u64,
-}
-
-impl PredictionJournal {
-    const VERSION: u32 = 1;
-
-    pub(crate) fn new(identity: &str, counts: PredictionCounts, bytes: u64) -> Self {
-        Self { version: Self::VERSION, identity: identity.to_owned(), counts, bytes }
-    }
-
-    /// The journal of an unfinished file of the same rows, columns and model.
-    pub(crate) fn find(path: &Path, identity: &str) -> Option<Self> {
-        let found: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        (found.version == Self::VERSION && found.identity == identity).then_some(found)
-    }
-
-    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        durable::write(path, &serde_json::to_vec(self)?)
-    }
+    counts: PredictionCounts,
+    bytes: u64,
 }
 
 const GROUP_ROWS: u64 = 1 << 17;
