@@ -3,6 +3,7 @@
 use indicatif::HumanCount;
 use zagros_dense_worker::{Evaluation, TargetMeasures};
 use zagros_eval::{ColumnSlices, SliceMeasures};
+use zagros_plumbing::chart::html::NOTHING;
 use zagros_shell::{CommandReport, ReportTable};
 
 /// The measures of a part, by the kind of its target. Those of clicks have their groups as well, if there are any.
@@ -79,6 +80,11 @@ pub(crate) fn target_table(targets: &[TargetMeasures]) -> ReportTable {
         rows.extend(calibrated.as_ref().map(|calibrated| row("", calibrated, " after calibration")));
     }
     ReportTable::new(&["label", "measures", "samples"], rows)
+}
+
+/// A number in a table, or that there is none.
+pub(crate) fn decimal(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.digits$}"))
 }
 
 /// Four digits after the point.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use indicatif::{HumanBytes, HumanCount};
 use zagros_dense_worker::{Evaluation, RunFolder, RunSummary};
-use zagros_plumbing::chart::html::{NOTHING, escape_html};
+use zagros_plumbing::chart::html::escape_html;
 use zagros_plumbing::chart::{Chart, ChartSeries};
 use zagros_scoring::TrainingOutcome;
 use zagros_shell::{CommandReport, Failure, ReportTable, write_file};
@@ -155,7 +155,7 @@ fn epochs(record: &RunRecord) -> ReportTable {
 }
 
 fn measures(of: &Evaluation) -> [String; 6] {
-    let text = |value: Option<f64>| value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.4}"));
+    let text = |value| measures::decimal(value, 4);
     let samples = HumanCount(of.samples).to_string();
     [text(of.auc), text(of.gauc), text(of.logloss), text(of.normalised_entropy), text(of.calibration), samples]
 }

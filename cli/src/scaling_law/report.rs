@@ -14,6 +14,7 @@ use super::analysis::{FORECAST, FamilyAnalysis, ForecastVerification, KeptForeca
 use super::charts::charts;
 use super::member::MemberPoint;
 use super::setup::FamilySetup;
+use crate::measures::decimal;
 
 const JSON: &str = "scaling-law.json";
 const PAGE: &str = "report.html";
@@ -95,20 +96,13 @@ fn size_table(analysis: &FamilyAnalysis) -> ReportTable {
     let cells = measured.cells().into_iter().filter(|cell| cell.samples == most);
     let row = |cell: LawCell| {
         let point = analysis.points.iter().find(|point| point.measured.parameters == cell.parameters);
-        let deviation = match cell.losses.len() {
-            1 => NOTHING.to_owned(),
-            count => {
-                let squares: f64 = cell.losses.iter().map(|loss| (loss - cell.mean_loss()).powi(2)).sum();
-                format!("{:.5}", (squares / (count - 1) as f64).sqrt())
-            }
-        };
         vec![
             point.map_or_else(String::new, |point| point.size.clone()),
             count(cell.parameters),
             count(cell.samples),
             cell.losses.len().to_string(),
             format!("{:.5}", cell.mean_loss()),
-            deviation,
+            decimal(cell.seed_deviation(), 5),
         ]
     };
     let head = ["size", "parameters", "samples", "seeds", "log loss", "deviation"];
@@ -157,7 +151,7 @@ fn runs(points: &[MemberPoint]) -> ReportTable {
             count(point.measured.samples),
             format!("{:.2e}", point.measured.training_flop()),
             format!("{:.5}", point.measured.loss),
-            point.auc.map_or_else(|| NOTHING.to_owned(), |auc| format!("{auc:.4}")),
+            decimal(point.auc, 4),
             format!("{:.1}", point.seconds),
         ]
     };

@@ -10,6 +10,7 @@ use zagros_zip::ZipEq;
 
 use super::setup::{SweepSetup, unit_name};
 use super::{test_measures, trial_folder};
+use crate::measures::decimal;
 
 pub(super) const JSON: &str = "sweep.json";
 pub(super) const PAGE: &str = "sweep.html";
@@ -49,7 +50,7 @@ pub(super) fn print_record(setup: &SweepSetup, sweep: &Sweep, record: &SweepReco
             note!(
                 "trial {trial}{level}: {} {}{best}  {}",
                 metric.name(),
-                number(metric.value(measures)),
+                decimal(metric.value(measures), 4),
                 values(*trial)
             );
         }
@@ -86,9 +87,9 @@ fn metrics(setup: &SweepSetup) -> impl Iterator<Item = Metric> {
 fn row(setup: &SweepSetup, sweep: &Sweep, number: usize) -> Vec<String> {
     let trial = &sweep.trials()[number];
     let score = trial.scores.last();
-    let measures = metrics(setup).map(|metric| self::number(score.and_then(|score| metric.value(&score.measures))));
+    let measures = metrics(setup).map(|metric| decimal(score.and_then(|score| metric.value(&score.measures)), 4));
     let steps = score.map_or_else(|| NOTHING.to_owned(), |score| HumanCount(score.steps).to_string());
-    let seconds = score.map_or_else(|| NOTHING.to_owned(), |score| format!("{:.1}", score.seconds));
+    let seconds = decimal(score.map(|score| score.seconds), 1);
     let head = [number.to_string()].into_iter().chain(trial.values.iter().cloned());
     head.chain(measures).chain([steps, seconds, remark(setup, trial)]).collect()
 }
@@ -104,10 +105,6 @@ fn remark(setup: &SweepSetup, trial: &Trial) -> String {
     }
 }
 
-fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.4}"))
-}
-
 /// The trials and what to do with the best one, for a terminal and for the page.
 pub(super) fn report(setup: &SweepSetup, sweep: &Sweep) -> CommandReport {
     let mut report = CommandReport::default();
@@ -119,8 +116,9 @@ pub(super) fn report(setup: &SweepSetup, sweep: &Sweep) -> CommandReport {
         return report;
     };
     let seconds: f64 = sweep.trials().iter().filter_map(|trial| trial.scores.last()).map(|score| score.seconds).sum();
-    let tested = test_measures(&trial_folder(&setup.base.folder, best))
-        .map(|tested| ("its test part", format!("AUC {}, logloss {}", number(tested.auc), number(tested.logloss))));
+    let tested = test_measures(&trial_folder(&setup.base.folder, best)).map(|tested| {
+        ("its test part", format!("AUC {}, logloss {}", decimal(tested.auc, 4), decimal(tested.logloss, 4)))
+    });
     let mut facts =
         vec![("the best job", format!("{folder}/{BEST}: trial {best}, {}", pairs(setup, &sweep.trials()[best])))];
     facts.extend(tested);
@@ -147,7 +145,7 @@ pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
         "# The best of {} trials: trial {best}, {} {} on the validation part.\n# {}\n",
         sweep.trials().len(),
         metric.name(),
-        number(value),
+        decimal(value, 4),
         pairs(setup, trial).replace('\n', " ")
     );
     write_file(&setup.base.folder.join(BEST), head + &job.to_toml())
@@ -204,15 +202,13 @@ fn chart(setup: &SweepSetup, sweep: &Sweep) -> Chart {
         Some((number as f64, metric.value(&score.measures)?, metric.merit(&score.measures)?))
     });
     let scored: Vec<(f64, f64, f64)> = scored.collect();
-    let mut most = f64::NEG_INFINITY;
+    let mut best: Option<(f64, f64)> = None;
     let mut so_far = Vec::new();
     for (number, value, merit) in &scored {
-        if *merit > most {
-            most = *merit;
-            so_far.push((*number, *value));
-        } else if let Some((_, value)) = so_far.last().copied() {
-            so_far.push((*number, value));
+        if best.is_none_or(|(_, most)| *merit > most) {
+            best = Some((*value, *merit));
         }
+        so_far.extend(best.map(|(value, _)| (*number, value)));
     }
     let points = scored.iter().map(|(number, value, _)| (*number, *value)).collect();
     let title = match metric {

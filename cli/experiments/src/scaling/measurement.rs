@@ -47,10 +47,26 @@ impl LawCell {
         self.losses.iter().sum::<f64>() / self.losses.len() as f64
     }
 
+    /// Between the seeds, nats; `None` with one seed.
+    #[must_use]
+    pub fn seed_deviation(&self) -> Option<f64> {
+        pooled_deviation(std::slice::from_ref(self))
+    }
+
     #[must_use]
     pub fn training_flop(&self) -> f64 {
         training_flop(self.parameters, self.samples)
     }
+}
+
+fn pooled_deviation(cells: &[LawCell]) -> Option<f64> {
+    let (mut squares, mut freedom) = (0.0, 0);
+    for cell in cells {
+        let mean = cell.mean_loss();
+        squares += cell.losses.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>();
+        freedom += cell.losses.len() - 1;
+    }
+    (freedom > 0).then(|| (squares / freedom as f64).sqrt())
 }
 
 /// Measurements that a law can be fitted to: every number is finite and positive.
@@ -119,13 +135,8 @@ impl Measurements {
     /// Pooled deviation between the seeds of a size after the most samples, nats; `None` with one seed.
     #[must_use]
     pub fn seed_deviation(&self) -> Option<f64> {
-        let (mut squares, mut freedom) = (0.0, 0);
-        for cell in self.sizes().into_iter().filter_map(|size| self.last_of(size)) {
-            let mean = cell.mean_loss();
-            squares += cell.losses.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>();
-            freedom += cell.losses.len() - 1;
-        }
-        (freedom > 0).then(|| (squares / freedom as f64).sqrt())
+        let cells: Vec<LawCell> = self.sizes().into_iter().filter_map(|size| self.last_of(size)).collect();
+        pooled_deviation(&cells)
     }
 
     /// The cell of the most samples of a size.
