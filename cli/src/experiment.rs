@@ -28,7 +28,7 @@ use zagros_job::threads::core_count;
 use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_shell::{Exit, Failure, OrFailure, note};
 
-use self::process::{EndKind, TrainProcess, ask_to_end, wait_for_earlier};
+use self::process::{EndKind, ask_to_end, wait_for_earlier};
 use crate::args::JobArgs;
 use crate::report::interrupt_exit;
 use crate::resume::failed;
@@ -215,11 +215,14 @@ impl MemberRunner<'_> {
 
     fn start(&mut self, member: ExperimentMember) -> io::Result<()> {
         let folder = std::path::absolute(&member.folder)?;
-        let process = TrainProcess::start(self.setup, &folder, &member.sets, &member.options)?;
-        self.running.insert(member.number, process.pid());
+        let mut child = process::start_process(self.setup, &member, &folder)?;
+        let (pid, started) = (child.id().and_then(|id| Pid::from_raw(id.cast_signed())), Instant::now());
+        self.running.insert(member.number, pid);
         self.processes.spawn(async move {
-            let (status, took) = process.wait_end().await;
-            ProcessEnded { member, status, took }
+            let stdin = child.stdin.take();
+            let status = child.wait().await;
+            drop(stdin);
+            ProcessEnded { member, status, took: started.elapsed() }
         });
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
@@ -14,7 +14,7 @@ use zagros_job::threads::{Machine, core_count};
 use zagros_plumbing::{Deadline, exit_codes};
 use zagros_shell::{Exit, Failure, is_key_given, last_error};
 
-use super::ExperimentSetup;
+use super::{ExperimentMember, ExperimentSetup};
 use crate::resume::failed;
 
 /// What a process prints, in its folder.
@@ -23,53 +23,26 @@ const LOG: &str = "log.txt";
 const EARLIER: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 
-/// A process that trains. Its run folder is made in a folder of its own.
-pub(crate) struct TrainProcess {
-    child: Child,
-    started: Instant,
-}
-
-impl TrainProcess {
-    /// Starts it in `folder`, an absolute path, with changes to the job and options of `zagros train`. It resumes what an earlier process
-    /// has left there.
-    pub(crate) fn start(
-        setup: &ExperimentSetup,
-        folder: &Path,
-        sets: &[String],
-        options: &[String],
-    ) -> io::Result<Self> {
-        std::fs::create_dir_all(folder)?;
-        let log = File::options().create(true).append(true).open(folder.join(LOG))?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("train").arg(&setup.file).arg("--exit-with-parent");
-        for set in sets.iter().chain(&place_sets(setup, folder, sets)) {
-            command.args(["--set", set]);
-        }
-        let child = command
-            .args(options)
-            // An open pipe. It closes when this process dies, in whatever way, and the child then saves and ends.
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            // A Ctrl-C at the terminal reaches only this process, which asks the children to end.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
-        Ok(Self { child, started: Instant::now() })
+/// Starts a member's process in `folder`, an absolute path, in which it makes its run folder. It resumes what an earlier process has left
+/// there. It lives as long as its standard input is open.
+pub(crate) fn start_process(setup: &ExperimentSetup, member: &ExperimentMember, folder: &Path) -> io::Result<Child> {
+    std::fs::create_dir_all(folder)?;
+    let log = File::options().create(true).append(true).open(folder.join(LOG))?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("train").arg(&setup.file).arg("--exit-with-parent");
+    for set in member.sets.iter().chain(&place_sets(setup, folder, &member.sets)) {
+        command.args(["--set", set]);
     }
-
-    /// Its process id, while it runs.
-    pub(crate) fn pid(&self) -> Option<Pid> {
-        self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()))
-    }
-
-    /// Waits for its end, and says how long it ran. Its standard input stays open until then.
-    pub(crate) async fn wait_end(mut self) -> (io::Result<ExitStatus>, Duration) {
-        let stdin = self.child.stdin.take();
-        let status = self.child.wait().await;
-        drop(stdin);
-        (status, self.started.elapsed())
-    }
+    command
+        .args(&member.options)
+        // An open pipe. It closes when this process dies, in whatever way, and the child then saves and ends.
+        .stdin(Stdio::piped())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        // A Ctrl-C at the terminal reaches only this process, which asks the children to end.
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
 }
 
 /// Changes to the job that put the run folder of a process into `folder`, and give it its part of the cores, where neither the job file nor
