@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::scaling::ScalingError;
+use crate::ExperimentError;
 
 /// Sizes below which no further size is skipped: a law needs three, and the choice of a law one more.
 const LEAST_SIZES: usize = 4;
@@ -85,7 +85,7 @@ pub struct Family {
 
 impl Family {
     /// As much of the request as takes at most `budget` seconds: first the largest sizes are skipped, then seeds, then rows.
-    pub fn within_budget(request: &FamilyRequest, cost: &RunCost, budget: f64) -> Result<Self, ScalingError> {
+    pub fn within_budget(request: &FamilyRequest, cost: &RunCost, budget: f64) -> Result<Self, ExperimentError> {
         let (mut sizes, mut seeds, mut shares) = (request.sizes.len(), request.seeds, request.shares.clone());
         let mut skipped = Vec::new();
         loop {
@@ -111,12 +111,12 @@ impl Family {
             } else if longest / 2.0 >= LEAST_SHARE {
                 shares.iter_mut().for_each(|share| *share /= 2.0);
             } else {
-                return Err(ScalingError::BudgetTooSmall {
-                    sizes,
-                    seeds: seeds as usize,
-                    needed: family.seconds,
-                    budget,
-                });
+                let what = format!(
+                    "the smallest family, {sizes} sizes with {seeds} seeds on an eighth of the data, takes about {:.0} s, and the budget is \
+                     {budget:.0} s: give more time, smaller sizes or fewer seeds",
+                    family.seconds
+                );
+                return Err(ExperimentError(what));
             }
         }
     }

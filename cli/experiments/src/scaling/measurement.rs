@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::scaling::ScalingError;
+use crate::ExperimentError;
 
 /// FLOP of training, for each dense parameter and sample: two forward, four backward.
 const FLOP: f64 = 6.0;
@@ -75,11 +75,13 @@ pub struct Measurements(Vec<Measurement>);
 
 impl Measurements {
     /// Refuses a number that is not finite or not positive.
-    pub fn new(measured: Vec<Measurement>) -> Result<Self, ScalingError> {
+    pub fn new(measured: Vec<Measurement>) -> Result<Self, ExperimentError> {
         let is_good = |value: f64| value.is_finite() && value > 0.0;
         let bad = measured.iter().find(|one| ![one.parameters, one.samples, one.loss].into_iter().all(is_good));
         if let Some(Measurement { parameters, samples, seed, loss }) = bad.copied() {
-            return Err(ScalingError::NotANumber { parameters, samples, seed, loss });
+            let run = format!("the run of {parameters} parameters and {samples} samples with seed {seed}");
+            let what = format!("{run} has the log loss {loss}, which no law can be fitted to; see its log");
+            return Err(ExperimentError(what));
         }
         Ok(Self(measured))
     }

@@ -11,10 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
+use crate::ExperimentError;
 use crate::sweep::halving::promoted_count;
 use crate::sweep::record::{Metric, SweepRecord, TrialMeasures};
 use crate::sweep::space::{Space, Values, combination_count, grid_point, random_point, trial_rng};
-use crate::sweep::{Rungs, SpaceError, tpe};
+use crate::sweep::{Rungs, tpe};
 
 /// How points are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +43,7 @@ pub struct SweepPlan {
 
 impl SweepPlan {
     /// The number of trials of a space: all combinations of a grid, else as many as were asked for.
-    pub fn count_trials(space: &Space, sampler: Sampler, asked: usize) -> Result<usize, SpaceError> {
+    pub fn count_trials(space: &Space, sampler: Sampler, asked: usize) -> Result<usize, ExperimentError> {
         match sampler {
             Sampler::Grid => combination_count(space),
             Sampler::Random | Sampler::Tpe => Ok(asked),

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::sweep::SpaceError;
+use crate::ExperimentError;
 
 /// Digits of a real number that is chosen: more would be noise that no user wants to type.
 const DIGITS: usize = 4;
@@ -49,11 +49,13 @@ pub struct Space(Vec<Parameter>);
 
 impl Space {
     /// Reads one text for each parameter. The error is that of the first text that describes none.
-    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, SpaceError> {
+    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ExperimentError> {
         let parameters = texts.into_iter().map(Parameter::parse).collect::<Result<Vec<_>, _>>()?;
         let mut keys = BTreeSet::new();
         match parameters.iter().find(|parameter| !keys.insert(&parameter.key)) {
-            Some(twice) => Err(SpaceError::Twice { key: twice.key.clone() }),
+            Some(Parameter { key, .. }) => {
+                Err(ExperimentError(format!("{key} is named twice; name each key once, with all its values")))
+            }
             None => Ok(Self(parameters)),
         }
     }
@@ -66,8 +68,11 @@ impl Space {
 
 impl Parameter {
     /// Reads `KEY=VALUE,…` or `KEY=LOW..HIGH[:log]`.
-    pub fn parse(text: &str) -> Result<Self, SpaceError> {
-        let no_key = || SpaceError::NoKey { text: text.to_owned() };
+    pub fn parse(text: &str) -> Result<Self, ExperimentError> {
+        let no_key = || {
+            let what = "has no key; write KEY=VALUE,VALUE,… or KEY=LOW..HIGH, such as train.batch_size=512,1024";
+            ExperimentError(format!("{text:?} {what}"))
+        };
         let (key, values) = text.split_once('=').ok_or_else(no_key)?;
         let (key, values) = (key.trim(), values.trim());
         if key.is_empty() {
@@ -134,8 +139,11 @@ impl ValueScale {
     }
 }
 
-fn parse_range(key: &str, text: &str) -> Result<Domain, SpaceError> {
-    let refused = |problem| SpaceError::Range { key: key.to_owned(), range: text.to_owned(), problem };
+fn parse_range(key: &str, text: &str) -> Result<Domain, ExperimentError> {
+    let refused = |problem: &str| {
+        let help = format!("write {key}=1e-4..1e-2, {key}=2..8, or with :log at the end");
+        ExperimentError(format!("{key}={text} is no range: {problem}; {help}"))
+    };
     let (range, scale) = match text.rsplit_once(':') {
         None => (text, ValueScale::Linear),
         Some((range, "log")) => (range, ValueScale::Log),
@@ -156,7 +164,7 @@ fn parse_range(key: &str, text: &str) -> Result<Domain, SpaceError> {
 }
 
 /// Divides at commas that are outside of brackets and quotes.
-fn parse_choices(key: &str, text: &str) -> Result<Vec<String>, SpaceError> {
+fn parse_choices(key: &str, text: &str) -> Result<Vec<String>, ExperimentError> {
     let (mut values, mut value, mut depth, mut quote) = (Vec::new(), String::new(), 0_i32, None);
     for c in text.chars() {
         match (c, quote) {
@@ -175,7 +183,7 @@ fn parse_choices(key: &str, text: &str) -> Result<Vec<String>, SpaceError> {
     values.push(value);
     let values: Vec<String> = values.iter().map(|value| value.trim().to_owned()).collect();
     if values.iter().any(String::is_empty) {
-        return Err(SpaceError::EmptyValue { key: key.to_owned() });
+        return Err(ExperimentError(format!("{key} has an empty value; write {key}=VALUE,VALUE,…")));
     }
     Ok(values)
 }
@@ -197,18 +205,21 @@ pub(crate) fn random_point(space: &Space, chance: &mut Pcg64) -> Values {
 const MOST_COMBINATIONS: usize = 100_000;
 
 /// Combinations of the lists of values.
-pub(crate) fn combination_count(space: &Space) -> Result<usize, SpaceError> {
+pub(crate) fn combination_count(space: &Space) -> Result<usize, ExperimentError> {
     let mut count = 1_u128;
     for Parameter { key, domain } in space.parameters() {
         match domain {
             Domain::Choice(values) => count = count.saturating_mul(values.len() as u128),
-            Domain::Range { .. } => return Err(SpaceError::RangeInGrid { key: key.clone() }),
+            Domain::Range { .. } => {
+                let help = format!("list them ({key}=VALUE,VALUE,…), or use --random or --tpe");
+                return Err(ExperimentError(format!("{key} is a range, and a grid needs values; {help}")));
+            }
         }
     }
-    usize::try_from(count)
-        .ok()
-        .filter(|count| *count <= MOST_COMBINATIONS)
-        .ok_or(SpaceError::TooMany { count, most: MOST_COMBINATIONS })
+    usize::try_from(count).ok().filter(|count| *count <= MOST_COMBINATIONS).ok_or_else(|| {
+        let most = MOST_COMBINATIONS;
+        ExperimentError(format!("the grid has {count} combinations, more than {most}; use --random with --trials"))
+    })
 }
 
 /// Combination `number` of the lists of values. The last parameter changes fastest, as the last digit of a number does.
@@ -264,7 +275,7 @@ mod tests {
         ] {
             assert!(refused(&format!("a={range}")).contains(problem), "{range}");
         }
-        assert_eq!(Space::parse(["a=1", "b=1", "a=2"]), Err(SpaceError::Twice { key: "a".to_owned() }));
+        assert!(Space::parse(["a=1", "b=1", "a=2"]).unwrap_err().to_string().contains("a is named twice"));
     }
 
     #[test]
