@@ -10,12 +10,10 @@
 //! records so far. So a sweep that is interrupted goes on from its records.
 
 mod halving;
-mod record;
 mod search;
 mod space;
 pub(crate) mod tpe;
 
 pub use halving::{RungUnit, Rungs};
-pub use record::{Metric, SweepRecord, TrialMeasures};
-pub use search::{NextAction, Sampler, Sweep, SweepPlan, Trial, TrialTask};
+pub use search::{Metric, NextAction, Sampler, Sweep, SweepPlan, SweepRecord, Trial, TrialMeasures, TrialTask};
 pub use space::{Domain, Parameter, Space, ValueScale, Values};
