@@ -32,7 +32,7 @@ impl SweepSetup {
     /// Reads the job and the space, and loads the job with the extremes of each key. Refuses a job without a validation part.
     pub(super) fn load(args: &SweepArgs) -> Result<Self, Failure> {
         let job = load_job(&args.job.job, &args.job.sets())?;
-        let metric = Metric::from(args.metric);
+        let metric = args.metric;
         check_job(&job, metric)?;
         let (sampler, texts) = match (&args.grid[..], &args.random[..]) {
             ([_, ..], _) => (Sampler::Grid, args.grid.clone()),
