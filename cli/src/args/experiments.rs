@@ -46,7 +46,7 @@ pub(crate) struct SweepArgs {
     #[arg(long)]
     pub(crate) halving: bool,
     /// What trials are compared by, on the validation part.
-    #[arg(long, value_name = "MEASURE", default_value = "auc", value_parser = PossibleValuesParser::new(["auc", "logloss", "gauc"]).map(metric))]
+    #[arg(long, value_name = "MEASURE", default_value = "auc", value_parser = PossibleValuesParser::new(["auc", "logloss", "gauc"]).map(metric_by_name))]
     pub(crate) metric: Metric,
     /// Stop after this time: `30m`. The same command goes on.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -59,7 +59,7 @@ pub(crate) struct SweepArgs {
     pub(crate) save_models: bool,
 }
 
-fn metric(name: String) -> Metric {
+fn metric_by_name(name: String) -> Metric {
     match name.as_str() {
         "logloss" => Metric::Logloss,
         "gauc" => Metric::Gauc,
