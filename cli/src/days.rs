@@ -119,7 +119,12 @@ impl DailyTraining {
         for day in &days[done..] {
             let day = self.day(day, from.clone());
             let run = DayRun { day: &day, history: &history, choice: self.choice, shutdown: &shutdown, signals };
-            let Some(record) = run.train().await? else {
+            let trained = match run.train().await {
+                // While it was scored.
+                Err(failure) if matches!(failure.exit_status(), Exit::Signal(_)) => None,
+                trained => trained?,
+            };
+            let Some(record) = trained else {
                 note!("stopped; the same command goes on");
                 return Ok(report::interrupt_exit(signals));
             };
