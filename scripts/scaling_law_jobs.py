@@ -95,8 +95,8 @@ def truth(args, folder, changes, size, kept):
         "loss": loss,
         "error": forecast["loss"] - loss,
         "inside": forecast["low"] <= loss <= forecast["high"],
-        "last_value_error": kept["last_value"] - loss,
-        "line_error": kept["line_in_log_compute"] - loss,
+        "last_value_error": forecast["last"] - loss,
+        "line_error": forecast["line_in_log_compute"] - loss,
     }
 
 

@@ -2,111 +2,71 @@
 //! averaged with those on their way to the output.
 //!
 //! ```text
-//! model 2 ──► out.csv.model-2 ──┐  a record for each sample: malformed rows before it, and its scores
+//! model 2 ──► out.csv.model-2 ──┐  a record for each row
 //! model 3 ──► out.csv.model-3 ──┤
 //! model 1 ──────────────────────┴──► mean ──► out.csv
 //! ```
 //!
-//! A file of scores gets its name once it is complete, so a command that was stopped scores a model's rows again or not at all.
+//! A file of scores gets its name once it is complete. A command that was stopped goes on in it, as in the output.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-use crate::predictions::{PredictionError, part_name};
-use zagros_dense_worker::ScoredRows;
+use crate::predictions::{PredictionError, read_record};
 use zagros_eval::TargetForm;
 use zagros_ingest::InputRows;
 use zagros_zip::{ZipEq, number_from};
 
-/// Bytes of a record before the scores.
-const HEAD: usize = size_of::<u32>();
 const BUFFER: usize = 1 << 20;
-
-pub(crate) struct ModelScoresWriter {
-    form: ScoreForm,
-    to: BufWriter<File>,
-    path: PathBuf,
-}
-
-impl ModelScoresWriter {
-    pub(crate) fn start(path: &Path, form: ScoreForm) -> Result<Self, PredictionError> {
-        let unfinished = part_name(path);
-        let file = File::create(&unfinished).map_err(|error| failed(&unfinished, error))?;
-        Ok(Self { form, to: BufWriter::with_capacity(BUFFER, file), path: path.to_owned() })
-    }
-
-    /// Gives the file its name: it has all rows.
-    pub(crate) fn finish(mut self) -> Result<(), PredictionError> {
-        let unfinished = part_name(&self.path);
-        let done = self.to.flush().and_then(|()| self.to.get_ref().sync_data());
-        done.and_then(|()| std::fs::rename(&unfinished, &self.path)).map_err(|error| failed(&self.path, error))
-    }
-
-    fn write(&mut self, rows: &InputRows, scores: &[f64]) -> io::Result<()> {
-        let (mut malformed, mut scores) = (0_u32, scores.chunks(self.form.columns()));
-        for row in rows.iter() {
-            if row.sample.is_none() {
-                malformed = malformed.saturating_add(1);
-                continue;
-            }
-            self.to.write_all(&malformed.to_le_bytes())?;
-            malformed = 0;
-            for score in scores.next().unwrap_or_default() {
-                self.to.write_all(&score.to_le_bytes())?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl ScoredRows for ModelScoresWriter {
-    type Error = PredictionError;
-
-    fn take(&mut self, rows: &InputRows, logits: &[f32]) -> Result<(), PredictionError> {
-        let scores = self.form.scores(logits);
-        self.write(rows, &scores).map_err(|error| failed(&part_name(&self.path), error))
-    }
-}
 
 pub(crate) struct ModelScoresReader {
     from: BufReader<File>,
     path: PathBuf,
     model: String,
-    columns: usize,
+    /// Of the sample that was read last, by column.
+    scores: Vec<Vec<f64>>,
+    /// Malformed rows since the last sample; `None` where that was read before.
+    malformed: Option<u32>,
 }
 
 impl ModelScoresReader {
     /// Opens a finished file, after so many samples.
     pub(crate) fn open(path: &Path, model: String, columns: usize, done: u64) -> Result<Self, PredictionError> {
-        let record = (HEAD + columns * size_of::<f64>()) as u64;
-        let open = || {
-            let mut file = File::open(path)?;
-            file.seek(SeekFrom::Start(record * done))?;
-            Ok(BufReader::with_capacity(BUFFER, file))
-        };
-        let from = open().map_err(|error| failed(path, error))?;
-        Ok(Self { from, path: path.to_owned(), model, columns })
+        let file = File::open(path).map_err(|error| failed(path, error))?;
+        let (from, scores) = (BufReader::with_capacity(BUFFER, file), vec![Vec::new(); columns]);
+        let mut reader = Self { from, path: path.to_owned(), model, scores, malformed: None };
+        for _ in 0..done {
+            reader.read_sample()?;
+        }
+        reader.malformed = (done == 0).then_some(0);
+        Ok(reader)
+    }
+
+    /// Reads the scores of the next sample. Returns the number of malformed rows before it.
+    fn read_sample(&mut self) -> Result<u32, PredictionError> {
+        self.scores.iter_mut().for_each(Vec::clear);
+        let mut malformed = 0_u32;
+        while !read_record(&mut self.from, &mut [], &mut self.scores).map_err(|error| failed(&self.path, error))? {
+            malformed = malformed.saturating_add(1);
+        }
+        Ok(malformed)
     }
 
     /// Adds the scores of the samples among `rows` to `sums`, `[samples * columns]`. Refuses a file with other malformed rows.
     pub(crate) fn add_to(&mut self, rows: &InputRows, sums: &mut [f64]) -> Result<(), PredictionError> {
-        let (mut malformed, mut sums) = (0_u32, sums.chunks_mut(self.columns));
-        let mut record = vec![0; HEAD + self.columns * size_of::<f64>()];
+        let mut sums = sums.chunks_mut(self.scores.len());
         for row in rows.iter() {
             if row.sample.is_none() {
-                malformed = malformed.saturating_add(1);
+                self.malformed = self.malformed.map(|rows| rows.saturating_add(1));
                 continue;
             }
-            self.from.read_exact(&mut record).map_err(|error| failed(&self.path, error))?;
-            let (head, scores) = record.split_at(HEAD);
-            if head != malformed.to_le_bytes() {
+            let malformed = self.read_sample()?;
+            if self.malformed.replace(0).is_some_and(|expected| expected != malformed) {
                 return Err(PredictionError::OtherRows { model: self.model.clone() });
             }
-            malformed = 0;
-            let scores = scores.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes));
             let own = sums.next().unwrap_or_default();
-            own.iter_mut().zip_eq(scores.collect::<Vec<_>>()).for_each(|(sum, score)| *sum += score);
+            own.iter_mut().zip_eq(&self.scores).for_each(|(sum, score)| *sum += score.iter().sum::<f64>());
         }
         Ok(())
     }
@@ -177,10 +137,7 @@ impl ScoreForm {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn logits(average: bool) -> ScoreForm {
-        ScoreForm { logits: average, targets: vec![TargetForm::Click] }
-    }
+    use crate::predictions::{PredictionColumns, PredictionFile, PredictionFormat};
 
     #[test]
     fn scores_are_read_from_any_sample_on_and_other_malformed_rows_are_noticed() {
@@ -188,10 +145,11 @@ mod tests {
         let path = folder.path().join("out.csv.model-2-abc");
         let row = || Some(vec![]);
         let rows = InputRows::from_rows(0, [row(), None, None, row(), row(), None]);
-        let mut writer = ModelScoresWriter::start(&path, logits(true)).unwrap();
-        writer.take(&rows, &[1.0, 2.0, 4.0]).unwrap();
+        let columns = (PredictionColumns::unnamed(1), PredictionFormat::Records);
+        let mut file = PredictionFile::open(&path, columns, "models", 1000, false).unwrap();
+        file.add_rows(&rows, &[1.0, 2.0, 4.0]).unwrap();
         assert!(!path.exists(), "it is not complete");
-        writer.finish().unwrap();
+        file.finish().unwrap();
         let mut sums = [10.0, 20.0, 30.0];
         let open = |done| ModelScoresReader::open(&path, "b".to_owned(), 1, done).unwrap();
         open(0).add_to(&rows, &mut sums).unwrap();

@@ -11,39 +11,74 @@
 mod health;
 mod history;
 mod page;
-mod range;
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use zagros_dense_worker::{Evaluation, PartMeasures, RunSummary, ScoringCommand, Worker, WorkerError};
+use jiff::civil::Date;
+use zagros_dense_worker::{PartMeasures, RunSummary, ScoringCommand, Worker, WorkerError};
 use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
 use zagros_plumbing::durable;
 use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
-use zagros_scoring::{TableLookups, TrainingOutcome};
-use zagros_shell::launch::EmbeddedCluster;
-use zagros_shell::{Exit, Failure, OrFailure, note, out};
+use zagros_scoring::TrainingOutcome;
+use zagros_shell::{CommandReport, Exit, Failure, OrFailure, note};
 use zagros_store::Folder;
 
 use self::health::{DayHealth, IdCounts, ReferenceDrift};
 use self::history::{DayData, DayHistory, DayRecord};
-use self::range::PLACEHOLDER;
 use crate::backend::backend;
 use crate::resume::{ResumeChoice, RunStart};
 use crate::saved::{SavedModel, check_trust};
 use crate::terminal::Terminal;
 use crate::{measures, report, steps};
 
-pub(crate) use range::DateRange;
-
 /// Requests to a store may take as long.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Done days whose data is looked at again: rows come late by days, not by months.
 const LATE_DAYS: usize = 7;
+/// Rows of a day that are looked at before it is scored and learned: of each file an equal number, from its start.
+const PROFILED_ROWS: u64 = 1_000_000;
+
+/// What stands for the day in a path.
+const PLACEHOLDER: &str = "{date}";
+const MOST: usize = 3_660;
+
+/// The days of `--dates`: `2026-11-01..2026-11-07`, `2026-11-01..11-07`, `2026-11-01..07` or one day. Both ends are meant. At least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DateRange(Vec<Date>);
+
+impl FromStr for DateRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, last) = text.split_once("..").unwrap_or((text, text));
+        let first: Date = parse_day(first)?;
+        // What the last day leaves out is as in the first.
+        let whole = first.to_string();
+        let last = match last.len() {
+            2 | 5 => parse_day(&format!("{}{last}", &whole[..whole.len() - last.len()]))?,
+            _ => parse_day(last)?,
+        };
+        if last < first {
+            return Err(format!("{last} is before {first}"));
+        }
+        let days: Vec<Date> =
+            first.series(jiff::Span::new().days(1)).take_while(|day| *day <= last).take(MOST + 1).collect();
+        if days.len() > MOST {
+            return Err(format!("{first} to {last} are more than {MOST} days"));
+        }
+        Ok(Self(days))
+    }
+}
+
+fn parse_day(text: &str) -> Result<Date, String> {
+    text.parse().map_err(|_| format!("{text:?} is no day; write 2026-11-01, or 2026-11-01..2026-11-07"))
+}
 
 pub(crate) struct DailyTraining {
     /// The job, with the placeholder in its paths.
@@ -66,7 +101,7 @@ impl DailyTraining {
     pub(crate) async fn run(self, shutdown: Shutdown, signals: &StopSignals) -> Result<Exit, Failure> {
         self.check()?;
         let mut history = DayHistory::load(&self.job)?;
-        let days: Vec<String> = self.dates.days().iter().map(ToString::to_string).collect();
+        let days: Vec<String> = self.dates.0.iter().map(ToString::to_string).collect();
         let done = match self.choice {
             ResumeChoice::Nothing => 0,
             _ => self.done(&days, &history),
@@ -83,25 +118,30 @@ impl DailyTraining {
         };
         for day in &days[done..] {
             let day = self.day(day, from.clone());
-            let (profile, reference) = profile(&day, &history, signals).await?;
-            let Some((mut record, counts)) = train_day(&day, self.choice, &shutdown, signals).await? else {
+            let run = DayRun { day: &day, history: &history, choice: self.choice, shutdown: &shutdown, signals };
+            let trained = match run.train().await {
+                // While it was scored.
+                Err(failure) if matches!(failure.exit_status(), Exit::Signal(_)) => None,
+                trained => trained?,
+            };
+            let Some(record) = trained else {
+                note!("stopped; the same command goes on");
                 return Ok(report::interrupt_exit(signals));
             };
-            record.health = Some(health(&day, (profile, reference), &counts, &history));
             from.clone_from(&record.model);
             print(&day.name, &record);
             history.record_day(&day.name, record)?;
             write_page(&self.job.name, &history);
             self.delete_models(&mut history, &day.name)?;
         }
-        self.print_all(&history);
+        self.report(&days, &history).print();
         Ok(Exit::Success)
     }
 
     fn check(&self) -> Result<(), Failure> {
         let is_dated = |path: &PathBuf| path.to_string_lossy().contains(PLACEHOLDER);
         let usage = |what: &str, help: &str| Err(Failure::usage(what, help));
-        if self.dates.days().len() > 1 && !self.job.data.train.iter().any(is_dated) {
+        if self.dates.0.len() > 1 && !self.job.data.train.iter().any(is_dated) {
             return usage(
                 "`data.train` is the same for every day of --dates",
                 "put {date} into it: --set data.train='logs/{date}.csv'",
@@ -187,40 +227,19 @@ impl DailyTraining {
         Ok(())
     }
 
-    fn print_all(&self, history: &DayHistory) {
-        out!(
-            "\n{:<12} {:>12} {:>8} {:>8} {:>12} {:>12}",
-            "day",
-            "scored",
-            "AUC",
-            "logloss",
-            "calibration",
-            "trained on"
-        );
-        for day in self.dates.days() {
-            let Some(record) = history.get(&day.to_string()) else { continue };
-            let measure = |of: fn(&Evaluation) -> Option<f64>, digits: usize| {
-                let value = record.before.as_ref().and_then(of);
-                value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
-            };
-            let scored = record.before.map_or_else(|| "-".to_owned(), |before| HumanCount(before.samples).to_string());
-            out!(
-                "{:<12} {scored:>12} {:>8} {:>8} {:>12} {:>12}",
-                day.to_string(),
-                measure(|of| of.auc, 4),
-                measure(|of| of.logloss, 4),
-                measure(|of| of.calibration, 3),
-                HumanCount(record.samples).to_string()
-            );
+    fn report(&self, days: &[String], history: &DayHistory) -> CommandReport {
+        let done: Vec<_> = history.days().filter(|(day, _)| days.contains(day)).collect();
+        let mut report = CommandReport::default();
+        report.add_title("Days").add_table(page::measure_table(&done));
+        if let Some(model) = done.last().and_then(|(_, record)| record.model.as_ref()) {
+            report.add_lead("Each day was scored by the model of the days before it.").add_facts(vec![
+                ("the newest model", model.clone()),
+                ("page", format!("{} (open it in a browser)", history.page_file().display())),
+                ("score new rows", format!("zagros predict {model} DATA -o scores.csv")),
+                ("go back to a day", "--from MODEL --dates, from the day after it on".to_owned()),
+            ]);
         }
-        let last = self.dates.days().last().and_then(|day| history.get(&day.to_string()));
-        if let Some(model) = last.and_then(|last| last.model.as_ref()) {
-            out!("\nEach day was scored by the model of the days before it.\n");
-            out!("  the newest model      {model}");
-            out!("  page                  {} (open it in a browser)", history.page_file().display());
-            out!("  score new rows        zagros predict {model} DATA -o scores.csv");
-            out!("  go back to a day      --from MODEL --dates, from the day after it on");
-        }
+        report
     }
 }
 
@@ -233,57 +252,6 @@ fn print(name: &str, record: &DayRecord) {
     note!("{name}: {scored}trained on {samples} samples, {rows} rows");
 }
 
-/// Rows of a day that are looked at before it is scored and learned: of each file an equal number, from its start.
-const PROFILED_ROWS: u64 = 1_000_000;
-
-/// Looks at a day's features, beside those of the day before and of an earlier one, and says at once what is wrong with them.
-async fn profile(
-    day: &Day,
-    history: &DayHistory,
-    signals: &StopSignals,
-) -> Result<(DataProfile, Option<ReferenceDrift>), Failure> {
-    let of_day = |(day, health): (&String, &DayHealth)| (day.clone(), health.profile.clone());
-    let previous = history.health_before(&day.name).map(of_day);
-    let profile = look(day, previous.as_ref().map(|(_, profile)| profile.clone()), signals).await?;
-    if let Some((earlier, previous)) = &previous {
-        health::warnings(&profile, earlier, previous).iter().for_each(|warning| warn(&day.name, warning));
-    }
-    let Some((earlier, reference)) = history.reference_day(&day.name).map(of_day) else { return Ok((profile, None)) };
-    let reference = ReferenceDrift::new(&earlier, &look(day, Some(reference), signals).await?);
-    reference.warnings(&profile).iter().for_each(|warning| warn(&day.name, warning));
-    Ok((profile, Some(reference)))
-}
-
-async fn look(day: &Day, before: Option<DataProfile>, signals: &StopSignals) -> Result<DataProfile, Failure> {
-    let (job, files) = (day.job.clone(), day.job.data.train.clone());
-    let look = move || ingest::profile_files(&job, &files, PROFILED_ROWS, before.as_ref());
-    let looked = tokio::task::spawn_blocking(look).await.or_internal()?;
-    looked.map_err(|error| report::failure(WorkerError::from(error), signals))
-}
-
-fn health(
-    day: &Day,
-    (profile, reference): (DataProfile, Option<ReferenceDrift>),
-    counts: &DayCounts,
-    history: &DayHistory,
-) -> DayHealth {
-    let names = day.job.tables.iter().map(|table| table.name.clone());
-    let tables = health::table_health(names, counts.scored.as_deref(), &counts.trained);
-    let mut warnings = Vec::new();
-    if let Some((earlier, before)) = history.health_before(&day.name) {
-        warnings.extend(health::warnings(&profile, earlier, &before.profile));
-        warnings.extend(reference.iter().flat_map(|reference| reference.warnings(&profile)));
-        let of_tables = health::table_warnings(&tables, earlier, &before.tables);
-        of_tables.iter().for_each(|warning| warn(&day.name, warning));
-        warnings.extend(of_tables);
-    }
-    DayHealth { profile, tables, reference, warnings }
-}
-
-fn warn(day: &str, warning: &str) {
-    note!("{day}: warning: {warning}");
-}
-
 /// A failure here does not fail the days.
 fn write_page(name: &str, history: &DayHistory) {
     let path = history.page_file();
@@ -292,42 +260,105 @@ fn write_page(name: &str, history: &DayHistory) {
     }
 }
 
-struct DayCounts {
-    /// While the day was scored; `None` on a first day.
-    scored: Option<Vec<TableLookups>>,
-    /// While it was trained, by the process that finished it.
-    trained: IdCounts,
+/// The scoring and the training of one day.
+struct DayRun<'a> {
+    day: &'a Day,
+    history: &'a DayHistory,
+    choice: ResumeChoice,
+    shutdown: &'a Shutdown,
+    signals: &'a StopSignals,
 }
 
-/// Scores a day by the model that it starts from, and trains it. `None` if it was interrupted.
-async fn train_day(
-    day: &Day,
-    choice: ResumeChoice,
-    shutdown: &Shutdown,
-    signals: &StopSignals,
-) -> Result<Option<(DayRecord, DayCounts)>, Failure> {
-    let (before, scored) = match &day.job.train.start_from {
-        Some(model) => {
-            note!("{}: scoring it by {model}", day.name);
-            let PartMeasures { evaluation, tables, .. } = score(Path::new(model), &day.job, shutdown, signals).await?;
-            (Some(evaluation), Some(tables))
+impl DayRun<'_> {
+    /// Looks at a day, scores it by the model that it starts from, and trains it. `None` if it was interrupted.
+    async fn train(&self) -> Result<Option<DayRecord>, Failure> {
+        let Day { name, job } = self.day;
+        let mut health = self.look_at_features().await?;
+        let from = job.train.start_from.clone();
+        let scored = match &from {
+            Some(model) => {
+                note!("{name}: scoring it by {model}");
+                Some(self.score(Path::new(model)).await?)
+            }
+            None => None,
+        };
+        let data = DayData::measure(job).await;
+        let start = RunStart::find(job, self.choice)?;
+        let run = start.folder.path().to_owned();
+        let (summary, counts) = self.train_from(&start).await?;
+        if summary.outcome != TrainingOutcome::Finished {
+            return Ok(None);
         }
-        None => (None, None),
-    };
-    let data = DayData::measure(&day.job).await;
-    let start = RunStart::find(&day.job, choice)?;
-    let run = start.folder.path().to_owned();
-    let mut job = day.job.clone();
-    steps::count_epochs(&mut job, start.point.as_ref())?;
-    let (summary, trained) = train(&job, start, shutdown, signals).await?;
-    if summary.outcome != TrainingOutcome::Finished {
-        return Ok(None);
+        let names = job.tables.iter().map(|table| table.name.clone());
+        let tables = health::table_health(names, scored.as_ref().map(|scored| scored.tables.as_slice()), &counts);
+        let warnings = health.add_tables(tables, self.history.health_before(name));
+        warnings.iter().for_each(|warning| warn(name, warning));
+        let RunSummary { samples, steps, rows, model, .. } = summary;
+        let model = model.map(|model| place(&run, &model));
+        let before = scored.map(|scored| scored.evaluation);
+        Ok(Some(DayRecord { from, before, samples, steps, rows, health: Some(health), data, run, model }))
     }
-    let model = summary.model.map(|model| place(&run, &model));
-    let from = day.job.train.start_from.clone();
-    let RunSummary { samples, steps, rows, .. } = summary;
-    let record = DayRecord { from, before, samples, steps, rows, health: None, data, run, model };
-    Ok(Some((record, DayCounts { scored, trained })))
+
+    /// Looks at the features, beside those of the day before and of an earlier one, and says at once what is wrong with them.
+    async fn look_at_features(&self) -> Result<DayHealth, Failure> {
+        let name = &self.day.name;
+        let previous = self.history.health_before(name);
+        let profile = self.profile(previous.map(|(_, health)| health.profile.clone())).await?;
+        let reference = match self.history.reference_day(name) {
+            Some((day, health)) => Some(ReferenceDrift::new(day, &self.profile(Some(health.profile.clone())).await?)),
+            None => None,
+        };
+        let health = DayHealth::new(profile, reference, previous);
+        health.warnings.iter().for_each(|warning| warn(name, warning));
+        Ok(health)
+    }
+
+    async fn profile(&self, before: Option<DataProfile>) -> Result<DataProfile, Failure> {
+        let (job, files) = (self.day.job.clone(), self.day.job.data.train.clone());
+        let look = move || ingest::profile_files(&job, &files, PROFILED_ROWS, before.as_ref());
+        let looked = tokio::task::spawn_blocking(look).await.or_internal()?;
+        looked.map_err(|error| report::failure(WorkerError::from(error), self.signals))
+    }
+
+    async fn score(&self, model: &Path) -> Result<PartMeasures, Failure> {
+        let saved = SavedModel::find(model, TIMEOUT)?;
+        let of_model = saved.load_job(&[])?;
+        // The job that trains vouches for its module.
+        let trusted = match &self.day.job.model {
+            Model::TorchScript { sha256, .. } => Some(sha256.as_str()),
+            _ => None,
+        };
+        check_trust(&of_model, trusted)?;
+        let terminal = Arc::new(Terminal::new(false));
+        let scoring = ScoringCommand {
+            job: of_model,
+            model: saved.folder,
+            files: Some(self.day.job.data.train.clone()),
+            backend: backend(),
+            observer: terminal.clone(),
+            shutdown: self.shutdown.clone(),
+        };
+        let measured = scoring.evaluate(None).await;
+        terminal.finish();
+        measured.map_err(|error| report::failure(error, self.signals))
+    }
+
+    async fn train_from(&self, start: &RunStart) -> Result<(RunSummary, IdCounts), Failure> {
+        let mut job = self.day.job.clone();
+        steps::count_epochs(&mut job, start.point.as_ref())?;
+        let worker = start.worker(job, self.shutdown.clone()).await?;
+        // The servers live as long as what reaches them.
+        let (registry, _kept_alive) = (worker.registry.clone(), Arc::clone(&worker.connect));
+        let terminal = Arc::new(Terminal::new(false));
+        let trained = Worker { observer: terminal.clone(), ..worker }.run().await;
+        terminal.finish();
+        let summary = trained.map_err(|error| report::failure(error, self.signals))?;
+        Ok((summary, IdCounts::from_registry(&registry)))
+    }
+}
+
+fn warn(day: &str, warning: &str) {
+    note!("{day}: warning: {warning}");
 }
 
 /// Where a model is that a summary names: relative to the run folder, or in full.
@@ -336,49 +367,36 @@ fn place(run: &Path, model: &str) -> String {
     if is_whole { model.to_owned() } else { run.join(model).display().to_string() }
 }
 
-async fn score(model: &Path, job: &Job, shutdown: &Shutdown, signals: &StopSignals) -> Result<PartMeasures, Failure> {
-    let saved = SavedModel::find(model, TIMEOUT)?;
-    let of_model = saved.load_job(&[])?;
-    // The job that trains vouches for its module.
-    let trusted = match &job.model {
-        Model::TorchScript { sha256, .. } => Some(sha256.as_str()),
-        _ => None,
-    };
-    check_trust(&of_model, trusted)?;
-    let terminal = Arc::new(Terminal::new(false));
-    let scoring = ScoringCommand {
-        job: of_model,
-        model: saved.folder,
-        files: Some(job.data.train.clone()),
-        backend: backend(),
-        observer: terminal.clone(),
-        shutdown: shutdown.clone(),
-    };
-    let measured = scoring.evaluate(None).await;
-    terminal.finish();
-    measured.map_err(|error| report::failure(error, signals))
-}
-
-async fn train(
-    job: &Job,
-    start: RunStart,
-    shutdown: &Shutdown,
-    signals: &StopSignals,
-) -> Result<(RunSummary, IdCounts), Failure> {
-    let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(job).await?;
-    let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
-    let terminal = Arc::new(Terminal::new(false));
-    let _kept_alive = Arc::clone(&connect);
-    let worker = Worker::without_peers(job.clone(), backend(), control, connect, registry.clone());
-    let worker = Worker { folder, resume, shutdown: shutdown.clone(), observer: terminal.clone(), ..worker };
-    let trained = worker.run().await;
-    terminal.finish();
-    let summary = trained.map_err(|error| report::failure(error, signals))?;
-    Ok((summary, IdCounts::from_registry(&registry)))
-}
-
 /// Whether a model is there, and learned what this job learns.
 fn was_trained_so(model: &str, job: &Job) -> bool {
     let of_model = SavedModel::find(Path::new(model), TIMEOUT).and_then(|saved| saved.load_job(&[]));
     of_model.is_ok_and(|of_model| !job.changes_since(&of_model).iter().any(KeyChange::is_learning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn days(text: &str) -> Result<Vec<String>, String> {
+        text.parse::<DateRange>().map(|range| range.0.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn both_ends_are_meant_and_the_last_may_be_short() {
+        let expected = Ok(["2026-02-27", "2026-02-28", "2026-03-01"].map(str::to_owned).to_vec());
+        assert_eq!(days("2026-02-27..2026-03-01"), expected);
+        assert_eq!(days("2026-02-27..03-01"), expected);
+        assert_eq!(days("2026-11-01..03").map(|days| days.len()), Ok(3));
+        assert_eq!(days("2026-11-01"), Ok(vec!["2026-11-01".to_owned()]));
+        assert_eq!(days("2028-02-28..2028-03-01").map(|days| days.len()), Ok(3), "a leap year");
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused_with_what_was_written() {
+        assert_eq!(days("2026-11-07..2026-11-01"), Err("2026-11-01 is before 2026-11-07".to_owned()));
+        for wrong in ["", "yesterday", "2026-13-01", "2026-11-01..x", "2026-11-01..31", "2026-11-01.."] {
+            assert!(days(wrong).is_err_and(|error| error.contains("is no day")), "{wrong}");
+        }
+        assert!(days("1900-01-01..2026-01-01").is_err_and(|error| error.contains("more than 3660 days")));
+    }
 }

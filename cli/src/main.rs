@@ -5,6 +5,7 @@ mod averaged;
 mod backend;
 mod commands;
 mod days;
+mod experiment;
 mod forget;
 mod init;
 mod logs;
@@ -27,7 +28,6 @@ mod simulation;
 mod steps;
 mod sweep;
 mod terminal;
-mod train_process;
 mod up;
 
 fn main() {

@@ -1,42 +1,90 @@
-//! Measures of a held-out part in words, those that the kind of target has, and measures of slices as tables.
+//! Measures of a held-out part in words, those that the kind of target has, and measures of targets and slices as tables.
 
 use indicatif::HumanCount;
 use zagros_dense_worker::{Evaluation, TargetMeasures};
 use zagros_eval::{ColumnSlices, SliceMeasures};
-use zagros_shell::{CommandReport, ReportTable, out};
+use zagros_plumbing::chart::html::NOTHING;
+use zagros_shell::{CommandReport, ReportTable};
 
-pub(crate) type Measure = (&'static str, Option<f64>);
-
-pub(crate) fn of_others(evaluation: &Evaluation) -> Vec<Measure> {
-    let Evaluation { mse, rmse, mae, deviance, accuracy, logloss, auc, calibration, .. } = *evaluation;
+/// The measures of a part, by the kind of its target. Those of clicks have their groups as well, if there are any.
+fn measures_of_kind(evaluation: &Evaluation) -> Vec<(&'static str, Option<f64>)> {
+    let Evaluation { mse, rmse, mae, deviance, accuracy, logloss, auc, gauc, calibration, .. } = *evaluation;
     if mse.is_some() {
         let counts = [("deviance", deviance), ("calibration", calibration)];
         let all = [("MSE", mse), ("RMSE", rmse), ("MAE", mae)].into_iter();
         return all.chain(counts.into_iter().filter(|(_, value)| value.is_some())).collect();
     }
-    match accuracy {
-        Some(_) => vec![("accuracy", accuracy), ("logloss", logloss), ("mean AUC", auc)],
-        None => Vec::new(),
+    match (accuracy, evaluation.groups) {
+        (Some(_), _) => vec![("accuracy", accuracy), ("logloss", logloss), ("mean AUC", auc)],
+        (None, Some(_)) => vec![("AUC", auc), ("GAUC", gauc), ("logloss", logloss)],
+        (None, None) => vec![("AUC", auc), ("logloss", logloss)],
     }
+}
+
+/// Whether the target is a click.
+pub(crate) fn is_of_clicks(evaluation: &Evaluation) -> bool {
+    evaluation.mse.is_none() && evaluation.accuracy.is_none()
 }
 
 /// The measures of any target, in one line.
 pub(crate) fn in_words(evaluation: &Evaluation) -> String {
-    let measure = |(name, value): &Measure| format!("{name} {}", format_measure(*value));
-    let others = of_others(evaluation);
-    let all = if others.is_empty() { vec![("AUC", evaluation.auc), ("logloss", evaluation.logloss)] } else { others };
-    all.iter().map(measure).collect::<Vec<_>>().join(", ")
+    let measures = measures_of_kind(evaluation).into_iter();
+    measures.map(|(name, value)| format!("{name} {}", format_measure(value))).collect::<Vec<_>>().join(", ")
+}
+
+/// All measures, a fact each.
+pub(crate) fn facts(evaluation: &Evaluation) -> Vec<(&'static str, String)> {
+    let Evaluation { auc, logloss, normalised_entropy, calibration, ece, .. } = *evaluation;
+    let text = |(name, value)| (name, format_measure(value));
+    if !is_of_clicks(evaluation) {
+        return measures_of_kind(evaluation).into_iter().map(text).collect();
+    }
+    let others = [
+        ("logloss", logloss),
+        ("normalised entropy", normalised_entropy),
+        ("calibration", calibration),
+        ("calibration error", ece),
+    ];
+    let grouped = grouped_auc(evaluation).map(|gauc| ("GAUC", gauc));
+    [text(("AUC", auc))].into_iter().chain(grouped).chain(others.map(text)).collect()
+}
+
+/// The AUC within groups, and the number of groups; `None` if no groups were asked for.
+pub(crate) fn grouped_auc(evaluation: &Evaluation) -> Option<String> {
+    let groups = evaluation.groups?;
+    let Some(gauc) = evaluation.gauc else { return Some("undefined (no group has both classes)".to_owned()) };
+    let share = evaluation.group_share.filter(|share| *share < 1.0);
+    let sampled = share.map_or_else(String::new, |share| format!(", a sample of {:.3} % of all", share * 100.0));
+    Some(format!("{gauc:.4} (mean over {} groups with both classes{sampled})", HumanCount(groups)))
+}
+
+/// The measures that calibration changes.
+pub(crate) fn calibrated_text(after: &Evaluation) -> String {
+    if !is_of_clicks(after) {
+        return in_words(after);
+    }
+    let Evaluation { logloss, calibration, ece, auc, .. } = *after;
+    let [logloss, calibration, ece, auc] = [logloss, calibration, ece, auc].map(format_measure);
+    format!("logloss {logloss}, calibration {calibration}, calibration error {ece}, AUC {auc}")
 }
 
 /// A line for each target, if there are several.
-pub(crate) fn print_targets(targets: &[TargetMeasures]) {
+pub(crate) fn target_table(targets: &[TargetMeasures]) -> ReportTable {
+    let row = |name: &str, evaluation: &Evaluation, note: &str| {
+        let samples = HumanCount(evaluation.samples).to_string();
+        vec![name.to_owned(), format!("{}{note}", in_words(evaluation)), samples]
+    };
+    let mut rows = Vec::new();
     for TargetMeasures { target, evaluation, calibrated } in targets {
-        let samples = HumanCount(evaluation.samples);
-        out!("  {target:<14}{} ({samples} samples)", in_words(evaluation));
-        if let Some(calibrated) = calibrated {
-            out!("  {:<14}{} after calibration", "", in_words(calibrated));
-        }
+        rows.push(row(target, evaluation, ""));
+        rows.extend(calibrated.as_ref().map(|calibrated| row("", calibrated, " after calibration")));
     }
+    ReportTable::new(&["label", "measures", "samples"], rows)
+}
+
+/// A number in a table, or that there is none.
+pub(crate) fn decimal(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.digits$}"))
 }
 
 /// Four digits after the point.
@@ -47,16 +95,15 @@ pub(crate) fn format_measure(value: Option<f64>) -> String {
 /// Characters of a value that are shown.
 const SHOWN: usize = 24;
 
-pub(crate) fn print_slices(columns: &[ColumnSlices]) {
+/// A table for each column.
+pub(crate) fn add_slices(report: &mut CommandReport, columns: &[ColumnSlices]) {
     for column in columns {
         let values = HumanCount(column.values);
         let counted = if column.exact { format!("{values} values") } else { format!("more than {values} values") };
-        let mut report = CommandReport::default();
         report.add_title(&format!("slices by {} ({counted})", column.column)).add_table(slice_table(column));
         if !column.exact {
             report.add_note("  too many values: some samples of rare ones are among the others");
         }
-        report.print();
     }
 }
 

@@ -1,20 +1,16 @@
 //! What `zagros models` shows: each network at each size of the ladder, with its weights, memory and work.
 
-pub(crate) mod print;
-
 use std::path::Path;
-use std::time::Instant;
 
+use indicatif::HumanBytes;
 use serde::Serialize;
 use zagros_job::threads::Machine;
-use zagros_job::{Job, JobErrors, LADDER, Model, Overrides, nearest_name};
-use zagros_model::DenseModel;
+use zagros_job::{Job, JobErrors, LADDER, Model, ModelSize, Overrides, nearest_name};
 use zagros_planner::{Calibration, DataShape};
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{Exit, Failure, OrFailure};
+use zagros_shell::{CommandReport, Exit, Failure, ReportTable};
 
 use crate::args::ModelsArgs;
-use crate::backend::backend;
 use crate::memory::{MemoryNeed, with_streamed_weights};
 use crate::planning;
 
@@ -27,8 +23,6 @@ const SEQUENCE: &str = "[features]\ncategorical = ['C1', 'C2', { column = 'C3', 
 pub(crate) struct ModelTable {
     pub(crate) input: String,
     pub(crate) batch_size: usize,
-    /// Floating-point operations in a second, if samples a second are those of the dense network alone.
-    pub(crate) flop_per_second: Option<f64>,
     /// Bytes that this process may have; none where the system does not say.
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) networks: Vec<NetworkRows>,
@@ -58,13 +52,17 @@ pub(crate) struct SizeRow {
     pub(crate) streamed_store_bytes: Option<u64>,
     /// Of a training step, for each sample.
     pub(crate) flop_per_sample: u64,
-    /// With all stages, or of the dense network alone.
+    /// With all stages.
     pub(crate) samples_per_second: f64,
 }
 
 impl ModelTable {
     /// Refuses a kind that there is not.
-    pub(crate) fn new(args: &ModelsArgs, speed: &TrainingSpeed, limit: Option<MemoryLimit>) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        args: &ModelsArgs,
+        calibration: &Calibration,
+        limit: Option<MemoryLimit>,
+    ) -> Result<Self, Failure> {
         let kinds = wanted(&args.kinds)?;
         let text = args.job.as_deref().map(read).transpose()?;
         let source = JobSource { path: args.job.as_deref(), text: text.as_deref(), sets: &args.sets };
@@ -76,18 +74,76 @@ impl ModelTable {
         };
         let memory_bytes = limit.map(|limit| limit.bytes);
         let network = |(kind, about): &(&'static str, &'static str)| {
-            let rows = LADDER.iter().map(|size| source.row(kind, &size.to_string(), speed, memory_bytes));
+            let rows = LADDER.iter().map(|size| source.row(kind, &size.to_string(), calibration, memory_bytes));
             let (sizes, refused): (Vec<_>, Vec<_>) = rows.partition(Result::is_ok);
             let refused = refused.into_iter().find_map(Result::err);
             NetworkRows { kind, about, sizes: sizes.into_iter().flatten().collect(), refused }
         };
         let networks = kinds.iter().map(network).collect();
-        let flop_per_second = match speed {
-            TrainingSpeed::Flops(flops) => Some(*flops),
-            TrainingSpeed::Calibrated(_) => None,
-        };
-        Ok(Self { input, batch_size: job.train.batch_size, flop_per_second, memory_bytes, networks })
+        Ok(Self { input, batch_size: job.train.batch_size, memory_bytes, networks })
     }
+
+    pub(crate) fn report(&self) -> CommandReport {
+        let mut report = CommandReport::default();
+        report.add_lead(&format!("input: {}", self.input));
+        for NetworkRows { kind, about, sizes, refused } in &self.networks {
+            let head = ["size", "weights", "width", "resident", "streamed", "store", "FLOP/sample", "samples/s"];
+            let table = ReportTable::new(&head, sizes.iter().map(SizeRow::cells).collect());
+            report.add_title(&format!("{kind}: {about}")).add_table(table);
+            if let Some(why) = refused {
+                report.add_note(&format!("  not here: {why}"));
+            }
+        }
+        let memory = self.memory_bytes.map_or_else(
+            || "memory is unknown here".to_owned(),
+            |bytes| format!("this machine has {}, * is beyond it", HumanBytes(bytes)),
+        );
+        let batch = self.batch_size;
+        report.add_title("Columns").add_facts(vec![
+            ("resident", format!("peak memory of `zagros train` without embedding rows, batch {batch}; {memory}")),
+            ("streamed", "peak memory of a worker with two layers at a time, and the store of all weights".to_owned()),
+            ("samples/s", "as `zagros plan` forecasts; `zagros calibrate` measures this machine for it".to_owned()),
+            ("set", "[model] size = \"13m\", or --size 13m (docs/how-to/size.md)".to_owned()),
+        ]);
+        report
+    }
+}
+
+impl SizeRow {
+    fn cells(&self) -> Vec<String> {
+        let bytes = |bytes: u64| HumanBytes(bytes).to_string();
+        let streamed = |of_part: Option<u64>| of_part.map_or_else(|| "-".to_owned(), bytes);
+        vec![
+            self.size.clone(),
+            ModelSize(self.weights).to_string(),
+            self.width.to_string(),
+            format!("{}{}", bytes(self.resident_bytes), if self.fits { " " } else { "*" }),
+            // Nothing where the job's weights cannot be streamed.
+            streamed(self.streamed_worker_bytes),
+            streamed(self.streamed_store_bytes),
+            flop_text(self.flop_per_sample as f64),
+            scaled_text(self.samples_per_second, &[(1e6, "m"), (1e3, "k")]),
+        ]
+    }
+}
+
+/// `1.2 GFLOP`.
+fn flop_text(count: f64) -> String {
+    scaled_text(count, &[(1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, " ")]) + "FLOP"
+}
+
+/// About three digits, and the unit.
+fn scaled_text(count: f64, units: &[(f64, &str)]) -> String {
+    let unit = units.iter().copied().find(|(factor, _)| count >= *factor);
+    let (factor, unit) = unit.unwrap_or((1.0, ""));
+    let number = count / factor;
+    let digits = match number {
+        number if number < 0.1 => 3,
+        number if number < 10.0 => 2,
+        number if number < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{number:.digits$}{unit}")
 }
 
 fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure> {
@@ -128,7 +184,7 @@ impl JobSource<'_> {
         Job::parse(self.text.unwrap_or(&own), path, &overrides)
     }
 
-    fn row(&self, kind: &str, size: &str, speed: &TrainingSpeed, memory: Option<u64>) -> Result<SizeRow, String> {
+    fn row(&self, kind: &str, size: &str, calibration: &Calibration, memory: Option<u64>) -> Result<SizeRow, String> {
         let job = self.parse(Some((kind, size))).map_err(|errors| {
             errors.problems().first().map_or_else(String::new, |problem| problem.message().to_owned())
         })?;
@@ -137,6 +193,8 @@ impl JobSource<'_> {
         let streamed = with_streamed_weights(&job);
         let store = streamed.as_ref().and_then(Job::streamed_footprint).map(|footprint| footprint.store);
         let resident_bytes = MemoryNeed::new(&job, &Machine::this()).usual_peak();
+        let machines = planning::this_machine(&job, &Machine::this());
+        let forecast = planning::forecast(&job, &DataShape::from_job(&job), calibration, &machines);
         Ok(SizeRow {
             size: size.to_owned(),
             weights: layout.parameter_count(),
@@ -146,69 +204,9 @@ impl JobSource<'_> {
             streamed_worker_bytes: streamed.map(|job| MemoryNeed::of_worker(&job).usual_peak()),
             streamed_store_bytes: store,
             flop_per_sample: layout.step_flop(),
-            samples_per_second: speed
-                .samples_per_second(&job, layout.step_flop())
-                .map_err(|failure| format!("{failure:?}"))?,
+            samples_per_second: forecast.map_err(|failure| format!("{failure:?}"))?.samples_per_second(),
         })
     }
-}
-
-/// How many samples a second a job may have.
-#[derive(Debug)]
-pub(crate) enum TrainingSpeed {
-    /// As far as the dense network alone is concerned, by its floating-point operations in a second.
-    Flops(f64),
-    /// By the cost model of `zagros plan`, with all stages.
-    Calibrated(Box<Calibration>),
-}
-
-impl TrainingSpeed {
-    /// The given number of operations, else this user's calibration, else that of a second of steps.
-    pub(crate) fn choose(flops: Option<f64>, machine: &Machine) -> Result<Self, Failure> {
-        let is_calibrated = planning::calibration_file().is_some_and(|file| file.is_file());
-        match flops {
-            Some(flops) => Ok(Self::Flops(flops)),
-            None if is_calibrated => Ok(Self::Calibrated(Box::new(planning::calibration(None)?))),
-            None => Ok(Self::Flops(measure(machine)?)),
-        }
-    }
-
-    /// Samples a second of a job whose step has so many operations for each sample.
-    pub(crate) fn samples_per_second(&self, job: &Job, flop: u64) -> Result<f64, Failure> {
-        match self {
-            Self::Flops(flops) => Ok(flops / flop.max(1) as f64),
-            Self::Calibrated(calibration) => {
-                let machines = planning::this_machine(job, &Machine::this());
-                Ok(planning::forecast(job, &DataShape::from_job(job), calibration, &machines)?.samples_per_second())
-            }
-        }
-    }
-}
-
-/// Layers whose weights leave the caches, as those of large networks do.
-const JOB: &str = "[data]\nformat = 'criteo'\ntrain = 'none'\n[model]\nkind = 'ffnn'\nhidden = [1024, 1024]\n[train]\nbatch_size = 1024\n";
-/// Steps that are timed, after one that is not. The fastest counts.
-const STEPS: usize = 3;
-
-/// Floating-point operations in a second of the dense network's steps, with the threads that a job has here.
-fn measure(machine: &Machine) -> Result<f64, Failure> {
-    let threads = format!("train.threads={}", machine.plan_threads().torch);
-    let job = Job::parse(JOB, Path::new("measure.toml"), &Overrides::sets([threads]));
-    let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
-    let mut model = DenseModel::new(&job, backend()).or_internal()?;
-    let batch = job.train.batch_size;
-    let (numeric, embeddings) =
-        (vec![0.5; batch * model.input_shape().numeric], vec![0.25; batch * model.input_shape().width()]);
-    let labels: Vec<f32> = (0..batch).map(|sample| (sample % 2) as f32).collect();
-    let mut best = f64::INFINITY;
-    for step in 0..=STEPS {
-        let started = Instant::now();
-        model.step(&numeric, &embeddings, &labels).or_internal()?;
-        let seconds = started.elapsed().as_secs_f64();
-        best = if step == 0 { best } else { best.min(seconds) };
-    }
-    let flop = job.dense_layout().map_or(0, |layout| layout.step_flop()) as f64 * batch as f64;
-    Ok(flop / best.max(1e-9))
 }
 
 #[cfg(test)]
@@ -217,12 +215,12 @@ mod tests {
 
     fn args(kinds: &[&str]) -> ModelsArgs {
         let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
-        ModelsArgs { job: None, sets: Vec::new(), kinds, flops: None, json: false }
+        ModelsArgs { job: None, sets: Vec::new(), kinds, json: false }
     }
 
     #[test]
     fn every_network_is_shown_at_every_size() {
-        let table = ModelTable::new(&args(&[]), &TrainingSpeed::Flops(1e11), None).unwrap();
+        let table = ModelTable::new(&args(&[]), &Calibration::default(), None).unwrap();
         assert_eq!(table.networks.len(), 12);
         for NetworkRows { kind, sizes, refused, .. } in &table.networks {
             assert_eq!((sizes.len(), refused), (LADDER.len(), &None), "{kind}");
@@ -234,41 +232,27 @@ mod tests {
                 assert!(row.streamed_worker_bytes.is_some(), "{kind}");
             }
         }
-        let text = print::text(&table);
-        // Without the marks of styles.
-        let plain = |line: &str| line.replace("\u{1b}[0m", "").replace("\u{1b}[1m", "").replace("\u{1b}[2m", "");
-        assert!(text.lines().all(|line| plain(line).chars().count() <= 90), "{text}");
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([665_000.0, 1.234e9, 12.0].map(flop_text), ["665 kFLOP", "1.23 GFLOP", "12.0 FLOP"]);
+        let rate = |rate| scaled_text(rate, &[(1e6, "m"), (1e3, "k")]);
+        assert_eq!([150_000.0, 9.5, 0.013, 2.5e6].map(rate), ["150k", "9.50", "0.013", "2.50m"]);
     }
 
     #[test]
     fn a_network_of_another_name_is_refused_with_the_nearest() {
-        let failure =
-            format!("{:?}", ModelTable::new(&args(&["dlmr"]), &TrainingSpeed::Flops(1e11), None).unwrap_err());
+        let failure = format!("{:?}", ModelTable::new(&args(&["dlmr"]), &Calibration::default(), None).unwrap_err());
         assert!(failure.contains("did you mean `dlrm`?"), "{failure}");
-        assert_eq!(ModelTable::new(&args(&["bst"]), &TrainingSpeed::Flops(1e11), None).unwrap().networks.len(), 1);
+        assert_eq!(ModelTable::new(&args(&["bst"]), &Calibration::default(), None).unwrap().networks.len(), 1);
     }
 
     #[test]
     fn what_does_not_fit_is_marked() {
         let limit = MemoryLimit { bytes: 8 << 30, bound: zagros_plumbing::memory::MemoryBound::Machine };
-        let table = ModelTable::new(&args(&["ffnn"]), &TrainingSpeed::Flops(1e11), Some(limit)).unwrap();
+        let table = ModelTable::new(&args(&["ffnn"]), &Calibration::default(), Some(limit)).unwrap();
         let fits: Vec<bool> = table.networks[0].sizes.iter().map(|row| row.fits).collect();
         assert_eq!(fits, [true, true, true, true, true, false, false, false]);
-    }
-
-    #[test]
-    fn the_rate_is_one_of_a_processor() {
-        let rate = measure(&Machine { cores: 1, workers: 1, servers: 1 }).unwrap();
-        assert!((1e7..1e14).contains(&rate), "{rate}");
-    }
-
-    /// A narrow network waits for its data, which operations alone do not show.
-    #[test]
-    fn a_calibration_counts_every_stage() {
-        let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::sets(["model.hidden=[8]"])).unwrap();
-        let flop = job.dense_layout().unwrap().step_flop();
-        let calibrated = TrainingSpeed::Calibrated(Box::default()).samples_per_second(&job, flop).unwrap();
-        let alone = TrainingSpeed::Flops(100e9).samples_per_second(&job, flop).unwrap();
-        assert!(alone == 100e9 / flop as f64 && calibrated < alone / 2.0, "{calibrated} {alone}");
     }
 }

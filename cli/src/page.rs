@@ -5,8 +5,8 @@ mod record;
 use std::path::PathBuf;
 
 use indicatif::{HumanBytes, HumanCount};
-use zagros_dense_worker::{Evaluation, RunFolder, RunSummary, TargetMeasures};
-use zagros_plumbing::chart::html::{NOTHING, escape_html};
+use zagros_dense_worker::{Evaluation, RunFolder, RunSummary};
+use zagros_plumbing::chart::html::escape_html;
 use zagros_plumbing::chart::{Chart, ChartSeries};
 use zagros_scoring::TrainingOutcome;
 use zagros_shell::{CommandReport, Failure, ReportTable, write_file};
@@ -27,9 +27,12 @@ pub(crate) fn write(folder: &RunFolder) -> Result<PathBuf, Failure> {
 
 fn page(record: &RunRecord) -> String {
     let mut page = CommandReport::default();
-    page.add_lead(&lead(record));
-    if let Some(choice) = record.summary.as_ref().and_then(|summary| summary.choice.as_deref()) {
-        page.add_note(choice);
+    if let Some(summary) = &record.summary {
+        page.add_lead(&lead(summary));
+        summary.choice.iter().for_each(|choice| _ = page.add_note(choice));
+    } else {
+        let steps = HumanCount(record.steps.last().map_or(0, |step| step.step));
+        page.add_lead(&format!("No summary: the run failed or still runs; the last recorded step is {steps}"));
     }
     if record.unread > 0 {
         page.add_lead(&format!("{} line(s) of metrics.jsonl could not be read and are skipped", record.unread));
@@ -38,7 +41,10 @@ fn page(record: &RunRecord) -> String {
     let charts = [loss(record), auc(record), calibration(record), throughput(record), staleness(record)];
     page.add_title("Curves").add_figures(charts.iter().map(Chart::render_figure));
     page.add_title("Held-out parts").add_table(evaluations(record));
-    page.add_title("Labels").add_table(targets(record));
+    if let Some(summary) = &record.summary {
+        page.add_title("Labels").add_table(measures::target_table(&summary.targets));
+        measures::add_slices(&mut page, &summary.slices);
+    }
     page.add_title("Epochs: training rows, each scored before it was learned from").add_table(epochs(record));
     page.add_title("Where the time went").add_html(stages(record));
     page.add_title("Machine");
@@ -50,18 +56,11 @@ fn page(record: &RunRecord) -> String {
     page.render_page(&record.name)
 }
 
-fn lead(record: &RunRecord) -> String {
-    match &record.summary {
-        Some(summary) => {
-            let verb = if summary.outcome == TrainingOutcome::Finished { "Trained on" } else { "Stopped after" };
-            let (samples, steps) = (HumanCount(summary.samples), HumanCount(summary.steps));
-            format!("{verb} {samples} samples in {steps} steps, {:.1} s of training", summary.seconds)
-        }
-        None => {
-            let steps = record.steps.last().map_or(0, |step| step.step);
-            format!("No summary: the run failed or still runs; the last recorded step is {}", HumanCount(steps))
-        }
-    }
+/// `trained on 20,000 samples in 40 steps, 1.2 s`
+pub(crate) fn lead(summary: &RunSummary) -> String {
+    let verb = if summary.outcome == TrainingOutcome::Finished { "trained on" } else { "stopped after" };
+    let (samples, steps) = (HumanCount(summary.samples), HumanCount(summary.steps));
+    format!("{verb} {samples} samples in {steps} steps, {:.1} s", summary.seconds)
 }
 
 fn tiles(record: &RunRecord) -> String {
@@ -146,15 +145,6 @@ fn evaluations(record: &RunRecord) -> ReportTable {
     ReportTable { best: record.evaluations.iter().position(is_model), ..table }
 }
 
-/// Measures of each of several targets.
-fn targets(record: &RunRecord) -> ReportTable {
-    let targets = record.summary.iter().flat_map(|summary| &summary.targets);
-    let row = |of: &TargetMeasures| {
-        vec![of.target.clone(), measures::in_words(&of.evaluation), HumanCount(of.evaluation.samples).to_string()]
-    };
-    ReportTable::new(&["label", "measures", "samples"], targets.map(row).collect())
-}
-
 fn epochs(record: &RunRecord) -> ReportTable {
     let row = |epoch: &EpochMeasures| {
         let named = [format!("{}", epoch.epoch + 1), HumanCount(epoch.step).to_string()];
@@ -165,7 +155,7 @@ fn epochs(record: &RunRecord) -> ReportTable {
 }
 
 fn measures(of: &Evaluation) -> [String; 6] {
-    let text = |value: Option<f64>| value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.4}"));
+    let text = |value| measures::decimal(value, 4);
     let samples = HumanCount(of.samples).to_string();
     [text(of.auc), text(of.gauc), text(of.logloss), text(of.normalised_entropy), text(of.calibration), samples]
 }

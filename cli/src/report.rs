@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::{HumanBytes, HumanCount};
-use owo_colors::OwoColorize;
 use serde::{Deserialize, Serialize};
 use zagros_dense_worker::{Evaluation, ExitClass, Observer, ObserverList, RunFolder, RunSummary, Worker, WorkerError};
 use zagros_ingest::IngestError;
 use zagros_job::{Job, Model, TestPart};
 use zagros_plumbing::lifecycle::StopSignals;
 use zagros_scoring::TrainingOutcome;
-use zagros_shell::{Exit, Failure, err, out};
+use zagros_shell::{CommandReport, Exit, Failure, ReportTable, err, out};
 
 use crate::terminal::{Terminal, WaitLines};
 use crate::{measures, page};
@@ -134,102 +133,79 @@ struct RunReport<'a> {
 
 impl RunReport<'_> {
     fn print(&self) {
-        let summary = self.summary;
-        let verb = if summary.outcome == TrainingOutcome::Finished { "trained on" } else { "stopped after" };
-        out!(
-            "\n{}  {verb} {} samples in {} steps, {:.1} s\n",
-            self.job.name.bold(),
-            HumanCount(summary.samples),
-            HumanCount(summary.steps),
-            summary.seconds
-        );
-        if let Some(choice) = &summary.choice {
-            out!("  {choice}\n");
+        let RunSummary { choice, targets, slices, .. } = self.summary;
+        let mut report = CommandReport::default();
+        report.add_title(&format!("{}  {}", self.job.name, page::lead(self.summary)));
+        if let Some(choice) = choice {
+            report.add_note(choice);
         }
-        self.print_validation();
-        self.print_measures();
-        self.print_cost();
-        if !summary.targets.is_empty() {
-            out!("\n{}", "labels".bold());
-            measures::print_targets(&summary.targets);
-        }
-        measures::print_slices(&self.summary.slices);
-        self.print_next();
-    }
-
-    fn print_validation(&self) {
-        let Some(validation) = &self.summary.validation else { return };
-        let gauc = grouped_auc(validation).map_or_else(String::new, |gauc| format!(", GAUC {gauc}"));
-        row("validation", &format!("{}{gauc}", measures::in_words(validation)));
-    }
-
-    fn print_measures(&self) {
-        let evaluation = match unmeasured(&self.job.data.test, self.summary.evaluation.as_ref()) {
-            Ok(evaluation) => evaluation,
-            Err(why) => return row("test", why),
-        };
-        if !measures::of_others(evaluation).is_empty() {
-            row("test", &measures::in_words(evaluation));
-            return self.print_calibrated();
-        }
-        let best_auc = self.planted.as_ref().map(|planted| planted.best_auc);
-        let best_logloss = self.planted.as_ref().map(|planted| planted.best_logloss);
-        row("test AUC", &with_best(evaluation.auc, best_auc, auc_share(evaluation, best_auc)));
-        row("test logloss", &with_best(evaluation.logloss, best_logloss, None));
-        if let Some(gauc) = grouped_auc(evaluation) {
-            row("test GAUC", &gauc);
-        }
-        let calibration = evaluation.calibration.map_or_else(|| "undefined".to_owned(), |c| format!("{c:.3}"));
-        row("calibration", &format!("{calibration} predicted clicks per real one"));
-        self.print_calibrated();
-    }
-
-    fn print_calibrated(&self) {
-        if let Some(after) = &self.summary.calibrated {
-            row("calibrated", &calibrated_text(after));
-        }
-    }
-
-    fn print_cost(&self) {
-        let summary = self.summary;
-        row("speed", &format!("{} samples/s", HumanCount(summary.samples_per_second as u64)));
-        if let Some(cost) = summary.cost.in_words() {
-            row("cost", &cost);
-        }
-        let tables = self.job.tables.len();
-        let bytes = HumanBytes(summary.table_bytes);
-        row("embeddings", &format!("{} rows created in {tables} tables, {bytes}", HumanCount(summary.rows)));
-        let staleness = summary.staleness;
-        let bound = self.job.staleness();
-        row(
-            "staleness",
-            &format!("{:.1} batches on average, {} at most (bound {bound})", staleness.mean, staleness.max),
-        );
-        if summary.skipped_steps > 0 {
-            let skipped = HumanCount(summary.skipped_steps);
-            row("skipped steps", &format!("{skipped}, not finite (train.non_finite)"));
-        }
-        if summary.bad_rows > 0 {
-            row("bad rows", &format!("{} skipped (data.max_bad_rows)", HumanCount(summary.bad_rows)));
-        }
+        report.add_facts([self.measures(), self.cost(), self.places()].concat());
+        report.add_title("labels").add_table(measures::target_table(targets));
+        measures::add_slices(&mut report, slices);
         if let Some(folder) = &self.folder {
-            row("run folder", &folder.display().to_string());
+            let row = |(command, what): (String, &str)| vec![command, what.to_owned()];
+            let commands = self.next_commands(folder).into_iter().map(row).collect();
+            report.add_title("next").add_table(ReportTable::new(&["command", ""], commands));
         }
-        if let Some(model) = self.summary.model.as_ref().filter(|_| self.job.output.model_folder.is_some()) {
-            row("model", model);
-        }
-        if let Some(page) = &self.page {
-            row("page", &format!("{} (open it in a browser)", page.display()));
-        }
+        report.print();
+        out!();
     }
 
-    fn print_next(&self) {
-        let Some(folder) = &self.folder else { return };
-        out!("\n{}", "next".bold());
-        let commands = self.next_commands(folder);
-        let width = commands.iter().map(|(command, _)| command.chars().count()).max().unwrap_or(0);
-        commands.iter().for_each(|(command, what)| out!("  {:<width$}  {}", command.cyan(), what.dimmed()));
-        out!();
+    fn measures(&self) -> Vec<(&'static str, String)> {
+        let mut facts = Vec::new();
+        facts.extend(self.summary.validation.as_ref().map(|part| ("validation", measures::in_words(part))));
+        match unmeasured(&self.job.data.test, self.summary.evaluation.as_ref()) {
+            Err(why) => {
+                facts.push(("test", why.to_owned()));
+                return facts;
+            }
+            Ok(evaluation) if !measures::is_of_clicks(evaluation) => {
+                facts.push(("test", measures::in_words(evaluation)));
+            }
+            Ok(evaluation) => {
+                let best_auc = self.planted.as_ref().map(|planted| planted.best_auc);
+                let best_logloss = self.planted.as_ref().map(|planted| planted.best_logloss);
+                facts.push(("test AUC", with_best(evaluation.auc, best_auc, auc_share(evaluation, best_auc))));
+                facts.push(("test logloss", with_best(evaluation.logloss, best_logloss, None)));
+                facts.extend(measures::grouped_auc(evaluation).map(|gauc| ("test GAUC", gauc)));
+                let calibration = evaluation.calibration.map_or_else(|| "undefined".to_owned(), |c| format!("{c:.3}"));
+                facts.push(("calibration", format!("{calibration} predicted clicks per real one")));
+            }
+        }
+        facts.extend(self.summary.calibrated.as_ref().map(|after| ("calibrated", measures::calibrated_text(after))));
+        facts
+    }
+
+    fn cost(&self) -> Vec<(&'static str, String)> {
+        let summary = self.summary;
+        let (tables, bytes) = (self.job.tables.len(), HumanBytes(summary.table_bytes));
+        let (staleness, bound) = (summary.staleness, self.job.staleness());
+        let skipped = HumanCount(summary.skipped_steps);
+        let facts = [
+            ("speed", Some(format!("{} samples/s", HumanCount(summary.samples_per_second as u64)))),
+            ("cost", summary.cost.in_words()),
+            ("embeddings", Some(format!("{} rows created in {tables} tables, {bytes}", HumanCount(summary.rows)))),
+            (
+                "staleness",
+                Some(format!("{:.1} batches on average, {} at most (bound {bound})", staleness.mean, staleness.max)),
+            ),
+            ("skipped steps", (summary.skipped_steps > 0).then(|| format!("{skipped}, not finite (train.non_finite)"))),
+            (
+                "bad rows",
+                (summary.bad_rows > 0).then(|| format!("{} skipped (data.max_bad_rows)", HumanCount(summary.bad_rows))),
+            ),
+        ];
+        facts.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()
+    }
+
+    fn places(&self) -> Vec<(&'static str, String)> {
+        let model = self.summary.model.clone().filter(|_| self.job.output.model_folder.is_some());
+        let facts = [
+            ("run folder", self.folder.as_ref().map(|folder| folder.display().to_string())),
+            ("model", model),
+            ("page", self.page.as_ref().map(|page| format!("{} (open it in a browser)", page.display()))),
+        ];
+        facts.into_iter().filter_map(|(name, text)| Some((name, text?))).collect()
     }
 
     /// Commands that make sense now, and what each does.
@@ -249,7 +225,7 @@ impl RunReport<'_> {
         let curves = format!("tensorboard --logdir {}", folder.parent().unwrap_or(folder).display());
         commands.push((curves, "curves of this and earlier runs"));
         if self.planted.is_some() {
-            commands.extend(planted_commands(Path::new(""), &zagros));
+            commands.push((format!("{zagros} init /path/to/your.csv"), "a job file for your own data"));
         }
         commands
     }
@@ -267,42 +243,6 @@ fn unmeasured<'a>(test: &TestPart, evaluation: Option<&'a Evaluation>) -> Result
         }
         None => Err("not scored before the end; `zagros eval` scores the saved model"),
     }
-}
-
-/// The AUC within groups, and the number of groups; `None` if no groups were asked for.
-pub(crate) fn grouped_auc(evaluation: &Evaluation) -> Option<String> {
-    let groups = evaluation.groups?;
-    let Some(gauc) = evaluation.gauc else { return Some("undefined (no group has both classes)".to_owned()) };
-    let share = evaluation.group_share.filter(|share| *share < 1.0);
-    let sampled = share.map_or_else(String::new, |share| format!(", a sample of {:.3} % of all", share * 100.0));
-    Some(format!("{gauc:.4} (mean over {} groups with both classes{sampled})", HumanCount(groups)))
-}
-
-/// The measures that calibration changes.
-pub(crate) fn calibrated_text(after: &Evaluation) -> String {
-    if !measures::of_others(after).is_empty() {
-        return measures::in_words(after);
-    }
-    let Evaluation { logloss, calibration, ece, auc, .. } = *after;
-    let [logloss, calibration, ece, auc] = [logloss, calibration, ece, auc].map(measures::format_measure);
-    format!("logloss {logloss}, calibration {calibration}, calibration error {ece}, AUC {auc}")
-}
-
-fn row(name: &str, text: &str) {
-    out!("  {:<14}{text}", name.dimmed());
-}
-
-/// What follows a run on generated data. A checkout has a makefile and the example's job file; elsewhere there is neither.
-fn planted_commands(current: &Path, zagros: &str) -> Vec<(String, &'static str)> {
-    let has = |file: &str| current.join(file).is_file();
-    let mut commands = vec![(format!("{zagros} init /path/to/your.csv"), "a job file for your own data")];
-    if has("Makefile") && has("rust-toolchain.toml") {
-        commands[0] = ("make train DATA=/path/to/train.txt".to_owned(), "your own file in Criteo's format");
-    }
-    if has("examples/quickstart.toml") {
-        commands.push((format!("{zagros} up examples/quickstart.toml --servers 3"), "the same as separate processes"));
-    }
-    commands
 }
 
 /// The command of this program, relative to the current directory, for the next commands.
@@ -331,20 +271,6 @@ fn auc_share(evaluation: &Evaluation, best: Option<f64>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn commands_name_what_is_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let commands = || planted_commands(folder.path(), "zagros").into_iter().map(|(command, _)| command);
-        assert_eq!(commands().collect::<Vec<_>>(), ["zagros init /path/to/your.csv"]);
-        std::fs::create_dir(folder.path().join("examples")).unwrap();
-        for file in ["Makefile", "rust-toolchain.toml", "examples/quickstart.toml"] {
-            std::fs::write(folder.path().join(file), "").unwrap();
-        }
-        let checkout =
-            ["make train DATA=/path/to/train.txt", "zagros up examples/quickstart.toml --servers 3"].map(str::to_owned);
-        assert_eq!(commands().collect::<Vec<_>>(), checkout);
-    }
 
     #[test]
     fn a_missing_measure_says_why() {

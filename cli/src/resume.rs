@@ -1,8 +1,12 @@
 //! Where a run starts: from the beginning, or where the last run of the job was interrupted.
 
-use zagros_dense_worker::{EarlierRun, ExitClass, LastRun, ResumePoint, RunFolder, RunLock, WorkerError};
+use zagros_dense_worker::{EarlierRun, ExitClass, LastRun, ResumePoint, RunFolder, RunLock, Worker, WorkerError};
 use zagros_job::{Job, KeyChange};
+use zagros_plumbing::lifecycle::Shutdown;
+use zagros_shell::launch::EmbeddedCluster;
 use zagros_shell::{Exit, Failure, check_folders, note};
+
+use crate::backend::backend;
 
 /// How an earlier run of the job is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,13 @@ impl RunStart {
         let folder = ResumePoint::new_run(job).map_err(failed)?;
         let lock = folder.try_lock().map_err(failed)?;
         Ok(Self { folder, point: None, _lock: lock })
+    }
+
+    /// A worker that starts here, with the whole cluster in this process.
+    pub(crate) async fn worker(&self, job: Job, shutdown: Shutdown) -> Result<Worker, Failure> {
+        let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
+        let (folder, resume) = (Some(self.folder.clone()), self.point.clone());
+        Ok(Worker { folder, resume, shutdown, ..Worker::without_peers(job, backend(), control, connect, registry) })
     }
 
     /// Resumes the run of a given folder, if it left anything there. Only the wanted run can be in the folder, because a

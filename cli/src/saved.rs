@@ -51,7 +51,7 @@ impl SavedModel {
     pub(crate) fn load_job(&self, sets: &[String]) -> Result<Job, Failure> {
         let manifest = Manifest::read(&self.folder).map_err(failed)?;
         let text = manifest.read_file(&self.folder, JOB).map_err(failed)?;
-        parse(&self.folder, text, sets)
+        parse_job(&String::from_utf8_lossy(&text), &PathBuf::from(format!("{}/{JOB}", self.folder)), sets)
     }
 }
 
@@ -82,15 +82,6 @@ pub(crate) fn start_from(model: Option<&Path>, sets: &mut Vec<String>) -> Result
     // A JSON text is a TOML text.
     sets.push(format!("train.start_from={}", serde_json::Value::from(text)));
     Ok(())
-}
-
-fn parse(folder: &Folder, text: Vec<u8>, sets: &[String]) -> Result<Job, Failure> {
-    let path = PathBuf::from(format!("{folder}/{JOB}"));
-    let text = String::from_utf8(text).map_err(|error| {
-        let help = "put the run's job.toml there again";
-        Failure::with_help(Exit::Data, format!("{} is damaged: {error}", path.display()), help)
-    })?;
-    parse_job(&text, &path, sets)
 }
 
 /// Where a run on this disk saved its model, if not in its own folder.
@@ -197,44 +188,13 @@ pub(crate) fn table_help(name: &str, known: &[&str], whose: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use zagros_scoring::FileRecord;
-
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
-    const TEXT: &str = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\n";
 
     /// The message in one line, because its line breaks depend on the lengths of paths.
     fn refusal<T: std::fmt::Debug>(refused: Result<T, Failure>) -> String {
         format!("{:?}", refused.unwrap_err()).replace("\n  │ ", " ")
-    }
-
-    /// Writes a manifest of a model with this job.
-    fn save(model: &Path, job: &[u8]) {
-        std::fs::create_dir_all(model).unwrap();
-        std::fs::write(model.join(JOB), job).unwrap();
-        let dense = "dense.safetensors";
-        let files = vec![FileRecord::new(dense, b""), FileRecord::new(JOB, job)];
-        let empty = serde_json::from_str(&zagros_fakes::jobs::empty_manifest(dense)).unwrap();
-        std::fs::write(model.join(MANIFEST), Manifest { files, ..empty }.into_sealed().1).unwrap();
-    }
-
-    #[test]
-    fn a_model_is_found_by_its_run_or_its_own_folder_and_its_job_with_it() {
-        let run = tempfile::tempdir().unwrap();
-        let model = run.path().join(MODEL);
-        save(&model, TEXT.as_bytes());
-        let find = |path: &Path| SavedModel::find(path, TIMEOUT).unwrap();
-        for named in [run.path(), &model] {
-            assert_eq!(find(named).folder.path(), Some(model.as_path()));
-            assert_eq!(find(named).load_job(&["train.seed=9".to_owned()]).unwrap().train.seed, 9);
-        }
-        std::fs::write(model.join(JOB), TEXT.replace("ads", "own")).unwrap();
-        assert!(refusal(find(run.path()).load_job(&[])).contains("job.toml is not the file that was saved"));
-        save(&model, &[0xff]);
-        assert!(refusal(find(run.path()).load_job(&[])).contains("job.toml is damaged"));
-        std::fs::remove_file(model.join(JOB)).unwrap();
-        assert!(refusal(find(run.path()).load_job(&[])).contains("job.toml is missing"));
     }
 
     #[test]

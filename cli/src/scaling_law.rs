@@ -1,13 +1,12 @@
 //! `zagros scaling-law`: trains a family of sizes, fits a law to it, and forecasts the next size.
 //!
 //! ```text
-//!  speed of two sizes ─► plan within --budget (family.json) ─► zagros train JOB --set model.size=… (a process for each size and seed)
+//!  speed of two sizes ─► plan within --budget (journal.jsonl) ─► a member for each size and seed
 //!                                                                    │ log loss after 1/8, 1/4, 1/2 and all of the rows
 //!  report.html, scaling-law.json ◄── verification.json ◄── next size ◄── forecast.json ◄── zagros_experiments: law, interval
 //! ```
 //!
-//! The run folders hold what was measured, and the plan says which runs there are. So the same command goes on after any end, and trains
-//! no run twice. The forecast is durable before the next size is trained.
+//! The run folders hold what was measured, and the journal holds the plan. The forecast is durable before the next size is trained.
 
 mod analysis;
 mod charts;
@@ -15,34 +14,50 @@ mod member;
 mod report;
 mod setup;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
-use zagros_experiments::scaling::{Family, ForecastDecision};
+use zagros_experiments::scaling::{Family, FamilyRequest, ForecastDecision, RunCost};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrFailure, note, watch_signals};
 
-use self::analysis::{FamilyAnalysis, FamilyPlan, ForecastVerification};
+use self::analysis::FamilyAnalysis;
 use self::member::{FamilyMember, MemberPoint};
 use self::setup::FamilySetup;
 use crate::args::ScalingLawArgs;
+use crate::experiment::{ExperimentJournal, FOREVER, TrainingEnd};
 use crate::report::interrupt_exit;
-use crate::train_process::{FOREVER, TrainingEnd, lock_folder};
 
 /// Part of the budget that a plan may use: a short run is not exact.
 const PLANNED: f64 = 0.85;
+
+/// What is trained. Made once for a folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct FamilyPlan {
+    /// As it was measured.
+    cost: RunCost,
+    family: Family,
+}
 
 /// After an error, what was measured stays.
 pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     let started = Instant::now();
     let setup = FamilySetup::load(&args)?;
-    let Some(_lock) = lock_folder(&setup.folder)? else {
-        let what = format!("another process trains a family in {}", setup.folder.display());
-        return Err(Failure::usage(what, "wait for it, or train another family: --folder FOLDER"));
-    };
+    let _lock = setup.base.lock_folder()?;
+    let (mut journal, mut plans) = ExperimentJournal::open::<FamilyPlan>(&setup.base, &setup.identity())?;
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let plan = tokio::select! {
-        plan = plan(&setup, &args) => plan?,
-        () = shutdown.requested() => return Ok(interrupt_exit(&signals)),
+    let plan = match plans.pop() {
+        Some(plan) => {
+            note!("going on with the family in {}", setup.base.folder.display());
+            plan
+        }
+        None => match new_plan(&setup, &args, &shutdown).await? {
+            Some(plan) => {
+                journal.append(&plan)?;
+                plan
+            }
+            None => return Ok(interrupt_exit(&signals)),
+        },
     };
     report::print_plan(&setup, &plan);
     let deadline = started + if args.budget.is_zero() { FOREVER } else { args.budget };
@@ -62,21 +77,17 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     Ok(end.note_exit(&signals))
 }
 
-/// The plan of an earlier command, or a new one.
-async fn plan(setup: &FamilySetup, args: &ScalingLawArgs) -> Result<FamilyPlan, Failure> {
-    if let Some(plan) = FamilyPlan::read(setup)? {
-        note!("going on with the family in {}", setup.folder.display());
-        return Ok(plan);
-    }
-    let speed = member::measure(setup).await?;
-    let request = setup.family_request(speed.held_out, args.verify);
-    let family = if args.budget.is_zero() {
-        Family::without_budget(&request, &speed.cost)
-    } else {
-        let family = Family::within_budget(&request, &speed.cost, args.budget.as_secs_f64() * PLANNED);
-        family.or_exit(Exit::Usage)?
-    };
-    FamilyPlan::write(setup, speed.cost, speed.held_out, family)
+/// `None` if a signal asked for the end.
+async fn new_plan(
+    setup: &FamilySetup,
+    args: &ScalingLawArgs,
+    shutdown: &Shutdown,
+) -> Result<Option<FamilyPlan>, Failure> {
+    let Some(speed) = member::measure_speed(setup, shutdown).await? else { return Ok(None) };
+    let request = FamilyRequest { held_out: speed.held_out, ..setup.request.clone() };
+    let budget = if args.budget.is_zero() { f64::INFINITY } else { args.budget.as_secs_f64() * PLANNED };
+    let family = Family::within_budget(&request, &speed.cost, budget).or_exit(Exit::Usage)?;
+    Ok(Some(FamilyPlan { cost: speed.cost, family }))
 }
 
 /// Trains the next size, and compares it with its forecast, which is durable by now.
@@ -89,11 +100,9 @@ async fn verify(
     let member = FamilyMember::next(setup, &analysis.shares);
     note!("training the next size, {}", setup.next.size);
     let end = member::train(setup, std::slice::from_ref(&member), shutdown, deadline).await?;
-    let truth = member.measured_points(setup).and_then(|points| points.last().cloned());
-    if let (Some(truth), Some(forecast)) = (truth, &analysis.forecast) {
-        let verification = ForecastVerification::new(forecast, &truth);
-        analysis::write_json(&setup.folder.join(analysis::VERIFICATION), &verification)?;
-        analysis.verification = Some(verification);
+    analysis.verify(&member, setup);
+    if let Some(verification) = &analysis.verification {
+        analysis::write_json(&setup.base.folder.join(analysis::VERIFICATION), verification)?;
     }
     Ok(end)
 }

@@ -1,51 +1,37 @@
 //! `zagros sweep`: trains a job with many settings, side by side, and writes out the best job.
 //!
-//! ```text
-//!  Sweep ── next_action() ──► zagros train JOB --set …   (a process for each trial, in a folder of its own)
-//!    ▲                              │ ends
-//!    └── journal.jsonl ◄── measures of the validation part, from the run folder
-//! ```
-//!
-//! The journal has what was chosen and measured. The same command replays it, resumes trials that were interrupted, and trains no
-//! trial twice.
+//! Each trial is a member of the experiment. The journal has what was chosen and measured, and its replay is the sweep.
 
-mod journal;
 mod report;
 mod setup;
-mod trial;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Pid;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
-use zagros_experiments::sweep::{NextAction, Sweep, SweepRecord, TrialTask};
+use zagros_dense_worker::{Evaluation, RunFolder};
+use zagros_experiments::sweep::{NextAction, RungUnit, Rungs, Sweep, SweepRecord, TrialMeasures};
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_shell::{Exit, Failure, OrFailure, note, watch_signals};
+use zagros_shell::{Exit, Failure, watch_signals};
 
-use self::journal::SweepJournal;
 use self::setup::SweepSetup;
-use self::trial::{KilledTrials, NextStart, TrialEnd};
 use crate::args::SweepArgs;
-use crate::train_process::{
-    self, EndKind, FOREVER, TrainingEnd, ask_to_end, hopeless_failure, is_killed, lock_folder, wait_for_earlier,
-};
+use crate::experiment::{ExperimentJournal, ExperimentMember, ExperimentPlan, FOREVER, newest_run, train_members};
+use crate::page::RunRecord;
+
+const HELD_OUT: &str = "validation";
 
 /// After an error, what was measured stays.
 pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
     let setup = SweepSetup::load(&args)?;
-    let Some(_lock) = lock_folder(&setup.folder)? else {
-        let what = format!("another process sweeps in {}", setup.folder.display());
-        return Err(Failure::usage(what, "wait for it, or start another sweep: --folder FOLDER"));
-    };
-    let (journal, sweep) = SweepJournal::open(&setup)?;
-    report::print_start(&setup, &sweep);
+    let _lock = setup.base.lock_folder()?;
+    let mut search = SweepSearch::open(&setup)?;
+    report::print_start(&setup, &search.sweep);
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let (running, processes, killed) = (BTreeMap::new(), JoinSet::new(), KilledTrials::default());
-    let mut search = SweepSearch { setup: &setup, journal, sweep, running, processes, killed };
-    let end = search.run(&shutdown, Instant::now() + args.budget.unwrap_or(FOREVER)).await;
+    let deadline = Instant::now() + args.budget.unwrap_or(FOREVER);
+    let end = train_members(&setup.base, &mut search, setup.base.jobs, &shutdown, deadline).await;
     // What is known so far is written, however the search ended.
     let written = report::write(&setup, &search.sweep);
     let end = end?;
@@ -56,89 +42,18 @@ pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
 
 struct SweepSearch<'a> {
     setup: &'a SweepSetup,
-    journal: SweepJournal,
+    journal: ExperimentJournal,
     sweep: Sweep,
-    running: BTreeMap<usize, Option<Pid>>,
-    processes: JoinSet<TrialEnd>,
-    killed: KilledTrials,
 }
 
-impl SweepSearch<'_> {
-    /// Starts processes and takes their ends into account, until there is nothing left to do. On every way out, no process is left.
-    async fn run(&mut self, shutdown: &Shutdown, deadline: Instant) -> Result<TrainingEnd, Failure> {
-        let mut end = None;
-        let mut failure = None;
-        loop {
-            if end.is_none() && failure.is_none() {
-                match self.start_trials().await {
-                    Ok(()) if self.processes.is_empty() => end = Some(TrainingEnd::Over),
-                    Ok(()) => {}
-                    Err(error) => failure = self.stop(error),
-                }
-            }
-            if self.processes.is_empty() {
-                return failure.map_or_else(|| Ok(end.unwrap_or(TrainingEnd::Over)), Err);
-            }
-            let goes_on = end.is_none() && failure.is_none();
-            tokio::select! {
-                Some(ended) = self.processes.join_next() => {
-                    let noted = match ended {
-                        Ok(ended) => self.note_end(&ended),
-                        Err(error) => Err(error).or_internal(),
-                    };
-                    if let Err(error) = noted {
-                        // The first is the cause.
-                        let error = self.stop(error);
-                        failure = failure.or(error);
-                    }
-                }
-                () = shutdown.requested(), if goes_on => {
-                    end = Some(TrainingEnd::Stopped);
-                    self.ask_all();
-                }
-                () = tokio::time::sleep_until(deadline), if goes_on => {
-                    end = Some(TrainingEnd::OutOfTime);
-                    self.ask_all();
-                }
-            }
+impl<'a> SweepSearch<'a> {
+    fn open(setup: &'a SweepSetup) -> Result<Self, Failure> {
+        let (journal, records) = ExperimentJournal::open::<SweepRecord>(&setup.base, &setup.identity())?;
+        let mut sweep = Sweep::new(setup.plan.clone());
+        for (number, record) in records.iter().enumerate() {
+            sweep.apply_record(record).map_err(|why| journal.damaged(number, why))?;
         }
-    }
-
-    /// Starts as many trials as may run side by side.
-    async fn start_trials(&mut self) -> Result<(), Failure> {
-        while self.running.len() < self.setup.jobs {
-            match self.killed.next(self.running.keys().copied()) {
-                NextStart::Any => {}
-                NextStart::Wait => break,
-                NextStart::Alone(task) => {
-                    self.start(task).await?;
-                    continue;
-                }
-            }
-            let running: BTreeSet<usize> = self.running.keys().copied().collect();
-            match self.sweep.next_action(&running) {
-                NextAction::Note(record) => self.note(&record)?,
-                NextAction::Train(task) => self.start(task).await?,
-                NextAction::Wait | NextAction::Done => break,
-            }
-        }
-        Ok(())
-    }
-
-    async fn start(&mut self, task: TrialTask) -> Result<(), Failure> {
-        wait_for_earlier(&trial::folder(&self.setup.folder, task.trial)).await?;
-        // A process may have ended well just before this command was killed.
-        if let Some(record) = self.scored(task, Duration::ZERO) {
-            return self.note(&record);
-        }
-        let values = &self.sweep.trials()[task.trial].values;
-        let process = trial::start(self.setup, values, task).or_internal()?;
-        self.running.insert(task.trial, process.pid());
-        self.processes.spawn(async move {
-            let (status, length) = process.wait_end().await;
-            TrialEnd { task, status, length }
-        });
-        Ok(())
+        Ok(Self { setup, journal, sweep })
     }
 
     fn note(&mut self, record: &SweepRecord) -> Result<(), Failure> {
@@ -150,53 +65,109 @@ impl SweepSearch<'_> {
         report::print_record(self.setup, &self.sweep, record);
         Ok(())
     }
+}
 
-    fn note_end(&mut self, TrialEnd { task, status, length }: &TrialEnd) -> Result<(), Failure> {
-        self.running.remove(&task.trial);
-        let status = status.as_ref().map_err(|error| {
-            let what = format!("trial {} cannot be waited for: {error}", task.trial);
-            Failure::with_help(Exit::Internal, what, "the same command goes on")
-        })?;
-        match EndKind::from_status(*status) {
-            EndKind::Well => match self.scored(*task, *length) {
-                Some(record) => self.note(&record),
-                None => {
-                    let reason = "its run has no measures of the validation part".to_owned();
-                    self.note(&SweepRecord::Failed { trial: task.trial, reason })
+impl ExperimentPlan for SweepSearch<'_> {
+    fn next_member(&mut self, running: &BTreeSet<usize>) -> Result<Option<ExperimentMember>, Failure> {
+        loop {
+            match self.sweep.next_action(running) {
+                NextAction::Note(record) => self.note(&record)?,
+                NextAction::Train(task) => {
+                    return Ok(Some(self.setup.member(task, &self.sweep.trials()[task.trial].values)));
                 }
-            },
-            // It has saved a checkpoint, from which the same command goes on.
-            EndKind::Interrupted => Ok(()),
-            EndKind::Failed if is_killed(*status) && self.killed.note(*task, self.running.len()) => {
-                note!("trial {} was killed, perhaps for want of memory; it is trained once more, alone", task.trial);
-                Ok(())
-            }
-            EndKind::Failed => {
-                let reason = train_process::failure_reason(&trial::folder(&self.setup.folder, task.trial), *status);
-                self.note(&SweepRecord::Failed { trial: task.trial, reason })
-            }
-            EndKind::Hopeless => {
-                let folder = trial::folder(&self.setup.folder, task.trial);
-                Err(hopeless_failure(&format!("trial {}", task.trial), "sweep", &folder, *status))
+                NextAction::Wait | NextAction::Done => return Ok(None),
             }
         }
     }
 
-    fn scored(&self, task: TrialTask, length: Duration) -> Option<SweepRecord> {
-        let trial::RungMeasures { measures, steps } =
-            trial::rung_measures(&self.setup.folder, self.setup.plan.rungs.as_ref(), task)?;
-        let earlier_seconds = self.sweep.trials()[task.trial].scores.last().map_or(0.0, |score| score.seconds);
-        let seconds = earlier_seconds + length.as_secs_f64();
-        Some(SweepRecord::Scored { trial: task.trial, rung: task.rung, measures, steps, seconds })
+    fn note_measured(&mut self, trial: usize, took: Option<Duration>) -> Result<bool, Failure> {
+        let scores = &self.sweep.trials()[trial].scores;
+        let (rung, folder) = (scores.len(), trial_folder(&self.setup.base.folder, trial));
+        let measured = rung_measures(&folder, self.setup.plan.rungs.as_ref(), rung);
+        let Some(RungMeasures { measures, steps }) = measured else { return Ok(false) };
+        let earlier_seconds = scores.last().map_or(0.0, |score| score.seconds);
+        let seconds = earlier_seconds + took.unwrap_or_default().as_secs_f64();
+        self.note(&SweepRecord::Scored { trial, rung, measures, steps, seconds })?;
+        Ok(true)
     }
 
-    /// Asks all trials to end after an error.
-    fn stop(&self, error: Failure) -> Option<Failure> {
-        self.ask_all();
-        Some(error)
+    fn note_failed(&mut self, trial: usize, reason: String) -> Result<(), Failure> {
+        self.note(&SweepRecord::Failed { trial, reason })
+    }
+}
+
+fn trial_folder(sweep: &Path, trial: usize) -> PathBuf {
+    sweep.join(format!("trial-{trial:03}"))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct RungMeasures {
+    measures: TrialMeasures,
+    steps: u64,
+}
+
+/// The measures of a trial at a rung, if its run has come there. A run that ended before, by early stopping, has those of its end.
+fn rung_measures(trial: &Path, rungs: Option<&Rungs>, rung: usize) -> Option<RungMeasures> {
+    let run = newest_run(trial)?;
+    let record = RunRecord::read(&run).ok()?;
+    if run.is_complete() {
+        let summary = record.summary.as_ref()?;
+        return Some(RungMeasures { measures: trial_measures(summary.validation.as_ref()?), steps: summary.steps });
+    }
+    let rungs = rungs.filter(|rungs| rung + 1 < rungs.levels.len())?;
+    let level = rungs.levels[rung];
+    let step = match rungs.unit {
+        RungUnit::Steps => level,
+        RungUnit::Epochs => record.epochs.iter().find(|epoch| u64::from(epoch.epoch) + 1 == level)?.step,
+    };
+    let scored = record.of_part(HELD_OUT).filter(|scored| scored.step == step).last()?;
+    Some(RungMeasures { measures: trial_measures(&scored.evaluation), steps: step })
+}
+
+fn trial_measures(evaluation: &Evaluation) -> TrialMeasures {
+    TrialMeasures { auc: evaluation.auc, logloss: evaluation.logloss, gauc: evaluation.gauc }
+}
+
+/// The measures of a finished trial on the test part.
+fn test_measures(trial: &Path) -> Option<Evaluation> {
+    let run = newest_run(trial).filter(RunFolder::is_complete)?;
+    RunRecord::read(&run).ok()?.summary?.evaluation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(run: &Path, lines: &[String]) {
+        std::fs::create_dir_all(run).unwrap();
+        std::fs::write(run.join("job.toml"), "").unwrap();
+        std::fs::write(run.join("metrics.jsonl"), lines.join("\n")).unwrap();
     }
 
-    fn ask_all(&self) {
-        self.running.values().flatten().copied().for_each(ask_to_end);
+    fn evaluation(step: u64, part: &str, auc: f64) -> String {
+        format!(
+            r#"{{"type":"evaluation","step":{step},"part":"{part}","epoch":0,"samples":9,"auc":{auc},"logloss":0.5,"positive_rate":0.5,"normalised_entropy":null,"calibration":null}}"#
+        )
+    }
+
+    #[test]
+    fn a_rung_is_measured_at_its_own_step_of_the_newest_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let trial = folder.path();
+        let rungs = Rungs { unit: RungUnit::Steps, levels: vec![10, 30] };
+        let auc_at = |rung| rung_measures(trial, Some(&rungs), rung).map(|measured| measured.measures.auc);
+        assert_eq!(auc_at(0), None);
+        write(&trial.join("ads-20260101-000000"), &[evaluation(10, HELD_OUT, 0.9)]);
+        write(
+            &trial.join("ads-20260102-000000"),
+            &[evaluation(10, HELD_OUT, 0.6), evaluation(10, "test", 0.7), evaluation(20, HELD_OUT, 0.8)],
+        );
+        assert_eq!((auc_at(0), auc_at(1)), (Some(Some(0.6)), None));
+        let epochs = Rungs { unit: RungUnit::Epochs, levels: vec![2, 6] };
+        assert_eq!(rung_measures(trial, Some(&epochs), 0), None);
+        let epoch = r#"{"type":"epoch","step":20,"epoch":1,"samples":9,"auc":0.5,"logloss":0.5,"positive_rate":0.5,"normalised_entropy":null,"calibration":null}"#;
+        write(&trial.join("ads-20260103-000000"), &[evaluation(20, HELD_OUT, 0.75), epoch.to_owned()]);
+        let found = rung_measures(trial, Some(&epochs), 0).map(|found| (found.steps, found.measures.auc));
+        assert_eq!(found, Some((20, Some(0.75))));
     }
 }

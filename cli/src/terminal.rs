@@ -210,13 +210,8 @@ fn describe_rare(RareCategories { feature, categories, listed, share }: &RareCat
 }
 
 fn describe_evaluation(step: u64, part: HeldOutPart, evaluation: &Evaluation) -> String {
-    let [auc, logloss, gauc] = [evaluation.auc, evaluation.logloss, evaluation.gauc].map(measures::format_measure);
-    let gauc = evaluation.groups.map_or_else(String::new, |_| format!(", GAUC {gauc}"));
     let samples = HumanCount(evaluation.samples);
-    if !measures::of_others(evaluation).is_empty() {
-        return format!("{} after step {step}: {} ({samples} samples)", part.name(), measures::in_words(evaluation));
-    }
-    format!("{} after step {step}: AUC {auc}{gauc}, logloss {logloss} ({samples} samples)", part.name())
+    format!("{} after step {step}: {} ({samples} samples)", part.name(), measures::in_words(evaluation))
 }
 
 /// The completed share of the run: of its data or of its steps, whichever is larger.

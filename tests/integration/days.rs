@@ -2,7 +2,7 @@
 //!
 //! Fine-tuning: a model of a base set that is trained on with few rows of a shifted set, against the same rows from scratch.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use zagros_tests::assert_contains;
 use zagros_zip::ZipEq;
 
@@ -10,7 +10,7 @@ use super::fixture::Fixture;
 
 const DAYS: [&str; 4] = ["2026-11-01", "2026-11-02", "2026-11-03", "2026-11-04"];
 
-fn fixture() -> Fixture {
+pub(super) fn fixture() -> Fixture {
     let fixture = Fixture::new(8_000);
     let rows = fixture.read("train.txt");
     let rows: Vec<&str> = rows.lines().collect();
@@ -42,34 +42,25 @@ fn dense(fixture: &Fixture, history: &Value) -> Vec<u8> {
     std::fs::read(fixture.path(model).join("dense.safetensors")).expect("the network")
 }
 
-#[test]
-fn days_are_scored_then_learned_and_a_killed_command_goes_on_as_if_nothing_had_happened() {
-    let fixture = fixture();
-    let whole = fixture.zagros(command("--set=output.folder=whole", "2026-11-01..04", &[])).expect(0);
-    let all = history(&fixture, "whole");
+/// The folder `whole` gets all days.
+pub(super) const COMMAND: &str = "train job.toml --set=data.train=logs/{date}.txt --set=train.mode=sync --set=train.seed=3 \
+                                  --set=output.folder=whole --dates 2026-11-01..04";
+
+pub(super) fn outcome(fixture: &Fixture) -> Value {
+    let history = history(fixture, "whole");
+    json!([learned(&history), dense(fixture, &history)])
+}
+
+pub(super) fn days_are_scored_and_gone_back_to(fixture: &Fixture) {
+    let all = history(fixture, "whole");
     let auc = |day: &str| all["days"][day]["before"]["auc"].as_f64();
     assert_eq!(auc(DAYS[0]), None, "there is no model before the first day");
     assert!(auc(DAYS[3]) > auc(DAYS[1]) && auc(DAYS[3]) > Some(0.6), "{all:#}");
-    assert!(whole.stdout.contains("Each day was scored by the model of the days before it."), "{}", whole.stdout);
     let samples = DAYS.map(|day| all["days"][day]["samples"].as_u64());
     assert_eq!((samples, all["days"][DAYS[3]]["steps"].as_u64()), ([Some(2_000); 4], Some(32)));
-
-    // Killed after the second day, in whatever it does then.
-    let mut killed = fixture.start(command("--set=output.folder=killed", "2026-11-01..04", &[]));
-    killed.wait_for_line("2026-11-02: scored before");
-    killed.kill();
-    let again = fixture.zagros(command("--set=output.folder=killed", "2026-11-01..04", &[])).expect(0);
-    let gone_on = history(&fixture, "killed");
-    assert_eq!((learned(&gone_on), dense(&fixture, &gone_on)), (learned(&all), dense(&fixture, &all)));
-    assert!(again.stderr.contains("are done (--fresh trains them again)"), "{}", again.stderr);
-
-    let mut stopped = fixture.start(command("--set=output.folder=stopped", "2026-11-01..04", &[]));
-    stopped.wait_for_line("2026-11-02: scoring it");
-    stopped.interrupt();
-    fixture.zagros(command("--set=output.folder=stopped", "2026-11-01..04", &[])).expect(0);
-    let gone_on = history(&fixture, "stopped");
-    assert_eq!((learned(&gone_on), dense(&fixture, &gone_on)), (learned(&all), dense(&fixture, &all)));
-    an_earlier_day_is_gone_back_to_and_old_models_are_deleted(&fixture, &all);
+    let again = fixture.zagros(COMMAND.split(' ')).expect(0).says(&["are done (--fresh trains them again)"]);
+    again.prints(&["Each day was scored by the model of the days before it.", "small.days.html"]);
+    an_earlier_day_is_gone_back_to_and_old_models_are_deleted(fixture, &all);
 }
 
 /// The folder `whole` has all days.

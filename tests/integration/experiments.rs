@@ -1,17 +1,97 @@
-//! `zagros sweep`: a grid, resuming, halving, trials that fail, and what is refused.
-//! `zagros scaling-law`: a family that is trained, interrupted, resumed and verified, and what is refused.
-//! The quick benchmark runs and its figures make sense; no figure is judged.
+//! `zagros sweep` and `zagros scaling-law`: what they train and report, trials that fail, and what is refused. And for both and for
+//! `zagros train --dates`: killed and stopped, an experiment comes to what it comes to undisturbed.
+//! The quick benchmarks run and their figures make sense; no figure is judged.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 use zagros_tests::{assert_contains, zagros_bench};
 use zagros_zip::ZipEq;
 
-use super::fixture::{Fixture, read_json, with_sets};
+use super::days;
+use super::fixture::{Fixture, read_json};
+
+struct Experiment {
+    fixture: fn() -> Fixture,
+    command: &'static str,
+    /// Lines at which it is killed, and at which the next process is stopped.
+    killed: &'static str,
+    stopped: &'static str,
+    /// What must be the same, however often it was interrupted: all but times.
+    outcome: fn(&Fixture) -> Value,
+    /// What else is so of the undisturbed one.
+    check: fn(&Fixture),
+}
+
+const GRID: &str = "sweep job.toml --grid embedding.optimizer.lr=0.01,0.1 --grid embedding.dim=2,4";
+const FAMILY: &str =
+    "scaling-law factors/job.toml --sizes 300,900,2700,8100 --seeds 2 --budget 0s --data 0.25,0.5,1 --verify";
+
+const EXPERIMENTS: [Experiment; 3] = [
+    Experiment {
+        fixture: || sweep_fixture(4_000),
+        command: GRID,
+        killed: "trial 0: auc",
+        stopped: "trial 1: auc",
+        outcome: trials,
+        check: the_best_job_is_written_and_trains,
+    },
+    Experiment {
+        fixture: || family_fixture(8_000),
+        command: FAMILY,
+        killed: "log loss",
+        stopped: "going on with the family",
+        outcome: runs,
+        check: the_family_is_reported,
+    },
+    Experiment {
+        fixture: days::fixture,
+        command: days::COMMAND,
+        killed: "2026-11-02: scored before",
+        stopped: "2026-11-03: scoring it",
+        outcome: days::outcome,
+        check: days::days_are_scored_and_gone_back_to,
+    },
+];
+
+#[test]
+fn an_experiment_that_is_killed_and_stopped_comes_to_the_same() {
+    for Experiment { fixture, command, killed, stopped, outcome, check } in EXPERIMENTS {
+        let command = || command.split(' ');
+        let straight = fixture();
+        straight.zagros(command()).expect(0);
+        let expected = outcome(&straight);
+        check(&straight);
+        let broken = fixture();
+        broken.start_until(killed, command()).kill();
+        broken.start_until(stopped, command()).interrupt().says(&["stopped; the same command goes on"]);
+        broken.zagros(command()).expect(0);
+        assert_eq!(outcome(&broken), expected, "{killed}");
+    }
+}
+
+fn report(fixture: &Fixture) -> Value {
+    fixture.read_json("runs/small-sweep/sweep.json")
+}
+
+fn pick(values: &Value, keys: &[&str]) -> Vec<Value> {
+    let all = values.as_array().expect("a list").iter();
+    all.map(|value| keys.iter().map(|key| value[*key].clone()).collect()).collect()
+}
+
+fn trials(fixture: &Fixture) -> Value {
+    // A trial that was measured is not trained again.
+    assert_eq!(run_count(&fixture.path("runs/small-sweep/trial-000")), 1);
+    pick(&report(fixture)["trials"], &["trial", "values", "rungs", "auc", "logloss", "steps", "failed"]).into()
+}
+
+fn run_count(trial: &Path) -> usize {
+    let entries = std::fs::read_dir(trial).expect("a trial's folder").filter_map(Result::ok);
+    entries.filter(|entry| entry.path().join("job.toml").is_file()).count()
+}
 
 /// A job with a validation part, whose trials are bit for bit the same each time.
-fn fixture(rows: u32) -> Fixture {
+fn sweep_fixture(rows: u32) -> Fixture {
     let fixture = Fixture::new(rows);
     let job = fixture
         .read("job.toml")
@@ -19,40 +99,6 @@ fn fixture(rows: u32) -> Fixture {
     let job = job.replace("[train]", "[train]\nmode = \"sync\"");
     fixture.write("job.toml", job);
     fixture
-}
-
-const GRID: [&str; 6] =
-    ["sweep", "job.toml", "--grid", "embedding.optimizer.lr=0.01,0.1", "--grid", "embedding.dim=2,4"];
-
-fn folder(fixture: &Fixture) -> PathBuf {
-    fixture.path("runs/small-sweep")
-}
-
-fn report(fixture: &Fixture) -> Value {
-    fixture.read_json("runs/small-sweep/sweep.json")
-}
-
-/// What must be the same, however often the sweep was interrupted: all but times.
-fn outcome(fixture: &Fixture) -> Vec<Vec<Value>> {
-    let trials = report(fixture)["trials"].as_array().expect("trials").clone();
-    let keys = ["trial", "values", "rungs", "auc", "logloss", "steps", "failed"];
-    trials.iter().map(|trial| keys.iter().map(|key| trial[*key].clone()).collect()).collect()
-}
-
-fn runs_of(trial: &Path) -> usize {
-    let entries = std::fs::read_dir(trial).expect("a trial's folder").filter_map(Result::ok);
-    entries.filter(|entry| entry.path().join("job.toml").is_file()).count()
-}
-
-#[test]
-fn a_grid_is_trained_and_one_that_is_killed_and_stopped_goes_on_to_the_same_table() {
-    let whole = fixture(4_000);
-    let done = whole.zagros(GRID).expect(0);
-    done.prints(&["embedding.optimizer.lr", "the best job", "zagros train"]);
-    let table = outcome(&whole);
-    the_best_job_is_written_and_trains(&whole);
-    other_grids_are_refused_in_its_folder(&whole);
-    goes_on_to_the_same_table(&fixture(4_000), &table);
 }
 
 fn the_best_job_is_written_and_trains(fixture: &Fixture) {
@@ -72,32 +118,18 @@ fn the_best_job_is_written_and_trains(fixture: &Fixture) {
     let again = read_json(&again.expect("a run").join("summary.json"));
     assert_eq!(again["validation"]["auc"].as_f64(), Some(aucs[0]));
     let journal = fixture.read("runs/small-sweep/journal.jsonl");
-    fixture.zagros(GRID).expect(0);
+    fixture.zagros(GRID.split(' ')).expect(0).prints(&["embedding.optimizer.lr", "the best job", "zagros train"]);
     assert_eq!(fixture.read("runs/small-sweep/journal.jsonl"), journal);
-}
-
-fn other_grids_are_refused_in_its_folder(fixture: &Fixture) {
     let other = ["sweep", "job.toml", "--grid", "embedding.dim=2,4"];
-    fixture.zagros(other).expect(2).says(&["holds another sweep", "--folder FOLDER"]);
-    fixture.zagros(with_sets(&GRID, &["train.batch_size=128"])).expect(2).says(&["learns differently"]);
-}
-
-fn goes_on_to_the_same_table(broken: &Fixture, table: &[Vec<Value>]) {
-    let first = broken.start_until("trial 0: auc", GRID);
-    first.kill();
-    let mut second = broken.start(GRID);
-    // It listens to signals by then, and two trials are left.
-    second.wait_for_line("trial 1: auc");
-    second.interrupt().says(&["stopped; the same command goes on"]);
-    broken.zagros(GRID).expect(0);
-    assert_eq!(outcome(broken), table);
-    // A trial that was measured is not trained again.
-    assert_eq!(runs_of(&folder(broken).join("trial-000")), 1);
+    let refused = fixture.zagros(other).expect(2);
+    refused.says(&["holds another sweep", "space: ", "--folder FOLDER"]);
+    let changed = GRID.split(' ').chain(["--set", "train.batch_size=128"]);
+    fixture.zagros(changed).expect(2).says(&["learns differently"]);
 }
 
 #[test]
 fn halving_trains_only_the_best_on_and_from_where_they_were() {
-    let fixture = fixture(6_000);
+    let fixture = sweep_fixture(6_000);
     let halving = ["sweep", "job.toml", "--trials", "4", "--halving", "--metric", "logloss", "--random"];
     let more = ["embedding.optimizer.lr=1e-4..1.0:log", "--set", "train.max_steps=18"];
     fixture.zagros([&halving[..], &more].concat()).expect(0);
@@ -107,15 +139,15 @@ fn halving_trains_only_the_best_on_and_from_where_they_were() {
     let steps: Vec<u64> = trials.iter().map(|trial| trial["steps"].as_u64().expect("a number")).collect();
     assert_eq!(steps, [18, 6, 2, 2]);
     let best = trials[0]["trial"].as_u64().expect("a number");
-    let trial = folder(&fixture).join(format!("trial-{best:03}"));
-    assert_eq!(runs_of(&trial), 1, "it was one run that went on");
+    let trial = fixture.path(&format!("runs/small-sweep/trial-{best:03}"));
+    assert_eq!(run_count(&trial), 1, "it was one run that went on");
     let log = std::fs::read_to_string(trial.join("log.txt")).expect("a log");
     assert_eq!(log.matches("going on after step").count(), 2, "{log}");
 }
 
 #[test]
 fn a_trial_that_fails_is_the_worst_and_says_why() {
-    let fixture = fixture(2_000);
+    let fixture = sweep_fixture(2_000);
     let done = fixture
         .zagros(["sweep", "job.toml", "--tpe", "embedding.optimizer.lr=0.05,1000", "--trials", "4", "--seed", "2"])
         .expect(0);
@@ -126,26 +158,8 @@ fn a_trial_that_fails_is_the_worst_and_says_why() {
     assert!(done.stdout.contains("failed: "), "{}", done.stdout);
 }
 
-#[test]
-fn what_cannot_be_swept_is_refused() {
-    let fixture = fixture(500);
-    let refused = |arguments: &[&str], texts: &[&str]| {
-        fixture.zagros([&["sweep", "job.toml"], arguments].concat()).expect(2).says(texts);
-    };
-    refused(&["--grid", "embedding.dim=8", "--set", "data.validation_share=0"], &["validation_share"]);
-    refused(&["--grid", "embeding.dim=8"], &["did you mean"]);
-    refused(&["--grid", "embedding.dim=2..8"], &["is a range, and a grid needs values"]);
-}
-
-const FAMILY: &str =
-    "scaling-law factors/job.toml --sizes 300,900,2700,8100 --seeds 2 --budget 0s --data 0.25,0.5,1 --verify";
-
-fn family() -> impl Iterator<Item = &'static str> {
-    FAMILY.split(' ')
-}
-
 /// Data of the teacher of factors. Runs are bit for bit the same each time.
-fn with_family(rows: u32) -> Fixture {
+fn family_fixture(rows: u32) -> Fixture {
     let fixture = Fixture::new(10);
     let rows = rows.to_string();
     let generate = ["data", "generate", "factors", "--teacher", "factors", "--factors", "4", "--decay", "0.4"];
@@ -155,58 +169,49 @@ fn with_family(rows: u32) -> Fixture {
     fixture
 }
 
-fn json(fixture: &Fixture, name: &str) -> Value {
+fn family_json(fixture: &Fixture, name: &str) -> Value {
     fixture.read_json(&format!("runs/factors-scaling/{name}"))
 }
 
-/// What must be the same, however often the family was interrupted: all but times.
-fn measured(fixture: &Fixture) -> Vec<Value> {
-    let runs = json(fixture, "scaling-law.json")["runs"].as_array().expect("runs").clone();
-    let keys = ["size", "share", "parameters", "samples", "seed", "loss"];
-    let mut measured: Vec<Value> = runs.iter().map(|run| keys.iter().map(|key| run[*key].clone()).collect()).collect();
+fn runs(fixture: &Fixture) -> Value {
+    let runs = &family_json(fixture, "scaling-law.json")["runs"];
+    let mut measured = pick(runs, &["size", "share", "parameters", "samples", "seed", "loss"]);
     measured.sort_by_key(Value::to_string);
-    measured
+    measured.into()
 }
 
-#[test]
-fn a_family_is_trained_and_reported_and_one_that_is_interrupted_comes_to_the_same() {
-    let straight = with_family(8_000);
-    straight.zagros(family()).expect(0).prints(&["log loss", "law", "forecast", "300", "8.1k", "report.html"]);
-    is_measured_and_reported(&straight);
-    comes_to_the_same_after_interruptions(&with_family(8_000), &measured(&straight));
-}
-
-fn is_measured_and_reported(fixture: &Fixture) {
-    let runs = measured(fixture);
+fn the_family_is_reported(fixture: &Fixture) {
     // Four sizes with two seeds, three measurements each.
-    assert_eq!(runs.len(), 24, "{runs:?}");
-    let report = json(fixture, "scaling-law.json");
+    let measured = runs(fixture);
+    assert_eq!(measured.as_array().map(Vec::len), Some(24), "{measured}");
+    let report = family_json(fixture, "scaling-law.json");
     let samples = report["runs"][0]["samples"].as_f64().expect("samples");
     assert!([2_000.0, 4_000.0, 8_000.0].contains(&samples), "{report}");
     assert!(report["forecast"]["forecast"]["loss"].as_f64().is_some_and(|loss| (0.2..0.8).contains(&loss)), "{report}");
     let page = fixture.read("runs/factors-scaling/report.html");
     assert_contains(&page, &["by size", "by samples", "by compute", "<svg", "All measurements"]);
     assert_contains(&page, &["Laws that were compared"]);
-    fixture.zagros(family()).expect(0).says(&["going on with the family"]);
-    assert_eq!(measured(fixture), runs);
+    let again = fixture.zagros(FAMILY.split(' ')).expect(0).says(&["going on with the family"]);
+    again.prints(&["log loss", "law", "forecast", "300", "8.1k", "report.html"]);
+    assert_eq!(runs(fixture), measured);
     // Another family has another folder.
-    let other: Vec<&str> = family().map(|word| if word == "2" { "3" } else { word }).collect();
-    fixture.zagros(other).expect(2).says(&["holds a family of other sizes", "--folder"]);
+    let other = FAMILY.replace("--seeds 2", "--seeds 3");
+    fixture.zagros(other.split(' ')).expect(2).says(&["holds another family", "seeds: 2 there, 3 here", "--folder"]);
 }
 
 /// Refused or made, a forecast is a file before the next size has a folder, and the truth does not change it.
 #[test]
 fn a_forecast_is_written_before_the_truth_is_known_and_stays() {
-    let fixture = with_family(20_000);
-    let unverified: Vec<&str> = family().filter(|word| *word != "--verify").collect();
+    let fixture = family_fixture(20_000);
+    let unverified: Vec<&str> = FAMILY.split(' ').filter(|word| *word != "--verify").collect();
     fixture.zagros(unverified).expect(0);
-    let forecast = json(&fixture, "forecast.json");
+    let forecast = family_json(&fixture, "forecast.json");
     let next = fixture.path("runs/factors-scaling/size-24.3k-seed-1");
     assert!(!next.exists() && forecast["size"] == "24.3k", "{forecast}");
-    let verified = fixture.zagros(family()).expect(0);
-    assert_eq!(json(&fixture, "forecast.json"), forecast);
+    let verified = fixture.zagros(FAMILY.split(' ')).expect(0);
+    assert_eq!(family_json(&fixture, "forecast.json"), forecast);
     if forecast["forecast"]["decision"]["kind"] == "made" {
-        let verification = json(&fixture, "verification.json");
+        let verification = family_json(&fixture, "verification.json");
         let number = |value: &Value| value.as_f64().expect("a number");
         let error = number(&forecast["forecast"]["loss"]) - number(&verification["loss"]);
         assert!((number(&verification["error"]) - error).abs() < 1e-9, "{verification}");
@@ -217,18 +222,9 @@ fn a_forecast_is_written_before_the_truth_is_known_and_stays() {
     }
 }
 
-fn comes_to_the_same_after_interruptions(broken: &Fixture, expected: &[Value]) {
-    let first = broken.start_until("log loss", family());
-    first.kill();
-    let second = broken.start_until("going on with the family", family());
-    second.interrupt().says(&["stopped; the same command goes on"]);
-    broken.zagros(family()).expect(0);
-    assert_eq!(measured(broken), expected);
-}
-
 #[test]
 fn what_makes_no_family_is_refused_before_anything_is_trained() {
-    let fixture = with_family(2_000);
+    let fixture = family_fixture(2_000);
     let refused = |options: &[&str], texts: &[&str]| {
         fixture.zagros([&["scaling-law", "factors/job.toml"], options].concat()).expect(2).says(texts);
     };

@@ -92,7 +92,7 @@ fn all_labels_are_learned_measured_and_predicted() {
     assert_eq!(measures["auc"], measures["targets"][0]["auc"], "the first label is the main one");
     let summary = fixture.summary();
     assert_eq!(summary["targets"], measures["targets"], "the model is what was scored last");
-    fixture.zagros(["eval", &run]).expect(0).prints(&["  level         accuracy "]);
+    fixture.zagros(["eval", &run]).expect(0).prints(&["  level", "  accuracy "]);
     // Rows to predict need neither labels nor weights.
     let unlabelled = rows(700).lines().map(unlabelled).collect::<Vec<_>>().join("\n");
     fixture.write("new.csv", unlabelled);

@@ -2,3 +2,8 @@
 
 pub mod scaling;
 pub mod sweep;
+
+/// What is wrong with a search, or with a family, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ExperimentError(String);

@@ -110,7 +110,7 @@ impl CommandReport {
             }
             match part {
                 ReportPart::Title(text) | ReportPart::Lead(text) | ReportPart::Note(text) => out!("{text}"),
-                ReportPart::Facts(facts) => facts.iter().for_each(|(name, text)| out!("  {name:<22}{text}")),
+                ReportPart::Facts(facts) => facts.iter().for_each(|(name, text)| out!("  {:<22}{text}", name.dimmed())),
                 ReportPart::Table(table) => table.print(),
                 ReportPart::Html(_) => {}
             }

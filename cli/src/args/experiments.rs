@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgGroup, Args};
 use zagros_experiments::sweep::Metric;
 use zagros_job::ModelSize;
 
@@ -45,8 +46,8 @@ pub(crate) struct SweepArgs {
     #[arg(long)]
     pub(crate) halving: bool,
     /// What trials are compared by, on the validation part.
-    #[arg(long, value_name = "MEASURE", default_value = "auc")]
-    pub(crate) metric: MetricChoice,
+    #[arg(long, value_name = "MEASURE", default_value = "auc", value_parser = PossibleValuesParser::new(["auc", "logloss", "gauc"]).map(metric_by_name))]
+    pub(crate) metric: Metric,
     /// Stop after this time: `30m`. The same command goes on.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) budget: Option<Duration>,
@@ -58,24 +59,11 @@ pub(crate) struct SweepArgs {
     pub(crate) save_models: bool,
 }
 
-/// A measure, as the user names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MetricChoice {
-    /// Area under the ROC curve.
-    Auc,
-    /// Mean binary cross-entropy.
-    Logloss,
-    /// Mean AUC of the groups of eval.group_by.
-    Gauc,
-}
-
-impl From<MetricChoice> for Metric {
-    fn from(choice: MetricChoice) -> Self {
-        match choice {
-            MetricChoice::Auc => Self::Auc,
-            MetricChoice::Logloss => Self::Logloss,
-            MetricChoice::Gauc => Self::Gauc,
-        }
+fn metric_by_name(name: String) -> Metric {
+    match name.as_str() {
+        "logloss" => Metric::Logloss,
+        "gauc" => Metric::Gauc,
+        _ => Metric::Auc,
     }
 }
 

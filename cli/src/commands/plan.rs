@@ -1,14 +1,13 @@
 //! Forecasts: what a job will need and do on this machine or on described ones (`zagros plan`), the speed of this machine (`calibrate`), a
 //! run on a described cluster, event by event (`simulate`), and the built-in networks with the sizes that they come in (`models`).
 
-use zagros_job::threads::Machine;
 use zagros_planner::{DataShape, ForecastInputs, WhatIf};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure, OrFailure, out, print_figures, print_report, write_file};
 
 use crate::args::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
 use crate::backend::backend;
-use crate::models::{ModelTable, TrainingSpeed, print};
+use crate::models::ModelTable;
 use crate::planning::{self, PlanReport};
 use crate::simulation::{self, SimulationFigures};
 
@@ -67,7 +66,6 @@ pub(crate) fn simulate(args: &SimulateArgs) -> Result<Exit, Failure> {
 }
 
 pub(crate) fn list_models(args: &ModelsArgs) -> Result<Exit, Failure> {
-    let speed = TrainingSpeed::choose(args.flops, &Machine::this())?;
-    let table = ModelTable::new(args, &speed, MemoryLimit::of_this_process())?;
-    print_report(&table, args.json, |table| out!("{}", print::text(table).trim_end()))
+    let table = ModelTable::new(args, &planning::calibration(None)?, MemoryLimit::of_this_process())?;
+    print_report(&table, args.json, |table| table.report().print())
 }

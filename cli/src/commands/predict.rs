@@ -21,7 +21,7 @@ use zagros_shell::{Exit, Failure, err, note, print_answer, watch_signals};
 use zagros_zip::ZipEq;
 
 use crate::args::{AverageOf, BadRowsChoice, PredictArgs};
-use crate::averaged::{self, ModelScoresReader, ModelScoresWriter, ScoreForm};
+use crate::averaged::{self, ModelScoresReader, ScoreForm};
 use crate::backend::backend;
 use crate::report;
 use crate::resume::failed;
@@ -50,17 +50,21 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
         let (form, name) = (model.form(&args), model.name.clone());
         if args.fresh || !place.exists() {
             note!("scoring with {name}");
-            let writer = ModelScoresWriter::start(place, form.clone()).map_err(refused)?;
-            let written = model.predict(&args, PredictionCounts::default(), &shutdown, writer).await;
+            let columns = (PredictionColumns::unnamed(form.columns()), PredictionFormat::Records);
+            let file = PredictionFile::open(place, columns, &identity, args.save_every, args.fresh);
+            let file = file.map_err(refused)?;
+            let (before, average) = (file.written_counts(), ModelAverage::default());
+            let writer = ScoreWriter { output: ScoreOutput::File(file), form: form.clone(), average };
+            let written = model.predict(&args, before, &shutdown, writer).await;
             let writer =
                 written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?;
-            writer.finish().map_err(refused)?;
+            writer.output.finish().map_err(refused)?;
         }
         others.push(ModelScoresReader::open(place, name, form.columns(), earlier_counts.samples).map_err(refused)?);
     }
     let form = first.form(&args);
-    let average =
-        ModelAverage { others, shows_logits: args.logits, keeps_malformed: args.bad_rows == BadRowsChoice::Empty };
+    let (keeps_malformed, shows_predictions) = (args.bad_rows == BadRowsChoice::Empty, !args.logits);
+    let average = ModelAverage { others, shows_predictions, keeps_malformed };
     let written = first.predict(&args, earlier_counts, &shutdown, ScoreWriter { output, form, average }).await;
     let output =
         written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?.output;
@@ -264,23 +268,26 @@ struct ScoreWriter {
     average: ModelAverage,
 }
 
+/// By default the scores as they are.
+#[derive(Default)]
 struct ModelAverage {
     /// None if there is one model.
     others: Vec<ModelScoresReader>,
-    shows_logits: bool,
+    /// Whether averaged logits become predictions.
+    shows_predictions: bool,
     keeps_malformed: bool,
 }
 
 impl ScoreWriter {
     fn scores(&mut self, rows: &InputRows, logits: &[f32]) -> Result<Vec<f64>, PredictionError> {
         let mut scores = self.form.scores(logits);
-        let ModelAverage { others, shows_logits, .. } = &mut self.average;
+        let ModelAverage { others, shows_predictions, .. } = &mut self.average;
         others.iter_mut().try_for_each(|other| other.add_to(rows, &mut scores))?;
         let models = (1 + others.len()) as f64;
         if models > 1.0 {
             scores.iter_mut().for_each(|score| *score /= models);
         }
-        if self.form.logits && !*shows_logits {
+        if self.form.logits && *shows_predictions {
             let logits: Vec<f32> = scores.iter().map(|logit| *logit as f32).collect();
             return Ok(self.form.predictions(&logits));
         }

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use zagros_dense_worker::Worker;
-use zagros_job::Job;
 use zagros_job::threads::Machine;
 use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_shell::{Exit, Failure, describe_threads, exit_with_parent, is_key_given, load_job, note, watch_signals};
 
 use super::init;
 use crate::args::TrainArgs;
-use crate::backend::{self, backend};
+use crate::backend;
 use crate::days::DailyTraining;
 use crate::memory;
 use crate::pause::{PausePoint, RunPause};
@@ -21,7 +20,6 @@ use crate::resume::{ResumeChoice, RunStart};
 use crate::saved;
 use crate::steps;
 use crate::terminal::Terminal;
-use zagros_shell::launch::EmbeddedCluster;
 
 pub(crate) async fn run(mut args: TrainArgs) -> Result<Exit, Failure> {
     if let Some(job) = init::job_for(&args.job.job)? {
@@ -64,7 +62,7 @@ pub(crate) async fn run(mut args: TrainArgs) -> Result<Exit, Failure> {
     let start = RunStart::find(&job, choice)?;
     steps::announce_steps(&job);
     steps::count_epochs(&mut job, start.point.as_ref())?;
-    let worker = worker(job, &start, shutdown.clone()).await?;
+    let worker = start.worker(job, shutdown.clone()).await?;
     if let Some(point) = pause {
         return train_until(point, worker, shutdown, &signals).await;
     }
@@ -88,10 +86,4 @@ async fn train_until(
         None if pause.has_paused() => Ok(Exit::Success),
         _ => Ok(report::exit_status(summary.outcome, signals)),
     }
-}
-
-async fn worker(job: Job, start: &RunStart, shutdown: Shutdown) -> Result<Worker, Failure> {
-    let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
-    let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
-    Ok(Worker { folder, resume, shutdown, ..Worker::without_peers(job, backend(), control, connect, registry) })
 }

@@ -27,6 +27,27 @@ pub(crate) struct DayHealth {
     pub(crate) warnings: Vec<String>,
 }
 
+impl DayHealth {
+    /// The state of a day's features, beside that of the day before.
+    pub(crate) fn new(
+        profile: DataProfile,
+        reference: Option<ReferenceDrift>,
+        previous: Option<(&String, &Self)>,
+    ) -> Self {
+        let mut warnings = previous.map_or_else(Vec::new, |(day, before)| warnings(&profile, day, &before.profile));
+        warnings.extend(reference.iter().flat_map(|reference| reference.warnings(&profile)));
+        Self { profile, tables: Vec::new(), reference, warnings }
+    }
+
+    /// Adds what the tables knew. Returns what of it is worth a warning.
+    pub(crate) fn add_tables(&mut self, tables: Vec<TableHealth>, previous: Option<(&String, &Self)>) -> Vec<String> {
+        let found = previous.map_or_else(Vec::new, |(day, before)| table_warnings(&tables, day, &before.tables));
+        self.tables = tables;
+        self.warnings.extend(found.iter().cloned());
+        found
+    }
+}
+
 /// How far the features of a day are from those of a reference day.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReferenceDrift {
@@ -43,7 +64,7 @@ impl ReferenceDrift {
     }
 
     /// Features that have drifted since then, and not much since the day before.
-    pub(crate) fn warnings(&self, profile: &DataProfile) -> Vec<String> {
+    fn warnings(&self, profile: &DataProfile) -> Vec<String> {
         if profile.rows < ENOUGH_ROWS {
             return Vec::new();
         }
@@ -119,7 +140,7 @@ pub(crate) fn table_health(
 }
 
 /// What of a day's features is worth a warning, beside those of an earlier day.
-pub(crate) fn warnings(profile: &DataProfile, day: &str, before: &DataProfile) -> Vec<String> {
+fn warnings(profile: &DataProfile, day: &str, before: &DataProfile) -> Vec<String> {
     if profile.rows.min(before.rows) < ENOUGH_ROWS {
         return Vec::new();
     }
@@ -160,7 +181,7 @@ fn of_feature(feature: &FeatureProfile, day: &str, earlier: &FeatureProfile, com
 }
 
 /// A table that knows many fewer of a day's ids than on the day before.
-pub(crate) fn table_warnings(tables: &[TableHealth], day: &str, before: &[TableHealth]) -> Vec<String> {
+fn table_warnings(tables: &[TableHealth], day: &str, before: &[TableHealth]) -> Vec<String> {
     let warning = |table: &TableHealth| {
         let (new, then) = (table.new_ids?, before.iter().find(|before| before.table == table.table)?.new_ids?);
         let text = || format!("table {}: {} of the ids are new, {} on {day}", table.table, percent(new), percent(then));

@@ -38,11 +38,9 @@ pub(crate) struct DayRecord {
     pub(crate) steps: u64,
     /// Rows in all tables afterwards.
     pub(crate) rows: u64,
-    /// The state of its data; `None` in files of earlier releases.
-    #[serde(default)]
+    /// The state of its data.
     pub(crate) health: Option<DayHealth>,
-    /// What was learned; `None` in files of earlier releases.
-    #[serde(default)]
+    /// What was learned; `None` if it could not be measured.
     pub(crate) data: Option<DayData>,
     pub(crate) run: PathBuf,
     /// The model's folder; `None` once it is deleted.
@@ -160,15 +158,6 @@ impl fmt::Display for DayData {
     }
 }
 
-/// What a day must have started from to be done.
-#[derive(Clone, Debug, PartialEq)]
-enum DayStart {
-    /// This model, or none.
-    From(Option<String>),
-    /// Any: the model is deleted, or the range of days starts here.
-    Any,
-}
-
 /// How many of the days are done: from the first on, each from the model of the one before, up to one whose model is there. `was_so`
 /// says whether a day's model was trained as the job says, from that start.
 pub(super) fn done_count(
@@ -176,22 +165,18 @@ pub(super) fn done_count(
     history: &DayHistory,
     was_so: impl Fn(&str, &DayRecord, &str) -> bool,
 ) -> usize {
-    let (mut start, mut last) = (DayStart::Any, 0);
+    // Any start will do for the first of them, and behind a day whose model is deleted.
+    let (mut start, mut last): (Option<&String>, usize) = (None, 0);
     for (number, day) in days.iter().enumerate() {
-        let follows = |record: &&DayRecord| match &start {
-            DayStart::From(from) => record.from == *from,
-            DayStart::Any => true,
-        };
+        let follows = |record: &&DayRecord| start.is_none() || record.from.as_ref() == start;
         // A day without samples may only have been early.
         let Some(record) = history.get(day).filter(follows).filter(|record| record.samples > 0) else { break };
-        start = match &record.model {
-            Some(model) if was_so(day, record, model) => {
-                last = number + 1;
-                DayStart::From(Some(model.clone()))
-            }
+        match &record.model {
+            Some(model) if was_so(day, record, model) => last = number + 1,
             Some(_) => break,
-            None => DayStart::Any,
-        };
+            None => {}
+        }
+        start = record.model.as_ref();
     }
     last
 }

@@ -11,8 +11,9 @@ use zagros_zip::number_from;
 
 use super::health::{DayHealth, TableHealth, percent};
 use super::history::{DayHistory, DayRecord};
+use crate::measures::decimal;
 
-type NamedDay<'a> = (&'a String, &'a DayRecord);
+pub(super) type NamedDay<'a> = (&'a String, &'a DayRecord);
 
 pub(crate) fn page(name: &str, history: &DayHistory) -> String {
     let days: Vec<NamedDay<'_>> = history.days().collect();
@@ -28,7 +29,7 @@ pub(crate) fn page(name: &str, history: &DayHistory) -> String {
         let warnings = record.health.iter().flat_map(|health| &health.warnings);
         warnings.for_each(|warning| _ = page.add_note(&format!("{day}: {warning}")));
     }
-    page.add_title("Days").add_table(measures(&days));
+    page.add_title("Days").add_table(measure_table(&days));
     if let Some((day, health)) = newest {
         let previous = history.health_before(day).map(|(_, health)| health);
         page.add_title(&format!("Features on {day}")).add_table(features(health, previous));
@@ -63,9 +64,9 @@ fn charts(days: &[NamedDay<'_>]) -> [Chart; 4] {
     ]
 }
 
-fn measures(days: &[NamedDay<'_>]) -> ReportTable {
+pub(super) fn measure_table(days: &[NamedDay<'_>]) -> ReportTable {
     let row = |(day, record): &NamedDay<'_>| {
-        let measure = |of: fn(&Evaluation) -> Option<f64>| shown(record.before.as_ref().and_then(of), 4);
+        let measure = |of: fn(&Evaluation) -> Option<f64>| decimal(record.before.as_ref().and_then(of), 4);
         let rate =
             record.health.as_ref().map_or_else(|| NOTHING.to_owned(), |health| percent(health.profile.positive_rate));
         vec![
@@ -97,8 +98,8 @@ fn features(health: &DayHealth, before: Option<&DayHealth>) -> ReportTable {
             earlier.map_or_else(|| NOTHING.to_owned(), |earlier| percent(1.0 - earlier.missing)),
             count(Some(feature)),
             count(earlier),
-            shown(feature.drift, 3),
-            shown(health.reference.as_ref().and_then(|reference| reference.drift.get(&feature.column).copied()), 3),
+            decimal(feature.drift, 3),
+            decimal(health.reference.as_ref().and_then(|reference| reference.drift.get(&feature.column).copied()), 3),
         ]
     };
     let since = health
@@ -128,17 +129,13 @@ fn drift(days: &[NamedDay<'_>]) -> ReportTable {
     let row = |feature: &FeatureProfile| {
         let of_day = |health: &DayHealth| {
             let found = health.profile.features.iter().find(|other| other.column == feature.column);
-            shown(found.and_then(|found| found.drift), 3)
+            decimal(found.and_then(|found| found.drift), 3)
         };
         let cells = with_health.iter().map(|(_, health)| of_day(health));
         [feature.column.clone()].into_iter().chain(cells).collect()
     };
     let head: Vec<&str> = ["feature"].into_iter().chain(with_health.iter().map(|(day, _)| day.as_str())).collect();
     ReportTable::new(&head, newest.profile.features.iter().map(row).collect())
-}
-
-fn shown(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.digits$}"))
 }
 
 #[cfg(test)]

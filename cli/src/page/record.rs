@@ -31,14 +31,9 @@ pub(crate) struct RunRecord {
 enum MetricsLine {
     Step(TrainingStep),
     Evaluation(ScoredPart),
-    /// Releases before 0.2 wrote `pass`.
     Epoch(EpochMeasures),
-    Choice {
-        step: u64,
-    },
-    Resumed {
-        step: u64,
-    },
+    Choice { step: u64 },
+    Resumed { step: u64 },
     Checkpoint {},
 }
 
@@ -56,8 +51,7 @@ pub(crate) struct TrainingStep {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct ScoredPart {
     pub(crate) step: u64,
-    /// `validation` or `test`. Runs of the first release scored only the test part.
-    #[serde(default = "test")]
+    /// `validation` or `test`.
     pub(crate) part: String,
     #[serde(flatten)]
     pub(crate) evaluation: Evaluation,
@@ -70,10 +64,6 @@ pub(crate) struct EpochMeasures {
     pub(crate) step: u64,
     #[serde(flatten)]
     pub(crate) training: Evaluation,
-}
-
-fn test() -> String {
-    "test".to_owned()
 }
 
 impl RunRecord {
@@ -136,7 +126,7 @@ mod tests {
         let mut record = RunRecord::default();
         for line in [
             r#"{"type":"step","time":1.0,"step":3,"epoch":0,"samples_per_second":5.0,"loss":0.7,"loss_smoothed":0.6,"auc_so_far":null,"staleness":2}"#,
-            r#"{"type":"evaluation","time":1.0,"step":3,"epoch":0,"samples":9,"auc":0.75,"positive_rate":0.5,"logloss":null,"normalised_entropy":null,"calibration":null}"#,
+            r#"{"type":"evaluation","time":1.0,"step":3,"part":"test","epoch":0,"samples":9,"auc":0.75,"positive_rate":0.5,"logloss":null,"normalised_entropy":null,"calibration":null}"#,
             r#"{"type":"evaluation","time":1.0,"step":4,"part":"validation","epoch":0,"samples":9,"auc":0.8,"gauc":0.7}"#,
             r#"{"type":"epoch","time":1.0,"step":4,"epoch":1,"samples":100,"auc":0.9}"#,
             r#"{"type":"choice","time":1.0,"step":4,"message":"best"}"#,

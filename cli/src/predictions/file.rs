@@ -1,15 +1,21 @@
 //! Predictions in a file: unfinished under another name, and continued there by a process that makes the same predictions again.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use parquet::basic::{Compression, LogicalType, Repetition, Type as PhysicalType};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{Type, TypePtr};
 use serde::{Deserialize, Serialize};
 use zagros_ingest::InputRows;
 use zagros_plumbing::durable;
+use zagros_zip::ZipEq;
 
-use crate::predictions::stream::write_rows;
-use crate::predictions::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, parquet};
+use super::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, read_record, write_rows};
 
 #[derive(Debug)]
 pub(crate) struct PredictionFile {
@@ -59,9 +65,10 @@ impl PredictionFile {
         }
         // The columns and the format decide the bytes too.
         let identity = format!("{identity} {format:?} {columns:?}");
-        let journal = PredictionJournal::find(&journal_name(path), &identity).filter(|_| !fresh);
+        let earlier = fs::read(journal_name(path)).ok().filter(|_| !fresh);
+        let journal = earlier.and_then(|text| serde_json::from_slice::<PredictionJournal>(&text).ok());
         let is_whole = |journal: &PredictionJournal| part.metadata().is_ok_and(|data| data.len() >= journal.bytes);
-        let journal = journal.filter(is_whole);
+        let journal = journal.filter(|journal| journal.identity == identity && is_whole(journal));
         let mut file = Self {
             path: path.to_owned(),
             columns,
@@ -113,7 +120,8 @@ impl PredictionFile {
     fn save(&mut self) -> io::Result<()> {
         let bytes = self.part.stream_position()?;
         self.part.get_ref().sync_data()?;
-        PredictionJournal::new(&self.identity, self.counts, bytes).write(&journal_name(&self.path))?;
+        let journal = PredictionJournal { identity: self.identity.clone(), counts: self.counts, bytes };
+        durable::write(&journal_name(&self.path), &serde_json::to_vec(&journal)?)?;
         self.durable = self.counts;
         Ok(())
     }
@@ -134,7 +142,7 @@ impl PredictionFile {
             let mut records = BufReader::with_capacity(1 << 20, self.part.get_ref());
             let (columns, rows) = (&self.columns, self.counts.row_count());
             let write =
-                |to: &mut BufWriter<File>| parquet::write(columns, &mut records, rows, to).map_err(io::Error::other);
+                |to: &mut BufWriter<File>| write_parquet(columns, &mut records, rows, to).map_err(io::Error::other);
             durable::write_with(&self.path, write)?;
             remove(&part)?;
         } else {
@@ -173,29 +181,85 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct PredictionJournal {
-    version: u32,
-    /// Other rows, or another model, have another one.
+    /// Other rows, another model or another release have another one.
     identity: String,
-    pub(crate) counts: PredictionCounts,
-    pub(crate) bytes: u64,
+    counts: PredictionCounts,
+    bytes: u64,
 }
 
-impl PredictionJournal {
-    const VERSION: u32 = 1;
+const GROUP_ROWS: u64 = 1 << 17;
 
-    pub(crate) fn new(identity: &str, counts: PredictionCounts, bytes: u64) -> Self {
-        Self { version: Self::VERSION, identity: identity.to_owned(), counts, bytes }
-    }
+/// Records become a Parquet file, one row group after another, so that memory is bounded.
+struct RowGroup {
+    keys: Vec<Vec<ByteArray>>,
+    scores: Vec<Vec<f64>>,
+    /// 1 where a row has scores.
+    defined: Vec<i16>,
+}
 
-    /// The journal of an unfinished file of the same rows, columns and model.
-    pub(crate) fn find(path: &Path, identity: &str) -> Option<Self> {
-        let found: Self = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        (found.version == Self::VERSION && found.identity == identity).then_some(found)
+/// Writes a file of so many records.
+fn write_parquet(
+    columns: &PredictionColumns,
+    from: &mut impl Read,
+    rows: u64,
+    to: &mut (impl Write + Send),
+) -> parquet::errors::Result<()> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_created_by(format!("zagros {}", env!("CARGO_PKG_VERSION")))
+        .build();
+    let mut writer = SerializedFileWriter::new(to, schema(columns)?, Arc::new(properties))?;
+    let mut done = 0;
+    while done < rows {
+        let group = read_group(columns, from, GROUP_ROWS.min(rows - done))?;
+        done += group.defined.len() as u64;
+        write_group(&mut writer, &group)?;
     }
+    writer.close()?;
+    Ok(())
+}
 
-    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        durable::write(path, &serde_json::to_vec(self)?)
+fn schema(columns: &PredictionColumns) -> parquet::errors::Result<TypePtr> {
+    let key = |name: &String| {
+        let text = Type::primitive_type_builder(name, PhysicalType::BYTE_ARRAY).with_repetition(Repetition::REQUIRED);
+        Ok(Arc::new(text.with_logical_type(Some(LogicalType::String)).build()?))
+    };
+    let mut fields: Vec<TypePtr> = columns.keys.iter().map(key).collect::<parquet::errors::Result<_>>()?;
+    for name in &columns.scores {
+        let score = Type::primitive_type_builder(name, PhysicalType::DOUBLE);
+        fields.push(Arc::new(score.with_repetition(Repetition::OPTIONAL).build()?));
     }
+    Ok(Arc::new(Type::group_type_builder("row").with_fields(fields).build()?))
+}
+
+fn read_group(columns: &PredictionColumns, from: &mut impl Read, rows: u64) -> parquet::errors::Result<RowGroup> {
+    let (keys, scores) = (columns.keys.len(), columns.scores.len());
+    let mut group = RowGroup { keys: vec![Vec::new(); keys], scores: vec![Vec::new(); scores], defined: Vec::new() };
+    let mut texts = vec![Vec::new(); keys];
+    for _ in 0..rows {
+        let is_scored = read_record(from, &mut texts, &mut group.scores)?;
+        group.defined.push(i16::from(is_scored));
+        for (column, text) in group.keys.iter_mut().zip_eq(&texts) {
+            column.push(String::from_utf8_lossy(text).as_bytes().to_vec().into());
+        }
+    }
+    Ok(group)
+}
+
+fn write_group<W: Write + Send>(writer: &mut SerializedFileWriter<W>, rows: &RowGroup) -> parquet::errors::Result<()> {
+    let mut group = writer.next_row_group()?;
+    for texts in &rows.keys {
+        let Some(mut column) = group.next_column()? else { break };
+        column.typed::<ByteArrayType>().write_batch(texts, None, None)?;
+        column.close()?;
+    }
+    for scores in &rows.scores {
+        let Some(mut column) = group.next_column()? else { break };
+        column.typed::<DoubleType>().write_batch(scores, Some(&rows.defined), None)?;
+        column.close()?;
+    }
+    group.close()?;
+    Ok(())
 }

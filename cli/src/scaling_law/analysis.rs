@@ -1,21 +1,18 @@
-//! What the measurements of a family say (law, forecast, best sizes, verification), and what is durable of it besides its runs:
-//! `family.json`, the plan, and `job.toml`, the job that it is of. With them, the same command goes on after it was stopped or killed, by
-//! the same plan.
+//! What the measurements of a family say: law, forecast, best sizes, verification.
 
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zagros_experiments::scaling::{
-    ComputeOptimum, Family, ForecastPlan, ForecastTarget, Law, LossForecast, Measurements, RunCost, last_value,
-    line_in_log_compute,
+    ComputeOptimum, ForecastPlan, ForecastTarget, Law, LossForecast, Measurement, Measurements,
 };
 use zagros_plumbing::disk;
 use zagros_shell::{Exit, Failure, OrFailure, write_file};
 
+use super::FamilyPlan;
 use super::member::{FamilyMember, MemberPoint};
 use super::setup::FamilySetup;
-use crate::train_process::learning_changes;
 
 /// Probability of the interval of a forecast.
 const LEVEL: f64 = 0.9;
@@ -30,10 +27,6 @@ pub(super) struct KeptForecast {
     /// The size, as it was asked for.
     pub(super) size: String,
     pub(super) forecast: LossForecast,
-    /// Log loss of the largest trained size: "no gain".
-    pub(super) last_value: Option<f64>,
-    /// Log loss by a line in the logarithm of the compute.
-    pub(super) line_in_log_compute: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +39,7 @@ pub(super) struct ForecastVerification {
     /// Whether the interval holds the truth.
     pub(super) inside: bool,
     /// The largest trained size less the truth, nats.
-    pub(super) last_value_error: Option<f64>,
+    pub(super) last_value_error: f64,
     /// The line in the logarithm of the compute less the truth, nats.
     pub(super) line_error: Option<f64>,
 }
@@ -70,40 +63,41 @@ impl FamilyAnalysis {
             parameters: setup.next.parameters as f64,
             samples: setup.sample_count(longest.step_count(setup)),
         };
-        let size = setup.next.size.to_string();
-        let measured = Measurements::new(points.iter().map(|point| point.measured).collect());
-        let made = measured.and_then(|measured| {
+        let made = Measurements::new(points.iter().map(|point| point.measured).collect()).and_then(|measured| {
             let plan = ForecastPlan { target, level: LEVEL, replays: REPLAYS, seed: SEED };
-            let forecast = LossForecast::from_measurements(&measured, &plan)?;
-            Ok((measured, forecast))
+            Ok((LossForecast::from_measurements(&measured, &plan)?, measured))
         });
-        let empty = Self { points, measured: None, shares, forecast: None, problem: None, verification: None };
-        match made {
-            Ok((measured, forecast)) => {
-                let (last_value, line) = (last_value(&measured), line_in_log_compute(&measured, target));
-                let forecast = KeptForecast { size, forecast, last_value, line_in_log_compute: line };
-                Self { measured: Some(measured), forecast: Some(forecast), ..empty }
+        let (forecast, measured, problem) = match made {
+            Ok((forecast, measured)) => {
+                (Some(KeptForecast { size: setup.next.size.to_string(), forecast }), Some(measured), None)
             }
-            Err(error) => Self { problem: Some(error.to_string()), ..empty },
-        }
+            Err(error) => (None, None, Some(error.to_string())),
+        };
+        Self { points, measured, shares, forecast, problem, verification: None }
     }
 
     /// Writes the forecast of the whole family. Once the next size has been started, the forecast that was written before stays.
     pub(super) fn keep_forecast(&mut self, setup: &FamilySetup) -> Result<(), Failure> {
-        let path = setup.folder.join(FORECAST);
+        let path = setup.base.folder.join(FORECAST);
         let next = FamilyMember::next(setup, &self.shares);
         if next.folder.exists()
             && let Some(kept) = read_json::<KeptForecast>(&path)?
         {
-            let truth = next.measured_points(setup).and_then(|points| points.last().cloned());
-            self.verification = truth.map(|truth| ForecastVerification::new(&kept, &truth));
             self.forecast = Some(kept);
+            self.verify(&next, setup);
             return Ok(());
         }
         match &self.forecast {
             Some(forecast) => write_json(&path, forecast),
             None => Ok(()),
         }
+    }
+
+    /// Compares the next size, if it was measured, with its forecast.
+    pub(super) fn verify(&mut self, next: &FamilyMember, setup: &FamilySetup) {
+        let truth = next.measured_points(setup).and_then(|points| points.last().cloned());
+        let kept = self.forecast.as_ref().zip(truth);
+        self.verification = kept.map(|(kept, truth)| ForecastVerification::new(kept, &truth));
     }
 
     pub(super) fn chosen_law(&self) -> Option<&Law> {
@@ -113,8 +107,7 @@ impl FamilyAnalysis {
     /// Best sizes for compute budgets around the trained ones.
     pub(super) fn optima(&self) -> Vec<ComputeOptimum> {
         let (Some(law), Some(measured)) = (self.chosen_law(), &self.measured) else { return Vec::new() };
-        let most =
-            measured.as_slice().iter().map(zagros_experiments::scaling::Measurement::training_flop).fold(0.0, f64::max);
+        let most = measured.as_slice().iter().map(Measurement::training_flop).fold(0.0, f64::max);
         BUDGETS.iter().filter_map(|times| law.optimum(times * most)).collect()
     }
 }
@@ -127,8 +120,8 @@ impl ForecastVerification {
             loss,
             error: kept.forecast.loss - loss,
             inside: kept.forecast.interval_contains(loss),
-            last_value_error: kept.last_value.map(|value| value - loss),
-            line_error: kept.line_in_log_compute.map(|value| value - loss),
+            last_value_error: kept.forecast.last - loss,
+            line_error: kept.forecast.line_in_log_compute.map(|value| value - loss),
         }
     }
 }
@@ -136,79 +129,6 @@ impl ForecastVerification {
 /// Names of the files that another process may read while the family trains.
 pub(super) const FORECAST: &str = "forecast.json";
 pub(super) const VERIFICATION: &str = "verification.json";
-const FAMILY: &str = "family.json";
-const JOB: &str = "job.toml";
-/// Layout of the file; counts up when an older release could not read it.
-const FORMAT: u32 = 1;
-
-/// What a family is known by. A command with another one is another family.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct FamilyIdentity {
-    format: u32,
-    sizes: Vec<String>,
-    parameters: Vec<u64>,
-    next: String,
-    seeds: u64,
-    shares: Vec<f64>,
-    batch_size: usize,
-    rows: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct FamilyPlan {
-    identity: FamilyIdentity,
-    /// As it was measured.
-    pub(super) cost: RunCost,
-    pub(super) held_out: u64,
-    pub(super) family: Family,
-}
-
-impl FamilyIdentity {
-    fn new(setup: &FamilySetup) -> Self {
-        Self {
-            format: FORMAT,
-            sizes: setup.sizes.iter().map(|size| size.size.to_string()).collect(),
-            parameters: setup.sizes.iter().map(|size| size.parameters).collect(),
-            next: setup.next.size.to_string(),
-            seeds: setup.seeds,
-            shares: setup.shares.clone(),
-            batch_size: setup.job.train.batch_size,
-            rows: setup.rows,
-        }
-    }
-}
-
-impl FamilyPlan {
-    /// The plan in the folder, if there is one. Refuses that of another family or of another job.
-    pub(super) fn read(setup: &FamilySetup) -> Result<Option<Self>, Failure> {
-        let path = setup.folder.join(FAMILY);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let found: Option<Self> = read_json(&path)?;
-        let help =
-            "give the same command as before to go on, or train another family in another folder: --folder FOLDER";
-        let Some(plan) = found.filter(|plan| plan.identity == FamilyIdentity::new(setup)) else {
-            let what = format!("{} holds a family of other sizes, seeds, shares or rows", setup.folder.display());
-            return Err(Failure::usage(what, help));
-        };
-        let learning = learning_changes(&setup.job, &setup.folder.join(JOB))?;
-        if !learning.is_empty() {
-            let what =
-                format!("the job learns differently than that of the family in {}:{learning}", setup.folder.display());
-            return Err(Failure::usage(what, help));
-        }
-        Ok(Some(plan))
-    }
-
-    /// Writes it. The job is there before the plan, so a plan has its job.
-    pub(super) fn write(setup: &FamilySetup, cost: RunCost, held_out: u64, family: Family) -> Result<Self, Failure> {
-        let plan = Self { identity: FamilyIdentity::new(setup), cost, held_out, family };
-        write_file(&setup.folder.join(JOB), setup.job.to_toml())?;
-        write_json(&setup.folder.join(FAMILY), &plan)?;
-        Ok(plan)
-    }
-}
 
 /// Writes a value as JSON, whole or not at all.
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Failure> {

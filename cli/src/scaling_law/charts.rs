@@ -1,6 +1,6 @@
 //! The charts of a family: what is above the floor against size, samples and compute, and lines of equal loss.
 
-use zagros_experiments::scaling::{Law, LawCell, Measurements};
+use zagros_experiments::scaling::{ComputeOptimum, Law, LawCell, Measurements};
 use zagros_plumbing::chart::{LogChart, LogMark, LogSeries};
 
 use super::analysis::FamilyAnalysis;
@@ -74,32 +74,37 @@ impl FamilyCharts<'_> {
         series
     }
 
-    fn by_samples(&self) -> LogChart {
-        let mut series = Vec::new();
-        for (colour, parameters) in self.measured.sizes().into_iter().enumerate() {
+    /// Dots of each size, at the places of its cells.
+    fn size_series(&self, place: fn(&LawCell) -> f64) -> Vec<LogSeries> {
+        let series = |(colour, parameters): (usize, f64)| {
             let of_size = self.cells().filter(|cell| cell.parameters == parameters);
-            let points = of_size.map(|cell| (cell.samples, self.above_floor(cell.mean_loss()))).collect();
+            let points = of_size.map(|cell| (place(&cell), self.above_floor(cell.mean_loss()))).collect();
+            new_series(&self.name(parameters), colour, LogMark::Dots, points)
+        };
+        self.measured.sizes().into_iter().enumerate().map(series).collect()
+    }
+
+    fn by_samples(&self) -> LogChart {
+        let mut series = self.size_series(|cell| cell.samples);
+        for (colour, parameters) in self.measured.sizes().into_iter().enumerate() {
             let line = |samples: f64| (samples, self.above_floor(self.law.loss(parameters, samples)));
-            series.push(LogSeries { name: self.name(parameters), colour, mark: LogMark::Dots, points });
-            let points = curve(&self.measured.sample_counts(), line);
-            series.push(LogSeries { name: String::new(), colour, mark: LogMark::Line, points });
+            series.push(new_series("", colour, LogMark::Line, curve(&self.measured.sample_counts(), line)));
         }
         self.chart("samples", "samples D", series)
     }
 
     fn by_compute(&self) -> LogChart {
-        let mut series = Vec::new();
-        for (colour, parameters) in self.measured.sizes().into_iter().enumerate() {
-            let of_size = self.cells().filter(|cell| cell.parameters == parameters);
-            let points = of_size.map(|cell| (cell.training_flop(), self.above_floor(cell.mean_loss()))).collect();
-            series.push(LogSeries { name: self.name(parameters), colour, mark: LogMark::Dots, points });
-        }
-        let computes: Vec<f64> = self.cells().map(|cell| cell.training_flop()).collect();
-        let best = |compute: f64| self.law.optimum(compute).map(|best| (compute, self.above_floor(best.loss)));
-        let best: Vec<(f64, f64)> = spaced(&computes).into_iter().filter_map(best).collect();
+        let mut series = self.size_series(LawCell::training_flop);
+        let best = self.best_points(|best| (best.compute, self.above_floor(best.loss)));
         series.push(new_series("best for the compute", 0, LogMark::Dashes, best));
         series.extend(self.forecast_series(|parameters, samples| 6.0 * parameters * samples));
         self.chart("compute", "training compute C = 6·N·D, FLOP", series)
+    }
+
+    /// The best sizes for computes of the measured range.
+    fn best_points(&self, point: impl Fn(ComputeOptimum) -> (f64, f64)) -> Vec<(f64, f64)> {
+        let computes: Vec<f64> = self.cells().map(|cell| cell.training_flop()).collect();
+        spaced(&computes).into_iter().filter_map(|compute| self.law.optimum(compute)).map(point).collect()
     }
 
     /// Lines of equal loss over size and samples, of a law of both.
@@ -120,10 +125,8 @@ impl FamilyCharts<'_> {
             let points = line.filter(|point| (least..=most).contains(&point.1)).collect();
             series.push(LogSeries { name: format!("{loss:.4}"), colour: level, mark: LogMark::Line, points });
         }
-        let computes: Vec<f64> = self.cells().map(|cell| cell.training_flop()).collect();
-        let best = spaced(&computes).into_iter().filter_map(|compute| self.law.optimum(compute));
-        let inside = |point: &(f64, f64)| (least..=most).contains(&point.1);
-        let best: Vec<(f64, f64)> = best.map(|best| (best.parameters, best.samples)).filter(inside).collect();
+        let mut best = self.best_points(|best| (best.parameters, best.samples));
+        best.retain(|point| (least..=most).contains(&point.1));
         if best.is_empty() {
             return None;
         }

@@ -1,25 +1,18 @@
-//! A run of the family: its folder, its changes to the job, what it has measured, and what it costs on this machine. Runs are trained in
-//! processes of their own, so many side by side, until all have ended, the time is over or a signal asks for the end.
+//! A run of the family: its folder, its changes to the job, what it has measured, and what it costs on this machine.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use zagros_experiments::scaling::{Measurement, MemberRun, RunCost};
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_shell::{Exit, Failure, OrFailure, note};
+use zagros_shell::{Exit, Failure, note};
 
 use super::setup::{FamilySetup, FamilySize, size_set};
+use crate::experiment::{ExperimentMember, ExperimentPlan, FOREVER, TrainingEnd, newest_run, train_members};
 use crate::page::RunRecord;
-use crate::train_process::{
-    EndKind, TrainProcess, TrainingEnd, ask_to_end, failure_reason, folder_set, hopeless_failure, newest_run,
-    thread_sets, wait_for_earlier,
-};
 
 /// Evaluations without an improvement that no run reaches: a family trains all runs to their end.
 const PATIENCE: u32 = 1_000_000;
@@ -57,14 +50,14 @@ impl FamilyMember {
 
     fn new(setup: &FamilySetup, size: &FamilySize, seed: u64, shares: &[f64]) -> Self {
         let length = match shares.last() {
-            Some(share) if setup.run_for_each_share => format!("-{share}"),
+            Some(share) if setup.request.run_for_each_share => format!("-{share}"),
             _ => String::new(),
         };
-        let folder = setup.folder.join(format!("size-{}-seed-{seed}{length}", size.size));
+        let folder = setup.base.folder.join(format!("size-{}-seed-{seed}{length}", size.size));
         Self { size: size.clone(), seed, shares: shares.to_vec(), folder }
     }
 
-    pub(super) fn name(&self) -> String {
+    fn name(&self) -> String {
         format!("size {}, seed {}", self.size.size, self.seed)
     }
 
@@ -72,13 +65,13 @@ impl FamilyMember {
         self.shares.last().map_or(1, |share| setup.step_count(*share))
     }
 
-    pub(super) fn job_sets(&self, setup: &FamilySetup) -> Vec<String> {
+    fn job_sets(&self, setup: &FamilySetup) -> Vec<String> {
         let steps = self.step_count(setup);
         let every = self.shares.first().map_or(steps, |share| setup.step_count(*share));
-        let mut sets = process_sets(setup, self.size.size, &self.folder, steps);
+        let mut sets = run_sets(setup, self.size.size, steps);
         sets.push(format!("train.seed={}", self.seed));
         sets.push(format!("train.evaluate_every={every}"));
-        if setup.run_for_each_share {
+        if setup.request.run_for_each_share {
             // A schedule in epochs ends with the run.
             sets.push(format!("train.epoch_steps={steps}"));
         }
@@ -105,106 +98,60 @@ impl FamilyMember {
 }
 
 /// Changes that every process of the family has.
-fn process_sets(setup: &FamilySetup, size: zagros_job::ModelSize, folder: &Path, steps: u64) -> Vec<String> {
-    let mut sets = setup.sets.clone();
-    sets.push(size_set(size));
-    sets.push(folder_set(folder));
-    sets.push(format!("train.max_steps={steps}"));
+fn run_sets(setup: &FamilySetup, size: zagros_job::ModelSize, steps: u64) -> Vec<String> {
+    let mut sets = setup.base.sets.clone();
+    sets.extend([size_set(size), format!("train.max_steps={steps}")]);
     sets.extend(["train.epochs=1", "output.save_model=false"].map(str::to_owned));
-    if setup.job.train.early_stop.is_some() {
+    if setup.base.job.train.early_stop.is_some() {
         sets.push(format!("train.early_stop.patience={PATIENCE}"));
         sets.push("output.keep_best=0".to_owned());
     }
-    let threads = thread_sets(&setup.file, &sets, setup.jobs);
-    sets.extend(threads);
     sets
 }
-
-type ProcessEnd = (usize, std::io::Result<ExitStatus>, Duration);
 
 struct FamilyTraining<'a> {
     setup: &'a FamilySetup,
     members: &'a [FamilyMember],
-    /// Number of the member that is started next.
-    next: usize,
-    running: BTreeMap<usize, Option<Pid>>,
-    processes: JoinSet<ProcessEnd>,
+    /// Measured, or failed.
+    ended: BTreeSet<usize>,
 }
 
-/// Trains the members that are not complete. On every way out, no process is left. A run that fails by its own size is a note.
+/// Trains the members that are not complete. A run that fails by its own size is a note.
 pub(super) async fn train(
     setup: &FamilySetup,
     members: &[FamilyMember],
     shutdown: &Shutdown,
     deadline: Instant,
 ) -> Result<TrainingEnd, Failure> {
-    let mut training = FamilyTraining { setup, members, next: 0, running: BTreeMap::new(), processes: JoinSet::new() };
-    let ended = training.run(shutdown, deadline).await;
-    training.stop().await;
-    ended
+    let mut training = FamilyTraining { setup, members, ended: BTreeSet::new() };
+    train_members(&setup.base, &mut training, setup.base.jobs, shutdown, deadline).await
 }
 
-impl FamilyTraining<'_> {
-    async fn run(&mut self, shutdown: &Shutdown, deadline: Instant) -> Result<TrainingEnd, Failure> {
-        loop {
-            while self.running.len() < self.setup.jobs && self.next < self.members.len() {
-                self.start().await?;
-            }
-            if self.processes.is_empty() {
-                return Ok(TrainingEnd::Over);
-            }
-            tokio::select! {
-                Some(ended) = self.processes.join_next() => self.note_end(ended.or_internal()?)?,
-                () = shutdown.requested() => return Ok(TrainingEnd::Stopped),
-                () = tokio::time::sleep_until(deadline) => return Ok(TrainingEnd::OutOfTime),
-            }
-        }
+impl ExperimentPlan for FamilyTraining<'_> {
+    fn next_member(&mut self, running: &BTreeSet<usize>) -> Result<Option<ExperimentMember>, Failure> {
+        let is_left = |number: &usize| !self.ended.contains(number) && !running.contains(number);
+        let next = (0..self.members.len()).find(is_left);
+        Ok(next.map(|number| {
+            let member = &self.members[number];
+            let (name, folder, sets) = (member.name(), member.folder.clone(), member.job_sets(self.setup));
+            ExperimentMember { number, name, folder, sets, options: Vec::new() }
+        }))
     }
 
-    /// Starts the next member, unless it is complete.
-    async fn start(&mut self) -> Result<(), Failure> {
-        let number = self.next;
-        self.next += 1;
+    fn note_measured(&mut self, number: usize, took: Option<Duration>) -> Result<bool, Failure> {
         let member = &self.members[number];
-        wait_for_earlier(&member.folder).await?;
-        if member.measured_points(self.setup).is_some() {
-            return Ok(());
+        let Some(points) = member.measured_points(self.setup) else { return Ok(false) };
+        self.ended.insert(number);
+        if let (Some(took), Some(last)) = (took, points.last()) {
+            note!("{}: log loss {:.5} ({:.1} s)", member.name(), last.measured.loss, took.as_secs_f64());
         }
-        let folder = std::path::absolute(&member.folder).or_internal()?;
-        let sets = FamilyMember { folder: folder.clone(), ..member.clone() }.job_sets(self.setup);
-        let process = TrainProcess::start(&self.setup.file, &folder, &sets, &[]).or_internal()?;
-        self.running.insert(number, process.pid());
-        self.processes.spawn(async move {
-            let (status, length) = process.wait_end().await;
-            (number, status, length)
-        });
-        Ok(())
+        Ok(true)
     }
 
-    fn note_end(&mut self, (number, status, length): ProcessEnd) -> Result<(), Failure> {
-        self.running.remove(&number);
-        let status = status.or_internal()?;
-        let member = &self.members[number];
-        match EndKind::from_status(status) {
-            EndKind::Well => {
-                let last = member
-                    .measured_points(self.setup)
-                    .and_then(|points| points.last().map(|point| point.measured.loss));
-                let loss =
-                    last.map_or_else(|| "no log loss was measured".to_owned(), |loss| format!("log loss {loss:.5}"));
-                note!("{}: {loss} ({:.1} s)", member.name(), length.as_secs_f64());
-            }
-            EndKind::Interrupted => {}
-            EndKind::Failed => note!("{} failed: {}", member.name(), failure_reason(&member.folder, status)),
-            EndKind::Hopeless => return Err(hopeless_failure(&member.name(), "family", &member.folder, status)),
-        }
+    fn note_failed(&mut self, number: usize, reason: String) -> Result<(), Failure> {
+        self.ended.insert(number);
+        note!("{} failed: {reason}", self.members[number].name());
         Ok(())
-    }
-
-    /// Asks the running processes to save and end, and waits for them.
-    async fn stop(&mut self) {
-        self.running.values().flatten().copied().for_each(ask_to_end);
-        while self.processes.join_next().await.is_some() {}
     }
 }
 
@@ -226,57 +173,73 @@ struct ShortRun {
     held_out: u64,
 }
 
-/// Trains both for a few steps.
-pub(super) async fn measure(setup: &FamilySetup) -> Result<MeasuredSpeed, Failure> {
+struct SpeedRuns<'a> {
+    setup: &'a FamilySetup,
+    sizes: [&'a FamilySize; 2],
+    runs: Vec<ShortRun>,
+}
+
+/// Trains the smallest and the largest size for a few steps. `None` if a signal asked for the end.
+pub(super) async fn measure_speed(setup: &FamilySetup, shutdown: &Shutdown) -> Result<Option<MeasuredSpeed>, Failure> {
     let (small, large) = (&setup.sizes[0], &setup.sizes[setup.sizes.len() - 1]);
     note!("measuring the speed of the sizes {} and {}", small.size, large.size);
-    let (first, second) = (short_run(setup, small).await?, short_run(setup, large).await?);
+    let mut speed = SpeedRuns { setup, sizes: [small, large], runs: Vec::new() };
+    train_members(&setup.base, &mut speed, 1, shutdown, Instant::now() + FOREVER).await?;
+    let [first, second] = &speed.runs[..] else { return Ok(None) };
     let line = |size: &FamilySize, run: &ShortRun| (size.parameters as f64, run.sample);
-    let cost = RunCost::from_runs(0.0, line(small, &first), line(large, &second));
+    let cost = RunCost::from_runs(0.0, line(small, first), line(large, second));
     // The rest of the process is its start and the scoring of the held-out part.
     let scoring = cost.run_seconds(small.parameters as f64, 0.0, first.held_out as f64);
     let start = (first.rest - scoring).max(0.0);
-    Ok(MeasuredSpeed { cost: RunCost { start, ..cost }, held_out: first.held_out })
+    Ok(Some(MeasuredSpeed { cost: RunCost { start, ..cost }, held_out: first.held_out }))
 }
 
-async fn short_run(setup: &FamilySetup, size: &FamilySize) -> Result<ShortRun, Failure> {
-    let folder = std::path::absolute(setup.folder.join(format!("speed-{}", size.size))).or_internal()?;
-    let steps =
-        steps(size.parameters, setup.job.train.batch_size).min(setup.step_count(setup.shares[setup.shares.len() - 1]));
-    let sets = process_sets(setup, size.size, &folder, steps);
-    let started = Instant::now();
-    let process = TrainProcess::start(&setup.file, &folder, &sets, &["--fresh".to_owned()]).or_internal()?;
-    let (status, _) = process.wait_end().await;
-    let wall = started.elapsed().as_secs_f64();
-    let status = status.or_internal()?;
-    let name = format!("a short run of size {}", size.size);
-    match EndKind::from_status(status) {
-        EndKind::Well => {}
-        EndKind::Failed => {
-            let what = format!("{name} failed: {}", failure_reason(&folder, status));
-            return Err(Failure::usage(what, format!("its output is in {}", folder.display())));
-        }
-        EndKind::Interrupted | EndKind::Hopeless => return Err(hopeless_failure(&name, "family", &folder, status)),
+impl SpeedRuns<'_> {
+    fn folder(&self, number: usize) -> PathBuf {
+        self.setup.base.folder.join(format!("speed-{}", self.sizes[number].size))
     }
-    let record = newest_run(&folder).and_then(|run| RunRecord::read(&run).ok());
-    let summary = record.as_ref().and_then(|record| record.summary.as_ref());
-    let Some(summary) = summary.filter(|summary| summary.samples > 0) else {
-        return Err(Failure::with_help(
-            Exit::Data,
-            format!("{name} trained on no sample"),
-            "look at the data of the job",
-        ));
-    };
-    let scored = summary.validation.as_ref().or(summary.evaluation.as_ref());
-    let Some(scored) = scored.filter(|scored| scored.logloss.is_some()) else {
-        let what = format!("{name} has no log loss of a held-out part");
-        return Err(Failure::usage(what, "a scaling law is one of the log loss: of labels of kind click or classes"));
-    };
-    Ok(ShortRun {
-        sample: summary.seconds / summary.samples as f64,
-        rest: (wall - summary.seconds).max(0.0),
-        held_out: scored.samples,
-    })
+}
+
+impl ExperimentPlan for SpeedRuns<'_> {
+    fn next_member(&mut self, _running: &BTreeSet<usize>) -> Result<Option<ExperimentMember>, Failure> {
+        let (setup, number) = (self.setup, self.runs.len());
+        let Some(size) = self.sizes.get(number) else { return Ok(None) };
+        let most = setup.step_count(setup.request.shares[setup.request.shares.len() - 1]);
+        let steps = steps(size.parameters, setup.base.job.train.batch_size).min(most);
+        let sets = run_sets(setup, size.size, steps);
+        let (name, folder) = (format!("a short run of size {}", size.size), self.folder(number));
+        Ok(Some(ExperimentMember { number, name, folder, sets, options: vec!["--fresh".to_owned()] }))
+    }
+
+    fn note_measured(&mut self, number: usize, took: Option<Duration>) -> Result<bool, Failure> {
+        // What an earlier process has left says nothing of the time of its start.
+        let Some(took) = took else { return Ok(false) };
+        let record = newest_run(&self.folder(number)).and_then(|run| RunRecord::read(&run).ok());
+        let summary = record.as_ref().and_then(|record| record.summary.as_ref());
+        let Some(summary) = summary.filter(|summary| summary.samples > 0) else {
+            let what = format!("a short run of size {} trained on no sample", self.sizes[number].size);
+            return Err(Failure::with_help(Exit::Data, what, "look at the data of the job"));
+        };
+        let scored = summary.validation.as_ref().or(summary.evaluation.as_ref());
+        let Some(scored) = scored.filter(|scored| scored.logloss.is_some()) else {
+            let what = format!("a short run of size {} has no log loss of a held-out part", self.sizes[number].size);
+            return Err(Failure::usage(
+                what,
+                "a scaling law is one of the log loss: of labels of kind click or classes",
+            ));
+        };
+        self.runs.push(ShortRun {
+            sample: summary.seconds / summary.samples as f64,
+            rest: (took.as_secs_f64() - summary.seconds).max(0.0),
+            held_out: scored.samples,
+        });
+        Ok(true)
+    }
+
+    fn note_failed(&mut self, number: usize, reason: String) -> Result<(), Failure> {
+        let what = format!("a short run of size {} failed: {reason}", self.sizes[number].size);
+        Err(Failure::usage(what, format!("its output is in {}", self.folder(number).display())))
+    }
 }
 
 /// Steps of a short run of a size.

@@ -9,10 +9,12 @@ use zagros_plumbing::chart::LogChart;
 use zagros_plumbing::chart::html::NOTHING;
 use zagros_shell::{CommandReport, Failure, ReportTable, note, write_file};
 
-use super::analysis::{FORECAST, FamilyAnalysis, FamilyPlan, ForecastVerification, KeptForecast, write_json};
+use super::FamilyPlan;
+use super::analysis::{FORECAST, FamilyAnalysis, ForecastVerification, KeptForecast, write_json};
 use super::charts::charts;
 use super::member::MemberPoint;
 use super::setup::FamilySetup;
+use crate::measures::decimal;
 
 const JSON: &str = "scaling-law.json";
 const PAGE: &str = "report.html";
@@ -28,10 +30,10 @@ pub(super) fn print_plan(setup: &FamilySetup, plan: &FamilyPlan) {
         sizes.join(", "),
         family.seeds,
         shares.join(", "),
-        HumanCount(setup.rows),
-        setup.jobs,
+        HumanCount(setup.request.rows),
+        setup.base.jobs,
         HumanDuration(Duration::from_secs_f64(family.seconds)),
-        setup.folder.display()
+        setup.base.folder.display()
     );
     for skipped in &family.skipped {
         note!("not within --budget, and skipped: {skipped}");
@@ -63,9 +65,9 @@ fn report(plan: &FamilyPlan, analysis: &FamilyAnalysis) -> CommandReport {
 
 /// Writes what programs read and the page, and prints the rest.
 pub(super) fn write(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> Result<(), Failure> {
-    write_json(&setup.folder.join(JSON), &summary(setup, plan, analysis))?;
-    write_file(&setup.folder.join(PAGE), page(setup, plan, analysis))?;
-    let folder = setup.folder.display();
+    write_json(&setup.base.folder.join(JSON), &summary(setup, plan, analysis))?;
+    write_file(&setup.base.folder.join(PAGE), page(setup, plan, analysis))?;
+    let folder = setup.base.folder.display();
     let mut facts = vec![("page", format!("{folder}/{PAGE}, {folder}/{JSON}"))];
     let is_made = |kept: &KeptForecast| kept.forecast.decision == ForecastDecision::Made;
     if analysis.forecast.as_ref().is_some_and(is_made) {
@@ -80,7 +82,7 @@ fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> St
     page.add_title("Curves").add_figures(charts(analysis).iter().map(LogChart::render_figure));
     page.add_title("Laws that were compared").add_table(candidates(analysis));
     page.add_title("All measurements").add_table(runs(&analysis.points));
-    page.render_page(&format!("{}: scaling law", setup.job.name))
+    page.render_page(&format!("{}: scaling law", setup.base.job.name))
 }
 
 fn count(value: f64) -> String {
@@ -94,20 +96,13 @@ fn size_table(analysis: &FamilyAnalysis) -> ReportTable {
     let cells = measured.cells().into_iter().filter(|cell| cell.samples == most);
     let row = |cell: LawCell| {
         let point = analysis.points.iter().find(|point| point.measured.parameters == cell.parameters);
-        let deviation = match cell.losses.len() {
-            1 => NOTHING.to_owned(),
-            count => {
-                let squares: f64 = cell.losses.iter().map(|loss| (loss - cell.mean_loss()).powi(2)).sum();
-                format!("{:.5}", (squares / (count - 1) as f64).sqrt())
-            }
-        };
         vec![
             point.map_or_else(String::new, |point| point.size.clone()),
             count(cell.parameters),
             count(cell.samples),
             cell.losses.len().to_string(),
             format!("{:.5}", cell.mean_loss()),
-            deviation,
+            decimal(cell.seed_deviation(), 5),
         ]
     };
     let head = ["size", "parameters", "samples", "seeds", "log loss", "deviation"];
@@ -156,7 +151,7 @@ fn runs(points: &[MemberPoint]) -> ReportTable {
             count(point.measured.samples),
             format!("{:.2e}", point.measured.training_flop()),
             format!("{:.5}", point.measured.loss),
-            point.auc.map_or_else(|| NOTHING.to_owned(), |auc| format!("{auc:.4}")),
+            decimal(point.auc, 4),
             format!("{:.1}", point.seconds),
         ]
     };
@@ -180,20 +175,16 @@ fn forecast_text(kept: &KeptForecast) -> String {
 
 fn verification_text(verification: &ForecastVerification) -> String {
     let side = if verification.inside { "inside" } else { "outside" };
-    let error = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:+.5}"));
+    let line = verification.line_error.map_or_else(|| "-".to_owned(), |value| format!("{value:+.5}"));
     format!(
-        "size {} has log loss {:.5}: the forecast is off by {:+.5}, the truth is {side} the interval (the last value is off by {}, a line in log C by {})",
-        verification.size,
-        verification.loss,
-        verification.error,
-        error(verification.last_value_error),
-        error(verification.line_error)
+        "size {} has log loss {:.5}: the forecast is off by {:+.5}, the truth is {side} the interval (the last value is off by {:+.5}, a line in log C by {line})",
+        verification.size, verification.loss, verification.error, verification.last_value_error
     )
 }
 
 fn summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> Value {
     json!({
-        "job": setup.job.name,
+        "job": setup.base.job.name,
         "family": plan.family,
         "cost": plan.cost,
         "runs": analysis.points,
@@ -207,11 +198,12 @@ fn summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) ->
 
 #[cfg(test)]
 mod tests {
-    use zagros_experiments::scaling::{Family, Measurement, RunCost};
+    use zagros_experiments::scaling::{Family, FamilyRequest, Measurement, RunCost};
     use zagros_job::{Job, ModelSize};
 
     use super::super::setup::FamilySize;
     use super::*;
+    use crate::experiment::ExperimentSetup;
 
     /// A family of four sizes with a law that holds.
     fn family(floor: f64) -> (FamilySetup, FamilyPlan, FamilyAnalysis, tempfile::TempDir) {
@@ -221,25 +213,24 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let job = Job::load(&file, &zagros_job::Overrides::none()).unwrap();
         let size = |parameters: u64| FamilySize { size: ModelSize(parameters), parameters };
-        let setup = FamilySetup {
-            job,
-            file,
-            sets: Vec::new(),
-            sizes: [10_000, 40_000, 160_000, 640_000].map(size).to_vec(),
-            next: size(2_560_000),
+        let base =
+            ExperimentSetup { name: "family", job, file, sets: Vec::new(), jobs: 2, folder: folder.path().to_owned() };
+        let sizes = [10_000, 40_000, 160_000, 640_000].map(size).to_vec();
+        let request = FamilyRequest {
+            sizes: sizes.iter().map(|size| size.parameters).collect(),
             seeds: 2,
             shares: vec![0.25, 0.5, 1.0],
-            unit: 100,
-            rows: 1_638_400,
             run_for_each_share: false,
+            rows: 1_638_400,
+            held_out: 1000,
+            next: Some(2_560_000),
             jobs: 2,
-            folder: folder.path().to_owned(),
         };
+        let setup = FamilySetup { base, sizes, next: size(2_560_000), request, unit: 100 };
         let cost = RunCost { start: 1.0, sample: 1e-5, parameter: 1e-10 };
-        let request = setup.family_request(1000, true);
         let mut points = Vec::new();
         for (size, seed) in setup.sizes.iter().flat_map(|size| [(size, 1), (size, 2)]) {
-            for share in &setup.shares {
+            for share in &setup.request.shares {
                 let (parameters, samples) = (size.parameters as f64, setup.sample_count(setup.step_count(*share)));
                 let noise = if seed == 1 { 1e-5 } else { -1e-5 };
                 let loss = floor + 3.0 * parameters.powf(-0.4) + 20.0 * samples.powf(-0.5) + noise;
@@ -248,8 +239,7 @@ mod tests {
                 points.push(MemberPoint { size, share: *share, measured, auc: None, seconds: 2.0 });
             }
         }
-        let plan =
-            FamilyPlan::write(&setup, cost, 1000, Family::within_budget(&request, &cost, 100_000.0).unwrap()).unwrap();
+        let plan = FamilyPlan { cost, family: Family::within_budget(&setup.request, &cost, 100_000.0).unwrap() };
         let analysis = FamilyAnalysis::fit(&setup, &plan, points);
         (setup, plan, analysis, folder)
     }

@@ -1,15 +1,16 @@
 //! A family of sizes as the command line describes it, checked before anything is trained.
 
-use std::path::PathBuf;
+use std::path::Path;
 
+use serde_json::{Value, json};
 use zagros_experiments::scaling::FamilyRequest;
 use zagros_ingest::find_files;
 use zagros_job::{Job, ModelSize, RateSchedule, TestPart, ValidationPart};
 use zagros_shell::{Exit, Failure, OrFailure, load_job, note};
 
 use crate::args::ScalingLawArgs;
+use crate::experiment::{ExperimentSetup, default_folder};
 use crate::steps::EpochPlan;
-use crate::train_process::{default_folder, process_count};
 
 /// Sizes of a family without `--sizes`, a factor of four apart.
 const SIZES: [ModelSize; 5] =
@@ -25,30 +26,21 @@ pub(super) struct FamilySize {
 }
 
 pub(super) struct FamilySetup {
-    pub(super) job: Job,
-    pub(super) file: PathBuf,
-    pub(super) sets: Vec<String>,
+    pub(super) base: ExperimentSetup,
     /// From small to large.
     pub(super) sizes: Vec<FamilySize>,
     pub(super) next: FamilySize,
-    pub(super) seeds: u64,
-    /// Shares of the rows, from small to large.
-    pub(super) shares: Vec<f64>,
+    pub(super) request: FamilyRequest,
     /// Steps after which a run has read the first share of the rows.
     pub(super) unit: u64,
-    /// Rows of the training part, at least.
-    pub(super) rows: u64,
-    pub(super) run_for_each_share: bool,
-    pub(super) jobs: usize,
-    pub(super) folder: PathBuf,
 }
 
 impl FamilySetup {
     pub(super) fn load(args: &ScalingLawArgs) -> Result<Self, Failure> {
-        let (file, sets) = (args.job.job.clone(), args.job.sets());
+        let sets = args.job.sets();
         check_sets(&sets)?;
-        let load = |size: ModelSize| load_size(&file, &sets, size);
-        let sizes = if args.sizes.is_empty() { default_sizes(&load)? } else { given_sizes(&args.sizes, &load)? };
+        let load = |size: ModelSize| load_size(&args.job.job, &sets, size);
+        let sizes = family_sizes(&args.sizes, &load)?;
         let next = load(args.next.unwrap_or_else(|| next_size(&sizes))).map(|(_, size)| size)?;
         let largest = &sizes[sizes.len() - 1];
         if next.parameters <= largest.parameters {
@@ -65,33 +57,42 @@ impl FamilySetup {
             return Err(Failure::usage(what, "give larger shares (--data), or a smaller train.batch_size"));
         }
         let run_for_each_share = follows_length(&job)?;
-        let jobs = process_count(args.jobs);
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "scaling"));
-        let seeds = args.seeds;
-        Ok(Self { job, file, sets, sizes, next, seeds, shares, unit, rows, run_for_each_share, jobs, folder })
+        let base = ExperimentSetup::new("family", &args.job, job, args.jobs, folder)?;
+        let request = FamilyRequest {
+            sizes: sizes.iter().map(|size| size.parameters).collect(),
+            seeds: args.seeds,
+            shares,
+            run_for_each_share,
+            rows,
+            // A short run counts them.
+            held_out: 0,
+            next: args.verify.then_some(next.parameters),
+            jobs: base.jobs,
+        };
+        Ok(Self { base, sizes, next, request, unit })
     }
 
-    /// What is asked for, for a plan. `held_out` is the number of rows that are scored.
-    pub(super) fn family_request(&self, held_out: u64, verify: bool) -> FamilyRequest {
-        FamilyRequest {
-            sizes: self.sizes.iter().map(|size| size.parameters).collect(),
-            seeds: self.seeds,
-            shares: self.shares.clone(),
-            run_for_each_share: self.run_for_each_share,
-            rows: self.rows,
-            held_out,
-            next: verify.then_some(self.next.parameters),
-            jobs: self.jobs,
-        }
+    /// What a family is known by. A command with another one is another family.
+    pub(super) fn identity(&self) -> Value {
+        json!({
+            "sizes": self.sizes.iter().map(|size| size.size.to_string()).collect::<Vec<_>>(),
+            "parameters": self.request.sizes,
+            "next": self.next.size.to_string(),
+            "seeds": self.request.seeds,
+            "shares": self.request.shares.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "batch_size": self.base.job.train.batch_size,
+            "rows": self.request.rows,
+        })
     }
 
     pub(super) fn step_count(&self, share: f64) -> u64 {
         // A halved family has shares of half a unit.
-        ((share / self.shares[0]) * self.unit as f64).round().max(1.0) as u64
+        ((share / self.request.shares[0]) * self.unit as f64).round().max(1.0) as u64
     }
 
     pub(super) fn sample_count(&self, steps: u64) -> f64 {
-        (steps * self.job.train.batch_size as u64) as f64
+        (steps * self.base.job.train.batch_size as u64) as f64
     }
 }
 
@@ -110,7 +111,7 @@ fn check_sets(sets: &[String]) -> Result<(), Failure> {
 }
 
 /// The job with a size, and how many dense parameters it then has.
-fn load_size(file: &std::path::Path, sets: &[String], size: ModelSize) -> Result<(Job, FamilySize), Failure> {
+fn load_size(file: &Path, sets: &[String], size: ModelSize) -> Result<(Job, FamilySize), Failure> {
     let sets: Vec<String> = sets.iter().cloned().chain([size_set(size)]).collect();
     let job = load_job(file, &sets)?;
     let Some(parameters) = job.dense_parameters() else {
@@ -124,36 +125,33 @@ pub(super) fn size_set(size: ModelSize) -> String {
     format!("model.size=\"{size}\"")
 }
 
-/// The default sizes that the features allow; the job's own error if it has none of them.
-fn default_sizes(load: &impl Fn(ModelSize) -> Result<(Job, FamilySize), Failure>) -> Result<Vec<FamilySize>, Failure> {
+/// The given sizes, otherwise the default ones that the features allow. From small to large.
+fn family_sizes(
+    given: &[ModelSize],
+    load: &impl Fn(ModelSize) -> Result<(Job, FamilySize), Failure>,
+) -> Result<Vec<FamilySize>, Failure> {
+    let wanted = if given.is_empty() { &SIZES[..] } else { given };
     let (mut sizes, mut failure) = (Vec::new(), None);
-    for size in SIZES {
-        match load(size) {
+    for size in wanted {
+        match load(*size) {
             Ok((_, size)) => sizes.push(size),
+            Err(error) if !given.is_empty() => return Err(error),
             Err(error) => {
                 note!("the size {size} cannot be had with this job, and is skipped");
                 failure = failure.or(Some(error));
             }
         }
     }
-    match failure {
-        Some(failure) if sizes.len() < LEAST_SIZES => Err(failure),
-        _ => Ok(sizes),
-    }
-}
-
-fn given_sizes(
-    given: &[ModelSize],
-    load: &impl Fn(ModelSize) -> Result<(Job, FamilySize), Failure>,
-) -> Result<Vec<FamilySize>, Failure> {
-    let mut sizes = given.iter().map(|size| load(*size).map(|(_, size)| size)).collect::<Result<Vec<_>, _>>()?;
     sizes.sort_by_key(|size| size.parameters);
     sizes.dedup_by_key(|size| size.parameters);
-    if sizes.len() < LEAST_SIZES {
-        let what = format!("{} different sizes are given, and a law needs {LEAST_SIZES}", sizes.len());
-        return Err(Failure::usage(what, "give more, such as --sizes 111k,440k,1.8m,7m"));
+    if sizes.len() >= LEAST_SIZES {
+        return Ok(sizes);
     }
-    Ok(sizes)
+    // The job's own error, if it has none of the default sizes.
+    Err(failure.unwrap_or_else(|| {
+        let what = format!("{} different sizes are given, and a law needs {LEAST_SIZES}", sizes.len());
+        Failure::usage(what, "give more, such as --sizes 111k,440k,1.8m,7m")
+    }))
 }
 
 /// As much larger than the largest size as that is than the one before.
@@ -171,12 +169,6 @@ fn check_job(job: &Job) -> Result<(), Failure> {
         return usage(
             "the job has no held-out part, on which sizes are compared",
             "set data.validation_share = 0.1, or data.test",
-        );
-    }
-    if job.cluster.workers > 1 {
-        return usage(
-            "`cluster.workers` is more than 1, but a run of a family is one process",
-            "--set cluster.workers=1",
         );
     }
     if job.train.start_from.is_some() {
@@ -254,34 +246,32 @@ mod tests {
         // A factor of two further; the network has about as many weights.
         let (wanted, real) = (family.next.size.0 as f64, family.next.parameters as f64);
         assert!((wanted / 8000.0 - 1.0).abs() < 0.1 && (real / wanted - 1.0).abs() < 0.1, "{:?}", family.next);
-        assert_eq!((family.shares.clone(), family.jobs, family.run_for_each_share), (vec![0.25, 0.5, 1.0], 3, false));
+        assert_eq!(
+            (family.request.shares.clone(), family.base.jobs, family.request.run_for_each_share),
+            (vec![0.25, 0.5, 1.0], 3, false)
+        );
         // About 900 rows are trained on, a quarter of which are 22 steps of 10.
         assert!((20..=24).contains(&family.unit), "{}", family.unit);
         let steps = [0.25, 1.0].map(|share| family.step_count(share));
         assert_eq!((steps, family.sample_count(8)), ([family.unit, 4 * family.unit], 80.0));
-        assert!(family.folder.ends_with("runs/ads-scaling"), "{}", family.folder.display());
+        assert!(family.base.folder.ends_with("runs/ads-scaling"), "{}", family.base.folder.display());
         let defaults = setup(JOB, "").unwrap();
-        assert_eq!((defaults.sizes.len(), defaults.seeds, defaults.shares.len()), (5, 3, 4));
+        assert_eq!((defaults.sizes.len(), defaults.request.seeds, defaults.request.shares.len()), (5, 3, 4));
         assert_eq!(defaults.next.size.to_string(), "27.2m");
     }
 
     #[test]
     fn a_schedule_in_epochs_makes_a_run_of_each_share() {
         let linear = |decay: &str| format!("{JOB}schedule = {{ kind = 'linear', decay = {decay} }}\n");
-        assert!(setup(&linear("{ epochs = 1 }"), "--sizes 1k,2k,4k").unwrap().run_for_each_share);
+        assert!(setup(&linear("{ epochs = 1 }"), "--sizes 1k,2k,4k").unwrap().request.run_for_each_share);
     }
 
     #[test]
     fn what_makes_no_family_is_refused() {
         let refused = |text: &str, arguments: &str| setup(text, arguments).err().unwrap();
-
         assert!(refused(JOB, "--sizes 1k,2k,4k --data 0.001,1").contains("less than one step"));
-
-        assert!(refused(JOB, "--sizes 1k,2k,4k --set train.epochs=2").contains("decided by the family"));
         let no_validation = JOB.replace("validation_share = 0.1\n", "");
         assert!(refused(&no_validation, "--sizes 1k,2k,4k").contains("no held-out part"));
-        let widths = JOB.replace("kind = 'ffnn'", "kind = 'ffnn'\nhidden = [8]");
-        assert!(refused(&widths, "--sizes 1k,2k,4k").contains("hidden"));
         assert!(refused(&JOB.replace("batch_size", "start_from = '/model'\nbatch_size"), "").contains("start_from"));
     }
 }

@@ -9,7 +9,8 @@ use zagros_shell::{CommandReport, Failure, ReportTable, load_job, note, write_fi
 use zagros_zip::ZipEq;
 
 use super::setup::{SweepSetup, unit_name};
-use super::trial;
+use super::{test_measures, trial_folder};
+use crate::measures::decimal;
 
 pub(super) const JSON: &str = "sweep.json";
 pub(super) const PAGE: &str = "sweep.html";
@@ -24,7 +25,7 @@ pub(super) fn print_start(setup: &SweepSetup, sweep: &Sweep) {
         Sampler::Random => "by chance",
         Sampler::Tpe => "by TPE",
     };
-    note!("{} trials, {how}, {} side by side, in {}", plan.trials, setup.jobs, setup.folder.display());
+    note!("{} trials, {how}, {} side by side, in {}", plan.trials, setup.base.jobs, setup.base.folder.display());
     if let Some(rungs) = &plan.rungs {
         let levels: Vec<String> = rungs.levels.iter().map(|level| HumanCount(*level).to_string()).collect();
         note!("the best third goes on after {} {}", levels.join(", "), unit_name(rungs.unit));
@@ -49,7 +50,7 @@ pub(super) fn print_record(setup: &SweepSetup, sweep: &Sweep, record: &SweepReco
             note!(
                 "trial {trial}{level}: {} {}{best}  {}",
                 metric.name(),
-                number(metric.value(measures)),
+                decimal(metric.value(measures), 4),
                 values(*trial)
             );
         }
@@ -77,7 +78,7 @@ fn trial_table(setup: &SweepSetup, sweep: &Sweep) -> ReportTable {
 /// The measures of the table: that of the choice first.
 fn metrics(setup: &SweepSetup) -> impl Iterator<Item = Metric> {
     let chosen = setup.plan.metric;
-    let grouped = setup.job.eval.group_by.is_some();
+    let grouped = setup.base.job.eval.group_by.is_some();
     let all = [Metric::Auc, Metric::Logloss, Metric::Gauc].into_iter();
     let others = all.filter(move |metric| *metric != chosen && (*metric != Metric::Gauc || grouped));
     std::iter::once(chosen).chain(others)
@@ -86,9 +87,9 @@ fn metrics(setup: &SweepSetup) -> impl Iterator<Item = Metric> {
 fn row(setup: &SweepSetup, sweep: &Sweep, number: usize) -> Vec<String> {
     let trial = &sweep.trials()[number];
     let score = trial.scores.last();
-    let measures = metrics(setup).map(|metric| self::number(score.and_then(|score| metric.value(&score.measures))));
+    let measures = metrics(setup).map(|metric| decimal(score.and_then(|score| metric.value(&score.measures)), 4));
     let steps = score.map_or_else(|| NOTHING.to_owned(), |score| HumanCount(score.steps).to_string());
-    let seconds = score.map_or_else(|| NOTHING.to_owned(), |score| format!("{:.1}", score.seconds));
+    let seconds = decimal(score.map(|score| score.seconds), 1);
     let head = [number.to_string()].into_iter().chain(trial.values.iter().cloned());
     head.chain(measures).chain([steps, seconds, remark(setup, trial)]).collect()
 }
@@ -104,23 +105,20 @@ fn remark(setup: &SweepSetup, trial: &Trial) -> String {
     }
 }
 
-fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.4}"))
-}
-
 /// The trials and what to do with the best one, for a terminal and for the page.
 pub(super) fn report(setup: &SweepSetup, sweep: &Sweep) -> CommandReport {
     let mut report = CommandReport::default();
     report.add_lead(&lead(setup, sweep)).add_title("Trials, the best last").add_table(trial_table(setup, sweep));
     report.add_figures([chart(setup, sweep).render_figure()]);
-    let folder = setup.folder.display();
+    let folder = setup.base.folder.display();
     let Some(best) = sweep.best_trial() else {
         report.add_note(&format!("no trial was scored; what the trials printed is in {folder}/trial-*/log.txt"));
         return report;
     };
     let seconds: f64 = sweep.trials().iter().filter_map(|trial| trial.scores.last()).map(|score| score.seconds).sum();
-    let tested = trial::tested(&setup.folder, best)
-        .map(|tested| ("its test part", format!("AUC {}, logloss {}", number(tested.auc), number(tested.logloss))));
+    let tested = test_measures(&trial_folder(&setup.base.folder, best)).map(|tested| {
+        ("its test part", format!("AUC {}, logloss {}", decimal(tested.auc, 4), decimal(tested.logloss, 4)))
+    });
     let mut facts =
         vec![("the best job", format!("{folder}/{BEST}: trial {best}, {}", pairs(setup, &sweep.trials()[best])))];
     facts.extend(tested);
@@ -134,23 +132,23 @@ pub(super) fn report(setup: &SweepSetup, sweep: &Sweep) -> CommandReport {
 }
 
 pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
-    let page = report(setup, sweep).render_page(&format!("{}: sweep", setup.job.name));
-    write_file(&setup.folder.join(PAGE), page)?;
+    let page = report(setup, sweep).render_page(&format!("{}: sweep", setup.base.job.name));
+    write_file(&setup.base.folder.join(PAGE), page)?;
     let json = serde_json::to_vec_pretty(&summary(setup, sweep));
-    write_file(&setup.folder.join(JSON), json.unwrap_or_default())?;
+    write_file(&setup.base.folder.join(JSON), json.unwrap_or_default())?;
     let Some(best) = sweep.best_trial() else { return Ok(()) };
     let trial = &sweep.trials()[best];
-    let job = load_job(&setup.file, &setup.trial_sets(&trial.values))?;
+    let job = load_job(&setup.base.file, &setup.trial_sets(&trial.values))?;
     let metric = setup.plan.metric;
     let value = trial.scores.last().and_then(|score| metric.value(&score.measures));
     let head = format!(
         "# The best of {} trials: trial {best}, {} {} on the validation part.\n# {}\n",
         sweep.trials().len(),
         metric.name(),
-        number(value),
+        decimal(value, 4),
         pairs(setup, trial).replace('\n', " ")
     );
-    write_file(&setup.folder.join(BEST), head + &job.to_toml())
+    write_file(&setup.base.folder.join(BEST), head + &job.to_toml())
 }
 
 fn summary(setup: &SweepSetup, sweep: &Sweep) -> Value {
@@ -158,7 +156,7 @@ fn summary(setup: &SweepSetup, sweep: &Sweep) -> Value {
     let trials: Vec<Value> =
         sweep.ranked_trials().into_iter().map(|number| trial_summary(setup, sweep, number)).collect();
     json!({
-        "job": setup.job.name,
+        "job": setup.base.job.name,
         "sampler": plan.sampler,
         "space": setup.texts,
         "seed": plan.seed,
@@ -204,15 +202,13 @@ fn chart(setup: &SweepSetup, sweep: &Sweep) -> Chart {
         Some((number as f64, metric.value(&score.measures)?, metric.merit(&score.measures)?))
     });
     let scored: Vec<(f64, f64, f64)> = scored.collect();
-    let mut most = f64::NEG_INFINITY;
+    let mut best: Option<(f64, f64)> = None;
     let mut so_far = Vec::new();
     for (number, value, merit) in &scored {
-        if *merit > most {
-            most = *merit;
-            so_far.push((*number, *value));
-        } else if let Some((_, value)) = so_far.last().copied() {
-            so_far.push((*number, value));
+        if best.is_none_or(|(_, most)| *merit > most) {
+            best = Some((*value, *merit));
         }
+        so_far.extend(best.map(|(value, _)| (*number, value)));
     }
     let points = scored.iter().map(|(number, value, _)| (*number, *value)).collect();
     let title = match metric {

@@ -1,14 +1,14 @@
 //! A sweep as the command line describes it, checked before anything is trained.
 
-use std::path::PathBuf;
-
-use zagros_experiments::sweep::{Metric, RungUnit, Rungs, Sampler, Space, SweepPlan, Values};
+use serde_json::{Value, json};
+use zagros_experiments::sweep::{Metric, RungUnit, Rungs, Sampler, Space, SweepPlan, TrialTask, Values};
 use zagros_job::{Job, ValidationPart};
 use zagros_shell::{Exit, Failure, OrFailure, load_job};
 use zagros_zip::ZipEq;
 
+use super::trial_folder;
 use crate::args::SweepArgs;
-use crate::train_process::{default_folder, folder_set, process_count, thread_sets};
+use crate::experiment::{ExperimentMember, ExperimentSetup, default_folder};
 
 /// Keys that cannot be searched, and why.
 const FIXED: [(&str, &str); 7] = [
@@ -22,22 +22,17 @@ const FIXED: [(&str, &str); 7] = [
 ];
 
 pub(super) struct SweepSetup {
-    pub(super) job: Job,
-    pub(super) file: PathBuf,
-    pub(super) sets: Vec<String>,
+    pub(super) base: ExperimentSetup,
     pub(super) plan: SweepPlan,
     pub(super) texts: Vec<String>,
-    pub(super) jobs: usize,
-    pub(super) folder: PathBuf,
     save_models: bool,
 }
 
 impl SweepSetup {
     /// Reads the job and the space, and loads the job with the extremes of each key. Refuses a job without a validation part.
     pub(super) fn load(args: &SweepArgs) -> Result<Self, Failure> {
-        let (file, sets) = (args.job.job.clone(), args.job.sets());
-        let job = load_job(&file, &sets)?;
-        let metric = Metric::from(args.metric);
+        let job = load_job(&args.job.job, &args.job.sets())?;
+        let metric = args.metric;
         check_job(&job, metric)?;
         let (sampler, texts) = match (&args.grid[..], &args.random[..]) {
             ([_, ..], _) => (Sampler::Grid, args.grid.clone()),
@@ -48,38 +43,50 @@ impl SweepSetup {
         let asked = usize::try_from(args.trials).unwrap_or(usize::MAX);
         let trials = SweepPlan::count_trials(&space, sampler, asked).or_exit(Exit::Usage)?;
         let rungs = args.halving.then(|| rungs(&job, trials)).transpose()?;
-        let jobs = process_count(args.jobs).min(trials);
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job, "sweep"));
+        let mut base = ExperimentSetup::new("sweep", &args.job, job, args.jobs, folder)?;
+        base.jobs = base.jobs.min(trials);
         let plan = SweepPlan { space, sampler, seed: args.seed, trials, metric, rungs };
-        let setup = Self { job, file, sets, plan, texts, jobs, folder, save_models: args.save_models };
+        let setup = Self { base, plan, texts, save_models: args.save_models };
         setup.check_space()?;
         Ok(setup)
+    }
+
+    /// What a sweep is known by. A command with another one is another sweep.
+    pub(super) fn identity(&self) -> Value {
+        let SweepPlan { sampler, seed, metric, rungs, trials, .. } = &self.plan;
+        // Without rungs, more trials continue the sweep. With them, they would change who goes on.
+        let trials = rungs.as_ref().map(|_| trials);
+        json!({
+            "sampler": sampler, "space": self.texts, "seed": seed, "metric": metric, "rungs": rungs, "trials": trials,
+        })
     }
 
     /// Changes to the job that make it a trial's.
     pub(super) fn trial_sets(&self, values: &Values) -> Vec<String> {
         let pairs = self.plan.space.parameters().iter().zip_eq(values);
         let own = pairs.map(|(parameter, value)| format!("{}={value}", parameter.key));
-        self.sets.iter().cloned().chain(own).collect()
+        self.base.sets.iter().cloned().chain(own).collect()
     }
 
-    /// As [`Self::trial_sets`], with what a trial's process needs besides: its folder, its share of the cores.
-    pub(super) fn sets_of_process(&self, values: &Values, folder: &std::path::Path) -> Vec<String> {
-        let mut sets = self.trial_sets(values);
-        sets.push(folder_set(folder));
+    /// A trial with these values, as far as its next rung.
+    pub(super) fn member(&self, TrialTask { trial, rung }: TrialTask, values: &Values) -> ExperimentMember {
+        let (mut sets, mut options) = (self.trial_sets(values), Vec::new());
         if !self.save_models {
             sets.push("output.save_model=false".to_owned());
         }
-        if let Some(rungs) = &self.plan.rungs {
-            sets.push(format!("checkpoint.keep={}", self.job.checkpoint.keep.max(1)));
-            if rungs.unit == RungUnit::Steps {
+        if let Some(Rungs { unit, levels }) = &self.plan.rungs {
+            sets.push(format!("checkpoint.keep={}", self.base.job.checkpoint.keep.max(1)));
+            if *unit == RungUnit::Steps {
                 // The others are multiples of it.
-                sets.push(format!("train.evaluate_every={}", rungs.levels[0]));
+                sets.push(format!("train.evaluate_every={}", levels[0]));
+            }
+            if rung + 1 < levels.len() {
+                options = vec![format!("--pause-after-{}", unit_name(*unit)), levels[rung].to_string()];
             }
         }
-        let threads = thread_sets(&self.file, &sets, self.jobs);
-        sets.extend(threads);
-        sets
+        let (name, folder) = (format!("trial {trial}"), trial_folder(&self.base.folder, trial));
+        ExperimentMember { number: trial, name, folder, sets, options }
     }
 
     /// Each value of a list, and both ends of a range, must be a job with the first values of the other keys. So a key that does not
@@ -102,7 +109,7 @@ impl SweepSetup {
             for value in parameter.extreme_values() {
                 let mut values = first.clone();
                 values[number] = value;
-                load_job(&self.file, &self.trial_sets(&values))?;
+                load_job(&self.base.file, &self.trial_sets(&values))?;
             }
         }
         Ok(())
@@ -116,9 +123,6 @@ fn check_job(job: &Job, metric: Metric) -> Result<(), Failure> {
             "the job has no validation part, by which trials are compared",
             "set data.validation_share = 0.1, or data.validation; to choose by the test part would make its measures too good",
         );
-    }
-    if job.cluster.workers > 1 {
-        return usage("`cluster.workers` is more than 1, but a trial is one process", "--set cluster.workers=1");
     }
     if metric == Metric::Gauc && job.eval.group_by.is_none() {
         return usage("--metric gauc needs `eval.group_by`", "name the column of the groups: --set eval.group_by=user");
@@ -163,16 +167,17 @@ mod tests {
     #[test]
     fn a_sweep_is_planned_from_few_words() {
         let grid = setup(JOB, "--grid train.batch_size=512,1024 --grid embedding.dim=8,16 --jobs 9").unwrap();
-        assert_eq!((grid.plan.trials, grid.plan.sampler, grid.jobs), (4, Sampler::Grid, 4));
-        assert!(grid.folder.ends_with("runs/ads-sweep"), "{}", grid.folder.display());
+        assert_eq!((grid.plan.trials, grid.plan.sampler, grid.base.jobs), (4, Sampler::Grid, 4));
+        assert!(grid.base.folder.ends_with("runs/ads-sweep"), "{}", grid.base.folder.display());
         let values = vec!["512".to_owned(), "8".to_owned()];
         assert_eq!(grid.trial_sets(&values), ["train.batch_size=512", "embedding.dim=8"]);
-        let sets = grid.sets_of_process(&values, std::path::Path::new("/x y")).join(" ");
-        assert!(sets.contains("output.folder=\"/x y\"") && sets.contains("train.threads="), "{sets}");
         let tpe = setup(JOB, "--tpe embedding.dim=8..16 --halving --set train.max_steps=900 --trials 9").unwrap();
         assert_eq!(tpe.plan.rungs.as_ref().map(|rungs| rungs.levels.clone()), Some(vec![100, 300, 900]));
-        let sets = tpe.sets_of_process(&vec!["8".to_owned()], std::path::Path::new("/x")).join(" ");
-        assert!(sets.contains("train.evaluate_every=100") && !sets.contains("train.max_steps=100"), "{sets}");
+        let member = |rung| tpe.member(TrialTask { trial: 7, rung }, &vec!["8".to_owned()]);
+        let (first, last) = (member(0), member(2));
+        assert!(first.sets.contains(&"train.evaluate_every=100".to_owned()), "{:?}", first.sets);
+        assert_eq!(first.options, ["--pause-after-steps", "100"]);
+        assert!(last.options.is_empty() && last.folder.ends_with("trial-007"), "{}", last.folder.display());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::scaling::ScalingError;
+use crate::ExperimentError;
 
 /// Sizes below which no further size is skipped: a law needs three, and the choice of a law one more.
 const LEAST_SIZES: usize = 4;
@@ -84,13 +84,8 @@ pub struct Family {
 }
 
 impl Family {
-    #[must_use]
-    pub fn without_budget(request: &FamilyRequest, cost: &RunCost) -> Self {
-        Self::new(request, cost, request.sizes.len(), request.seeds, &request.shares)
-    }
-
     /// As much of the request as takes at most `budget` seconds: first the largest sizes are skipped, then seeds, then rows.
-    pub fn within_budget(request: &FamilyRequest, cost: &RunCost, budget: f64) -> Result<Self, ScalingError> {
+    pub fn within_budget(request: &FamilyRequest, cost: &RunCost, budget: f64) -> Result<Self, ExperimentError> {
         let (mut sizes, mut seeds, mut shares) = (request.sizes.len(), request.seeds, request.shares.clone());
         let mut skipped = Vec::new();
         loop {
@@ -116,12 +111,12 @@ impl Family {
             } else if longest / 2.0 >= LEAST_SHARE {
                 shares.iter_mut().for_each(|share| *share /= 2.0);
             } else {
-                return Err(ScalingError::BudgetTooSmall {
-                    sizes,
-                    seeds: seeds as usize,
-                    needed: family.seconds,
-                    budget,
-                });
+                let what = format!(
+                    "the smallest family, {sizes} sizes with {seeds} seeds on an eighth of the data, takes about {:.0} s, and the budget is \
+                     {budget:.0} s: give more time, smaller sizes or fewer seeds",
+                    family.seconds
+                );
+                return Err(ExperimentError(what));
             }
         }
     }
@@ -184,20 +179,24 @@ mod tests {
         }
     }
 
+    fn whole_family(request: &FamilyRequest) -> Family {
+        Family::within_budget(request, &COST, f64::INFINITY).unwrap()
+    }
+
     #[test]
     fn without_a_budget_all_is_trained() {
-        let family = Family::without_budget(&request(), &COST);
+        let family = whole_family(&request());
         assert_eq!((family.runs.len(), family.skipped.len()), (15, 0));
         assert_eq!((family.runs[0].size, family.runs[14].size), (4, 0));
-        let each = Family::without_budget(&FamilyRequest { run_for_each_share: true, ..request() }, &COST);
+        let each = whole_family(&FamilyRequest { run_for_each_share: true, ..request() });
         assert_eq!((each.runs.len(), each.runs[0].shares.clone()), (60, vec![1.0]));
-        let next = Family::without_budget(&FamilyRequest { next: Some(100_000_000), ..request() }, &COST);
+        let next = whole_family(&FamilyRequest { next: Some(100_000_000), ..request() });
         assert!(next.seconds > family.seconds + 1000.0, "the next size is part of the time");
     }
 
     #[test]
     fn sizes_seeds_and_rows_are_skipped_in_this_order_and_named() {
-        let whole = Family::without_budget(&request(), &COST).seconds;
+        let whole = whole_family(&request()).seconds;
         let family = Family::within_budget(&request(), &COST, whole - 1.0).unwrap();
         assert_eq!((family.sizes, family.seeds), (4, 3));
         assert!(family.skipped[0].contains("25600000 parameters"), "{:?}", family.skipped);

@@ -3,7 +3,7 @@
 
 use zagros_zip::ZipEq;
 
-use crate::scaling::ScalingError;
+use crate::ExperimentError;
 use crate::scaling::law::{Law, LawAxis, LawForm};
 use crate::scaling::linear::{LinearSolution, MOST, Row, solve};
 use crate::scaling::measurement::Measurements;
@@ -23,7 +23,7 @@ const MEDIAN: f64 = 0.6745;
 /// Smallest threshold, nats: below it losses are equal.
 const LEAST_DELTA: f64 = 1e-7;
 
-pub fn fit(form: LawForm, measured: &Measurements) -> Result<Law, ScalingError> {
+pub fn fit(form: LawForm, measured: &Measurements) -> Result<Law, ExperimentError> {
     let problem = FitProblem::new(form, measured)?;
     let start = problem.best_of_grid(f64::INFINITY);
     let start = problem.newton(start, f64::INFINITY);
@@ -37,7 +37,7 @@ pub fn fit(form: LawForm, measured: &Measurements) -> Result<Law, ScalingError> 
 }
 
 /// As [`fit`], from the exponents of a law that fits nearly the same measurements.
-pub(crate) fn fit_from(law: &Law, measured: &Measurements) -> Result<Law, ScalingError> {
+pub(crate) fn fit_from(law: &Law, measured: &Measurements) -> Result<Law, ExperimentError> {
     let problem = FitProblem::new(law.form, measured)?;
     let start: Vec<f64> = law.terms.iter().map(|term| term.exponent.ln()).collect();
     let delta = problem.delta(&start);
@@ -52,7 +52,7 @@ struct FitProblem {
 }
 
 impl FitProblem {
-    fn new(form: LawForm, measured: &Measurements) -> Result<Self, ScalingError> {
+    fn new(form: LawForm, measured: &Measurements) -> Result<Self, ExperimentError> {
         let all = measured.as_slice();
         let places = |axis: &LawAxis| {
             let places: Vec<f64> = all.iter().map(|one| axis.place(one.parameters, one.samples)).collect();
@@ -66,7 +66,9 @@ impl FitProblem {
             distinct.dedup_by(|one, other| (*one - *other).abs() < 1e-9);
             // Floor, coefficient and exponent of each axis; the floor is shared by two axes.
             if distinct.len() < 3 {
-                return Err(ScalingError::TooFewPoints { law: form.formula(), found: distinct.len(), least: 3 });
+                let (law, found) = (form.formula(), distinct.len());
+                let what = format!("a law {law} needs 3 measurements at different places, and there are {found}");
+                return Err(ExperimentError(what));
             }
         }
         Ok(Self { form, axes, losses: all.iter().map(|one| one.loss).collect() })
@@ -203,7 +205,7 @@ mod tests {
 
     use super::*;
     use crate::scaling::measurement::Measurement;
-    use crate::scaling::testing::{SAMPLES, SIZES, law, planted};
+    use crate::scaling::measurement::planted::{SAMPLES, SIZES, law, planted};
 
     #[test]
     fn a_planted_law_is_recovered_within_a_tenth() {
@@ -238,7 +240,8 @@ mod tests {
         let law = law(5.0, 9.0, 0.4, 0.4);
         let two = planted(&law, &[1e5, 4e5], &[1e6, 2e6, 4e6], 2, (0.0, 0.0), 1);
         let error = fit(LawForm::SizeAndSamples, &two).unwrap_err();
-        assert_eq!(error, ScalingError::TooFewPoints { law: "L(N, D) = E + A/N^α + B/D^β", found: 2, least: 3 });
+        let expected = "a law L(N, D) = E + A/N^α + B/D^β needs 3 measurements at different places, and there are 2";
+        assert_eq!(error.to_string(), expected);
         assert!(fit(LawForm::Samples, &two).is_ok());
     }
 

@@ -1,4 +1,5 @@
-//! The forecast of a size that is not trained, with its interval; and the forecasts without a law, which a law should beat.
+//! The choice of a law: that which forecasts the largest trained size best from the smaller ones. And its forecast of a size that is not
+//! trained, with its interval, beside the forecast without a law, which a law should beat.
 //!
 //! The interval is a bootstrap of residuals: the noise of runs and of measurements is drawn again, the law is fitted again, and the noise of
 //! one more run is added. So it holds what a fit of so few runs does not know, and the chance of the seed of the run that is forecast.
@@ -8,15 +9,76 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-use crate::scaling::ScalingError;
-use crate::scaling::choice::{LawChoice, part};
-use crate::scaling::fit::fit_from;
-use crate::scaling::law::Law;
+use crate::ExperimentError;
+use crate::scaling::fit::{fit, fit_from};
+use crate::scaling::law::{Law, LawForm};
 use crate::scaling::measurement::{LawCell, Measurements, training_flop};
 use crate::scaling::noise::FamilyNoise;
 
 /// New runs that are drawn for each law of the bootstrap.
 const RUNS: usize = 8;
+
+/// A form that could be fitted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LawCandidate {
+    /// Fitted to all sizes.
+    pub law: Law,
+    /// Forecast of the largest size by the smaller ones, less what was measured after the most samples, nats. `None` if the smaller sizes are
+    /// too few for the form.
+    pub error: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LawChoice {
+    pub candidates: Vec<LawCandidate>,
+    /// Number of the chosen one.
+    pub chosen: usize,
+}
+
+impl LawChoice {
+    /// Fits every form, and chooses. A law whose error is not larger than the smallest by more than the chance of the truth, which is a mean over
+    /// seeds, is as good; of these, the first form is taken.
+    /// Where no form can be fitted, the error is that of the first one.
+    pub fn fit(measured: &Measurements) -> Result<Self, ExperimentError> {
+        let largest = measured.largest_size();
+        let smaller = measured.only(|one| one.parameters < largest);
+        let truth = measured.last_of(largest);
+        let candidate = |form: LawForm| -> Result<LawCandidate, ExperimentError> {
+            let law = fit(form, &part(form, measured))?;
+            let forecast = |law: &Law, truth: &LawCell| law.loss(truth.parameters, truth.samples) - truth.mean_loss();
+            let from_smaller = fit(form, &part(form, &smaller)).ok();
+            let error = from_smaller.and_then(|law| truth.as_ref().map(|truth| forecast(&law, truth)));
+            Ok(LawCandidate { law, error })
+        };
+        let (fitted, refused): (Vec<_>, Vec<_>) = LawForm::ALL.into_iter().map(candidate).partition(Result::is_ok);
+        let candidates: Vec<LawCandidate> = fitted.into_iter().flatten().collect();
+        let least = candidates.iter().filter_map(|one| one.error).map(f64::abs).fold(f64::INFINITY, f64::min);
+        let seeds = truth.as_ref().map_or(1, |truth| truth.losses.len());
+        let chance = measured.seed_deviation().unwrap_or(0.0) / (seeds as f64).sqrt();
+        let is_good = |one: &LawCandidate| one.error.is_some_and(|error| error.abs() <= least + chance);
+        // Where the sizes are too few to compare, the first form is as good as any.
+        let compared = measured.sizes().len() > 3 || candidates.first().is_none_or(|first| first.error.is_some());
+        let chosen = if compared { candidates.iter().position(is_good).unwrap_or(0) } else { 0 };
+        match refused.into_iter().find_map(Result::err) {
+            Some(error) if candidates.is_empty() => Err(error),
+            _ => Ok(Self { candidates, chosen }),
+        }
+    }
+
+    #[must_use]
+    pub fn chosen_law(&self) -> &Law {
+        &self.candidates[self.chosen].law
+    }
+}
+
+fn part(form: LawForm, measured: &Measurements) -> Measurements {
+    let (largest, most) = (measured.largest_size(), measured.sample_counts().last().copied().unwrap_or(0.0));
+    match form {
+        LawForm::SizeAndSamples => measured.clone(),
+        LawForm::Samples => measured.only(|one| one.parameters == largest),
+        LawForm::Size => measured.only(|one| one.samples == most),
+    }
+}
 
 /// A size, and the samples it is trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,15 +116,17 @@ pub struct LossForecast {
     pub low: f64,
     /// Nats.
     pub high: f64,
-    /// Mean log loss of the largest trained size after the most samples, nats.
+    /// Mean log loss of the largest trained size after the most samples, nats: "no gain".
     pub last: f64,
+    /// By a line in the logarithm of the compute, nats.
+    pub line_in_log_compute: Option<f64>,
     /// Deviation between seeds, nats; `None` with one seed.
     pub seed_deviation: Option<f64>,
     pub decision: ForecastDecision,
 }
 
 impl LossForecast {
-    pub fn from_measurements(measured: &Measurements, plan: &ForecastPlan) -> Result<Self, ScalingError> {
+    pub fn from_measurements(measured: &Measurements, plan: &ForecastPlan) -> Result<Self, ExperimentError> {
         let choice = LawChoice::fit(measured)?;
         let law = choice.chosen_law();
         let ForecastTarget { parameters, samples } = plan.target;
@@ -71,7 +135,9 @@ impl LossForecast {
         let last = measured.last_of(measured.largest_size()).map_or(loss, |cell| cell.mean_loss());
         let decision = decide(last, (low, high), plan.level);
         let seed_deviation = measured.seed_deviation();
-        Ok(Self { target: plan.target, level: plan.level, loss, low, high, last, seed_deviation, decision, choice })
+        let (target, level) = (plan.target, plan.level);
+        let line_in_log_compute = line_in_log_compute(measured, target);
+        Ok(Self { target, level, loss, low, high, last, line_in_log_compute, seed_deviation, decision, choice })
     }
 
     #[must_use]
@@ -121,15 +187,8 @@ fn interval(law: &Law, measured: &Measurements, plan: &ForecastPlan) -> (f64, f6
     (quantile(tail), quantile(1.0 - tail))
 }
 
-/// The mean loss of the largest trained size after the most samples, nats: "no gain".
-#[must_use]
-pub fn last_value(measured: &Measurements) -> Option<f64> {
-    measured.last_of(measured.largest_size()).map(|cell| cell.mean_loss())
-}
-
 /// A straight line of the loss in the logarithm of the compute, through the sizes after the most samples, by least squares, nats.
-#[must_use]
-pub fn line_in_log_compute(measured: &Measurements, target: ForecastTarget) -> Option<f64> {
+fn line_in_log_compute(measured: &Measurements, target: ForecastTarget) -> Option<f64> {
     let cells: Vec<LawCell> = measured.sizes().into_iter().filter_map(|size| measured.last_of(size)).collect();
     let points: Vec<(f64, f64)> = cells.iter().map(|cell| (cell.training_flop().ln(), cell.mean_loss())).collect();
     let count = points.len() as f64;
@@ -144,9 +203,9 @@ pub fn line_in_log_compute(measured: &Measurements, target: ForecastTarget) -> O
 mod tests {
     use super::*;
     use crate::scaling::measurement::Measurement;
-    use crate::scaling::testing::{SAMPLES, law, normal, planted};
+    use crate::scaling::measurement::planted::{SAMPLES, SIZES, law, normal, planted};
 
-    const SIZES: [f64; 5] = [2.5e4, 1e5, 4e5, 1.6e6, 6.4e6];
+    const FIVE_SIZES: [f64; 5] = [2.5e4, 1e5, 4e5, 1.6e6, 6.4e6];
     const NEXT: ForecastTarget = ForecastTarget { parameters: 2.56e7, samples: 2e6 };
 
     fn plan(seed: u64) -> ForecastPlan {
@@ -156,7 +215,7 @@ mod tests {
     #[test]
     fn a_forecast_is_near_a_planted_law_and_the_same_again() {
         let law = law(2.0, 9.0, 0.35, 0.4);
-        let measured = planted(&law, &SIZES, &SAMPLES, 3, (2e-4, 1e-4), 4);
+        let measured = planted(&law, &FIVE_SIZES, &SAMPLES, 3, (2e-4, 1e-4), 4);
         let forecast = LossForecast::from_measurements(&measured, &plan(1)).unwrap();
         let truth = law.loss(NEXT.parameters, NEXT.samples);
         let is_near = (forecast.loss - truth).abs() < 5e-4;
@@ -171,7 +230,7 @@ mod tests {
     fn a_size_that_brings_nothing_is_not_forecast() {
         let law = law(0.0, 9.0, 0.35, 0.4);
         for seed in 0..10 {
-            let measured = planted(&law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), seed);
+            let measured = planted(&law, &FIVE_SIZES, &SAMPLES, 3, (3e-4, 1e-4), seed);
             let forecast = LossForecast::from_measurements(&measured, &plan(1)).unwrap();
             let ForecastDecision::Refused { reason } = &forecast.decision else { panic!("seed {seed}: {forecast:?}") };
             assert!(reason.contains("90 % interval") && reason.contains("includes"), "{reason}");
@@ -183,7 +242,7 @@ mod tests {
     fn the_interval_holds_as_often_as_it_says() {
         let law = law(2.0, 9.0, 0.35, 0.4);
         let held = |seed: &u64| {
-            let measured = planted(&law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), 1_000 + seed);
+            let measured = planted(&law, &FIVE_SIZES, &SAMPLES, 3, (3e-4, 1e-4), 1_000 + seed);
             let mut chance = Pcg64::seed_from_u64(5_000 + seed);
             let truth =
                 law.loss(NEXT.parameters, NEXT.samples) + 3e-4 * normal(&mut chance) + 1e-4 * normal(&mut chance);
@@ -194,13 +253,34 @@ mod tests {
     }
 
     #[test]
-    fn baselines_are_a_value_and_a_line() {
+    fn the_baseline_is_a_line() {
         let one = |(parameters, loss): (f64, f64)| Measurement { parameters, samples: 1e6, seed: 1, loss };
         let measured = Measurements::new([(1e3, 0.7), (1e4, 0.6), (1e5, 0.5)].map(one).to_vec()).unwrap();
         let target = ForecastTarget { parameters: 1e6, samples: 1e6 };
-        assert_eq!(last_value(&measured), Some(0.5));
         assert!((line_in_log_compute(&measured, target).unwrap() - 0.4).abs() < 1e-9);
         let alone = measured.only(|one| one.parameters == 1e3);
         assert_eq!(line_in_log_compute(&alone, target), None);
+    }
+
+    #[test]
+    fn the_law_that_forecasts_the_largest_size_is_chosen() {
+        let law = law(5.0, 9.0, 0.4, 0.3);
+        let choice = LawChoice::fit(&planted(&law, &SIZES, &SAMPLES, 3, (1e-5, 1e-5), 1)).unwrap();
+        // For equally many samples, the law of the size alone is as true.
+        assert!([LawForm::SizeAndSamples, LawForm::Size].contains(&choice.chosen_law().form), "{choice:?}");
+        assert!(choice.candidates[choice.chosen].error.unwrap().abs() < 1e-4, "{choice:?}");
+        // A law of the samples alone says that the largest size is as good as the one before.
+        let samples = choice.candidates.iter().find(|one| one.law.form == LawForm::Samples).unwrap();
+        let gap = law.loss(1.6e6, 2e6) - law.loss(6.4e6, 2e6);
+        assert!((samples.error.unwrap() - gap).abs() < 1e-3, "{samples:?}, gap {gap}");
+    }
+
+    #[test]
+    fn three_sizes_are_enough_for_a_law_and_too_few_for_a_choice() {
+        let law = law(5.0, 9.0, 0.4, 0.3);
+        let choice = LawChoice::fit(&planted(&law, &SIZES[..3], &SAMPLES, 2, (1e-5, 1e-5), 1)).unwrap();
+        assert_eq!((choice.chosen_law().form, choice.candidates[0].error), (LawForm::SizeAndSamples, None));
+        let error = LawChoice::fit(&planted(&law, &SIZES[..2], &SAMPLES[..1], 2, (0.0, 0.0), 1)).unwrap_err();
+        assert!(error.to_string().contains("there are 2"), "{error}");
     }
 }

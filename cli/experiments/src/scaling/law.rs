@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-use crate::scaling::measurement::training_flop;
-
 /// What a power law is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -12,8 +10,6 @@ pub enum LawAxis {
     /// Dense parameters N.
     Size,
     Samples,
-    /// Compute C = 6·N·D, FLOP.
-    Compute,
 }
 
 impl LawAxis {
@@ -23,7 +19,6 @@ impl LawAxis {
         match self {
             Self::Size => parameters,
             Self::Samples => samples,
-            Self::Compute => training_flop(parameters, samples),
         }
     }
 }
@@ -35,21 +30,18 @@ pub enum LawForm {
     SizeAndSamples,
     /// L(N) = E + A/N^α, of runs on equally many samples.
     Size,
-    /// L(C) = E + A/C^α, of the runs that no run of as little compute beats.
-    Compute,
     /// L(D) = E + B/D^β, of the largest size: a larger network brings nothing.
     Samples,
 }
 
 impl LawForm {
     /// All of them. Of equally good ones the first is chosen.
-    pub const ALL: [Self; 4] = [Self::SizeAndSamples, Self::Size, Self::Compute, Self::Samples];
+    pub const ALL: [Self; 3] = [Self::SizeAndSamples, Self::Size, Self::Samples];
 
     #[must_use]
     pub fn axes(self) -> &'static [LawAxis] {
         match self {
             Self::SizeAndSamples => &[LawAxis::Size, LawAxis::Samples],
-            Self::Compute => &[LawAxis::Compute],
             Self::Samples => &[LawAxis::Samples],
             Self::Size => &[LawAxis::Size],
         }
@@ -59,7 +51,6 @@ impl LawForm {
     pub fn formula(self) -> &'static str {
         match self {
             Self::SizeAndSamples => "L(N, D) = E + A/N^α + B/D^β",
-            Self::Compute => "L(C) = E + A/C^α",
             Self::Samples => "L(D) = E + B/D^β",
             Self::Size => "L(N) = E + A/N^α",
         }
@@ -150,7 +141,6 @@ impl std::fmt::Display for Law {
             let name = match term.axis {
                 LawAxis::Size => "N",
                 LawAxis::Samples => "D",
-                LawAxis::Compute => "C",
             };
             write!(f, " + {:.4}/{name}^{:.3}", term.coefficient, term.exponent)?;
         }
@@ -180,11 +170,9 @@ mod tests {
         assert!((law.loss(100.0, 10.0) - (0.4 + 0.2 + 0.3)).abs() < 1e-12);
         assert_eq!(law.to_string(), "L(N, D) = 0.4000 + 2.0000/N^0.500 + 3.0000/D^1.000");
         assert_eq!(law.term(LawAxis::Samples).map(|term| term.exponent), Some(1.0));
-        assert_eq!(law.term(LawAxis::Compute), None);
-        let compute = Law::new(LawForm::Compute, 0.4, &[6.0], &[1.0]);
-        assert!((compute.loss(10.0, 10.0) - 0.41).abs() < 1e-12);
+        assert_eq!(Law::new(LawForm::Size, 0.4, &[2.0], &[0.5]).term(LawAxis::Samples), None);
         for form in LawForm::ALL {
-            let names = form.axes().iter().filter(|axis| form.formula().contains(["/N", "/D", "/C"][**axis as usize]));
+            let names = form.axes().iter().filter(|axis| form.formula().contains(["/N", "/D"][**axis as usize]));
             assert_eq!(names.count(), form.axes().len(), "{form:?}");
         }
     }

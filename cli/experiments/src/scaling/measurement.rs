@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::scaling::ScalingError;
+use crate::ExperimentError;
 
 /// FLOP of training, for each dense parameter and sample: two forward, four backward.
 const FLOP: f64 = 6.0;
@@ -47,10 +47,26 @@ impl LawCell {
         self.losses.iter().sum::<f64>() / self.losses.len() as f64
     }
 
+    /// Between the seeds, nats; `None` with one seed.
+    #[must_use]
+    pub fn seed_deviation(&self) -> Option<f64> {
+        pooled_deviation(std::slice::from_ref(self))
+    }
+
     #[must_use]
     pub fn training_flop(&self) -> f64 {
         training_flop(self.parameters, self.samples)
     }
+}
+
+fn pooled_deviation(cells: &[LawCell]) -> Option<f64> {
+    let (mut squares, mut freedom) = (0.0, 0);
+    for cell in cells {
+        let mean = cell.mean_loss();
+        squares += cell.losses.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>();
+        freedom += cell.losses.len() - 1;
+    }
+    (freedom > 0).then(|| (squares / freedom as f64).sqrt())
 }
 
 /// Measurements that a law can be fitted to: every number is finite and positive.
@@ -59,11 +75,13 @@ pub struct Measurements(Vec<Measurement>);
 
 impl Measurements {
     /// Refuses a number that is not finite or not positive.
-    pub fn new(measured: Vec<Measurement>) -> Result<Self, ScalingError> {
+    pub fn new(measured: Vec<Measurement>) -> Result<Self, ExperimentError> {
         let is_good = |value: f64| value.is_finite() && value > 0.0;
         let bad = measured.iter().find(|one| ![one.parameters, one.samples, one.loss].into_iter().all(is_good));
         if let Some(Measurement { parameters, samples, seed, loss }) = bad.copied() {
-            return Err(ScalingError::NotANumber { parameters, samples, seed, loss });
+            let run = format!("the run of {parameters} parameters and {samples} samples with seed {seed}");
+            let what = format!("{run} has the log loss {loss}, which no law can be fitted to; see its log");
+            return Err(ExperimentError(what));
         }
         Ok(Self(measured))
     }
@@ -116,32 +134,11 @@ impl Measurements {
         cells.into_values().collect()
     }
 
-    /// The cells that no cell of as little or less compute beats, by compute.
-    #[must_use]
-    pub fn efficient_frontier(&self) -> Vec<LawCell> {
-        let mut cells = self.cells();
-        cells.sort_by(|one, other| {
-            one.training_flop().total_cmp(&other.training_flop()).then(one.mean_loss().total_cmp(&other.mean_loss()))
-        });
-        let mut best = f64::INFINITY;
-        cells.retain(|cell| {
-            let is_better = cell.mean_loss() < best;
-            best = best.min(cell.mean_loss());
-            is_better
-        });
-        cells
-    }
-
     /// Pooled deviation between the seeds of a size after the most samples, nats; `None` with one seed.
     #[must_use]
     pub fn seed_deviation(&self) -> Option<f64> {
-        let (mut squares, mut freedom) = (0.0, 0);
-        for cell in self.sizes().into_iter().filter_map(|size| self.last_of(size)) {
-            let mean = cell.mean_loss();
-            squares += cell.losses.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>();
-            freedom += cell.losses.len() - 1;
-        }
-        (freedom > 0).then(|| (squares / freedom as f64).sqrt())
+        let cells: Vec<LawCell> = self.sizes().into_iter().filter_map(|size| self.last_of(size)).collect();
+        pooled_deviation(&cells)
     }
 
     /// The cell of the most samples of a size.
@@ -155,6 +152,51 @@ fn distinct(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values.dedup();
     values
+}
+
+/// Measurements of a planted law, for tests.
+#[cfg(test)]
+pub(crate) mod planted {
+    use rand::SeedableRng;
+    use rand_pcg::Pcg64;
+
+    use super::{Measurement, Measurements};
+    use crate::scaling::law::{Law, LawForm};
+
+    pub(crate) use crate::sweep::tpe::normal;
+
+    /// Sizes and numbers of samples of most families.
+    pub(crate) const SIZES: [f64; 4] = [1e5, 4e5, 1.6e6, 6.4e6];
+    pub(crate) const SAMPLES: [f64; 4] = [2.5e5, 5e5, 1e6, 2e6];
+
+    /// A law of both axes: 0.45 + a/N^α + b/D^β.
+    pub(crate) fn law(a: f64, b: f64, alpha: f64, beta: f64) -> Law {
+        Law::new(LawForm::SizeAndSamples, 0.45, &[a, b], &[alpha, beta])
+    }
+
+    /// Each size with each seed, measured after each number of samples. `noise` has the deviation of a run, which all its measurements share,
+    /// and that of each measurement, nats.
+    pub(crate) fn planted(
+        law: &Law,
+        sizes: &[f64],
+        samples: &[f64],
+        seeds: u64,
+        noise: (f64, f64),
+        seed: u64,
+    ) -> Measurements {
+        let mut chance = Pcg64::seed_from_u64(seed);
+        let mut measured = Vec::new();
+        for parameters in sizes {
+            for seed in 1..=seeds {
+                let run = noise.0 * normal(&mut chance);
+                for samples in samples {
+                    let loss = law.loss(*parameters, *samples) + run + noise.1 * normal(&mut chance);
+                    measured.push(Measurement { parameters: *parameters, samples: *samples, seed, loss });
+                }
+            }
+        }
+        Measurements::new(measured).unwrap()
+    }
 }
 
 #[cfg(test)]
@@ -175,8 +217,6 @@ mod tests {
         assert_eq!((cells[2].losses.len(), cells[2].mean_loss(), cells[2].training_flop()), (2, 0.45, 96.0));
         assert_eq!((measured.sizes(), measured.sample_counts()), (vec![1.0, 2.0], vec![4.0, 8.0]));
         assert_eq!(measured.largest_size(), 2.0);
-        // Both cells of 48 FLOP: only the better one is on the frontier.
-        assert_eq!(measured.efficient_frontier().iter().map(LawCell::mean_loss).collect::<Vec<_>>(), [0.6, 0.45]);
         assert_eq!(measured.last_of(2.0).map(|cell| cell.samples), Some(8.0));
         // One size has two seeds, 0.4 and 0.5, the other one.
         assert!((measured.seed_deviation().unwrap() - 0.005_f64.sqrt()).abs() < 1e-12);

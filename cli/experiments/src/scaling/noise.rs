@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::scaling::fit::fit;
     use crate::scaling::law::LawForm;
-    use crate::scaling::testing::{SAMPLES, SIZES, law, planted};
+    use crate::scaling::measurement::planted::{SAMPLES, SIZES, law, planted};
 
     #[test]
     fn the_noise_is_as_large_as_it_was_planted() {

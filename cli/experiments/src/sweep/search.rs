@@ -1,4 +1,5 @@
-//! A sweep so far, and what is to be done next. Both follow from the plan and the records alone.
+//! A sweep so far, and what is to be done next. Both follow from the plan and the records of what happened alone: the journal has these
+//! records, and their replay is the sweep.
 //!
 //! | state of a trial | event | then |
 //! |---|---|---|
@@ -11,10 +12,78 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
+use crate::ExperimentError;
 use crate::sweep::halving::promoted_count;
-use crate::sweep::record::{Metric, SweepRecord, TrialMeasures};
-use crate::sweep::space::{Space, Values, random_point, trial_rng};
-use crate::sweep::{Rungs, SpaceError, grid, tpe};
+use crate::sweep::space::{Space, Values, combination_count, grid_point, random_point, trial_rng};
+use crate::sweep::{Rungs, tpe};
+
+/// What trials are compared by, on the validation part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// Area under the ROC curve: more is better.
+    Auc,
+    /// Mean binary cross-entropy, nats: less is better.
+    Logloss,
+    /// Mean AUC of groups: more is better.
+    Gauc,
+}
+
+/// Measures of a trial on the validation part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrialMeasures {
+    pub auc: Option<f64>,
+    /// Mean binary cross-entropy, nats.
+    pub logloss: Option<f64>,
+    /// Mean AUC of the groups of `eval.group_by`.
+    pub gauc: Option<f64>,
+}
+
+impl Metric {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auc => "auc",
+            Self::Logloss => "logloss",
+            Self::Gauc => "gauc",
+        }
+    }
+
+    #[must_use]
+    pub fn value(self, measures: &TrialMeasures) -> Option<f64> {
+        match self {
+            Self::Auc => measures.auc,
+            Self::Logloss => measures.logloss,
+            Self::Gauc => measures.gauc,
+        }
+    }
+
+    /// The same, so that more is better. `None` if it is not defined or no number.
+    #[must_use]
+    pub fn merit(self, measures: &TrialMeasures) -> Option<f64> {
+        let value = self.value(measures).filter(|value| value.is_finite())?;
+        Some(if self == Self::Logloss { -value } else { value })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SweepRecord {
+    /// A trial was chosen. Trials are numbered from 0 in this order.
+    Chosen { trial: usize, values: BTreeMap<String, String> },
+    /// A trial was trained to a rung, and scored.
+    Scored {
+        trial: usize,
+        rung: usize,
+        /// On the validation part.
+        measures: TrialMeasures,
+        steps: u64,
+        /// Seconds of training up to here.
+        seconds: f64,
+    },
+    /// A trial ended before it was scored.
+    Failed { trial: usize, reason: String },
+}
 
 /// How points are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,9 +111,9 @@ pub struct SweepPlan {
 
 impl SweepPlan {
     /// The number of trials of a space: all combinations of a grid, else as many as were asked for.
-    pub fn count_trials(space: &Space, sampler: Sampler, asked: usize) -> Result<usize, SpaceError> {
+    pub fn count_trials(space: &Space, sampler: Sampler, asked: usize) -> Result<usize, ExperimentError> {
         match sampler {
-            Sampler::Grid => grid::combination_count(space),
+            Sampler::Grid => combination_count(space),
             Sampler::Random | Sampler::Tpe => Ok(asked),
         }
     }
@@ -183,7 +252,7 @@ impl Sweep {
     fn choose(&self) -> SweepRecord {
         let (number, SweepPlan { space, seed, .. }) = (self.trials.len(), &self.plan);
         let values = match self.plan.sampler {
-            Sampler::Grid => grid::point(space, number),
+            Sampler::Grid => grid_point(space, number),
             Sampler::Random => random_point(space, &mut trial_rng(*seed, number)),
             Sampler::Tpe => {
                 let merit = |trial: &Trial| {
@@ -301,11 +370,12 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_whose_trials_all_fail_ends() {
-        let mut sweep = Sweep::new(plan(&["a=1,2,3,4"], Sampler::Grid, 0, Some(9)));
-        let failed = |task: TrialTask| SweepRecord::Failed { trial: task.trial, reason: "x".to_owned() };
-        assert_eq!(run(&mut sweep, failed).0.len(), 4);
-        assert_eq!((sweep.best_trial(), sweep.ranked_trials()), (None, vec![0, 1, 2, 3]));
+    fn more_merit_is_better_and_what_is_no_number_has_none() {
+        let measures = |logloss| TrialMeasures { auc: Some(0.7), logloss, gauc: None };
+        assert!(Metric::Logloss.merit(&measures(Some(0.3))) > Metric::Logloss.merit(&measures(Some(0.4))));
+        assert_eq!(Metric::Auc.merit(&measures(None)), Some(0.7));
+        assert_eq!(Metric::Gauc.merit(&measures(None)), None);
+        assert_eq!(Metric::Logloss.merit(&measures(Some(f64::NAN))), None);
     }
 
     proptest! {

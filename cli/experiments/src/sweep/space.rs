@@ -12,10 +12,12 @@ use std::collections::BTreeSet;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::sweep::SpaceError;
+use crate::ExperimentError;
 
 /// Digits of a real number that is chosen: more would be noise that no user wants to type.
 const DIGITS: usize = 4;
+/// What a range of whole numbers has more at both ends, so that the first and the last number are as likely as the others.
+const HALF: f64 = 0.5;
 
 /// Values of all parameters, in the order of the space, as texts of the job file.
 pub type Values = Vec<String>;
@@ -32,8 +34,7 @@ pub enum ValueScale {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Domain {
     Choice(Vec<String>),
-    Real { low: f64, high: f64, scale: ValueScale },
-    Whole { low: i64, high: i64, scale: ValueScale },
+    Range { low: f64, high: f64, is_whole: bool, scale: ValueScale },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -48,11 +49,13 @@ pub struct Space(Vec<Parameter>);
 
 impl Space {
     /// Reads one text for each parameter. The error is that of the first text that describes none.
-    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, SpaceError> {
+    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ExperimentError> {
         let parameters = texts.into_iter().map(Parameter::parse).collect::<Result<Vec<_>, _>>()?;
         let mut keys = BTreeSet::new();
         match parameters.iter().find(|parameter| !keys.insert(&parameter.key)) {
-            Some(twice) => Err(SpaceError::Twice { key: twice.key.clone() }),
+            Some(Parameter { key, .. }) => {
+                Err(ExperimentError(format!("{key} is named twice; name each key once, with all its values")))
+            }
             None => Ok(Self(parameters)),
         }
     }
@@ -65,8 +68,11 @@ impl Space {
 
 impl Parameter {
     /// Reads `KEY=VALUE,…` or `KEY=LOW..HIGH[:log]`.
-    pub fn parse(text: &str) -> Result<Self, SpaceError> {
-        let no_key = || SpaceError::NoKey { text: text.to_owned() };
+    pub fn parse(text: &str) -> Result<Self, ExperimentError> {
+        let no_key = || {
+            let what = "has no key; write KEY=VALUE,VALUE,… or KEY=LOW..HIGH, such as train.batch_size=512,1024";
+            ExperimentError(format!("{text:?} {what}"))
+        };
         let (key, values) = text.split_once('=').ok_or_else(no_key)?;
         let (key, values) = (key.trim(), values.trim());
         if key.is_empty() {
@@ -87,15 +93,14 @@ impl Parameter {
                 let number = (position * values.len() as f64) as usize;
                 values[number.min(values.len() - 1)].clone()
             }
-            Domain::Real { low, high, scale } => {
+            Domain::Range { low, high, is_whole: true, scale } => {
+                let value = scale.interpolate(low - HALF, high + HALF, position).round().clamp(*low, *high);
+                (value as i64).to_string()
+            }
+            Domain::Range { low, high, is_whole: false, scale } => {
                 let value = scale.interpolate(*low, *high, position);
                 let rounded: f64 = format!("{value:.DIGITS$e}").parse().unwrap_or(value);
                 format!("{:?}", rounded.clamp(*low, *high))
-            }
-            Domain::Whole { low, high, scale } => {
-                let (from, to) = whole_ends(*low, *high);
-                let value = scale.interpolate(from, to, position).round() as i64;
-                value.clamp(*low, *high).to_string()
             }
         }
     }
@@ -103,15 +108,9 @@ impl Parameter {
     /// The position of a value, from 0 to 1. `None` for a value of a list.
     pub(crate) fn position(&self, value: &str) -> Option<f64> {
         let value: f64 = value.parse().ok()?;
-        let position = match &self.domain {
-            Domain::Choice(_) => return None,
-            Domain::Real { low, high, scale } => scale.position(*low, *high, value),
-            Domain::Whole { low, high, scale } => {
-                let (from, to) = whole_ends(*low, *high);
-                scale.position(from, to, value)
-            }
-        };
-        Some(position.clamp(0.0, 1.0))
+        let Domain::Range { low, high, is_whole, scale } = &self.domain else { return None };
+        let more = if *is_whole { HALF } else { 0.0 };
+        Some(scale.position(low - more, high + more, value).clamp(0.0, 1.0))
     }
 
     /// Values by which it shows whether the job takes the whole domain: all of a list, the ends of a range.
@@ -119,7 +118,7 @@ impl Parameter {
     pub fn extreme_values(&self) -> Vec<String> {
         match &self.domain {
             Domain::Choice(values) => values.clone(),
-            Domain::Real { .. } | Domain::Whole { .. } => vec![self.value_at(0.0), self.value_at(1.0)],
+            Domain::Range { .. } => vec![self.value_at(0.0), self.value_at(1.0)],
         }
     }
 }
@@ -140,13 +139,11 @@ impl ValueScale {
     }
 }
 
-/// Half a number more at both ends, so that the first and the last number are as likely as the others.
-fn whole_ends(low: i64, high: i64) -> (f64, f64) {
-    (low as f64 - 0.5, high as f64 + 0.5)
-}
-
-fn parse_range(key: &str, text: &str) -> Result<Domain, SpaceError> {
-    let refused = |problem| SpaceError::Range { key: key.to_owned(), range: text.to_owned(), problem };
+fn parse_range(key: &str, text: &str) -> Result<Domain, ExperimentError> {
+    let refused = |problem: &str| {
+        let help = format!("write {key}=1e-4..1e-2, {key}=2..8, or with :log at the end");
+        ExperimentError(format!("{key}={text} is no range: {problem}; {help}"))
+    };
     let (range, scale) = match text.rsplit_once(':') {
         None => (text, ValueScale::Linear),
         Some((range, "log")) => (range, ValueScale::Log),
@@ -154,27 +151,20 @@ fn parse_range(key: &str, text: &str) -> Result<Domain, SpaceError> {
     };
     let (low, high) = range.split_once("..").ok_or_else(|| refused("it has no `..`"))?;
     let (low, high) = (low.trim(), high.trim());
-    let is_positive = |low: f64| scale == ValueScale::Linear || low > 0.0;
-    if let (Ok(low), Ok(high)) = (low.parse::<i64>(), high.parse::<i64>()) {
-        return match low < high {
-            false => Err(refused("the first number must be less than the second")),
-            true if !is_positive(low as f64) => Err(refused("a logarithm needs numbers above 0")),
-            true => Ok(Domain::Whole { low, high, scale }),
-        };
-    }
+    let is_whole = low.parse::<i64>().is_ok() && high.parse::<i64>().is_ok();
     let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
     let (Some(low), Some(high)) = (number(low), number(high)) else {
         return Err(refused("both ends must be numbers"));
     };
     match low < high {
         false => Err(refused("the first number must be less than the second")),
-        true if !is_positive(low) => Err(refused("a logarithm needs numbers above 0")),
-        true => Ok(Domain::Real { low, high, scale }),
+        true if scale == ValueScale::Log && low <= 0.0 => Err(refused("a logarithm needs numbers above 0")),
+        true => Ok(Domain::Range { low, high, is_whole, scale }),
     }
 }
 
 /// Divides at commas that are outside of brackets and quotes.
-fn parse_choices(key: &str, text: &str) -> Result<Vec<String>, SpaceError> {
+fn parse_choices(key: &str, text: &str) -> Result<Vec<String>, ExperimentError> {
     let (mut values, mut value, mut depth, mut quote) = (Vec::new(), String::new(), 0_i32, None);
     for c in text.chars() {
         match (c, quote) {
@@ -193,7 +183,7 @@ fn parse_choices(key: &str, text: &str) -> Result<Vec<String>, SpaceError> {
     values.push(value);
     let values: Vec<String> = values.iter().map(|value| value.trim().to_owned()).collect();
     if values.iter().any(String::is_empty) {
-        return Err(SpaceError::EmptyValue { key: key.to_owned() });
+        return Err(ExperimentError(format!("{key} has an empty value; write {key}=VALUE,VALUE,…")));
     }
     Ok(values)
 }
@@ -209,6 +199,40 @@ pub(crate) fn trial_rng(seed: u64, number: usize) -> Pcg64 {
 /// A point by chance: a function of the seed and the trial's number (Bergstra & Bengio, JMLR 2012).
 pub(crate) fn random_point(space: &Space, chance: &mut Pcg64) -> Values {
     space.parameters().iter().map(|parameter| parameter.value_at(chance.random())).collect()
+}
+
+/// The most combinations of a grid. No user trains more, and a typing error makes more.
+const MOST_COMBINATIONS: usize = 100_000;
+
+/// Combinations of the lists of values.
+pub(crate) fn combination_count(space: &Space) -> Result<usize, ExperimentError> {
+    let mut count = 1_u128;
+    for Parameter { key, domain } in space.parameters() {
+        match domain {
+            Domain::Choice(values) => count = count.saturating_mul(values.len() as u128),
+            Domain::Range { .. } => {
+                let help = format!("list them ({key}=VALUE,VALUE,…), or use --random or --tpe");
+                return Err(ExperimentError(format!("{key} is a range, and a grid needs values; {help}")));
+            }
+        }
+    }
+    usize::try_from(count).ok().filter(|count| *count <= MOST_COMBINATIONS).ok_or_else(|| {
+        let most = MOST_COMBINATIONS;
+        ExperimentError(format!("the grid has {count} combinations, more than {most}; use --random with --trials"))
+    })
+}
+
+/// Combination `number` of the lists of values. The last parameter changes fastest, as the last digit of a number does.
+pub(crate) fn grid_point(space: &Space, number: usize) -> Values {
+    let mut left = number;
+    let mut values: Values = Vec::new();
+    for parameter in space.parameters().iter().rev() {
+        let Domain::Choice(choices) = &parameter.domain else { continue };
+        values.push(choices[left % choices.len()].clone());
+        left /= choices.len();
+    }
+    values.reverse();
+    values
 }
 
 #[cfg(test)]
@@ -230,8 +254,9 @@ mod tests {
         assert_eq!(parameter("model.top=[64,32],[16]").domain, choice(&["[64,32]", "[16]"]));
         assert_eq!(parameter("a={kind='x,y', lr=1},b").domain, choice(&["{kind='x,y', lr=1}", "b"]));
         assert_eq!(parameter("data.train='../a',b").domain, choice(&["'../a'", "b"]));
-        assert_eq!(parameter("dim=4..16").domain, Domain::Whole { low: 4, high: 16, scale: ValueScale::Linear });
-        let real = Domain::Real { low: 1e-4, high: 1e-2, scale: ValueScale::Log };
+        let whole = Domain::Range { low: 4.0, high: 16.0, is_whole: true, scale: ValueScale::Linear };
+        assert_eq!(parameter("dim=4..16").domain, whole);
+        let real = Domain::Range { low: 1e-4, high: 1e-2, is_whole: false, scale: ValueScale::Log };
         assert_eq!(parameter("lr=1e-4..1e-2:log"), Parameter { key: "lr".to_owned(), domain: real });
     }
 
@@ -250,7 +275,7 @@ mod tests {
         ] {
             assert!(refused(&format!("a={range}")).contains(problem), "{range}");
         }
-        assert_eq!(Space::parse(["a=1", "b=1", "a=2"]), Err(SpaceError::Twice { key: "a".to_owned() }));
+        assert!(Space::parse(["a=1", "b=1", "a=2"]).unwrap_err().to_string().contains("a is named twice"));
     }
 
     #[test]
@@ -277,15 +302,36 @@ mod tests {
             prop_assert!(number >= low as f64 + 0.5 && number <= (low + more) as f64 + 0.5);
             prop_assert!((real.position(&value).unwrap() - position).abs() < 0.05);
         }
+
+        #[test]
+        fn each_combination_comes_once(lengths in prop::collection::vec(1_usize..5, 1..5)) {
+            let text = |(key, length): (usize, &usize)| {
+                let values: Vec<String> = (0..*length).map(|value| value.to_string()).collect();
+                format!("k{key}={}", values.join(","))
+            };
+            let texts: Vec<String> = lengths.iter().enumerate().map(text).collect();
+            let space = Space::parse(texts.iter().map(String::as_str)).unwrap();
+            let count = combination_count(&space).unwrap();
+            let all: BTreeSet<Values> = (0..count).map(|number| grid_point(&space, number)).collect();
+            prop_assert_eq!((all.len(), count), (count, lengths.iter().product()));
+        }
     }
 
     #[test]
-    fn a_trial_has_its_point_whatever_came_before() {
-        let space = Space::parse(["lr=1e-4..1e-2:log", "dim=4,8"]).unwrap();
-        let random_point = |seed, number| random_point(&space, &mut trial_rng(seed, number));
-        assert_eq!(random_point(1, 7), random_point(1, 7));
-        assert_ne!(random_point(1, 7), random_point(1, 8));
-        assert_ne!(random_point(1, 7), random_point(2, 7));
+    fn the_last_parameter_changes_fastest() {
+        let space = Space::parse(["a=1,2", "b=x,y,z"]).unwrap();
+        assert_eq!(combination_count(&space), Ok(6));
+        let all: Vec<String> = (0..6).map(|number| grid_point(&space, number).join("")).collect();
+        assert_eq!(all, ["1x", "1y", "1z", "2x", "2y", "2z"]);
+    }
+
+    #[test]
+    fn ranges_and_huge_grids_are_refused() {
+        let wide: Vec<String> = (0..20).map(|key| format!("k{key}=1,2")).collect();
+        for (parameters, reason) in [(vec!["a=1..3".to_owned()], "a is a range"), (wide, "1048576 combinations")] {
+            let space = Space::parse(parameters.iter().map(String::as_str)).unwrap();
+            assert!(combination_count(&space).unwrap_err().to_string().contains(reason), "{reason}");
+        }
     }
 
     /// A range of a thousandfold has a third of its values in each decade; each choice is as likely.
