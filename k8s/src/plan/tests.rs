@@ -204,6 +204,18 @@ fn a_failed_attempt_is_followed_by_another_after_a_pause() {
 }
 
 #[test]
+fn attempts_end_with_the_limit() {
+    let mut case = PlanCase::new();
+    case.job.spec.run_policy.backoff_limit = 1;
+    let mut case = case.running();
+    case.fails(4);
+    case.now += 10;
+    case.fails(4);
+    assert_eq!(case.condition("Failed"), (true, "BackoffLimitExceeded".to_owned()));
+    assert_eq!((case.status().restarts, case.status().last_failure.map(|last| last.attempt)), (1, Some(2)));
+}
+
+#[test]
 fn a_wrong_job_file_is_not_tried_again() {
     for code in [2, 3, 5, 127] {
         let mut case = PlanCase::new().running();
