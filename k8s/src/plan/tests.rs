@@ -148,23 +148,6 @@ fn an_attempt_is_recorded_before_anything_of_it_is_made() {
     assert_eq!(case.plan(), second[1..], "its status is recorded, and nothing is known of what was applied");
 }
 
-/// Servers with a log are restarted one by one. Servers without one would lose their rows.
-#[test]
-fn an_edit_of_the_servers_pods_alone_is_applied_while_the_run_trains() {
-    let server_image = |job: &mut HybridJob| job.spec.embedding_servers.pod.image = Some("zagros-server:2".to_owned());
-    let image = |job: &mut HybridJob| job.spec.image = "zagros:2".to_owned();
-    type Edit = fn(&mut HybridJob);
-    let edits: [(PlanCase, Edit, i32); 3] =
-        [(PlanCase::hybrid(), server_image, 1), (PlanCase::hybrid(), image, 2), (PlanCase::new(), server_image, 2)];
-    for (case, edit, attempt) in edits {
-        let mut case = case.running();
-        edit(&mut case.job);
-        let event = if attempt == 1 { "ServersUpdate" } else { "SpecChanged" };
-        assert_eq!(case.outcome(), (attempt, Some(event)));
-        assert_ne!(case.outcome().1, Some("ServersUpdate"), "it is reported once");
-    }
-}
-
 #[test]
 fn workers_come_when_servers_and_coordinator_are_ready() {
     let mut case = PlanCase::new();
