@@ -41,12 +41,8 @@ pub struct CoordinatorConfig {
     pub grpc_listener: TcpListener,
     /// Bound port of the live page, `/healthz`, `/readyz`, `/metrics` and `/status`.
     pub admin_listener: Option<TcpListener>,
-    /// What a caller must prove, and what the page's token is derived from.
+    /// What a caller must prove, and what the token of the page, `/metrics` and `/status` is derived from.
     pub credentials: Credentials,
-    /// The token that opens the page, `/metrics` and `/status`. Without it, the token that is derived from the run's
-    /// secret. On a loopback address no token is needed unless one is given here. On another address there is always a
-    /// token: without a secret a random one, which the log shows.
-    pub page_token: Option<PageToken>,
     /// Its journal. A process that starts again with the same journal goes on with the run.
     pub journal: Option<JournalUse>,
     /// What a request to end means. [`StopMeaning::Restart`] needs a journal.
@@ -77,7 +73,7 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<Coordi
     let (failed, mut failures) = mpsc::channel(2);
     serve_grpc(&life, (config.grpc_listener, config.credentials.clone()), &coordinator, failed.clone());
     if let Some(listener) = config.admin_listener {
-        let access = page_access(&listener, config.page_token, &config.credentials)?;
+        let access = page_access(&listener, &config.credentials)?;
         let is_open = config.job.cluster.insecure && !config.credentials.is_checked();
         let access = if is_open { access.of_page() } else { access };
         serve_admin(&life, listener, &coordinator, (config.registry, access), failed);
@@ -154,15 +150,12 @@ fn serve_admin(
     });
 }
 
-/// Decides who may see the page. Logs its address, with the token if that is a random one.
-fn page_access(
-    listener: &TcpListener,
-    token: Option<PageToken>,
-    credentials: &Credentials,
-) -> Result<PageAccess, CoordinatorError> {
+/// Decides who may see the page, `/metrics` and `/status`. On a loopback address no token is needed. On another one there is always a
+/// token: that of the run's secret, or else a random one. Logs the page's address, with the token if that is a random one.
+fn page_access(listener: &TcpListener, credentials: &Credentials) -> Result<PageAccess, CoordinatorError> {
     let address = listener.local_addr()?;
     let is_exposed = !address.ip().is_loopback();
-    let token = token.or_else(|| PageToken::parse(&credentials.page_token().filter(|_| is_exposed)?).ok());
+    let token = credentials.page_token().filter(|_| is_exposed).and_then(|token| PageToken::parse(&token));
     let is_given = token.is_some();
     let access = PageAccess::new(address, token);
     let host = match address.ip() {
@@ -173,9 +166,7 @@ fn page_access(
     match &access {
         PageAccess::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.expose_secret()),
         PageAccess::Token { .. } => {
-            info!(
-                "live page: {url}?token=… (ZAGROS_PAGE_TOKEN, or what `zagros secret token` prints for the run's secret)"
-            );
+            info!("live page: {url}?token=… (what `zagros secret token` prints for the run's secret)");
         }
         PageAccess::ThisMachine | PageAccess::Anyone => info!("live page: {url}"),
     }

@@ -23,7 +23,6 @@ pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
         grpc_listener: grpc,
         admin_listener: Some(http),
         credentials: role.credentials.clone(),
-        page_token: role.page_token.clone(),
         journal,
         on_stop: args.on_stop.into(),
         registry: role.registry.clone(),
