@@ -59,12 +59,17 @@ fn print(observation: &Observation, diagnosis: &Diagnosis) {
     }
 }
 
-fn show(finding: &Finding) {
+/// Prints what is wrong, in one line.
+pub(super) fn print_what(finding: &Finding) {
     let what = finding.what.bold();
     match finding.severity {
         Severity::Trouble => out!("  {} {what}", "✕".red()),
         Severity::Slow => out!("  {} {what}", "⚠".yellow()),
     }
+}
+
+fn show(finding: &Finding) {
+    print_what(finding);
     for (number, why) in finding.why.iter().enumerate() {
         let title = if number == 0 { "why " } else { "    " };
         out!("      {}  {why}", title.dimmed());

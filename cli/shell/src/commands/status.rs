@@ -9,6 +9,7 @@ use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_protocol::control::StatusRequest;
 
 use crate::args::StatusArgs;
+use crate::commands::doctor::print_what;
 use crate::dashboard::{self, WatchedRun};
 use crate::exit::{Exit, Failure, OrFailure, print_report};
 use crate::{live, out};
@@ -59,9 +60,9 @@ fn print(report: &StatusReport) {
     for member in &report.members {
         out!("  {:<20} {:<6} {}", member.name, member.state, member.activity_in_words());
     }
-    // Warnings have what only slows the run.
-    if let Some(first) = report.diagnosis.findings.first().filter(|_| !report.diagnosis.healthy) {
-        out!("  {} {}  (zagros doctor says why, and what to do)", "✕".red(), first.what);
+    report.diagnosis.findings.iter().for_each(print_what);
+    if !report.diagnosis.healthy {
+        out!("  `zagros doctor` says why, and what to do");
     }
     for warning in &report.warnings {
         out!("  {} {warning}", "⚠".yellow());

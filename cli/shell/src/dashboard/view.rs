@@ -90,10 +90,11 @@ fn head(status: &StatusReport) -> Line<'static> {
 
 fn warnings(status: &StatusReport, picture: &RunPicture) -> Vec<Line<'static>> {
     let style = Style::new().fg(Color::Yellow);
-    let all = picture.trouble.iter().chain(&status.warnings);
+    let found = status.diagnosis.findings.iter().map(|finding| &finding.what);
+    let all: Vec<&String> = picture.trouble.iter().chain(found).chain(&status.warnings).collect();
     let mut lines: Vec<Line<'static>> =
-        all.take(WARNINGS).map(|text| Line::styled(format!("⚠ {text}"), style)).collect();
-    let hidden = (status.warnings.len() + usize::from(picture.trouble.is_some())).saturating_sub(WARNINGS);
+        all.iter().take(WARNINGS).map(|text| Line::styled(format!("⚠ {text}"), style)).collect();
+    let hidden = all.len().saturating_sub(WARNINGS);
     if hidden > 0 {
         lines.push(Line::styled(format!("⚠ and {hidden} more"), style));
     }
