@@ -1,8 +1,7 @@
 //! The commands that need no torch, one file each. This file calls the right one, and has `health`.
 
-mod coordinator;
 mod doctor;
-mod embedding_server;
+mod roles;
 mod scale;
 mod secret;
 mod status;
@@ -49,10 +48,10 @@ impl ServerCommand {
 
     pub fn run(self) -> Result<Exit, Failure> {
         match self {
-            Self::Coordinator(args) => block_on(coordinator::run(args)),
+            Self::Coordinator(args) => block_on(roles::run_coordinator(args)),
             Self::EmbeddingServer(args) => {
-                let threads = embedding_server::threads(&args)?;
-                block_on_threads(Some(threads), embedding_server::run(args))
+                let threads = roles::server_threads(&args)?;
+                block_on_threads(Some(threads), roles::run_server(args))
             }
             Self::Status(args) => block_on(status::run(args)),
             Self::Doctor(args) => block_on(doctor::run(args)),

@@ -196,7 +196,7 @@ mod tests {
     use zagros_plumbing::Shutdown;
 
     use super::*;
-    use crate::launch::testing::shell;
+    use crate::launch::child::shell;
 
     /// Long enough for every child of these tests on any machine.
     const LONG: Duration = Duration::from_secs(60);
