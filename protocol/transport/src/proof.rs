@@ -28,7 +28,7 @@ use tonic::service::Routes;
 use tonic::transport::Channel;
 use tower_service::Service;
 use zagros_plumbing::grpc::{self, InvalidAddress};
-use zagros_plumbing::link;
+use zagros_plumbing::listener::prepare_stream;
 use zagros_plumbing::metrics::IntCounter;
 
 use handshake::prove_role;
@@ -168,6 +168,6 @@ async fn connect(address: &Uri) -> io::Result<TcpStream> {
     let authority = address.authority().ok_or_else(no_address)?;
     let stream = TcpStream::connect(authority.as_str()).await?;
     // If it fails, the connection still works.
-    let _ = link::prepare_stream(&stream);
+    let _ = prepare_stream(&stream);
     Ok(stream)
 }
