@@ -32,7 +32,6 @@ Examples:
   zagros data generate data/quickstart          write a Criteo-format data set with a known best AUC
   zagros train examples/quickstart.toml         train on it in one process
   zagros up examples/quickstart.toml            the same as separate processes on this machine
-  zagros up examples/quickstart.toml --watch    the same, shown on the terminal
   zagros predict runs/NAME rows.csv -o s.csv    score new rows with a trained model
   zagros sweep job.toml --grid embedding.dim=8,16   train with each of these values: which is best?
   zagros models                                 the networks, and what each size needs
@@ -174,7 +173,7 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
     /// Print the plan and the memory that all its processes need, and stop.
-    #[arg(long, conflicts_with = "watch")]
+    #[arg(long)]
     pub(crate) dry_run: bool,
     /// Embedding servers (instead of cluster.servers).
     #[arg(long, value_name = "N")]
@@ -203,9 +202,6 @@ pub(crate) struct UpArgs {
     /// List where each role serves metrics in this file, for Prometheus' file_sd_configs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prometheus_targets: Option<PathBuf>,
-    /// Show the run on this terminal and update it each second, in place of its log lines.
-    #[arg(long)]
-    pub(crate) watch: bool,
 }
 
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@
 mod args;
 mod commands;
 mod credentials;
-pub mod dashboard;
+mod dashboard;
 mod exit;
 mod folders;
 pub mod launch;

@@ -71,7 +71,6 @@ pub fn watch_signals_twice(first: &Shutdown, second: &Shutdown) -> Result<StopSi
 /// Ends the process at once, after a second Ctrl-C.
 #[expect(clippy::disallowed_methods, reason = "someone who presses Ctrl-C twice will not wait for guards")]
 fn second_signal(code: i32) -> ! {
-    crate::dashboard::give_back();
     std::process::exit(code)
 }
 

@@ -1,8 +1,5 @@
 //! `status`: the state of a run, from its coordinator.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use owo_colors::OwoColorize;
 use zagros_coordinator::StatusReport;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
@@ -10,7 +7,7 @@ use zagros_protocol::control::StatusRequest;
 
 use crate::args::StatusArgs;
 use crate::commands::doctor::print_what;
-use crate::dashboard::{self, WatchedRun};
+use crate::dashboard::watch_run;
 use crate::exit::{Exit, Failure, OrFailure, print_report};
 use crate::{live, out};
 
@@ -20,7 +17,8 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let control = GrpcControlPlane::connect(&coordinator.address, timeout, &coordinator.credentials);
     let control = control.or_exit(Exit::Usage)?;
     if args.watch {
-        return watch(control, timeout).await;
+        watch_run(&control, timeout).await?.iter().for_each(print);
+        return Ok(Exit::Success);
     }
     let status = control.status(StatusRequest {}).await.map_err(|refusal| {
         let help = "check that the run is up; name its folder if it is on this machine (zagros status RUN), otherwise the \
@@ -28,20 +26,6 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
         Failure::with_help(Exit::Cluster, refusal, help)
     })?;
     print_report(&StatusReport::from(status), args.json, print)
-}
-
-/// Shows the status until the run ends or the user quits. Then prints the last status.
-async fn watch(control: GrpcControlPlane, timeout: Duration) -> Result<Exit, Failure> {
-    dashboard::check_terminal()?;
-    let watched = WatchedRun {
-        control: Arc::new(control),
-        timeout,
-        lines: Box::new(Vec::new),
-        keys: "q leaves this view, the run goes on",
-    };
-    let (_, last) = dashboard::watch(&watched, std::future::pending()).await?;
-    last.iter().for_each(print);
-    Ok(Exit::Success)
 }
 
 fn print(report: &StatusReport) {

@@ -1,4 +1,4 @@
-//! The destination of the lines of `up` and its children: the screen, or a short memory while a dashboard has the screen.
+//! The destination of the lines of `up` and its children: the screen, and a short memory.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,6 @@ struct ConsoleState {
     is_held: bool,
     /// The last lines, with their process.
     last: VecDeque<ConsoleLine>,
-    /// How many of these were not on the screen yet, counted from the newest.
-    unseen: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -67,17 +65,9 @@ impl RunConsole {
         self.put(ConsoleLine { who: Some((name.to_owned(), color)), text: text.to_owned(), is_warning: false });
     }
 
+    /// Prints nothing from now on.
     pub fn hold_output(&self) {
         self.state().is_held = true;
-    }
-
-    /// Prints the remembered lines that were not printed, and from now on new ones.
-    pub fn release_output(&self) {
-        let mut state = self.state();
-        state.is_held = false;
-        let unseen = std::mem::take(&mut state.unseen);
-        let seen = state.last.len().saturating_sub(unseen);
-        state.last.iter().skip(seen).for_each(ConsoleLine::print);
     }
 
     /// The last lines, oldest first, without colours.
@@ -87,9 +77,7 @@ impl RunConsole {
 
     fn put(&self, said: ConsoleLine) {
         let mut state = self.state();
-        if state.is_held {
-            state.unseen = (state.unseen + 1).min(KEPT);
-        } else {
+        if !state.is_held {
             // Under the lock, so that lines keep their order.
             said.print();
         }
@@ -129,20 +117,15 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_remembered_and_counted_while_the_console_is_held() {
+    fn the_last_lines_are_remembered() {
         let console = RunConsole::default();
-        console.print_line("before".to_owned());
         console.hold_output();
+        console.print_line("before".to_owned());
         console.print_child_line("dense worker 0", AnsiColors::Green, "step 1");
-        assert_eq!(console.state().unseen, 1);
         assert_eq!(console.last_lines(), ["before", "dense worker 0     │ step 1"]);
         for number in 0..KEPT {
             console.print_line(number.to_string());
         }
-        let remembered = console.last_lines().len();
-        assert_eq!((remembered, console.state().unseen), (KEPT, KEPT));
-        console.release_output();
-        let state = console.state();
-        assert_eq!((state.unseen, state.is_held), (0, false));
+        assert_eq!(console.last_lines().len(), KEPT);
     }
 }
