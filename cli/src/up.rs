@@ -74,7 +74,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let folder = start.folder.path();
     let secret = secret(folder)?;
     let logs = Some(folder.join(LOG_FOLDER));
-    let output = ChildOutput { logs, console: console.clone(), ..ChildOutput::default() };
+    let output = ChildOutput { logs, console: console.clone() };
     let plan = LaunchPlan {
         program: &program,
         job_file: &args.job.job,

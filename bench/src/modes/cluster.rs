@@ -12,7 +12,7 @@ use zagros_transport::RoleKey;
 
 use super::proxy::{LineProxy, NetworkLine, RunningProxy};
 use crate::program;
-use zagros_shell::launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, RowFolders, Supervisor};
+use zagros_shell::launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, RowFolders, RunConsole, Supervisor};
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct RunResult {
@@ -34,7 +34,7 @@ pub(super) async fn run_mode(job: &Job, line: NetworkLine) -> Result<RunResult, 
     std::fs::write(&job_file, job.to_toml()).or_internal()?;
     let run = RunFolder::create(&job).or_internal()?;
     let timeout = job.cluster.timeout;
-    let output = ChildOutput { silent: true, ..ChildOutput::default() };
+    let output = ChildOutput { console: RunConsole::silent(), logs: None };
     let program = program::zagros_program()?;
     let plan = LaunchPlan {
         program: &program,

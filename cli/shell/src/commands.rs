@@ -66,7 +66,7 @@ impl ServerCommand {
 async fn ask_health(args: HealthArgs) -> Result<Exit, Failure> {
     let path = if args.ready { "/readyz" } else { "/healthz" };
     let help = "the role's log has the cause; its HTTP address is the key cluster.admin";
-    let answer = ask_path(&args.admin, path, Duration::from_secs(args.timeout)).await;
+    let answer = ask_path(&args.admin, path, None, Duration::from_secs(args.timeout)).await;
     let (status, body) = answer.map_err(|error| Failure::with_help(Exit::Cluster, error, help))?;
     let said = String::from_utf8_lossy(&body).trim().to_owned();
     if !status.is_success() {

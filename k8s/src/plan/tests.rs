@@ -245,7 +245,9 @@ fn a_job_that_is_over_stays_over() {
     case.job.spec.run_policy.suspend = true;
     case.run = ObservedObjects::default();
     case.now += 1_000_000;
-    case.plan();
+    let steps = case.plan();
+    // The model is not saved: a user may want to look at what is there.
+    assert!(!steps.contains(&PlanStep::Delete(ObjectDeletion::Claims)), "{steps:?}");
     assert_eq!((case.status().phase, case.status().completion_time), (Some(RunPhase::Failed), earlier.completion_time));
 }
 

@@ -62,46 +62,6 @@ async fn a_lost_node_delays_nothing() {
     world.until("others gone", |world| world.pods().len() == 7).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn data_that_is_missing_ends_the_job_with_the_reason() {
-    let (world, _operator) = ClusterWorld::running(|_| ()).await;
-    world.ends("ctr-1-worker-0-x7k2p", 3);
-    world.until("failed", |world| world.phase() == "Failed").await;
-    let condition = world.condition("Failed");
-    assert_eq!(condition["reason"], "PermanentFailure");
-    let how = "ctr-1-worker-0-x7k2p ended with 3 (data is missing or malformed): the last line of the log";
-    says(&condition["message"], how);
-    world.advance(600).await;
-    assert_eq!(world.status("/attempt"), 1);
-    assert!(world.names("apps", "statefulsets").is_empty());
-    assert_eq!(world.pods(), ["ctr-1-worker-0-x7k2p"], "with its log; coordinator and the other worker run no more");
-    // The model is not saved: a user may want to look at what is there.
-    assert_eq!(world.names("", "persistentvolumeclaims").len(), 4);
-    world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
-    world.until("gone", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn drift_is_repaired() {
-    let (world, _operator) = ClusterWorld::running(|_| ()).await;
-    world.delete(&key("", "services", "ctr-1-server"));
-    world.delete(&key("networking.k8s.io", "networkpolicies", "ctr"));
-    let place = key("apps", "statefulsets", "ctr-1-server");
-    world.change(&place, |set| {
-        set["spec"]["replicas"] = json!(1);
-        set["metadata"]["annotations"] = json!({"someone": "else"});
-    });
-    let is_repaired = |world: &ClusterWorld| {
-        let set = world.api.store().get(&place).unwrap();
-        let policies = world.names("networking.k8s.io", "networkpolicies");
-        set["spec"]["replicas"] == 3 && world.names("", "services").len() == 3 && policies == ["ctr", "ctr.workers"]
-    };
-    world.until("repaired", is_repaired).await;
-    let set = world.api.store().get(&place).unwrap();
-    assert_eq!(set["metadata"]["annotations"]["someone"], "else", "fields of others stay");
-    assert_eq!(world.status("/attempt"), 1);
-}
-
 /// A Service has no generation that would count edits.
 #[tokio::test(start_paused = true)]
 async fn an_edited_service_is_repaired_at_once() {
@@ -133,18 +93,6 @@ async fn an_edited_service_is_repaired_at_once() {
     let written = world.api.store().writes.len();
     world.advance(240).await;
     assert_eq!(world.api.store().writes.len(), written);
-}
-
-/// The worker is evicted, and its kubelet ends it: its Job does not count it.
-#[tokio::test(start_paused = true)]
-async fn an_evicted_worker_is_reported_when_it_is_lost_and_when_it_is_back() {
-    let (world, _operator) = ClusterWorld::running(|_| ()).await;
-    world.loses_node_of("ctr-1-worker-1-x7k2p");
-    world.unheard.lock().unwrap().clear();
-    world.until("lost", |world| !world.status("/workersLost").is_null()).await;
-    world.until("back", |world| world.events().contains(&"WorkerBack".to_owned())).await;
-    assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerBack"]);
-    assert_eq!((world.status("/workerRestarts"), world.status("/workersLost")), (json!(0), json!(null)));
 }
 
 /// The kubelet never confirms the end of the pod. With a policy for exit codes the Job must wait for that.

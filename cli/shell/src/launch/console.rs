@@ -17,7 +17,7 @@ pub struct RunConsole(Arc<Mutex<ConsoleState>>);
 
 #[derive(Debug, Default)]
 struct ConsoleState {
-    is_held: bool,
+    is_silent: bool,
     /// The last lines, with their process.
     last: VecDeque<ConsoleLine>,
 }
@@ -65,9 +65,10 @@ impl RunConsole {
         self.put(ConsoleLine { who: Some((name.to_owned(), color)), text: text.to_owned(), is_warning: false });
     }
 
-    /// Prints nothing from now on.
-    pub fn hold_output(&self) {
-        self.state().is_held = true;
+    /// Prints nothing.
+    #[must_use]
+    pub fn silent() -> Self {
+        Self(Arc::new(Mutex::new(ConsoleState { is_silent: true, ..ConsoleState::default() })))
     }
 
     /// The last lines, oldest first, without colours.
@@ -77,7 +78,7 @@ impl RunConsole {
 
     fn put(&self, said: ConsoleLine) {
         let mut state = self.state();
-        if !state.is_held {
+        if !state.is_silent {
             // Under the lock, so that lines keep their order.
             said.print();
         }
@@ -118,8 +119,7 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_remembered() {
-        let console = RunConsole::default();
-        console.hold_output();
+        let console = RunConsole::silent();
         console.print_line("before".to_owned());
         console.print_child_line("dense worker 0", AnsiColors::Green, "step 1");
         assert_eq!(console.last_lines(), ["before", "dense worker 0     │ step 1"]);
