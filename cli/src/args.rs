@@ -2,7 +2,6 @@
 
 mod data;
 mod experiments;
-mod job;
 mod planning;
 #[cfg(test)]
 mod reference;
@@ -17,7 +16,6 @@ use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 pub(crate) use self::experiments::{ScalingLawArgs, SweepArgs};
-pub(crate) use self::job::JobArgs;
 pub(crate) use self::planning::{CalibrateArgs, MachineArgs, ModelsArgs, PlanArgs, SimulateArgs};
 pub(crate) use self::saved_models::{
     AverageOf, BadRowsChoice, ForgetArgs, InspectModelArgs, PredictArgs, QuantizeArgs, parse_id,
@@ -123,6 +121,29 @@ pub(crate) struct InitArgs {
     /// Write the job to this file, which must not exist. Without this, it is printed.
     #[arg(short, long, value_name = "JOB")]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// A job file and changes to it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct JobArgs {
+    /// The job file (TOML); every key is described in docs/job-file.md.
+    #[arg(value_name = "JOB")]
+    pub(crate) job: PathBuf,
+    /// Change a key: `--set train.seed=3` (again for more). Environment: ZAGROS__TRAIN__SEED=3.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Weights of the dense network, `590k`, `13m` or `1.3b`, in place of its widths (instead of model.size).
+    #[arg(long, value_name = "SIZE")]
+    size: Option<String>,
+}
+
+impl JobArgs {
+    /// All changes of keys. `--size` wins over `--set`.
+    pub(crate) fn sets(&self) -> Vec<String> {
+        // Quoted, so that no text is a number.
+        let size = self.size.iter().map(|size| format!("model.size={}", serde_json::Value::from(size.as_str())));
+        self.sets.iter().cloned().chain(size).collect()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -341,6 +362,22 @@ pub(crate) mod tests {
         std::fs::write(&file, text).unwrap();
         let words = ["zagros", name, file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
         Ok(Arguments::try_parse_from(words).map_err(|error| error.to_string())?.command)
+    }
+
+    #[derive(Parser)]
+    struct JobCommand {
+        #[command(flatten)]
+        job: JobArgs,
+    }
+
+    #[test]
+    fn a_size_is_one_more_setting() {
+        let sets = |arguments: &[&str]| {
+            let all = ["zagros", "job.toml"].iter().chain(arguments);
+            JobCommand::try_parse_from(all).unwrap().job.sets()
+        };
+        assert_eq!(sets(&[]), [""; 0]);
+        assert_eq!(sets(&["--size", "13m", "--set", "train.seed=3"]), ["train.seed=3", "model.size=\"13m\""]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::service::Routes;
 use tracing::{info, warn};
+use zagros_coordinator_core::doctor::Observation;
 use zagros_job::Job;
 use zagros_plumbing::admin::{PageAccess, PageToken};
 use zagros_plumbing::{Deadline, Lifecycle, Shutdown, StopMeaning, admin};
@@ -21,7 +23,6 @@ use zagros_transport::Credentials;
 use crate::journaled::JournalFailure;
 use crate::page;
 use crate::service::CoordinatorService;
-use crate::state_file::StateFile;
 use crate::{CoordinatorError, JournalUse, LocalCoordinator, RunOutcome, StatusReport};
 
 /// The longest delay until an expired lease, or the end of the run, is noticed.
@@ -33,6 +34,9 @@ const DRAIN: Duration = Duration::from_secs(3600);
 const REMINDER: Duration = Duration::from_secs(10);
 /// How long open connections may take to close.
 const CLOSE: Duration = Duration::from_secs(5);
+
+/// How old the file with the state of the run is at most, while the process lives.
+const STATE_AGE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct CoordinatorConfig {
@@ -258,5 +262,73 @@ async fn ended(coordinator: &LocalCoordinator) -> RunOutcome {
         }
         tokio::time::sleep(TICK).await;
         coordinator.tick();
+    }
+}
+
+/// The state of the run in a file: `zagros doctor` reads it when the coordinator does not answer, or has ended.
+#[derive(Clone, Debug)]
+struct StateFile {
+    path: PathBuf,
+    /// A disk that is full is reported once.
+    has_failed: Arc<AtomicBool>,
+}
+
+impl StateFile {
+    fn new(path: PathBuf) -> Self {
+        Self { path, has_failed: Arc::default() }
+    }
+
+    async fn keep_writing(&self, coordinator: &LocalCoordinator, shutdown: &Shutdown) {
+        loop {
+            self.write_once(coordinator).await;
+            tokio::select! {
+                () = tokio::time::sleep(STATE_AGE) => {}
+                () = shutdown.requested() => return,
+            }
+        }
+    }
+
+    /// Writes once. What fails here fails nothing else.
+    async fn write_once(&self, coordinator: &LocalCoordinator) {
+        let observation = Observation::from(&coordinator.read_status());
+        let path = self.path.clone();
+        let written = tokio::task::spawn_blocking(move || replace(&path, &observation)).await;
+        let failed = written.map_err(io::Error::other).and_then(|written| written).err();
+        if let (Some(error), false) = (&failed, self.has_failed.load(Ordering::Relaxed)) {
+            warn!(file = %self.path.display(), %error, "the state of the run is not written; the run goes on");
+        }
+        self.has_failed.store(failed.is_some(), Ordering::Relaxed);
+    }
+}
+
+/// Replaces the file as a whole. It need not survive a loss of power, so nothing is synced.
+fn replace(path: &Path, observation: &Observation) -> io::Result<()> {
+    let new = path.with_extension("new");
+    std::fs::write(&new, serde_json::to_vec(observation)?)?;
+    std::fs::rename(new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::Overrides;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_file_is_replaced_and_a_folder_that_is_gone_stops_nothing() {
+        let text = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = 'a.txt'\n";
+        let job = Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap();
+        let coordinator = LocalCoordinator::new(&job, &prometheus::Registry::new());
+        let folder = tempfile::tempdir().unwrap();
+        let file = StateFile::new(folder.path().join("state.json"));
+        for _ in 0..2 {
+            file.write_once(&coordinator).await;
+            let read = std::fs::read(&file.path).unwrap();
+            let observation: Observation = serde_json::from_slice(&read).unwrap();
+            assert_eq!((observation.job.as_str(), observation.state.as_str()), ("ads", "waiting"));
+        }
+        drop(folder);
+        file.write_once(&coordinator).await;
+        assert!(file.has_failed.load(Ordering::Relaxed));
     }
 }

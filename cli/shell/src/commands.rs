@@ -1,6 +1,5 @@
-//! The commands that need no torch, one file each. This file calls the right one, and has `health`.
+//! The commands that need no torch. This file calls the right one, and has `health`.
 
-mod doctor;
 mod roles;
 mod scale;
 mod secret;
@@ -53,8 +52,8 @@ impl ServerCommand {
                 let threads = roles::server_threads(&args)?;
                 block_on_threads(Some(threads), roles::run_server(args))
             }
-            Self::Status(args) => block_on(status::run(args)),
-            Self::Doctor(args) => block_on(doctor::run(args)),
+            Self::Status(args) => block_on(status::run_status(args)),
+            Self::Doctor(args) => block_on(status::run_doctor(args)),
             Self::Scale(args) => block_on(scale::run(args)),
             Self::Health(args) => block_on(ask_health(args)),
             Self::Secret(args) => secret::run(args),
