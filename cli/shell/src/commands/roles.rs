@@ -9,10 +9,9 @@ use zagros_protocol::ServerIndex;
 
 use crate::args::{CoordinatorArgs, OnStop, ServerArgs};
 use crate::exit::{Exit, Failure, OrFailure};
-use crate::folders::check_folders;
 use crate::port::RolePort;
 use crate::role::Role;
-use crate::start::load_job;
+use crate::start::{check_folders, load_job};
 
 /// Serves the control path until the run ends.
 pub(super) async fn run_coordinator(args: CoordinatorArgs) -> Result<Exit, Failure> {
