@@ -1,7 +1,6 @@
-//! The destination of the lines of `up` and its children: the screen, and a short memory.
+//! The destination of the lines of `up` and its children.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use crate::print::{NoteMode, note_mode};
@@ -9,87 +8,58 @@ use crate::{err, note};
 use owo_colors::{AnsiColors, OwoColorize};
 use serde_json::{Map, Value};
 
-const KEPT: usize = 200;
-
-/// The console. All processes' lines go through it.
+/// The console. All processes' lines go through it, one at a time.
 #[derive(Clone, Debug, Default)]
-pub struct RunConsole(Arc<Mutex<ConsoleState>>);
-
-#[derive(Debug, Default)]
-struct ConsoleState {
+pub struct RunConsole {
     is_silent: bool,
-    /// The last lines, with their process.
-    last: VecDeque<ConsoleLine>,
-}
-
-#[derive(Clone, Debug)]
-struct ConsoleLine {
-    /// Name and colour of a child; `None` for lines of `up` itself.
-    who: Option<(String, AnsiColors)>,
-    text: String,
-    /// Whether the line is shown with `--quiet` too.
-    is_warning: bool,
-}
-
-impl ConsoleLine {
-    fn print(&self) {
-        match (&self.who, note_mode()) {
-            (Some((name, _)), NoteMode::Logged) => err!("{}", with_role(name, &self.text)),
-            (Some((name, color)), _) => err!("{:<19}│ {}", name.color(*color), self.text),
-            (None, NoteMode::Logged) if self.is_warning => tracing::warn!("{}", self.text),
-            (None, NoteMode::Hidden) if self.is_warning => err!("{}", self.text),
-            (None, _) => note!("{}", self.text),
-        }
-    }
-
-    fn plain(&self) -> String {
-        match &self.who {
-            Some((name, _)) => format!("{name:<19}│ {}", self.text),
-            None => self.text.clone(),
-        }
-    }
+    turn: Arc<Mutex<()>>,
+    /// What `up` itself has said.
+    #[cfg(test)]
+    said: Arc<Mutex<Vec<String>>>,
 }
 
 impl RunConsole {
+    /// Prints nothing.
+    #[must_use]
+    pub fn silent() -> Self {
+        Self { is_silent: true, ..Self::default() }
+    }
+
     /// Prints a line of `up` itself.
     pub fn print_line(&self, text: String) {
-        self.put(ConsoleLine { who: None, text, is_warning: false });
+        self.print(|| note!("{text}"));
+        #[cfg(test)]
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
 
     /// Prints a line of `up` itself, also with `--quiet`.
     pub fn print_warning(&self, text: String) {
-        self.put(ConsoleLine { who: None, text, is_warning: true });
+        self.print(|| match note_mode() {
+            NoteMode::Logged => tracing::warn!("{text}"),
+            NoteMode::Shown | NoteMode::Hidden => err!("{text}"),
+        });
+        #[cfg(test)]
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
 
     pub fn print_child_line(&self, name: &str, color: AnsiColors, text: &str) {
-        self.put(ConsoleLine { who: Some((name.to_owned(), color)), text: text.to_owned(), is_warning: false });
+        self.print(|| match note_mode() {
+            NoteMode::Logged => err!("{}", with_role(name, text)),
+            NoteMode::Shown | NoteMode::Hidden => err!("{:<19}│ {text}", name.color(color)),
+        });
     }
 
-    /// Prints nothing.
-    #[must_use]
-    pub fn silent() -> Self {
-        Self(Arc::new(Mutex::new(ConsoleState { is_silent: true, ..ConsoleState::default() })))
-    }
-
-    /// The last lines, oldest first, without colours.
-    pub fn last_lines(&self) -> Vec<String> {
-        self.state().last.iter().map(ConsoleLine::plain).collect()
-    }
-
-    fn put(&self, said: ConsoleLine) {
-        let mut state = self.state();
-        if !state.is_silent {
-            // Under the lock, so that lines keep their order.
-            said.print();
+    fn print(&self, print: impl FnOnce()) {
+        if !self.is_silent {
+            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            print();
         }
-        if state.last.len() == KEPT {
-            state.last.pop_front();
-        }
-        state.last.push_back(said);
     }
 
-    fn state(&self) -> MutexGuard<'_, ConsoleState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What `up` itself has said, oldest first.
+    #[cfg(test)]
+    pub(crate) fn said_lines(&self) -> Vec<String> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -115,17 +85,5 @@ mod tests {
         assert_eq!(line, r#"{"level":"WARN","message":"slow","role":"dense worker 0"}"#);
         let plain: Value = serde_json::from_str(&with_role("coordinator", "half a line")).unwrap();
         assert_eq!((&plain["message"], &plain["role"]), (&"half a line".into(), &"coordinator".into()));
-    }
-
-    #[test]
-    fn the_last_lines_are_remembered() {
-        let console = RunConsole::silent();
-        console.print_line("before".to_owned());
-        console.print_child_line("dense worker 0", AnsiColors::Green, "step 1");
-        assert_eq!(console.last_lines(), ["before", "dense worker 0     │ step 1"]);
-        for number in 0..KEPT {
-            console.print_line(number.to_string());
-        }
-        assert_eq!(console.last_lines().len(), KEPT);
     }
 }

@@ -190,7 +190,7 @@ mod tests {
         let file = folder.path().join("logs/dense-worker-0.log");
         let blocked = ChildOutput { logs: Some(file), ..ChildOutput::default() };
         assert!(blocked.open_log("x").is_none());
-        let said = blocked.console.last_lines();
+        let said = blocked.console.said_lines();
         assert!(said[0].starts_with("no log is written to"), "{said:?}");
     }
 

@@ -372,7 +372,7 @@ mod tests {
             };
             let ended = supervisor.watch_and_restart(&Shutdown::new(), servers(&start)).await;
             assert_eq!((ended.is_ok(), started.get()), (is_good, if is_good { 3 } else { 0 }), "{how}");
-            let said = supervisor.console.last_lines().join("\n");
+            let said = supervisor.console.said_lines().join("\n");
             assert_eq!(said.contains("starting it again in place now"), is_good, "{said}");
             supervisor.stop_all().await;
         }
