@@ -82,13 +82,6 @@ impl Segments {
         let sum = self.0.iter().try_fold(0_usize, |sum, segment| sum.checked_add(segment.rows as usize));
         sum.ok_or(PackError::TooLarge("row count"))
     }
-
-    /// The number of values of all segments: Σ rows × dim.
-    pub fn total_values(&self) -> Result<usize, PackError> {
-        let values = |segment: &Segment| (segment.rows as usize).checked_mul(segment.dim as usize);
-        let sum = self.0.iter().try_fold(0_usize, |sum, segment| sum.checked_add(values(segment)?));
-        sum.ok_or(PackError::TooLarge("value count"))
-    }
 }
 
 /// `expected` is `None` if its computation overflowed.
