@@ -12,10 +12,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default)]
 pub struct RunConsole {
     is_silent: bool,
-    turn: Arc<Mutex<()>>,
-    /// What `up` itself has said.
-    #[cfg(test)]
-    said: Arc<Mutex<Vec<String>>>,
+    said: Arc<Mutex<SaidLines>>,
 }
 
 impl RunConsole {
@@ -27,39 +24,30 @@ impl RunConsole {
 
     /// Prints a line of `up` itself.
     pub fn print_line(&self, text: String) {
-        self.print(|| note!("{text}"));
-        #[cfg(test)]
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        self.print(&text, || note!("{text}"));
     }
 
     /// Prints a line of `up` itself, also with `--quiet`.
     pub fn print_warning(&self, text: String) {
-        self.print(|| match note_mode() {
+        self.print(&text, || match note_mode() {
             NoteMode::Logged => tracing::warn!("{text}"),
             NoteMode::Shown | NoteMode::Hidden => err!("{text}"),
         });
-        #[cfg(test)]
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
 
     pub fn print_child_line(&self, name: &str, color: AnsiColors, text: &str) {
-        self.print(|| match note_mode() {
+        self.print(text, || match note_mode() {
             NoteMode::Logged => err!("{}", with_role(name, text)),
             NoteMode::Shown | NoteMode::Hidden => err!("{:<19}│ {text}", name.color(color)),
         });
     }
 
-    fn print(&self, print: impl FnOnce()) {
+    fn print(&self, text: &str, print: impl FnOnce()) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_silent {
-            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
             print();
         }
-    }
-
-    /// What `up` itself has said, oldest first.
-    #[cfg(test)]
-    pub(crate) fn said_lines(&self) -> Vec<String> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        said.keep(text);
     }
 }
 
@@ -73,6 +61,31 @@ fn with_role(name: &str, text: &str) -> String {
     });
     line.insert("role".to_owned(), Value::String(name.to_owned()));
     Value::Object(line).to_string()
+}
+
+/// What was said, in tests alone.
+#[derive(Debug, Default)]
+struct SaidLines {
+    #[cfg(test)]
+    lines: Vec<String>,
+}
+
+impl SaidLines {
+    #[cfg(not(test))]
+    fn keep(&mut self, _: &str) {}
+
+    #[cfg(test)]
+    fn keep(&mut self, text: &str) {
+        self.lines.push(text.to_owned());
+    }
+}
+
+#[cfg(test)]
+impl RunConsole {
+    /// What was said, oldest first.
+    pub(crate) fn said_lines(&self) -> Vec<String> {
+        self.said.lock().unwrap().lines.clone()
+    }
 }
 
 #[cfg(test)]
