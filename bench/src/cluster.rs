@@ -15,7 +15,7 @@ use zagros_embedding_client::{Connect, GrpcShard};
 use zagros_job::Job;
 use zagros_plumbing::process::{cpu_time, cpu_time_of};
 use zagros_protocol::datapath::Encoding;
-use zagros_shell::launch::{ChildOutput, EmbeddedCluster, LaunchPlan, RoleAddresses, RowFolders, Supervisor};
+use zagros_shell::launch::{ChildOutput, EmbeddedCluster, LaunchPlan, RoleAddresses, RowFolders, RunConsole, Supervisor};
 use zagros_shell::{Exit, Failure, Logging, OrFailure};
 use zagros_transport::RoleKey;
 
@@ -103,7 +103,7 @@ pub fn plan_launch<'a>(program: &'a Path, job_file: &'a Path, folder: &'a Path, 
         timeout: job.cluster.timeout,
         logging: Logging::quiet(),
         resume: false,
-        output: ChildOutput { silent: true, ..ChildOutput::default() },
+        output: ChildOutput { console: RunConsole::silent(), logs: None },
         addresses: RoleAddresses::any_ports(),
         row_folders: RowFolders::new(job, folder),
         secret: RoleKey::random(),

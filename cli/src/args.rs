@@ -2,7 +2,6 @@
 
 mod data;
 mod experiments;
-mod job;
 mod planning;
 #[cfg(test)]
 mod reference;
@@ -17,7 +16,6 @@ use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 pub(crate) use self::experiments::{ScalingLawArgs, SweepArgs};
-pub(crate) use self::job::JobArgs;
 pub(crate) use self::planning::{CalibrateArgs, MachineArgs, ModelsArgs, PlanArgs, SimulateArgs};
 pub(crate) use self::saved_models::{
     AverageOf, BadRowsChoice, ForgetArgs, InspectModelArgs, PredictArgs, QuantizeArgs, parse_id,
@@ -32,7 +30,6 @@ Examples:
   zagros data generate data/quickstart          write a Criteo-format data set with a known best AUC
   zagros train examples/quickstart.toml         train on it in one process
   zagros up examples/quickstart.toml            the same as separate processes on this machine
-  zagros up examples/quickstart.toml --watch    the same, shown on the terminal
   zagros predict runs/NAME rows.csv -o s.csv    score new rows with a trained model
   zagros sweep job.toml --grid embedding.dim=8,16   train with each of these values: which is best?
   zagros models                                 the networks, and what each size needs
@@ -126,6 +123,29 @@ pub(crate) struct InitArgs {
     pub(crate) output: Option<PathBuf>,
 }
 
+/// A job file and changes to it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct JobArgs {
+    /// The job file (TOML); every key is described in docs/job-file.md.
+    #[arg(value_name = "JOB")]
+    pub(crate) job: PathBuf,
+    /// Change a key: `--set train.seed=3` (again for more). Environment: ZAGROS__TRAIN__SEED=3.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Weights of the dense network, `590k`, `13m` or `1.3b`, in place of its widths (instead of model.size).
+    #[arg(long, value_name = "SIZE")]
+    size: Option<String>,
+}
+
+impl JobArgs {
+    /// All changes of keys. `--size` wins over `--set`.
+    pub(crate) fn sets(&self) -> Vec<String> {
+        // Quoted, so that no text is a number.
+        let size = self.size.iter().map(|size| format!("model.size={}", serde_json::Value::from(size.as_str())));
+        self.sets.iter().cloned().chain(size).collect()
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct TrainArgs {
     #[command(flatten)]
@@ -174,7 +194,7 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
     /// Print the plan and the memory that all its processes need, and stop.
-    #[arg(long, conflicts_with = "watch")]
+    #[arg(long)]
     pub(crate) dry_run: bool,
     /// Embedding servers (instead of cluster.servers).
     #[arg(long, value_name = "N")]
@@ -203,9 +223,6 @@ pub(crate) struct UpArgs {
     /// List where each role serves metrics in this file, for Prometheus' file_sd_configs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prometheus_targets: Option<PathBuf>,
-    /// Show the run on this terminal and update it each second, in place of its log lines.
-    #[arg(long)]
-    pub(crate) watch: bool,
 }
 
 #[derive(Debug, Args)]
@@ -345,6 +362,22 @@ pub(crate) mod tests {
         std::fs::write(&file, text).unwrap();
         let words = ["zagros", name, file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
         Ok(Arguments::try_parse_from(words).map_err(|error| error.to_string())?.command)
+    }
+
+    #[derive(Parser)]
+    struct JobCommand {
+        #[command(flatten)]
+        job: JobArgs,
+    }
+
+    #[test]
+    fn a_size_is_one_more_setting() {
+        let sets = |arguments: &[&str]| {
+            let all = ["zagros", "job.toml"].iter().chain(arguments);
+            JobCommand::try_parse_from(all).unwrap().job.sets()
+        };
+        assert_eq!(sets(&[]), [""; 0]);
+        assert_eq!(sets(&["--size", "13m", "--set", "train.seed=3"]), ["train.seed=3", "model.size=\"13m\""]);
     }
 
     #[test]

@@ -9,7 +9,6 @@ mod inspect;
 mod logs;
 mod plan;
 mod predict;
-mod quantize;
 mod train;
 
 use clap::CommandFactory;
@@ -17,7 +16,7 @@ use zagros_dense_worker::RunFolder;
 use zagros_shell::{Exit, Failure, Logging, OrFailure, block_on, print_answer};
 
 use crate::args::{Arguments, Command, DataCommand, ReportArgs};
-use crate::{page, scaling_law, sweep, up};
+use crate::{page, quantize, scaling_law, sweep, up};
 
 pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     arguments.logging.install(log_level(&arguments.command));

@@ -13,7 +13,6 @@
 //! CK-1, CK-4, CK-6). The same command then finishes: it plans anew, and step 4 also deletes what an earlier process left.
 
 mod apply;
-mod audit;
 mod live;
 mod places;
 mod plan;
@@ -26,8 +25,7 @@ use zagros_shell::Failure;
 
 use crate::args::{ForgetArgs, parse_id};
 
-pub(crate) use apply::apply;
-pub(crate) use audit::AUDIT;
+pub(crate) use apply::{AUDIT, apply};
 pub(crate) use live::{LiveRemoval, forget_live};
 pub(crate) use places::ForgetPlace;
 pub(crate) use plan::{ForgetPlan, SavePlan};

@@ -9,7 +9,6 @@
 //!
 //! A kill between two steps leaves whole saves (invariants CK-1, CK-4), and the same command plans anew and finishes.
 
-mod row_files;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +17,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use zagros_job::Job;
-use zagros_rows::snapshot::{FileChain, FollowedFile, RewriteError, RowChange, rewrite_rows};
+use zagros_rows::snapshot::{FileChain, FollowedFile, RewriteError, RowChange, SavedFile, rewrite_rows};
 use zagros_scoring::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest, row_file};
 use zagros_shell::{Exit, Failure};
 use zagros_store::{ContentDigest, FileName, Folder, hex_digits};
@@ -27,7 +26,32 @@ use zagros_zip::ZipEq;
 use crate::resume::failed;
 use crate::saved::{not_written, refused, snapshot_failure};
 
-pub(crate) use row_files::{RowFile, row_chains};
+/// A file of rows of a save that is rewritten.
+#[derive(Clone, Debug)]
+pub(crate) struct RowFile {
+    /// What the manifest says of it. A name `../FOLDER/NAME` is of a folder beside that of the manifest.
+    pub(crate) record: FileRecord,
+    pub(crate) folder: Folder,
+    /// In its own folder.
+    pub(crate) name: String,
+    pub(crate) saved: SavedFile,
+}
+
+impl RowFile {
+    fn find(folder: &Folder, manifest: &Manifest, saved: &SavedFile) -> Option<Self> {
+        let record = manifest.row_record(&saved.path().file_name()?.to_string_lossy())?.clone();
+        let (folder, name) = folder.locate_file(&record.name).map(|(folder, name)| (folder, name.to_owned()))?;
+        Some(Self { record, folder, name, saved: saved.clone() })
+    }
+}
+
+/// The files of each chain, that of all rows first.
+pub(crate) fn row_chains(folder: &Folder, manifest: &Manifest) -> Result<Vec<Vec<RowFile>>, Failure> {
+    let chains = manifest.row_chains(folder).map_err(snapshot_failure)?;
+    // The manifest was checked: each name has a record, and leads to this folder or to one beside it.
+    let find = |saved| RowFile::find(folder, manifest, saved);
+    Ok(chains.iter().map(|chain| chain.files().iter().filter_map(find).collect()).collect())
+}
 
 /// A file of rows that is written.
 #[derive(Debug)]

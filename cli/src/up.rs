@@ -5,16 +5,19 @@
 
 mod end;
 mod targets;
-mod watch;
 
+use std::convert::Infallible;
 use std::path::Path;
+use std::time::Duration;
 
 use indicatif::HumanBytes;
 use tokio::sync::watch::Sender;
+use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_dense_worker::ResumePoint;
 use zagros_job::Job;
 use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_plumbing::process::cpu_time_of_children;
+use zagros_protocol::control::StatusRequest;
 use zagros_shell::launch::{
     ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RowFolders, RunConsole,
     Supervisor, WantedRoles, WatchEnd, WorkerLoss, is_complete, reachable_address,
@@ -32,6 +35,9 @@ use crate::{backend, memory, plan, planning, saved};
 use targets::ScrapeTargets;
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
+/// How often the coordinator is asked what the run is to have.
+const LOOK: Duration = Duration::from_secs(1);
+
 pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure> {
     if let Some(dates) = &args.dates {
         let what = format!("`zagros up` trains on one set of files, and --dates {dates} names several days");
@@ -40,9 +46,6 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         return Err(Failure::usage(what, help));
     }
     let sets = overrides(&args)?;
-    if args.watch {
-        zagros_shell::dashboard::check_terminal()?;
-    }
     let job = load_job(&args.job.job, &sets)?;
     backend::check(&job)?;
     dense_worker::refuse_stdin(&job)?;
@@ -71,7 +74,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let folder = start.folder.path();
     let secret = secret(folder)?;
     let logs = Some(folder.join(LOG_FOLDER));
-    let output = ChildOutput { logs, console: console.clone(), ..ChildOutput::default() };
+    let output = ChildOutput { logs, console: console.clone() };
     let plan = LaunchPlan {
         program: &program,
         job_file: &args.job.job,
@@ -97,12 +100,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let wanted = Sender::new(WantedRoles::default());
     let listed = args.prometheus_targets.as_deref();
     let targets = listed.map(|file| ScrapeTargets::follow(file, folder, &job, wanted.subscribe())).transpose()?;
-    let run = train(&plan, &job, args.restarts, (&stop, &signals), &wanted);
-    let ended = if args.watch {
-        watch::run_with_dashboard(run, (folder, plan.credentials()), timeout, console.clone()).await
-    } else {
-        run.await
-    };
+    let ended = train(&plan, &job, args.restarts, (&stop, &signals), &wanted).await;
     if ended.is_ok() {
         plan.row_folders.remove();
         end::record_cost(&start.folder, cpu_before, &console);
@@ -245,7 +243,7 @@ async fn supervise(
     let credentials = plan.credentials();
     let watched = tokio::select! {
         watched = supervisor.watch_and_restart(&stop.first, restarts) => watched,
-        failed = watch::follow_scale(&address, &credentials, job.cluster.timeout, wanted) => match failed {
+        failed = follow_scale(&address, &credentials, job.cluster.timeout, wanted) => match failed {
             Ok(never) => match never {},
             Err(failure) => Err(failure),
         },
@@ -276,6 +274,25 @@ async fn supervise(
         (_, Some(code)) => Ok(Exit::Signal(code as u8)),
         (Ok(_), None) => Ok(Exit::Success),
         (Err(cause), None) => Err(cause),
+    }
+}
+
+/// Tells `wanted` again and again what the run is to have, once a scale request has asked for other numbers. Ends with the task
+/// that awaits it.
+async fn follow_scale(
+    coordinator: &str,
+    credentials: &Credentials,
+    timeout: Duration,
+    wanted: &Sender<WantedRoles>,
+) -> Result<Infallible, Failure> {
+    let control = GrpcControlPlane::connect(coordinator, timeout, credentials).or_internal()?;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        // A coordinator that is away for a moment comes back.
+        let status = control.status(StatusRequest {}).await.ok();
+        if let Some(roles) = status.as_ref().and_then(WantedRoles::from_status) {
+            wanted.send_replace(roles);
+        }
     }
 }
 

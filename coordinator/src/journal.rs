@@ -9,11 +9,10 @@
 //! ```
 //!
 //! Inputs and snapshots are in one RocksDB: each is there whole or not at all, and one process at a time holds the folder. A
-//! file beside it says how far the inputs go (`end`), so that one that was lost or damaged is noticed. Inputs are handed to the system before they take effect, so they survive the end of the process (`kill -9`), not a
+//! file beside it says how far the inputs go (`record`), so that one that was lost or damaged is noticed. Inputs are handed to the system before they take effect, so they survive the end of the process (`kill -9`), not a
 //! loss of power. The journal therefore names the start of the machine that it was written under: after another start it says
 //! that its end may be missing ([`MachineStart`]).
 
-mod end;
 mod record;
 mod store;
 

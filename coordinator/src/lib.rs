@@ -10,7 +10,6 @@ mod metrics;
 mod page;
 mod process;
 mod service;
-mod state_file;
 mod status;
 
 use std::time::Duration;

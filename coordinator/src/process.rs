@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::service::Routes;
 use tracing::{info, warn};
+use zagros_coordinator_core::doctor::Observation;
 use zagros_job::Job;
 use zagros_plumbing::admin::{PageAccess, PageToken};
 use zagros_plumbing::{Deadline, Lifecycle, Shutdown, StopMeaning, admin};
@@ -21,7 +23,6 @@ use zagros_transport::Credentials;
 use crate::journaled::JournalFailure;
 use crate::page;
 use crate::service::CoordinatorService;
-use crate::state_file::StateFile;
 use crate::{CoordinatorError, JournalUse, LocalCoordinator, RunOutcome, StatusReport};
 
 /// The longest delay until an expired lease, or the end of the run, is noticed.
@@ -34,6 +35,9 @@ const REMINDER: Duration = Duration::from_secs(10);
 /// How long open connections may take to close.
 const CLOSE: Duration = Duration::from_secs(5);
 
+/// How old the file with the state of the run is at most, while the process lives.
+const STATE_AGE: Duration = Duration::from_secs(2);
+
 #[derive(Debug)]
 pub struct CoordinatorConfig {
     pub job: Arc<Job>,
@@ -41,12 +45,8 @@ pub struct CoordinatorConfig {
     pub grpc_listener: TcpListener,
     /// Bound port of the live page, `/healthz`, `/readyz`, `/metrics` and `/status`.
     pub admin_listener: Option<TcpListener>,
-    /// What a caller must prove, and what the page's token is derived from.
+    /// What a caller must prove, and what the token of the page, `/metrics` and `/status` is derived from.
     pub credentials: Credentials,
-    /// The token that opens the page, `/metrics` and `/status`. Without it, the token that is derived from the run's
-    /// secret. On a loopback address no token is needed unless one is given here. On another address there is always a
-    /// token: without a secret a random one, which the log shows.
-    pub page_token: Option<PageToken>,
     /// Its journal. A process that starts again with the same journal goes on with the run.
     pub journal: Option<JournalUse>,
     /// What a request to end means. [`StopMeaning::Restart`] needs a journal.
@@ -77,7 +77,7 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<Coordi
     let (failed, mut failures) = mpsc::channel(2);
     serve_grpc(&life, (config.grpc_listener, config.credentials.clone()), &coordinator, failed.clone());
     if let Some(listener) = config.admin_listener {
-        let access = page_access(&listener, config.page_token, &config.credentials)?;
+        let access = page_access(&listener, &config.credentials)?;
         let is_open = config.job.cluster.insecure && !config.credentials.is_checked();
         let access = if is_open { access.of_page() } else { access };
         serve_admin(&life, listener, &coordinator, (config.registry, access), failed);
@@ -154,15 +154,12 @@ fn serve_admin(
     });
 }
 
-/// Decides who may see the page. Logs its address, with the token if that is a random one.
-fn page_access(
-    listener: &TcpListener,
-    token: Option<PageToken>,
-    credentials: &Credentials,
-) -> Result<PageAccess, CoordinatorError> {
+/// Decides who may see the page, `/metrics` and `/status`. On a loopback address no token is needed. On another one there is always a
+/// token: that of the run's secret, or else a random one. Logs the page's address, with the token if that is a random one.
+fn page_access(listener: &TcpListener, credentials: &Credentials) -> Result<PageAccess, CoordinatorError> {
     let address = listener.local_addr()?;
     let is_exposed = !address.ip().is_loopback();
-    let token = token.or_else(|| PageToken::parse(&credentials.page_token().filter(|_| is_exposed)?).ok());
+    let token = credentials.page_token().filter(|_| is_exposed).and_then(|token| PageToken::parse(&token));
     let is_given = token.is_some();
     let access = PageAccess::new(address, token);
     let host = match address.ip() {
@@ -173,9 +170,7 @@ fn page_access(
     match &access {
         PageAccess::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.expose_secret()),
         PageAccess::Token { .. } => {
-            info!(
-                "live page: {url}?token=… (ZAGROS_PAGE_TOKEN, or what `zagros secret token` prints for the run's secret)"
-            );
+            info!("live page: {url}?token=… (what `zagros secret token` prints for the run's secret)");
         }
         PageAccess::ThisMachine | PageAccess::Anyone => info!("live page: {url}"),
     }
@@ -267,5 +262,73 @@ async fn ended(coordinator: &LocalCoordinator) -> RunOutcome {
         }
         tokio::time::sleep(TICK).await;
         coordinator.tick();
+    }
+}
+
+/// The state of the run in a file: `zagros doctor` reads it when the coordinator does not answer, or has ended.
+#[derive(Clone, Debug)]
+struct StateFile {
+    path: PathBuf,
+    /// A disk that is full is reported once.
+    has_failed: Arc<AtomicBool>,
+}
+
+impl StateFile {
+    fn new(path: PathBuf) -> Self {
+        Self { path, has_failed: Arc::default() }
+    }
+
+    async fn keep_writing(&self, coordinator: &LocalCoordinator, shutdown: &Shutdown) {
+        loop {
+            self.write_once(coordinator).await;
+            tokio::select! {
+                () = tokio::time::sleep(STATE_AGE) => {}
+                () = shutdown.requested() => return,
+            }
+        }
+    }
+
+    /// Writes once. What fails here fails nothing else.
+    async fn write_once(&self, coordinator: &LocalCoordinator) {
+        let observation = Observation::from(&coordinator.read_status());
+        let path = self.path.clone();
+        let written = tokio::task::spawn_blocking(move || replace(&path, &observation)).await;
+        let failed = written.map_err(io::Error::other).and_then(|written| written).err();
+        if let (Some(error), false) = (&failed, self.has_failed.load(Ordering::Relaxed)) {
+            warn!(file = %self.path.display(), %error, "the state of the run is not written; the run goes on");
+        }
+        self.has_failed.store(failed.is_some(), Ordering::Relaxed);
+    }
+}
+
+/// Replaces the file as a whole. It need not survive a loss of power, so nothing is synced.
+fn replace(path: &Path, observation: &Observation) -> io::Result<()> {
+    let new = path.with_extension("new");
+    std::fs::write(&new, serde_json::to_vec(observation)?)?;
+    std::fs::rename(new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::Overrides;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_file_is_replaced_and_a_folder_that_is_gone_stops_nothing() {
+        let text = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = 'a.txt'\n";
+        let job = Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap();
+        let coordinator = LocalCoordinator::new(&job, &prometheus::Registry::new());
+        let folder = tempfile::tempdir().unwrap();
+        let file = StateFile::new(folder.path().join("state.json"));
+        for _ in 0..2 {
+            file.write_once(&coordinator).await;
+            let read = std::fs::read(&file.path).unwrap();
+            let observation: Observation = serde_json::from_slice(&read).unwrap();
+            assert_eq!((observation.job.as_str(), observation.state.as_str()), ("ads", "waiting"));
+        }
+        drop(folder);
+        file.write_once(&coordinator).await;
+        assert!(file.has_failed.load(Ordering::Relaxed));
     }
 }

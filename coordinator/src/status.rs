@@ -249,7 +249,7 @@ mod tests {
                     "incarnation": 1, "silent_seconds": 1.5, "splits_held": 2, "load": null,
                     "progress": {
                         "step": 9, "epoch": 0, "samples": 0, "samples_per_second": 1234.5, "loss": null, "staleness": 0,
-                        "checkpoint_step": 0, "staleness_max": 0, "auc": 0.75, "stages": stages,
+                        "checkpoint_step": 0, "staleness_max": 0, "auc": 0.75, "stages": stages, "batch": 0, "trained": false,
                     },
                     "buckets": 0, "waits": [{ "server": 1, "lookups": 1, "pushes": 2, "oldest_seconds": 3.2 }],
                     "disk": null, "still_seconds": 0.25,

@@ -3,10 +3,9 @@
 
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct, `pub` and all, into the body of a function")]
 
-mod edits;
-mod pattern;
 mod pod;
 mod policy;
+mod rules;
 mod schema;
 mod status;
 mod volume;
@@ -22,8 +21,8 @@ pub use policy::{
 };
 pub use schema::{KUBERNETES_FIELDS, definition_yaml, resource_definition};
 pub use status::{
-    AttemptFailure, ConditionStatus, HybridJobStatus, JobCondition, LastCheckpoint, RoleCount, RoleCounts,
-    RowsRecovery, RunPhase, RunProgress, ServerScaling,
+    AttemptFailure, COMPLETE, ConditionStatus, FAILED, HybridJobStatus, JobCondition, LastCheckpoint, READY,
+    RECONCILED, RoleCount, RoleCounts, RowsRecovery, RunPhase, RunProgress, SCALED, SUSPENDED, ServerScaling, VALID,
 };
 pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, FolderMedium, MountedVolume, VolumeSource};
 
@@ -56,23 +55,23 @@ pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, FolderMedium, MountedV
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = "1"),
     validation = Rule::new("self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
         .message("metadata.name names pods and services: at most 40 lower-case letters, digits and -, starting with a letter"),
-    validation = edits::fixed("job", "the run goes on with the job file that it started with"),
-    validation = edits::fixed("image", "its pods run it"),
-    validation = edits::fixed_option("imagePullPolicy", "its pods are made from it"),
-    validation = edits::fixed_option("imagePullSecrets", "its pods are made from it"),
-    validation = edits::fixed("coordinator", "its pod is made from it"),
-    validation = edits::fixed_option("embeddingServers.storage", "Kubernetes changes no claim of a StatefulSet"),
-    validation = edits::fixed_without_log("embeddingServers.pod", "their rows live in memory, and they have no log"),
-    validation = edits::fixed("denseWorkers.pod", "its pods are made from it"),
-    validation = edits::fixed_workers(),
-    validation = edits::fixed_option("volumes", "its pods are made from it"),
-    validation = edits::fixed_option("output", "its pods are made from it, and its checkpoints lie there"),
-    validation = edits::fixed("scheduling", "its pods are made from it"),
-    validation = edits::fixed_option("serviceAccountName", "its pods are made from it"),
-    validation = edits::fixed_option("podSecurityContext", "its pods are made from it"),
-    validation = edits::fixed("runPolicy.backoffLimit", "the workers' Job was made with it"),
-    validation = edits::fixed("runPolicy.exitCodes", "the workers' Job was made with it"),
-    validation = edits::fixed_least_workers(),
+    validation = rules::fixed("job", "the run goes on with the job file that it started with"),
+    validation = rules::fixed("image", "its pods run it"),
+    validation = rules::fixed_option("imagePullPolicy", "its pods are made from it"),
+    validation = rules::fixed_option("imagePullSecrets", "its pods are made from it"),
+    validation = rules::fixed("coordinator", "its pod is made from it"),
+    validation = rules::fixed_option("embeddingServers.storage", "Kubernetes changes no claim of a StatefulSet"),
+    validation = rules::fixed_without_log("embeddingServers.pod", "their rows live in memory, and they have no log"),
+    validation = rules::fixed("denseWorkers.pod", "its pods are made from it"),
+    validation = rules::fixed_workers(),
+    validation = rules::fixed_option("volumes", "its pods are made from it"),
+    validation = rules::fixed_option("output", "its pods are made from it, and its checkpoints lie there"),
+    validation = rules::fixed("scheduling", "its pods are made from it"),
+    validation = rules::fixed_option("serviceAccountName", "its pods are made from it"),
+    validation = rules::fixed_option("podSecurityContext", "its pods are made from it"),
+    validation = rules::fixed("runPolicy.backoffLimit", "the workers' Job was made with it"),
+    validation = rules::fixed("runPolicy.exitCodes", "the workers' Job was made with it"),
+    validation = rules::fixed_least_workers(),
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -85,14 +84,14 @@ pub struct HybridJobSpec {
     /// The job file.
     pub job: JobSource,
     /// Image whose entrypoint is `zagros`, for every role. Name a fixed tag or digest.
-    #[schemars(length(min = 1, max = 512), regex(pattern = pattern::IMAGE))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = rules::IMAGE))]
     pub image: String,
     /// When the kubelet pulls the image: Always, IfNotPresent or Never. Default: Kubernetes' own rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<PullPolicy>,
     /// Names of the Secrets that the image is pulled with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), inner(length(min = 1, max = 253), regex(pattern = pattern::NAME)))]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 253), regex(pattern = rules::NAME)))]
     pub image_pull_secrets: Vec<String>,
     /// The coordinator. A run has one.
     #[serde(default)]
@@ -133,7 +132,7 @@ pub struct HybridJobSpec {
     /// Service account of the pods, for access to storage. Its token is not mounted. Default: the namespace's default
     /// account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = pattern::NAME))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = rules::NAME))]
     pub service_account_name: Option<String>,
     /// Users and groups of all pods. Default: user and group 65532, which also own the volumes. A given value replaces
     /// them: `{}` leaves them to the platform, as OpenShift's restricted-v2 demands. Unless given, `runAsNonRoot`,
@@ -172,7 +171,7 @@ pub struct JobSource {
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapKey {
     /// Name of the ConfigMap.
-    #[schemars(length(min = 1, max = 253), regex(pattern = pattern::NAME))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = rules::NAME))]
     pub name: String,
     /// Key in its `data`.
     #[serde(default = "job_key")]
@@ -240,7 +239,7 @@ pub struct DenseWorkers {
 #[serde(rename_all = "camelCase")]
 pub struct OutputClaim {
     /// Name of a PersistentVolumeClaim of the same namespace.
-    #[schemars(length(min = 1, max = 253), regex(pattern = pattern::NAME))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = rules::NAME))]
     pub claim_name: String,
     /// Folder in the claim. Default: its root.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -14,7 +14,6 @@ mod objects;
 mod readiness;
 mod removal;
 mod verdict;
-mod workers;
 
 use std::time::Duration;
 
@@ -23,22 +22,19 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::build::BuildStage;
 use crate::cache::JobObjects;
-use crate::conditions::{COMPLETE, FAILED, READY, RECONCILED, SCALED, SUSPENDED, VALID};
 use crate::crd::{
-    AttemptFailure, HybridJob, HybridJobSpec, HybridJobStatus, JobCondition, LastCheckpoint, RowsRecovery, RunPhase,
-    RunProgress,
+    AttemptFailure, COMPLETE, FAILED, HybridJob, HybridJobSpec, HybridJobStatus, JobCondition, LastCheckpoint, READY,
+    RECONCILED, RowsRecovery, RunPhase, RunProgress, SCALED, SUSPENDED, VALID,
 };
 use crate::memory::{FIRST_PAUSE, KnownRequests, elapsed_time};
 use crate::names::{PodRole, RunAttempt, label_selector};
 use crate::observe::{ObservedObjects, RemovalScope};
-use crate::spec_hash::SpecHash;
 use crate::step::{EventNote, PlanStep};
 use crate::validate::{SpecProblem, ValidJob};
 use numbers::{MemberCounts, RunNumbers, ScaleStep, admission_note};
-use readiness::{COORDINATOR_LOST, JOB_SUSPENDED, PodReadiness, SERVER_LOST, role_counts};
+use readiness::{COORDINATOR_LOST, JOB_SUSPENDED, PodReadiness, SERVER_LOST, WorkerFleet, role_counts};
 use removal::RemovalProgress;
 use verdict::{AttemptVerdict, judge_attempt};
-use workers::WorkerFleet;
 
 /// The pause before the second attempt. It doubles for each further one.
 const BACKOFF: Duration = Duration::from_secs(10);
@@ -90,8 +86,6 @@ struct Planner<'a> {
     present: HybridJobSpec,
     /// What is observed of the run without the members that leave.
     staying: ObservedObjects,
-    /// Hash of the spec for the attempt that runs.
-    running: SpecHash,
     /// The status that is recorded before all other work.
     status: HybridJobStatus,
     event: Option<EventNote>,
@@ -104,7 +98,7 @@ impl<'a> Planner<'a> {
         let valid = seen.valid.as_ref().ok();
         let started = valid.map(ValidJob::started_numbers).map(|(servers, workers)| MemberCounts { servers, workers });
         let numbers = RunNumbers::new(&job.spec, started, seen.report.as_ref().or(recorded.progress.as_ref()));
-        let (started, pods, staying) = (numbers.started, numbers.pods(), numbers.staying());
+        let (pods, staying) = (numbers.pods(), numbers.staying());
         Self {
             job,
             seen,
@@ -112,7 +106,6 @@ impl<'a> Planner<'a> {
             valid: valid.map(|valid| valid.clone().with_numbers(pods.servers, pods.workers)),
             present: job.spec.clone().with_numbers(staying.servers, staying.workers),
             staying: seen.run.clone().without_members_from(staying.servers, staying.workers),
-            running: SpecHash::during_attempt(&job.spec, started.servers, started.workers),
             status: recorded.clone(),
             recorded,
             numbers,
@@ -235,22 +228,14 @@ impl<'a> Planner<'a> {
         Some(started.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX))
     }
 
-    /// Why an attempt starts although none failed.
+    /// Why an attempt starts although none failed. While one runs, the definition admits no edit that it could not apply (`crd`).
     fn reason_to_begin(&self) -> Option<&'static str> {
-        // Servers with a log come back with their rows: an edit of their pods alone restarts them one by one.
-        let is_applied_live =
-            self.recovery() == RowsRecovery::Log && self.recorded.fixed_hash.as_deref() == Some(&self.running.fixed);
         match self.recorded.phase {
             _ if self.recorded.attempt == 0 => Some("Started"),
             Some(RunPhase::Suspended) => Some("Resumed"),
             Some(RunPhase::Invalid) => Some("Corrected"),
-            _ if self.is_edited() && !is_applied_live => Some("SpecChanged"),
             _ => None,
         }
-    }
-
-    fn is_edited(&self) -> bool {
-        self.recorded.template_hash.as_deref() != Some(&self.running.template)
     }
 
     fn recovery(&self) -> RowsRecovery {
@@ -281,8 +266,8 @@ impl<'a> Planner<'a> {
 
     fn enter(&mut self, number: i32, phase: RunPhase, message: String) {
         let attempt = RunAttempt { number, ..self.attempt.clone() };
-        self.note_spec(SpecHash::new(&self.job.spec));
         self.forget_run();
+        self.status.recovery = Some(self.recovery());
         let status = &mut self.status;
         status.attempt = number;
         status.phase = Some(phase);
@@ -294,13 +279,6 @@ impl<'a> Planner<'a> {
         // An attempt starts with the numbers of the spec.
         status.conditions.retain(|one| one.type_ != SCALED);
         self.unready("Starting", message);
-    }
-
-    /// Notes from which spec the attempt is made, and what an edit of it may change.
-    fn note_spec(&mut self, hash: SpecHash) {
-        self.status.template_hash = Some(hash.template);
-        self.status.fixed_hash = Some(hash.fixed);
-        self.status.recovery = Some(self.recovery());
     }
 
     fn pause_left(&self) -> Option<Duration> {
@@ -329,8 +307,8 @@ impl<'a> Planner<'a> {
         let state = state.waiting_for(fleet.loss());
         self.event = self.what_happened(&fleet, &state);
         let (step, news) = self.record_scale();
-        self.event = self.update_note().or(news).or(self.event.take());
-        self.note_spec(self.running.clone());
+        self.event = news.or(self.event.take());
+        self.status.recovery = Some(self.recovery());
         let is_up = state.is_ready || self.recorded.phase == Some(RunPhase::Running);
         self.status.phase = Some(if is_up { RunPhase::Running } else { RunPhase::Starting });
         self.status.workers = self.staying.ready_count(PodRole::Worker);
@@ -361,12 +339,6 @@ impl<'a> Planner<'a> {
         if step > 0 && self.status.last_checkpoint.as_ref().is_none_or(|known| known.step != step) {
             self.status.last_checkpoint = Some(LastCheckpoint { step, seen: Time(self.seen.now) });
         }
-    }
-
-    fn update_note(&self) -> Option<EventNote> {
-        let note =
-            "spec.embeddingServers.pod was changed: the servers restart one after another, and the run waits for each";
-        self.is_edited().then(|| EventNote::normal_note("ServersUpdate", note))
     }
 
     fn what_happened(&self, fleet: &WorkerFleet, state: &PodReadiness) -> Option<EventNote> {

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use serde::Deserialize;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_plumbing::admin::PageToken;
-use zagros_plumbing::ask::ask_with;
+use zagros_plumbing::ask::ask_path;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::ScaleRequest;
 use zagros_transport::Credentials;
@@ -45,7 +45,7 @@ pub struct ProbeError {
 /// `address` is `host:port`; `token` is that of the run if it has one.
 pub async fn ask_status(address: &str, token: Option<&PageToken>) -> Result<RunProgress, ProbeError> {
     let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
-    let (status, body) = ask_with(address, "/status", token.map(PageToken::expose_secret), TIMEOUT)
+    let (status, body) = ask_path(address, "/status", token.map(PageToken::expose_secret), TIMEOUT)
         .await
         .map_err(|error| failed(error.to_string()))?;
     if !status.is_success() {

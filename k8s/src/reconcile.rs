@@ -8,21 +8,19 @@ use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
 use tracing::warn;
 
-use crate::act::execute_plan;
+use crate::act::{execute_plan, report_error, report_unreadable};
 use crate::build::JOB_KEY;
 use crate::cache::JobKey;
 use crate::cluster::JobClient;
 use crate::context::{JobReconciliation, OperatorContext};
 use crate::crd::{HybridJob, RunProgress};
 use crate::error::{Error, ErrorRemedy};
-use crate::host_access::refuse_host_access;
 use crate::memory::{CheckedSpec, JobMemory, elapsed_time};
 use crate::names::{PodRole, RunAttempt, is_held};
 use crate::observe::ObservedObjects;
 use crate::plan::{ObservedJob, plan_steps};
-use crate::reporting::{report_error, report_unreadable};
 use crate::step::{LATE, PlanStep};
-use crate::validate::{JobText, SpecProblem, ValidJob, problem, validate_job};
+use crate::validate::{JobText, SpecProblem, ValidJob, problem, refuse_host_access, validate_job};
 
 /// The most plans of one look. After a recorded status the next one follows at once.
 const MOST_PLANS: usize = 4;

@@ -73,7 +73,7 @@ impl RunAccess {
             let ByteString(bytes) = secret.data.as_ref()?.get(key)?;
             std::str::from_utf8(bytes).ok()
         };
-        let token = text(SECRET_TOKEN).and_then(|token| PageToken::parse(token).ok());
+        let token = text(SECRET_TOKEN).and_then(PageToken::parse);
         let key = text(PodRole::Coordinator.short_name()).and_then(|key| RoleKey::parse(key).ok());
         Self { token, credentials: key.map_or(Credentials::Open, Credentials::Secret) }
     }

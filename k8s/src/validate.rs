@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
+use k8s_openapi::api::core::v1::SecurityContext;
 use toml_edit::{DocumentMut, Item, Table, value};
 use zagros_job::{Job, Mode, Model, Overrides};
 
@@ -309,6 +310,57 @@ fn check_folders(object: &HybridJob, job: &Job) -> Vec<SpecProblem> {
 
 fn job_field(object: &HybridJob) -> &'static str {
     if object.spec.job.inline.is_some() { "spec.job.inline" } else { "spec.job.configMap" }
+}
+
+/// Refuses what would give a HybridJob its nodes: folders of their disks, and containers with all rights. Who may create HybridJobs need
+/// not be allowed to create pods, so an operator without `--allow-host-access` adds these to the problems of the spec
+/// (docs/security.md).
+pub fn refuse_host_access<T>(
+    spec: &HybridJobSpec,
+    is_allowed: bool,
+    valid: Result<T, Vec<SpecProblem>>,
+) -> Result<T, Vec<SpecProblem>> {
+    let mut problems = if is_allowed { Vec::new() } else { host_access(spec) };
+    if problems.is_empty() {
+        return valid;
+    }
+    problems.extend(valid.err().unwrap_or_default());
+    Err(problems)
+}
+
+fn host_access(spec: &HybridJobSpec) -> Vec<SpecProblem> {
+    let refused = |field: String, what: &str| {
+        let message = format!(
+            "{what}, which this operator refuses: do without, or ask who runs it for --allow-host-access (docs/security.md)"
+        );
+        problem(field, message)
+    };
+    let folders = spec.volumes.iter().enumerate().filter(|(_, volume)| volume.source.host_path.is_some());
+    let folders = folders.map(|(index, _)| format!("spec.volumes[{index}].source.hostPath"));
+    let roles = [
+        ("coordinator", &spec.coordinator.pod),
+        ("embeddingServers", &spec.embedding_servers.pod),
+        ("denseWorkers", &spec.dense_workers.pod),
+    ];
+    let containers = roles.into_iter().flat_map(|(role, pod)| privileged(&format!("spec.{role}.pod"), pod));
+    let folders = folders.map(|field| refused(field, "gives the pods a folder of their node"));
+    folders.chain(containers.map(|field| refused(field, "gives a container all rights on its node"))).collect()
+}
+
+fn privileged(path: &str, pod: &PodSettings) -> Vec<String> {
+    let own = (format!("{path}.containerSecurityContext"), pod.container_security_context.as_ref());
+    let sidecars = pod.sidecars.iter().enumerate();
+    let sidecars = sidecars
+        .map(|(index, one)| (format!("{path}.sidecars[{index}].securityContext"), one.security_context.as_ref()));
+    let all = std::iter::once(own).chain(sidecars);
+    all.filter(|(_, rights)| rights.is_some_and(has_all_rights)).map(|(field, _)| field).collect()
+}
+
+/// Whether a container may do what root of its node may.
+pub(crate) fn has_all_rights(rights: &SecurityContext) -> bool {
+    const ALL: [&str; 4] = ["ALL", "CAP_ALL", "SYS_ADMIN", "CAP_SYS_ADMIN"];
+    let added = rights.capabilities.iter().filter_map(|capabilities| capabilities.add.as_ref()).flatten();
+    rights.privileged == Some(true) || added.into_iter().any(|one| ALL.contains(&one.as_str()))
 }
 
 #[cfg(test)]

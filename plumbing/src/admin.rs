@@ -23,7 +23,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::{Shutdown, metrics};
-pub use access::{BadToken, GuardedPaths, PageAccess, PageToken};
+pub use access::{GuardedPaths, PageAccess, PageToken};
 use access::{NO_TOKEN, PageEntry};
 
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];

@@ -21,15 +21,9 @@ pub enum AskError {
     Late { address: String, path: String, timeout: Duration },
 }
 
-/// Sends `GET path` to `host:port`. Returns the status and the body of the answer.
-///
-/// The answer may have 4 MiB.
-pub async fn ask_path(address: &str, path: &str, timeout: Duration) -> Result<(StatusCode, Bytes), AskError> {
-    ask_with(address, path, None, timeout).await
-}
-
-/// As [`ask_path`], with the token of the port ([`crate::admin::PageAccess`]).
-pub async fn ask_with(
+/// Sends `GET path` to `host:port`, with the token of the port ([`crate::admin::PageAccess`]) where it asks for one. Returns the status
+/// and the body of the answer, which may have 4 MiB.
+pub async fn ask_path(
     address: &str,
     path: &str,
     token: Option<&str>,
@@ -94,8 +88,8 @@ mod tests {
         let (listener, address) = listener().await;
         let routes = routes(Registry::new(), std::sync::Arc::new(|| Err("not yet".into())));
         tokio::spawn(serve(listener, routes, PageAccess::ThisMachine, Shutdown::new()));
-        assert_eq!(ask_path(&address, "/healthz", TIMEOUT).await.unwrap(), (StatusCode::OK, Bytes::from("ok\n")));
-        let (status, body) = ask_path(&address, "/readyz", TIMEOUT).await.unwrap();
+        assert_eq!(ask_path(&address, "/healthz", None, TIMEOUT).await.unwrap(), (StatusCode::OK, Bytes::from("ok\n")));
+        let (status, body) = ask_path(&address, "/readyz", None, TIMEOUT).await.unwrap();
         assert_eq!((status, &body[..]), (StatusCode::SERVICE_UNAVAILABLE, &b"not ready: not yet\n"[..]));
     }
 
@@ -103,14 +97,14 @@ mod tests {
     async fn an_address_without_a_listener_is_reported_at_once() {
         let (listener, address) = listener().await;
         drop(listener);
-        let error = ask_path(&address, "/healthz", TIMEOUT).await.unwrap_err().to_string();
+        let error = ask_path(&address, "/healthz", None, TIMEOUT).await.unwrap_err().to_string();
         assert!(error.contains(&address) && error.contains("refused"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_listener_is_reported_after_the_timeout() {
         let (_listener, address) = listener().await;
-        let error = ask_path(&address, "/status", TIMEOUT).await.unwrap_err().to_string();
+        let error = ask_path(&address, "/status", None, TIMEOUT).await.unwrap_err().to_string();
         assert!(error.ends_with("does not answer /status within 2s"), "{error}");
     }
 }

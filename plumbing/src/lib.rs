@@ -10,9 +10,7 @@ pub mod energy;
 pub mod exit_codes;
 pub mod grpc;
 pub mod lifecycle;
-pub mod link;
 pub mod listener;
-pub mod log_pace;
 pub mod memory;
 pub mod metrics;
 pub mod process;
@@ -20,5 +18,5 @@ pub mod telemetry;
 
 pub use backoff::{Backoff, Deadline};
 pub use lifecycle::{Lifecycle, Shutdown, StopMeaning};
-pub use log_pace::LogPace;
+pub use listener::LogPace;
 pub use process::boot_id;

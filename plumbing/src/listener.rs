@@ -4,6 +4,10 @@
 //! - A port has a limit of open connections. One connection more closes the connection that was silent for longest, of
 //!   those whose peer has proven nothing. Only if every peer has proven that it is a member, a member's is closed. It
 //!   connects again.
+//! - Either end of a link that is gone notices it within three seconds. Packets may vanish without an error, as when a machine
+//!   loses its power or a cable is pulled. The kernels of both ends find it: what was sent and not acknowledged ends the
+//!   connection, and a silent connection is probed. A process that is stopped or busy is no dead link, as its kernel acknowledges
+//!   for it. The keep-alive of HTTP/2 ([`crate::grpc`]) finds such a process later.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,13 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::warn;
 
-use crate::LogPace;
 use crate::process::file_limit;
 
 /// HTTP/2's greeting has 24 bytes. The shortest HTTP/1.1 request is longer than this.
@@ -36,6 +40,11 @@ const LOG_PAUSE: Duration = Duration::from_secs(10);
 const MOST: usize = 4096;
 /// A port may use one part in this many of the process's file descriptors. A process has two ports, and other files.
 const PORTS_SHARE: usize = 4;
+
+/// A link that passes nothing for so long is gone. A connection over it ends with an error, and requests are sent again.
+const GONE_AFTER: Duration = Duration::from_secs(3);
+/// Time between the probes of a silent connection, and before the first one.
+const PROBE: Duration = Duration::from_secs(1);
 
 /// A listener that limits the number of open connections, and the time until the first bytes.
 #[derive(Debug)]
@@ -75,7 +84,7 @@ impl BoundedListener {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
                     // If it fails, the connection still works.
-                    let _ = crate::link::prepare_stream(&stream);
+                    let _ = prepare_stream(&stream);
                     return (OpenConnections::admit(&self.open, stream), peer);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
@@ -271,6 +280,47 @@ impl AsyncWrite for BoundedConnection {
     }
 }
 
+/// Sets a connection up: small messages do not wait for more, and a link that is gone is noticed within three seconds.
+/// After an error the connection still works.
+pub fn prepare_stream(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(2))?;
+    socket.set_tcp_user_timeout(Some(GONE_AFTER))
+}
+
+/// One log line for many equal events, so that a stranger who causes them fills no disk: lets a line pass at most once in a while, and
+/// counts the events between.
+#[derive(Debug)]
+pub struct LogPace {
+    every: Duration,
+    state: Mutex<PaceState>,
+}
+
+#[derive(Debug, Default)]
+struct PaceState {
+    last: Option<Instant>,
+    events: u64,
+}
+
+impl LogPace {
+    #[must_use]
+    pub fn new(every: Duration) -> Self {
+        Self { every, state: Mutex::default() }
+    }
+
+    /// Counts an event. Returns how many events its line stands for, or `None` if it has no line now.
+    pub fn count_event(&self) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.events += 1;
+        if state.last.is_some_and(|last| last.elapsed() < self.every) {
+            return None;
+        }
+        state.last = Some(Instant::now());
+        Some(std::mem::take(&mut state.events))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -351,5 +401,30 @@ mod tests {
             read = read(&mut heard) => panic!("a connection that was heard ended: {read:?}"),
             () = sleep(FIRST_BYTES_WITHIN * 5) => {}
         }
+    }
+
+    #[tokio::test]
+    async fn both_ends_of_a_connection_notice_a_link_that_is_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        prepare_stream(&client).unwrap();
+        let accepted = BoundedListener::with_limit(listener, 8).accept().await.0;
+        for stream in [&client, accepted.stream()] {
+            let socket = SockRef::from(stream);
+            assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+            assert_eq!([socket.tcp_keepalive_time(), socket.tcp_keepalive_interval()].map(Result::unwrap), [PROBE; 2]);
+            // A silent link: the first probe and those after it. A link with a request on it: the user timeout.
+            assert_eq!(PROBE + PROBE * socket.tcp_keepalive_retries().unwrap(), GONE_AFTER);
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(GONE_AFTER));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_events_have_one_line_in_a_while_that_counts_them() {
+        let pace = LogPace::new(Duration::from_secs(10));
+        assert_eq!(pace.count_event(), Some(1), "the first one has its line at once");
+        assert!((0..4000).all(|_| pace.count_event().is_none()));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!((pace.count_event(), pace.count_event()), (Some(4001), None));
     }
 }

@@ -4,7 +4,6 @@ pub mod bucket;
 pub mod id;
 pub mod pace;
 pub mod packed;
-pub mod payloads;
 pub mod refusal;
 
 /// Generated from the messages of `proto/zagros/datapath/v1`.

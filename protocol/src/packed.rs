@@ -1,4 +1,5 @@
-//! Flat payloads: the number of rows per table, and ids and values as little-endian bytes.
+//! Flat payloads: the number of rows per table, and ids and values as little-endian bytes. The long fields of the data path's messages
+//! are taken out with their field numbers, and sent without a copy.
 
 mod bags;
 mod buffers;
@@ -8,7 +9,10 @@ pub use bags::{RequestBags, SegmentBags, pack_bags};
 pub use buffers::{PayloadValues, ValueBuffer, ValueBuffers};
 pub use numbers::{decode_ids, decode_values, encode_ids, encode_values, ids_as_bytes, ids_of, value_bytes};
 
+use bytes::Bytes;
+
 use crate::TableId;
+use crate::datapath::{HintRequest, LookupRequest, LookupResponse, PushRequest};
 use numbers::words_of;
 
 /// Consecutive rows of one table in a flat payload.
@@ -78,13 +82,6 @@ impl Segments {
         let sum = self.0.iter().try_fold(0_usize, |sum, segment| sum.checked_add(segment.rows as usize));
         sum.ok_or(PackError::TooLarge("row count"))
     }
-
-    /// The number of values of all segments: Σ rows × dim.
-    pub fn total_values(&self) -> Result<usize, PackError> {
-        let values = |segment: &Segment| (segment.rows as usize).checked_mul(segment.dim as usize);
-        let sum = self.0.iter().try_fold(0_usize, |sum, segment| sum.checked_add(values(segment)?));
-        sum.ok_or(PackError::TooLarge("value count"))
-    }
 }
 
 /// `expected` is `None` if its computation overflowed.
@@ -96,9 +93,35 @@ pub fn expect_length(what: &'static str, expected: Option<usize>, found: usize) 
     }
 }
 
+impl LookupRequest {
+    pub fn take_payloads(&mut self) -> [(u32, Bytes); 2] {
+        [(3, std::mem::take(&mut self.ids)), (6, std::mem::take(&mut self.bags))]
+    }
+}
+
+impl HintRequest {
+    pub fn take_payloads(&mut self) -> [(u32, Bytes); 1] {
+        [(3, std::mem::take(&mut self.ids))]
+    }
+}
+
+impl LookupResponse {
+    pub fn take_payloads(&mut self) -> [(u32, Bytes); 1] {
+        [(1, std::mem::take(&mut self.rows))]
+    }
+}
+
+impl PushRequest {
+    pub fn take_payloads(&mut self) -> [(u32, Bytes); 3] {
+        let take = std::mem::take;
+        [(6, take(&mut self.ids)), (7, take(&mut self.gradients)), (9, take(&mut self.bags))]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use prost::Message;
 
     use super::*;
 
@@ -129,5 +152,36 @@ mod tests {
         let segments = Segments::new(vec![Segment { table: TableId(0), rows: 2, dim: 4 }]);
         let refused = Segments::unpack(&segments.pack(), &encode_ids(&[1]));
         assert_eq!(refused, Err(PackError::Length { what: "ids", expected: 16, found: 8 }));
+    }
+
+    /// The bytes of head and payloads in the form of the wire.
+    fn joined(head: &impl Message, payloads: &[(u32, Bytes)]) -> Vec<u8> {
+        let mut bytes = head.encode_to_vec();
+        for (number, payload) in payloads {
+            prost::encode_length_delimiter((*number as usize) << 3 | 2, &mut bytes).unwrap();
+            prost::encode_length_delimiter(payload.len(), &mut bytes).unwrap();
+            bytes.extend_from_slice(payload);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_payload_is_found_in_its_field() {
+        let (ids, bags, rows) = (Bytes::from_static(b"ids"), Bytes::from_static(b"bags"), Bytes::from_static(b"rows"));
+        macro_rules! check {
+            ($message:expr, $of:ident: $($field:ident)+) => {
+                let message = $message;
+                let mut head = message.clone();
+                let payloads = head.take_payloads();
+                $(assert!(head.$field.is_empty());)+
+                assert_eq!($of::decode(&joined(&head, &payloads)[..]).unwrap(), message);
+            };
+        }
+        let lookup = LookupRequest { generation: 4, ids: ids.clone(), bags: bags.clone(), ..Default::default() };
+        check!(lookup, LookupRequest: ids bags);
+        check!(HintRequest { generation: 4, ids: ids.clone(), ..Default::default() }, HintRequest: ids);
+        let push = PushRequest { seq: 3, ids, gradients: rows.clone(), bags, ..Default::default() };
+        check!(push, PushRequest: ids gradients bags);
+        check!(LookupResponse { rows, encoding: 1, created: 2, late: 3 }, LookupResponse: rows);
     }
 }

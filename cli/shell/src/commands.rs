@@ -1,8 +1,6 @@
-//! The commands that need no torch, one file each. This file calls the right one, and has `health`.
+//! The commands that need no torch. This file calls the right one, and has `health`.
 
-mod coordinator;
-mod doctor;
-mod embedding_server;
+mod roles;
 mod scale;
 mod secret;
 mod status;
@@ -49,13 +47,13 @@ impl ServerCommand {
 
     pub fn run(self) -> Result<Exit, Failure> {
         match self {
-            Self::Coordinator(args) => block_on(coordinator::run(args)),
+            Self::Coordinator(args) => block_on(roles::run_coordinator(args)),
             Self::EmbeddingServer(args) => {
-                let threads = embedding_server::threads(&args)?;
-                block_on_threads(Some(threads), embedding_server::run(args))
+                let threads = roles::server_threads(&args)?;
+                block_on_threads(Some(threads), roles::run_server(args))
             }
-            Self::Status(args) => block_on(status::run(args)),
-            Self::Doctor(args) => block_on(doctor::run(args)),
+            Self::Status(args) => block_on(status::run_status(args)),
+            Self::Doctor(args) => block_on(status::run_doctor(args)),
             Self::Scale(args) => block_on(scale::run(args)),
             Self::Health(args) => block_on(ask_health(args)),
             Self::Secret(args) => secret::run(args),
@@ -67,7 +65,7 @@ impl ServerCommand {
 async fn ask_health(args: HealthArgs) -> Result<Exit, Failure> {
     let path = if args.ready { "/readyz" } else { "/healthz" };
     let help = "the role's log has the cause; its HTTP address is the key cluster.admin";
-    let answer = ask_path(&args.admin, path, Duration::from_secs(args.timeout)).await;
+    let answer = ask_path(&args.admin, path, None, Duration::from_secs(args.timeout)).await;
     let (status, body) = answer.map_err(|error| Failure::with_help(Exit::Cluster, error, help))?;
     let said = String::from_utf8_lossy(&body).trim().to_owned();
     if !status.is_success() {

@@ -1,4 +1,4 @@
-//! A run on a terminal, updated each second: `zagros status --watch` and `zagros up --watch`.
+//! A run on a terminal, updated each second: `zagros status --watch`.
 
 mod view;
 
@@ -22,91 +22,49 @@ use crate::exit::{Failure, OrFailure};
 const PERIOD: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Whether this module has the terminal, for [`give_back`].
-static TAKEN: AtomicBool = AtomicBool::new(false);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DashboardEnd {
-    /// `q`: the user left the view, and the run goes on.
-    View,
-    /// Ctrl-C: the run must stop, if this process runs it.
-    Stop,
-    Ended,
-}
-
-pub struct WatchedRun {
-    pub control: Arc<dyn ControlPlane>,
-    /// How long an answer may take.
-    pub timeout: Duration,
-    /// The last lines of the log, oldest first.
-    pub lines: Box<dyn Fn() -> Vec<String> + Send + Sync>,
-    /// What the keys do, shown in the last line of the screen.
-    pub keys: &'static str,
-}
-
-/// The error says what to do instead.
-pub fn check_terminal() -> Result<(), Failure> {
-    if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        return Ok(());
-    }
-    let what = "--watch needs a terminal, but standard input or output is not one";
-    let help = "omit --watch, or print the status once: zagros status --json";
-    Err(Failure::usage(what, help))
-}
-
 /// The terminal. Dropping this gives it back. After a panic, ratatui's own hook gives it back.
 struct TerminalGuard(DefaultTerminal);
 
 impl TerminalGuard {
+    /// The error says what to do instead.
     fn take() -> Result<Self, Failure> {
-        let terminal = ratatui::try_init().or_internal()?;
-        TAKEN.store(true, Ordering::SeqCst);
-        Ok(Self(terminal))
+        if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+            return Ok(Self(ratatui::try_init().or_internal()?));
+        }
+        let what = "--watch needs a terminal, but standard input or output is not one";
+        let help = "omit --watch, or print the status once: zagros status --json";
+        Err(Failure::usage(what, help))
     }
 }
 
 impl Drop for TerminalGuard {
     fn drop(&mut self) {
-        give_back();
-    }
-}
-
-/// Gives the terminal back if a dashboard has it. For code that ends the process at once.
-pub(crate) fn give_back() {
-    if TAKEN.swap(false, Ordering::SeqCst) {
         ratatui::restore();
     }
 }
 
-/// Draws until a key, the end of the run, or the end of `over`. Returns the reason and the last status.
-pub async fn watch(
-    watched: &WatchedRun,
-    over: impl Future<Output = ()>,
-) -> Result<(DashboardEnd, Option<StatusReport>), Failure> {
+/// Draws until a key, or the end of the run. Returns the last status. An answer may take as long as `timeout`.
+pub(crate) async fn watch_run(control: &dyn ControlPlane, timeout: Duration) -> Result<Option<StatusReport>, Failure> {
     let mut screen = TerminalGuard::take()?;
     let mut keys = KeyReader::listen();
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut picture = RunPicture { keys: watched.keys, ..RunPicture::default() };
+    let mut picture = RunPicture::default();
     let mut heard = Instant::now();
-    tokio::pin!(over);
     loop {
         let key = tokio::select! {
             biased;
-            () = &mut over => return Ok((DashboardEnd::Ended, picture.status)),
             key = keys.next() => Some(key),
             _ = ticks.tick() => None,
         };
         match key {
-            Some(KeyInput::Quit) => return Ok((DashboardEnd::View, picture.status)),
-            Some(KeyInput::Interrupt) => return Ok((DashboardEnd::Stop, picture.status)),
+            Some(KeyInput::Quit) => return Ok(picture.status),
             Some(KeyInput::Resize) => {}
-            None => look(watched, &mut picture, &mut heard).await,
+            None => look((control, timeout), &mut picture, &mut heard).await,
         }
-        picture.lines = (watched.lines)();
         screen.0.draw(|frame| view::draw(frame, &picture)).or_internal()?;
         if picture.status.as_ref().is_some_and(is_over) {
-            return Ok((DashboardEnd::Ended, picture.status));
+            return Ok(picture.status);
         }
     }
 }
@@ -116,8 +74,8 @@ fn is_over(status: &StatusReport) -> bool {
 }
 
 /// Requests the status once. A short silence is not shown.
-async fn look(watched: &WatchedRun, picture: &mut RunPicture, heard: &mut Instant) {
-    let asked = Deadline::from_now(watched.timeout.min(PERIOD)).bound(watched.control.status(StatusRequest {})).await;
+async fn look((control, timeout): (&dyn ControlPlane, Duration), picture: &mut RunPicture, heard: &mut Instant) {
+    let asked = Deadline::from_now(timeout.min(PERIOD)).bound(control.status(StatusRequest {})).await;
     match asked {
         Ok(Ok(status)) => {
             *heard = Instant::now();
@@ -128,7 +86,7 @@ async fn look(watched: &WatchedRun, picture: &mut RunPicture, heard: &mut Instan
         _ => {
             let silence = heard.elapsed().as_secs();
             picture.trouble =
-                Some(format!("{} has not answered for {silence} s; the status below is old", watched.control.name()));
+                Some(format!("{} has not answered for {silence} s; the status below is old", control.name()));
         }
     }
 }
@@ -138,10 +96,8 @@ const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyInput {
-    /// `q` or Escape.
+    /// `q`, Escape, or Ctrl-C, which a terminal in raw mode delivers as a key.
     Quit,
-    /// Ctrl-C. A terminal in raw mode delivers it as a key.
-    Interrupt,
     /// The terminal has another size.
     Resize,
 }
@@ -192,7 +148,7 @@ fn key_of(event: &Event) -> Option<KeyInput> {
     match event {
         Event::Resize(..) => Some(KeyInput::Resize),
         Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) => match code {
-            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(KeyInput::Interrupt),
+            KeyCode::Char('c') => modifiers.contains(KeyModifiers::CONTROL).then_some(KeyInput::Quit),
             KeyCode::Char('q') | KeyCode::Esc => Some(KeyInput::Quit),
             _ => None,
         },
@@ -208,7 +164,7 @@ mod tests {
     fn keys_do_what_the_screen_says() {
         let key = |code, modifiers| key_of(&Event::Key(KeyEvent::new(code, modifiers)));
         assert_eq!(key(KeyCode::Char('q'), KeyModifiers::NONE), Some(KeyInput::Quit));
-        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(KeyInput::Interrupt));
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(KeyInput::Quit));
         assert_eq!(key(KeyCode::Char('c'), KeyModifiers::NONE), None);
         assert_eq!(key_of(&Event::Resize(80, 24)), Some(KeyInput::Resize));
         let released = KeyEvent::new_with_kind(KeyCode::Char('q'), KeyModifiers::NONE, KeyEventKind::Release);

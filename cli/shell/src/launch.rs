@@ -19,9 +19,6 @@ mod restart;
 mod row_folders;
 mod stop;
 mod supervise;
-#[cfg(test)]
-mod testing;
-mod wanted;
 
 pub use self::addresses::{RoleAddresses, reachable_address};
 pub use self::child::{ChildProcess, RoleName};
@@ -32,5 +29,4 @@ pub use self::prefix::{ChildOutput, LOG_FOLDER, LogFile, earlier_log, split_time
 pub use self::restart::{InPlaceLimit, RestartBudget, WorkerLoss, is_complete};
 pub use self::row_folders::{LogDisk, RowFolders};
 pub use self::stop::GracePeriods;
-pub use self::supervise::{Supervisor, WatchEnd};
-pub use self::wanted::{WantedRoles, WantedWorkers};
+pub use self::supervise::{Supervisor, WantedRoles, WantedWorkers, WatchEnd};

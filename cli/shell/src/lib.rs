@@ -11,9 +11,8 @@
 mod args;
 mod commands;
 mod credentials;
-pub mod dashboard;
+mod dashboard;
 mod exit;
-mod folders;
 pub mod launch;
 mod live;
 mod local_run;
@@ -28,7 +27,6 @@ pub use args::{ConfigArgs, Logging};
 pub use commands::ServerCommand;
 pub use credentials::{SECRET, SECRET_FILE, from_environment, secret_file, write_secret};
 pub use exit::{Exit, Failure, OrFailure, parse_arguments, print_answer, print_figures, print_report, run_to_exit};
-pub use folders::{check_folders, read_named_file, write_file};
 pub use live::{FoundCoordinator, live_coordinator};
 pub use local_run::{STATE_FILE, last_error};
 pub use port::RolePort;
@@ -36,6 +34,6 @@ pub use process_record::{Announcement, ProcessChange, ProcessRecord, UP};
 pub use report::{CommandReport, ReportTable};
 pub use role::{Role, exit_with_parent};
 pub use start::{
-    block_on, describe_threads, is_key_given, load_job, load_job_for, machine_of_job, parse_job, share_cores,
-    watch_signals, watch_signals_twice,
+    block_on, check_folders, describe_threads, is_key_given, load_job, load_job_for, machine_of_job, parse_job,
+    read_named_file, share_cores, watch_signals, watch_signals_twice, write_file,
 };

@@ -11,7 +11,7 @@ use zagros_coordinator_core::doctor::{
     CoordinatorSign, Observation, ObservedProcess, OwnWaits, Party, ProcessEnd, ProcessState,
 };
 use zagros_coordinator_core::{MemberSlot, Role};
-use zagros_plumbing::ask::{ask_path, ask_with};
+use zagros_plumbing::ask::ask_path;
 use zagros_protocol::control::StatusRequest;
 use zagros_transport::Credentials;
 use zagros_zip::{ZipEq, number_from};
@@ -76,12 +76,12 @@ impl LocalRun {
         if state == ProcessState::Gone {
             return (process, None);
         }
-        let answered = ask_path(&role.admin, "/healthz", ANSWER).await;
+        let answered = ask_path(&role.admin, "/healthz", None, ANSWER).await;
         process.answers = Some(answered.is_ok());
         let said = match answered {
             Ok(_) => {
                 let token = self.credentials.page_token();
-                ask_with(&role.admin, "/waits", token.as_deref(), ANSWER).await.ok()
+                ask_path(&role.admin, "/waits", token.as_deref(), ANSWER).await.ok()
             }
             Err(_) => None,
         };

@@ -1,6 +1,5 @@
 //! A role in this process: the parts that every role has.
 
-use std::ffi::OsString;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,8 +32,6 @@ pub struct Role {
     pub signals: StopSignals,
     /// What it proves to others, and asks of others.
     pub credentials: Credentials,
-    /// The token of its HTTP port, if one was given.
-    pub page_token: Option<PageToken>,
     pub registry: metrics::Registry,
 }
 
@@ -43,8 +40,7 @@ impl Role {
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
         let job = Arc::new(load_job(config.job_file(), &config.sets)?);
         check_counted(&job)?;
-        let (credentials, page_token) =
-            (credentials::from_environment()?, find_page_token(|name| std::env::var_os(name))?);
+        let credentials = credentials::from_environment()?;
         raise_file_limit();
         let shutdown = Shutdown::new();
         let signals = watch_signals(&shutdown)?;
@@ -53,7 +49,7 @@ impl Role {
         }
         let registry = metrics::Registry::new();
         metrics::describe_process(&registry, env!("CARGO_PKG_VERSION"));
-        Ok(Self { job, name, shutdown, signals, credentials, page_token, registry })
+        Ok(Self { job, name, shutdown, signals, credentials, registry })
     }
 
     /// Listens on the address that the job file gives for a port. Warns of a port that other machines reach and that has no
@@ -113,7 +109,7 @@ impl Role {
     /// Who may read the role's HTTP port.
     pub fn page_access(&self, listener: &TcpListener) -> Result<PageAccess, Failure> {
         let address = listener.local_addr().or_internal()?;
-        Ok(page_access(address, self.page_token.clone(), &self.credentials))
+        Ok(page_access(address, &self.credentials))
     }
 
     /// The address at which others reach this role: the given one, or the one that it listens on. Fails where it listens on
@@ -156,93 +152,31 @@ fn check_counted(job: &Job) -> Result<(), Failure> {
     Err(Failure::usage(what, help))
 }
 
-const TOKEN: &str = "ZAGROS_PAGE_TOKEN";
-const TOKEN_FILE: &str = "ZAGROS_PAGE_TOKEN_FILE";
-
 /// Who may read the HTTP port of a role at this address. On an address that other machines reach, a reader needs the
-/// token: the given one, or the one that is derived from the run's secret.
-fn page_access(address: SocketAddr, token: Option<PageToken>, credentials: &Credentials) -> PageAccess {
-    let derived = || PageToken::parse(&credentials.page_token().filter(|_| !address.ip().is_loopback())?).ok();
-    match token.or_else(derived) {
+/// token of the run's secret.
+fn page_access(address: SocketAddr, credentials: &Credentials) -> PageAccess {
+    let token = credentials.page_token().filter(|_| !address.ip().is_loopback());
+    match token.and_then(|token| PageToken::parse(&token)) {
         // The job asks for no proof: `cluster.insecure`.
         None if !address.ip().is_loopback() => PageAccess::Anyone,
         token => PageAccess::new(address, token),
     }
 }
 
-/// The token of the live page, from the environment, because every user of a machine sees its command lines: the value of
-/// `ZAGROS_PAGE_TOKEN`, or the content of the file that `ZAGROS_PAGE_TOKEN_FILE` names. An empty value counts as none.
-fn find_page_token(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<PageToken>, Failure> {
-    let given = |name| variable(name).filter(|value| !value.is_empty());
-    let (name, text) = match (given(TOKEN), given(TOKEN_FILE)) {
-        (None, None) => return Ok(None),
-        (Some(_), Some(_)) => {
-            let what = format!("{TOKEN} and {TOKEN_FILE} are both set");
-            return Err(Failure::usage(what, "set one of them"));
-        }
-        (Some(text), None) => (TOKEN, text.to_string_lossy().into_owned()),
-        (None, Some(file)) => (TOKEN_FILE, read_token_file(&file)?),
-    };
-    let token = PageToken::parse(text.trim()).map_err(|error| {
-        let help =
-            "make one with: openssl rand -hex 16, or unset the variable for a random one in the coordinator's log";
-        Failure::usage(format!("{name}: {error}"), help)
-    })?;
-    Ok(Some(token))
-}
-
-fn read_token_file(file: &OsString) -> Result<String, Failure> {
-    std::fs::read_to_string(file).map_err(|error| {
-        let what = format!("{TOKEN_FILE}: cannot read {}: {error}", file.display());
-        Failure::usage(what, "check that the secret is mounted there and may be read")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const GOOD: &str = "0123456789abcdef";
-
-    fn found(pairs: &[(&str, &str)]) -> Result<Option<PageToken>, String> {
-        let variable =
-            |name: &str| pairs.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value));
-        find_page_token(variable).map_err(|failure| format!("{failure:?}"))
-    }
-
-    #[test]
-    fn a_token_comes_from_a_variable_or_from_a_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("token");
-        std::fs::write(&file, format!("{GOOD}\n")).unwrap();
-        let token = PageToken::parse(GOOD).unwrap();
-        assert_eq!(found(&[]), Ok(None));
-        assert_eq!(found(&[(TOKEN, ""), (TOKEN_FILE, "")]), Ok(None));
-        assert_eq!(found(&[(TOKEN, GOOD)]), Ok(Some(token.clone())));
-        assert_eq!(found(&[(TOKEN_FILE, file.to_str().unwrap())]), Ok(Some(token)));
-    }
 
     #[test]
     fn a_port_that_other_machines_reach_has_the_token_of_the_runs_secret() {
         let (here, all) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
         let secret = Credentials::Secret(zagros_transport::RoleKey::random());
-        let own = PageToken::parse(GOOD).unwrap();
-        let token = |address, token, credentials| match page_access(address, token, credentials) {
+        let token = |address, credentials| match page_access(address, credentials) {
             PageAccess::Token { token, .. } => Ok(token.expose_secret().to_owned()),
             other => Err(format!("{other:?}")),
         };
-        assert_eq!(token(here, None, &secret), Err("ThisMachine".to_owned()));
-        assert_eq!(token(all, None, &secret), Ok(secret.page_token().unwrap()));
-        assert_eq!(token(all, Some(own.clone()), &secret), Ok(GOOD.to_owned()));
-        assert_eq!(token(here, Some(own), &Credentials::Open), Ok(GOOD.to_owned()));
-        assert_eq!(token(all, None, &Credentials::Open), Err("Anyone".to_owned()));
-    }
-
-    #[test]
-    fn an_invalid_token_is_reported_with_its_variable() {
-        let refusal = |pairs: &[(&str, &str)]| found(pairs).unwrap_err();
-        assert!(refusal(&[(TOKEN, "hunter2")]).contains("ZAGROS_PAGE_TOKEN: the token of the page has 7 characters"));
-        assert!(refusal(&[(TOKEN, GOOD), (TOKEN_FILE, "x")]).contains("both set"));
-        assert!(refusal(&[(TOKEN_FILE, "/nowhere/token")]).contains("cannot read /nowhere/token"));
+        assert_eq!(token(here, &secret), Err("ThisMachine".to_owned()));
+        assert_eq!(token(all, &secret), Ok(secret.page_token().unwrap()));
+        assert_eq!(token(all, &Credentials::Open), Err("Anyone".to_owned()));
     }
 }

@@ -25,7 +25,7 @@ use zagros_rows::snapshot::ForgottenIds;
 use zagros_shell::{Exit, Failure, FoundCoordinator, OrFailure};
 use zagros_store::Folder;
 
-use super::audit::note_live;
+use super::apply::note_live;
 use super::places::{is_state, job};
 use super::{ForgetPlace, ForgetPlan};
 use crate::resume::failed;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use zagros_dense_worker::{RunFolder, RunSummary};
-use zagros_plumbing::ask::ask_with;
+use zagros_plumbing::ask::ask_path;
 use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::Announcement;
 use zagros_shell::launch::{RoleName, RunConsole};
@@ -27,7 +27,7 @@ pub(super) async fn held_bytes(run: &Path, credentials: &Credentials, servers: u
     let token = credentials.page_token();
     let answers = (0..servers).map(async |index| {
         let server = Announcement::read(&RoleName::EmbeddingServer(index).announcement_file(run))?;
-        let (_, metrics) = ask_with(&server.admin, "/metrics", token.as_deref(), ANSWER).await.ok()?;
+        let (_, metrics) = ask_path(&server.admin, "/metrics", token.as_deref(), ANSWER).await.ok()?;
         Some(bytes_in(&String::from_utf8_lossy(&metrics)))
     });
     join_all(answers).await.into_iter().flatten().sum()

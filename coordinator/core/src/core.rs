@@ -13,7 +13,6 @@ mod departure;
 mod group_calls;
 mod scale;
 mod status;
-mod workers;
 
 use std::time::Duration;
 
@@ -29,8 +28,7 @@ use crate::admission::{
     ServerContent, check_join_payload, check_report, check_same_run, check_same_transport, replaced_refusal,
     requested_slot, why_lost,
 };
-use crate::ballots::Ballots;
-use crate::barriers::BarrierSchedule;
+use crate::ballots::{Ballots, BarrierSchedule};
 use crate::config::CoreConfig;
 use crate::data::{ResumedData, TrainingData, Transforms};
 use crate::groups::ProcessGroups;

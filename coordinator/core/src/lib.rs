@@ -6,7 +6,6 @@
 
 mod admission;
 mod ballots;
-mod barriers;
 mod config;
 mod core;
 mod data;

@@ -4,7 +4,6 @@
 //! The splits of a resume cursor are reserved for the worker that takes the cursor, which then holds them.
 
 mod epoch;
-mod shares;
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +15,8 @@ use zagros_zip::number_from;
 
 use crate::MemberSlot;
 use crate::split_plan::SplitRange;
+pub(crate) use epoch::SplitShares;
 use epoch::{EpochLedger, OpenEpoch, SplitDeal, plan_of, refused_split, split_id};
-pub(crate) use shares::SplitShares;
 
 /// How long a worker waits before it asks again.
 const RETRY_MS: u32 = 200;

@@ -7,8 +7,7 @@ use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, Options, WriteBatch};
 use zagros_coordinator_core::{Core, CoreInput};
 use zagros_plumbing::boot_id;
 
-use crate::journal::end::{EndFile, EndMark, FILE as END_FILE, InputsEnd};
-use crate::journal::record::{JournalTime, decode, encode};
+use crate::journal::record::{END_FILE, EndFile, EndMark, InputsEnd, JournalTime, decode, encode};
 
 /// Version of the keys, the records and the snapshot.
 const FORMAT: u32 = 8;

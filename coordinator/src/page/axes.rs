@@ -14,26 +14,19 @@ const ROOM: f64 = 0.08;
 /// The axes of all charts; `null` where there is nothing to draw.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct PageAxes {
-    time: Option<TimeAxis>,
-    throughput: Option<ValueAxis>,
-    loss: Option<ValueAxis>,
-    auc: Option<ValueAxis>,
-    staleness: Option<ValueAxis>,
+    time: Option<PageAxis>,
+    throughput: Option<PageAxis>,
+    loss: Option<PageAxis>,
+    auc: Option<PageAxis>,
+    staleness: Option<PageAxis>,
 }
 
+/// Of values, or of the time since the start of the coordinator, seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct ValueAxis {
+struct PageAxis {
     low: f64,
     high: f64,
-    ticks: Vec<AxisTick>,
-}
-
-/// Time since the start of the coordinator, seconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct TimeAxis {
-    low: f64,
-    high: f64,
-    /// The unit of the labels.
+    /// The unit of the labels of time.
     unit: &'static str,
     ticks: Vec<AxisTick>,
 }
@@ -51,16 +44,16 @@ impl PageAxes {
         let bound = f64::from(report.staleness_bound);
         let scored = |value: fn(&crate::EvaluationReport) -> f64| evaluations.iter().map(value).collect::<Vec<_>>();
         Self {
-            time: TimeAxis::from_history(history),
-            throughput: ValueAxis::from_zero(values(|point| Some(point.samples_per_second))),
-            loss: ValueAxis::from_values([values(|point| point.loss), scored(|one| one.logloss)].concat()),
-            auc: ValueAxis::from_values([values(|point| point.auc), scored(|one| one.auc)].concat()),
-            staleness: ValueAxis::from_zero([values(|point| Some(f64::from(point.staleness))), vec![bound]].concat()),
+            time: PageAxis::from_history(history),
+            throughput: PageAxis::from_zero(values(|point| Some(point.samples_per_second))),
+            loss: PageAxis::from_values([values(|point| point.loss), scored(|one| one.logloss)].concat()),
+            auc: PageAxis::from_values([values(|point| point.auc), scored(|one| one.auc)].concat()),
+            staleness: PageAxis::from_zero([values(|point| Some(f64::from(point.staleness))), vec![bound]].concat()),
         }
     }
 }
 
-impl ValueAxis {
+impl PageAxis {
     fn from_values(values: Vec<f64>) -> Option<Self> {
         AxisRange::from_values(values).map(|range| Self::with_ticks(range.with_margin(ROOM)))
     }
@@ -73,11 +66,9 @@ impl ValueAxis {
 
     fn with_ticks(range: AxisRange) -> Self {
         let AxisRange { low, high } = range;
-        Self { low, high, ticks: ticks(range, VALUES, 1.0) }
+        Self { low, high, unit: "", ticks: ticks(range, VALUES, 1.0) }
     }
-}
 
-impl TimeAxis {
     fn from_history(history: &[HistoryReport]) -> Option<Self> {
         let (low, last) = (history.first()?.seconds, history.last()?.seconds);
         let high = last.max(low + 1.0);
@@ -129,9 +120,9 @@ mod tests {
 
     #[test]
     fn an_axis_from_zero_has_room_where_all_is_zero() {
-        let zero = ValueAxis::from_zero(vec![0.0, 0.0]).unwrap();
+        let zero = PageAxis::from_zero(vec![0.0, 0.0]).unwrap();
         assert_eq!((zero.low, zero.high), (0.0, 1.0));
-        assert_eq!(ValueAxis::from_zero(vec![f64::NAN]), None);
+        assert_eq!(PageAxis::from_zero(vec![f64::NAN]), None);
     }
 
     #[test]
@@ -153,12 +144,12 @@ mod tests {
     #[test]
     fn long_runs_count_in_minutes_and_hours() {
         let time =
-            |seconds: f64| TimeAxis::from_history(&report(&[(0.0, 1.0, None), (seconds, 1.0, None)]).history).unwrap();
+            |seconds: f64| PageAxis::from_history(&report(&[(0.0, 1.0, None), (seconds, 1.0, None)]).history).unwrap();
         let minutes = time(600.0);
         assert_eq!((minutes.unit, labels(&minutes.ticks)), ("minutes", vec!["0", "2", "4", "6", "8", "10"]));
         assert_eq!(minutes.ticks[1].at, 120.0);
         assert_eq!(time(20_000.0).unit, "hours");
-        let one = TimeAxis::from_history(&report(&[(5.0, 1.0, None)]).history).unwrap();
+        let one = PageAxis::from_history(&report(&[(5.0, 1.0, None)]).history).unwrap();
         assert_eq!((one.low, one.high), (5.0, 6.0));
     }
 }

@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 use zagros_coordinator_core::{MemberSlot, Role};
-use zagros_protocol::control::{MemberStatus, Progress, ServerWait};
+use zagros_protocol::control::{MemberStatus, ServerWait};
 
 /// What a member reports of these is shown as it is.
-pub use zagros_protocol::control::{Disk as DiskReport, ServerLoad as LoadReport, StageSeconds as StageReport};
+pub use zagros_protocol::control::{
+    Disk as DiskReport, Progress as ProgressReport, ServerLoad as LoadReport, StageSeconds as StageReport,
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemberReport {
@@ -35,26 +37,6 @@ pub struct MemberReport {
     pub disk: Option<DiskReport>,
     /// Seconds since a worker's step last changed; `null` before its first.
     pub still_seconds: Option<f64>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct ProgressReport {
-    pub step: u64,
-    /// Epoch over the data, counted from 0.
-    pub epoch: u32,
-    pub samples: u64,
-    pub samples_per_second: f64,
-    /// Smoothed loss, nats.
-    pub loss: f64,
-    /// Unacknowledged batches at the last lookup.
-    pub staleness: u32,
-    /// Step of the newest checkpoint that is complete; 0 before the first.
-    pub checkpoint_step: u64,
-    /// The largest staleness of all steps.
-    pub staleness_max: u32,
-    /// AUC of about the last 100,000 training samples, each scored before it was learned from; `null` while undefined.
-    pub auc: Option<f64>,
-    pub stages: Option<StageReport>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -95,21 +77,13 @@ impl From<MemberStatus> for MemberReport {
             incarnation: member.incarnation,
             silent_seconds: member.silent_ms as f64 / 1e3,
             splits_held: member.splits_held,
-            progress: member.progress.map(ProgressReport::from),
+            progress: member.progress,
             load: member.load,
             buckets: member.buckets,
             waits: member.waits.into_iter().map(WaitReport::from).collect(),
             disk: member.disk,
             still_seconds: member.still_ms.map(|millis| millis as f64 / 1e3),
         }
-    }
-}
-
-impl From<Progress> for ProgressReport {
-    fn from(progress: Progress) -> Self {
-        let Progress { step, epoch, samples, samples_per_second, loss, staleness, checkpoint_step, .. } = progress;
-        let Progress { staleness_max, auc, stages, .. } = progress;
-        Self { step, epoch, samples, samples_per_second, loss, staleness, checkpoint_step, staleness_max, auc, stages }
     }
 }
 

@@ -57,7 +57,6 @@ impl TestCluster {
         let grpc_listener = TcpListener::bind(address).await.unwrap();
         let admin_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = grpc_listener.local_addr().unwrap().to_string();
-        let admin = admin_listener.local_addr().unwrap();
         let mut config = CoordinatorConfig {
             state_file: None,
             end_report: None,
@@ -66,11 +65,11 @@ impl TestCluster {
             admin_listener: Some(admin_listener),
             registry: Registry::new(),
             credentials: Credentials::Open,
-            page_token: None,
             journal: None,
             on_stop: StopMeaning::Drain,
         };
         change(&mut config);
+        let admin = config.admin_listener.as_ref().unwrap().local_addr().unwrap();
         let shutdown = Shutdown::new();
         let process = tokio::spawn(run(config, shutdown.clone()));
         let control = Arc::new(GrpcControlPlane::connect(&address, TIMEOUT, &Credentials::Open).unwrap());

@@ -3,18 +3,15 @@
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use zagros_coordinator::{CoordinatorEnd, RunOutcome};
-use zagros_plumbing::admin::PageToken;
+use zagros_transport::{Credentials, RoleKey};
 
 use crate::cluster::{TIMEOUT, TestCluster};
 
-const TOKEN: &str = "0123456789abcdef";
-
 /// A coordinator that waits for its members.
-async fn start(token: Option<&str>) -> TestCluster {
-    let token = token.map(|token| PageToken::parse(token).unwrap());
-    TestCluster::listen_as("127.0.0.1:0", 20.0, |config| config.page_token = token).await
+async fn start() -> TestCluster {
+    TestCluster::listen_as("127.0.0.1:0", 20.0, |_| {}).await
 }
 
 /// Reads until the text arrives. Returns all that was read.
@@ -32,11 +29,17 @@ async fn read_until(stream: &mut TcpStream, wanted: &str) -> String {
 
 #[tokio::test]
 async fn a_token_opens_the_page_once_and_a_cookie_from_then_on() {
-    let served = start(Some(TOKEN)).await;
+    let secret = RoleKey::random();
+    let token = secret.page_token();
+    let exposed = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let served = TestCluster::listen_as("127.0.0.1:0", 20.0, |config| {
+        (config.credentials, config.admin_listener) = (Credentials::Secret(secret), Some(exposed));
+    })
+    .await;
     let refused = served.get("/", "").await;
     assert!(refused.starts_with("HTTP/1.1 401") && refused.contains("needs its token"), "{refused}");
-    let page = served.get(&format!("/?token={TOKEN}"), "").await;
-    let cookie = format!("zagros_page_{}={TOKEN}", served.admin.port());
+    let page = served.get(&format!("/?token={token}"), "").await;
+    let cookie = format!("zagros_page_{}={token}", served.admin.port());
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
     assert!(page.contains(&format!("set-cookie: {cookie}; Path=/; HttpOnly")), "{page}");
     for header in
@@ -45,14 +48,14 @@ async fn a_token_opens_the_page_once_and_a_cookie_from_then_on() {
         assert!(page.contains(header), "no {header} in {page}");
     }
     assert!(served.get("/", &format!("Cookie: {cookie}\r\n")).await.starts_with("HTTP/1.1 200"));
-    assert!(served.get("/", &format!("Authorization: Bearer {TOKEN}\r\n")).await.starts_with("HTTP/1.1 200"));
-    assert!(served.get("/metrics", &format!("Authorization: Bearer {TOKEN}\r\n")).await.starts_with("HTTP/1.1 200"));
+    assert!(served.get("/", &format!("Authorization: Bearer {token}\r\n")).await.starts_with("HTTP/1.1 200"));
+    assert!(served.get("/metrics", &format!("Authorization: Bearer {token}\r\n")).await.starts_with("HTTP/1.1 200"));
     served.stop().await;
 }
 
 #[tokio::test]
 async fn events_come_each_second_and_end_with_the_run() {
-    let served = start(None).await;
+    let served = start().await;
     let mut stream = served.ask("/events", "").await;
     let first = read_until(&mut stream, "\n\n").await;
     assert!(first.contains("content-type: text/event-stream") && first.contains("retry: 2000"), "{first}");
@@ -67,7 +70,7 @@ async fn events_come_each_second_and_end_with_the_run() {
 
 #[tokio::test]
 async fn listeners_are_bounded_and_one_that_does_not_read_delays_nobody() {
-    let served = start(None).await;
+    let served = start().await;
     let mut listeners = Vec::new();
     for _ in 0..32 {
         let mut stream = served.ask("/events", "").await;

@@ -18,8 +18,8 @@ use kube::api::ObjectMeta;
 
 use super::{BuildPlan, volumes};
 use crate::crd::{EnvName, GangScheduler, SidecarSpec};
-use crate::host_access::has_all_rights;
 use crate::names::{ADMIN_PORT, JOB_FILE, JOURNAL_FOLDER, PodRole, SECRET_FILE, TERMINATION_MESSAGE};
+use crate::validate::has_all_rights;
 
 /// Label with the number of a StatefulSet's pod, since Kubernetes 1.28.
 const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";

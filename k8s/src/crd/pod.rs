@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{PullPolicy, pattern};
+use super::{PullPolicy, rules};
 
 /// Settings of the pods of one role. The operator sets everything else: command, probes, volumes.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct PodSettings {
     /// Image of the role, started by its own entrypoint. For example, `zagros-server` runs the coordinator and the
     /// embedding servers without libtorch. Default: the image of the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512), regex(pattern = pattern::IMAGE))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = rules::IMAGE))]
     pub image: Option<String>,
     /// Requests and limits. A resource that is not given has the role's default: docs/kubernetes.md, "Resources".
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub struct PodSettings {
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Priority class of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253), regex(pattern = pattern::NAME))]
+    #[schemars(length(max = 253), regex(pattern = rules::NAME))]
     pub priority_class_name: Option<String>,
     /// Environment variables, for example `ZAGROS_LOG`. Name a secret by `valueFrom.secretKeyRef`; do not write it here.
     /// Names that start with `ZAGROS__` are refused: they would change the job of one role only.
@@ -57,7 +57,7 @@ pub struct PodSettings {
     pub annotations: BTreeMap<String, String>,
     /// Runtime class of the pods, such as gVisor, Kata Containers or a GPU vendor's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253), regex(pattern = pattern::NAME))]
+    #[schemars(length(max = 253), regex(pattern = rules::NAME))]
     pub runtime_class_name: Option<String>,
     /// Size of `/dev/shm`, such as `8Gi` for NCCL. It counts as memory of the container. Default: the runtime's, mostly
     /// 64 MiB.
@@ -85,11 +85,11 @@ pub struct PodSettings {
 #[serde(rename_all = "camelCase")]
 pub struct SidecarSpec {
     /// Name of the container. `coordinator`, `server` and `worker` are taken.
-    #[schemars(length(min = 1, max = 63), regex(pattern = pattern::LABEL))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = rules::LABEL))]
     #[x_kube(validation = Rule::new("!(self in ['coordinator', 'server', 'worker'])").message("the name of a role's container"))]
     pub name: String,
     /// Image of the container.
-    #[schemars(length(min = 1, max = 512), regex(pattern = pattern::IMAGE))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = rules::IMAGE))]
     pub image: String,
     /// When the kubelet pulls the image. Default: Kubernetes' own rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,6 +124,6 @@ pub struct SidecarSpec {
 #[serde(rename_all = "camelCase")]
 pub struct EnvName {
     /// Name of a Secret of the same namespace.
-    #[schemars(length(min = 1, max = 253), regex(pattern = pattern::NAME))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = rules::NAME))]
     pub secret_name: String,
 }

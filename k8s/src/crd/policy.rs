@@ -100,7 +100,7 @@ pub struct SchedulingSpec {
     pub gang: Option<GangSpec>,
     /// Name of the scheduler. Default: `volcano` for a gang of Volcano, otherwise Kubernetes' own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = super::pattern::NAME))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::rules::NAME))]
     pub scheduler_name: Option<String>,
 }
 

@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
-use super::{HybridJob, pattern};
+use super::{HybridJob, rules};
 
 /// Their descriptions are shortened to the first sentence: with the whole ones, the definition would be too large for
 /// the annotation in which `kubectl apply` keeps it.
@@ -60,7 +60,7 @@ fn tighten(spec: &mut Value) {
                 "a key of {field} is a name of letters, digits, -, _ and ., after a prefix such as example.com/ or \
                  without"
             );
-            rule(pod, field, &format!("self.all(key, key.matches(r'{}'))", pattern::LABEL_KEY), &message);
+            rule(pod, field, &format!("self.all(key, key.matches(r'{}'))", rules::LABEL_KEY), &message);
         }
         extend(pod, "/sharedMemory", amount());
         containers(pod);
@@ -84,7 +84,7 @@ fn tighten(spec: &mut Value) {
 
 fn containers(place: &mut Value) {
     extend(place, "/env", by_name());
-    extend(place, "/env/items/properties/name", json!({ "maxLength": 253, "pattern": pattern::VARIABLE }));
+    extend(place, "/env/items/properties/name", json!({ "maxLength": 253, "pattern": rules::VARIABLE }));
     for list in ["requests", "limits"] {
         extend(place, &format!("/resources/properties/{list}"), json!({ "maxProperties": 16 }));
         extend(place, &format!("/resources/properties/{list}/additionalProperties"), amount());
@@ -103,12 +103,12 @@ fn containers(place: &mut Value) {
 fn labels() -> Value {
     json!({
         "maxProperties": 64,
-        "additionalProperties": { "type": "string", "maxLength": 63, "pattern": pattern::LABEL_VALUE },
+        "additionalProperties": { "type": "string", "maxLength": 63, "pattern": rules::LABEL_VALUE },
     })
 }
 
 fn amount() -> Value {
-    json!({ "maxLength": 32, "pattern": pattern::AMOUNT })
+    json!({ "maxLength": 32, "pattern": rules::AMOUNT })
 }
 
 fn by_name() -> Value {

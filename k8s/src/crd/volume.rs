@@ -6,7 +6,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::pattern;
+use super::rules;
 
 /// A claim that is made for each pod of a role.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -58,15 +58,15 @@ pub struct MountedVolume {
 pub struct VolumeSource {
     /// A PersistentVolumeClaim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253), regex(pattern = pattern::NAME))]
+    #[schemars(length(max = 253), regex(pattern = rules::NAME))]
     pub claim_name: Option<String>,
     /// A ConfigMap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253), regex(pattern = pattern::NAME))]
+    #[schemars(length(max = 253), regex(pattern = rules::NAME))]
     pub config_map_name: Option<String>,
     /// A Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253), regex(pattern = pattern::NAME))]
+    #[schemars(length(max = 253), regex(pattern = rules::NAME))]
     pub secret_name: Option<String>,
     /// A folder that is empty when the pod starts and is deleted with the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -21,8 +21,7 @@
 use zagros_protocol::control::ScaleRequest;
 
 use super::Planner;
-use crate::conditions::SCALED;
-use crate::crd::{ConditionStatus, HybridJobSpec, RunProgress, ServerScaling};
+use crate::crd::{ConditionStatus, HybridJobSpec, RunProgress, SCALED, ServerScaling};
 use crate::step::EventNote;
 
 /// What the coordinator says of a run in which numbers can change.
@@ -39,7 +38,7 @@ pub(super) struct MemberCounts {
 #[derive(Clone, Debug)]
 pub(super) struct RunNumbers {
     wanted: MemberCounts,
-    pub(super) started: MemberCounts,
+    started: MemberCounts,
     /// The coordinator's last report, once a scale request has changed a number.
     known: Option<ServerScaling>,
 }

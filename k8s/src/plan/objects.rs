@@ -6,9 +6,9 @@ use serde_json::Value;
 use super::Planner;
 use crate::build::{BuildPlan, BuildStage, ObjectManifest, SharedObject, build};
 use crate::cache::JobObjects;
-use crate::names::is_held;
-use crate::observe::RemovalScope;
-use crate::step::{NO_CONTENT, ObjectDeletion, PlanStep, SECRET_TITLE};
+use crate::names::{TEMPLATE_ANNOTATION, is_held};
+use crate::observe::{ObservedObjects, RemovalScope};
+use crate::step::{EventNote, NO_CONTENT, ObjectDeletion, PlanStep, SECRET_TITLE};
 
 impl Planner<'_> {
     /// Makes the objects of the attempt up to a stage, and removes those of other attempts.
@@ -29,8 +29,13 @@ impl Planner<'_> {
         }
         // Objects that pods mount or are found by come before the objects that make pods.
         let makes_pods = |one: &ObjectManifest| ["Job", "StatefulSet"].contains(&one.resource.kind.as_str());
-        let due = build(&plan, stage).into_iter().filter(|manifest| self.is_due(manifest));
-        let (workloads, others): (Vec<_>, Vec<_>) = due.partition(makes_pods);
+        let due: Vec<_> = build(&plan, stage).into_iter().filter(|manifest| self.is_due(manifest)).collect();
+        if valid.is_durable() && due.iter().any(|manifest| updates_servers(manifest, &seen.run)) {
+            let note =
+                "the pods of the embedding servers changed: they restart one after another, and the run waits for each";
+            self.event = Some(EventNote::normal_note("ServersUpdate", note));
+        }
+        let (workloads, others): (Vec<_>, Vec<_>) = due.into_iter().partition(makes_pods);
         let groups = [others, workloads].into_iter().filter(|group| !group.is_empty());
         self.work.extend(groups.map(PlanStep::Apply));
         self.valid = Some(valid);
@@ -40,6 +45,13 @@ impl Planner<'_> {
         let known = self.seen.requests.applied_generation(&manifest.title(), manifest.content_hash(), self.seen.now);
         known.is_none_or(|generation| has_drifted(manifest, generation, &self.seen.objects))
     }
+}
+
+/// Whether the servers of the run have another template of their pods. Those with a log come back with their rows.
+fn updates_servers(manifest: &ObjectManifest, run: &ObservedObjects) -> bool {
+    let known = run.servers.as_ref().and_then(|set| set.template.as_ref());
+    let template = manifest.object.annotations().get(TEMPLATE_ANNOTATION);
+    known.is_some() && template.is_some_and(|template| known != Some(template))
 }
 
 /// Whether a watched object is gone, or was changed after the operator applied it.

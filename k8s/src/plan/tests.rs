@@ -148,23 +148,6 @@ fn an_attempt_is_recorded_before_anything_of_it_is_made() {
     assert_eq!(case.plan(), second[1..], "its status is recorded, and nothing is known of what was applied");
 }
 
-/// Servers with a log are restarted one by one. Servers without one would lose their rows.
-#[test]
-fn an_edit_of_the_servers_pods_alone_is_applied_while_the_run_trains() {
-    let server_image = |job: &mut HybridJob| job.spec.embedding_servers.pod.image = Some("zagros-server:2".to_owned());
-    let image = |job: &mut HybridJob| job.spec.image = "zagros:2".to_owned();
-    type Edit = fn(&mut HybridJob);
-    let edits: [(PlanCase, Edit, i32); 3] =
-        [(PlanCase::hybrid(), server_image, 1), (PlanCase::hybrid(), image, 2), (PlanCase::new(), server_image, 2)];
-    for (case, edit, attempt) in edits {
-        let mut case = case.running();
-        edit(&mut case.job);
-        let event = if attempt == 1 { "ServersUpdate" } else { "SpecChanged" };
-        assert_eq!(case.outcome(), (attempt, Some(event)));
-        assert_ne!(case.outcome().1, Some("ServersUpdate"), "it is reported once");
-    }
-}
-
 #[test]
 fn workers_come_when_servers_and_coordinator_are_ready() {
     let mut case = PlanCase::new();
@@ -201,6 +184,18 @@ fn a_failed_attempt_is_followed_by_another_after_a_pause() {
     assert!(!applied(&case.plan()).is_empty());
     let pauses: Vec<u64> = [1, 2, 3, 6, 7, 1000].into_iter().map(|restarts| pause(restarts).as_secs()).collect();
     assert_eq!(pauses, [10, 20, 40, 320, 360, 360]);
+}
+
+#[test]
+fn attempts_end_with_the_limit() {
+    let mut case = PlanCase::new();
+    case.job.spec.run_policy.backoff_limit = 1;
+    let mut case = case.running();
+    case.fails(4);
+    case.now += 10;
+    case.fails(4);
+    assert_eq!(case.condition("Failed"), (true, "BackoffLimitExceeded".to_owned()));
+    assert_eq!((case.status().restarts, case.status().last_failure.map(|last| last.attempt)), (1, Some(2)));
 }
 
 #[test]
@@ -250,7 +245,9 @@ fn a_job_that_is_over_stays_over() {
     case.job.spec.run_policy.suspend = true;
     case.run = ObservedObjects::default();
     case.now += 1_000_000;
-    case.plan();
+    let steps = case.plan();
+    // The model is not saved: a user may want to look at what is there.
+    assert!(!steps.contains(&PlanStep::Delete(ObjectDeletion::Claims)), "{steps:?}");
     assert_eq!((case.status().phase, case.status().completion_time), (Some(RunPhase::Failed), earlier.completion_time));
 }
 

@@ -1,7 +1,9 @@
 //! Checks of HybridJobs, by value.
 
+use serde_json::{Value, json};
+
 use super::*;
-use crate::fixture::{JOB_TEXT, attempt, hybrid_job};
+use crate::fixture::{JOB_TEXT, attempt, hybrid_job, merge};
 
 fn of_spec(text: &str) -> JobText {
     JobText::OfSpec(text.to_owned())
@@ -179,4 +181,42 @@ fn the_file_of_an_attempt_keeps_its_numbers_whatever_the_spec_says() {
     assert_eq!((running.job.cluster.servers, running.job.cluster.workers), (3, 2));
     let next = validate_job(&object, &of_spec(JOB_TEXT), &attempt(2)).unwrap().job.cluster;
     assert_eq!((next.servers, next.workers), (5, 1));
+}
+
+fn fields(change: &Value) -> Vec<String> {
+    let mut spec = serde_json::to_value(hybrid_job().spec).unwrap();
+    merge(&mut spec, change);
+    host_access(&serde_json::from_value(spec).unwrap()).into_iter().map(|problem| problem.field).collect()
+}
+
+#[test]
+fn folders_of_nodes_and_privileged_containers_are_refused_by_their_field() {
+    assert_eq!(fields(&json!({})), Vec::<String>::new());
+    let volumes = json!([
+        {"mountPath": "/data", "source": {"claimName": "criteo"}},
+        {"mountPath": "/node", "source": {"hostPath": {"path": "/"}}},
+    ]);
+    assert_eq!(fields(&json!({ "volumes": volumes })), ["spec.volumes[1].source.hostPath"]);
+    let adds = |name: &str| json!({"containerSecurityContext": {"capabilities": {"add": [name]}}});
+    let sidecar = json!({"name": "s", "image": "i", "securityContext": {"privileged": true}});
+    for (role, pod, field) in [
+        ("coordinator", json!({"containerSecurityContext": {"privileged": true}}), "containerSecurityContext"),
+        ("embeddingServers", adds("SYS_ADMIN"), "containerSecurityContext"),
+        ("embeddingServers", adds("ALL"), "containerSecurityContext"),
+        ("denseWorkers", json!({ "sidecars": [sidecar] }), "sidecars[0].securityContext"),
+    ] {
+        assert_eq!(fields(&json!({role: {"pod": pod}})), [format!("spec.{role}.pod.{field}")]);
+    }
+    // The capability that RDMA needs gives a container no access to the node.
+    assert_eq!(fields(&json!({"denseWorkers": {"pod": adds("IPC_LOCK")}})), Vec::<String>::new());
+}
+
+#[test]
+fn an_allowed_one_is_valid_and_a_refused_one_has_its_other_problems_too() {
+    let mut spec = hybrid_job().spec;
+    spec.volumes[0].source = serde_json::from_value(json!({"hostPath": {"path": "/mnt"}})).unwrap();
+    assert_eq!(refuse_host_access(&spec, true, Ok(())), Ok(()));
+    assert_eq!(refuse_host_access(&spec, false, Ok(())).unwrap_err().len(), 1);
+    let other = Err::<(), _>(vec![problem("spec.image", "is missing")]);
+    assert_eq!(refuse_host_access(&spec, false, other).unwrap_err().len(), 2);
 }

@@ -2,8 +2,6 @@
 //! without an owner. An apply keeps the fields of other managers, and replaces lists whole. Time is virtual.
 
 mod http;
-mod kinds;
-mod merge;
 mod store;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +15,7 @@ use kube::client::Body;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-pub(crate) use store::{ApiEvent, ObjectKey, ObjectPart, ObjectStore};
+pub(crate) use store::{ObjectKey, ObjectPart, ObjectStore};
 
 #[derive(Clone, Default)]
 pub(crate) struct FakeApi {

@@ -1,4 +1,4 @@
-//! Lost pods, nodes and objects, and what follows.
+//! Lost pods, nodes and objects, and what follows. In mode `hybrid` the other workers wait for a lost one.
 
 use serde_json::json;
 
@@ -44,39 +44,6 @@ async fn the_verdict_of_the_coordinator_waits_for_the_operator() {
     assert!(second.metric("zagros_operator_failed_attempts_total 1"));
 }
 
-/// A pod ends, and no other comes in its place. Coordinator and workers then end with 4, which is not the cause.
-#[tokio::test(start_paused = true)]
-async fn the_pod_that_ended_first_is_named_as_the_cause_of_another_attempt() {
-    const SYNC: &str = "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[train]\nmode = \"sync\"\n";
-    let worker = "ctr-1-worker-1-x7k2p";
-    let both = ["ctr-1-coord-0", "ctr-1-worker-0-x7k2p"];
-    for (is_sync, culprit, others) in [
-        // In mode `sync` the whole group restarts at once.
-        (true, worker, &both[..0]),
-        // No replacement came in time, so the coordinator gives the worker up.
-        (false, worker, &both[..]),
-        // The server is killed for its memory. The run itself says when it is over.
-        (false, "ctr-1-server-1", &both[..]),
-    ] {
-        let (world, _operator) = ClusterWorld::running(|job| {
-            if is_sync {
-                job["spec"]["job"]["inline"] = json!(SYNC);
-            }
-        })
-        .await;
-        world.ends(culprit, 137);
-        if !is_sync {
-            world.advance(if culprit == worker { 5 } else { 20 }).await;
-            assert_eq!(world.status("/attempt"), 1, "{culprit}");
-        }
-        others.iter().for_each(|pod| world.ends(pod, 4));
-        world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
-        assert_eq!(world.status("/lastFailure/pod"), culprit);
-        assert_eq!(world.status("/lastFailure/exitCode"), 137, "{culprit}");
-        assert_eq!(world.status("/workerRestarts"), 0, "{culprit}");
-    }
-}
-
 /// The node is gone: its pod stays until a person removes the node, and the next attempt does not wait for that.
 #[tokio::test(start_paused = true)]
 async fn a_lost_node_delays_nothing() {
@@ -93,61 +60,6 @@ async fn a_lost_node_delays_nothing() {
     world.until("second attempt", |world| world.status("/attempt") == 2 && world.phase() == "Running").await;
     assert!(world.pods().contains(&"ctr-1-server-2".to_owned()), "it still hangs");
     world.until("others gone", |world| world.pods().len() == 7).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn data_that_is_missing_ends_the_job_with_the_reason() {
-    let (world, _operator) = ClusterWorld::running(|_| ()).await;
-    world.ends("ctr-1-worker-0-x7k2p", 3);
-    world.until("failed", |world| world.phase() == "Failed").await;
-    let condition = world.condition("Failed");
-    assert_eq!(condition["reason"], "PermanentFailure");
-    let how = "ctr-1-worker-0-x7k2p ended with 3 (data is missing or malformed): the last line of the log";
-    says(&condition["message"], how);
-    world.advance(600).await;
-    assert_eq!(world.status("/attempt"), 1);
-    assert!(world.names("apps", "statefulsets").is_empty());
-    assert_eq!(world.pods(), ["ctr-1-worker-0-x7k2p"], "with its log; coordinator and the other worker run no more");
-    // The model is not saved: a user may want to look at what is there.
-    assert_eq!(world.names("", "persistentvolumeclaims").len(), 4);
-    world.delete(&key("zagros.dev", "hybridjobs", "ctr"));
-    world.until("gone", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn attempts_end_with_the_limit() {
-    let (world, _operator) = ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"backoffLimit": 2})).await;
-    for attempt in 1..=3 {
-        world.until("running", |world| world.phase() == "Running" && world.status("/attempt") == attempt).await;
-        world.ends(&format!("ctr-{attempt}-coord-0"), 4);
-        world.ends(&format!("ctr-{attempt}-worker-0-x7k2p"), 4);
-        world.until("noticed", |world| world.phase() != "Running").await;
-    }
-    assert_eq!(world.phase(), "Failed");
-    assert_eq!(world.condition("Failed")["reason"], "BackoffLimitExceeded");
-    assert_eq!((world.status("/restarts"), world.status("/lastFailure/attempt")), (json!(2), json!(3)));
-    assert_eq!(world.events().iter().filter(|reason| *reason == "AttemptFailed").count(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn drift_is_repaired() {
-    let (world, _operator) = ClusterWorld::running(|_| ()).await;
-    world.delete(&key("", "services", "ctr-1-server"));
-    world.delete(&key("networking.k8s.io", "networkpolicies", "ctr"));
-    let place = key("apps", "statefulsets", "ctr-1-server");
-    world.change(&place, |set| {
-        set["spec"]["replicas"] = json!(1);
-        set["metadata"]["annotations"] = json!({"someone": "else"});
-    });
-    let is_repaired = |world: &ClusterWorld| {
-        let set = world.api.store().get(&place).unwrap();
-        let policies = world.names("networking.k8s.io", "networkpolicies");
-        set["spec"]["replicas"] == 3 && world.names("", "services").len() == 3 && policies == ["ctr", "ctr.workers"]
-    };
-    world.until("repaired", is_repaired).await;
-    let set = world.api.store().get(&place).unwrap();
-    assert_eq!(set["metadata"]["annotations"]["someone"], "else", "fields of others stay");
-    assert_eq!(world.status("/attempt"), 1);
 }
 
 /// A Service has no generation that would count edits.
@@ -181,4 +93,45 @@ async fn an_edited_service_is_repaired_at_once() {
     let written = world.api.store().writes.len();
     world.advance(240).await;
     assert_eq!(world.api.store().writes.len(), written);
+}
+
+/// The kubelet never confirms the end of the pod. With a policy for exit codes the Job must wait for that.
+#[tokio::test(start_paused = true)]
+async fn a_worker_on_a_silent_node_is_given_up_and_replaced() {
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
+    let lost = "ctr-1-worker-1-x7k2p".to_owned();
+    world.loses_node_of(&lost);
+    let evicted = world.now();
+    world.until("reported", |world| world.condition("Ready")["reason"] == "PodLost").await;
+    world.until("given up", |world| !world.pods().contains(&lost)).await;
+    let waited = world.now().duration_since(evicted).as_secs();
+    assert!((120..=140).contains(&waited), "its 60 s to end, and 60 s more: {waited}");
+    world.until("back", |world| world.condition("Ready")["status"] == "True").await;
+    assert!(world.pods().contains(&"ctr-1-worker-1-again1".to_owned()), "{:?}", world.pods());
+    assert_eq!((world.status("/attempt"), world.status("/restarts")), (json!(1), json!(0)));
+    assert_eq!(world.events(), ["Started", "Running", "WorkerLost", "WorkerGivenUp", "WorkerBack"]);
+}
+
+/// The old worker 0 may still use the run folder, so the next attempt must not start.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_waits_for_workers_of_the_one_before_but_not_for_ever() {
+    for is_on_a_lost_node in [false, true] {
+        let (world, _operator) = ClusterWorld::running(|_| ()).await;
+        let worker = "ctr-1-worker-0-x7k2p";
+        world.unheard.lock().unwrap().insert(worker.to_owned());
+        world.ends("ctr-1-coord-0", 4);
+        let hangs = |world: &ClusterWorld| world.pods().contains(&worker.to_owned());
+        world.until("asked to end", |world| hangs(world) && world.status("/attempt") == 2).await;
+        let killed = world.now() + k8s_openapi::jiff::SignedDuration::from_secs(60);
+        world.advance(40).await;
+        assert!(world.names("apps", "statefulsets").iter().all(|set| !set.starts_with("ctr-2-")));
+        let message = format!("attempt 2 starts once {worker} of an earlier attempt has ended");
+        assert_eq!(world.status("/message"), message);
+        if !is_on_a_lost_node {
+            world.unheard.lock().unwrap().clear();
+        }
+        world.until_running().await;
+        let late = world.now().duration_since(killed).as_secs();
+        assert_eq!(late >= 30, is_on_a_lost_node, "{late} s after it should have been killed");
+    }
 }

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::edits::servers_are_alive;
 use crate::kubelet::is_ready;
 use crate::planned::PlannedRun;
-use crate::rolling::servers_are_alive;
-use crate::scale::{buckets_move, wants};
-use crate::worker_scale;
+use crate::scale::{buckets_move, wants, wants_workers};
 use crate::world::{ADS, ClusterWorld, key};
 
 /// A generator of numbers (xorshift64*).
@@ -96,7 +95,7 @@ fn happens(world: &ClusterWorld, operator: &mut PlannedRun, dice: &mut TestDice)
         }
         8 => {
             let workers = 1 + i32::try_from(dice.roll(4)).unwrap();
-            worker_scale::wants(world, workers);
+            wants_workers(world, workers);
             format!("{workers} workers are wanted")
         }
         9 => {

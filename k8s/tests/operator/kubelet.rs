@@ -110,22 +110,3 @@ pub(crate) fn containers(role: &Value, state: Value) -> Value {
 pub(crate) fn container(name: &str, state: Value) -> Value {
     json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state})
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_claim_has_one_volume_whose_rights_suffice() {
-        let pod = |volumes: Value| {
-            let mounts = json!([{"name": "a", "mountPath": "/a", "readOnly": true}, {"name": "b", "mountPath": "/b"}]);
-            fault(&json!({"volumes": volumes, "containers": [{"volumeMounts": mounts}]}))
-        };
-        let claim = |name: &str, claim: &str, is_read_only: bool| json!({"name": name, "persistentVolumeClaim": {"claimName": claim, "readOnly": is_read_only}});
-        assert_eq!(pod(json!([claim("a", "x", true), claim("b", "y", false), {"name": "c", "emptyDir": {}}])), None);
-        assert!(pod(json!([claim("a", "x", false), claim("b", "x", false)])).unwrap().contains("claim x"));
-        assert!(pod(json!([claim("b", "y", true)])).unwrap().contains("volume b is read-only"));
-    }
-}

@@ -2,6 +2,7 @@
 //! fast the machine is. Then the definition (`crd`) and the files that users apply (`manifests`).
 
 mod api;
+mod controllers;
 mod crd;
 mod edits;
 mod faults;
@@ -10,18 +11,10 @@ mod kubelet;
 mod lives;
 mod load;
 mod manifests;
-mod namespaces;
-mod operator;
 mod operators;
-mod order;
 mod planned;
-mod rejoin;
-mod replaced;
-mod rolling;
+mod removal;
 mod run_secrets;
 mod scale;
-mod scaling_run;
-mod stateful_sets;
 mod user_errors;
-mod worker_scale;
 mod world;

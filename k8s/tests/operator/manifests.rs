@@ -6,8 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use zagros_operator::check::{CheckFindings, RIGHTS, RequiredRight, check_cluster};
-use zagros_operator::render::render_objects;
+use zagros_operator::check::{CheckFindings, RIGHTS, RequiredRight, check_cluster, render_objects};
 
 use crate::crd::admission_refusals;
 use crate::kubelet;

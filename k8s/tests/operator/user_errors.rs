@@ -121,25 +121,6 @@ async fn a_missing_permission_is_named_and_work_continues_once_it_is_given() {
     }
 }
 
-/// Who may create HybridJobs need not be allowed to create pods that control their node.
-#[tokio::test(start_paused = true)]
-async fn a_job_that_would_have_its_nodes_is_refused() {
-    let (world, _operator) = ClusterWorld::with_operator().await;
-    world.create(|job| {
-        job["spec"]["volumes"][0]["source"] = json!({"hostPath": {"path": "/"}});
-        job["spec"]["denseWorkers"]["pod"]["containerSecurityContext"] = json!({"privileged": true});
-    });
-    world.until("refused", |world| world.phase() == "Invalid").await;
-    for part in [
-        "spec.volumes[0].source.hostPath: ",
-        "spec.denseWorkers.pod.containerSecurityContext: ",
-        "ask who runs it for --allow-host-access",
-    ] {
-        says(&world.condition("Valid")["message"], part);
-    }
-    assert!(world.pods().is_empty() && world.names("apps", "statefulsets").is_empty());
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_installed_is_named() {
     let (world, _operator) = ClusterWorld::with_operator().await;

@@ -15,12 +15,11 @@ use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::Registry;
 
 use crate::api::{ClusterClock, FakeApi, ObjectKey};
+use crate::controllers::{self, ReplacedPods, count, is_beyond};
 use crate::kubelet::{self, comes_back, containers, end, has_ended, is_of_job, is_ready, stop};
-use crate::namespaces;
-use crate::operator::RunningOperator;
-use crate::replaced::{ReplacedPods, count, is_beyond};
-use crate::scaling_run::ScalingRun;
-use crate::stateful_sets;
+use crate::operators::RunningOperator;
+use crate::removal;
+use crate::scale::ScalingRun;
 
 pub(crate) const ADS: &str = "ads";
 /// Kinds of the objects that belong to every job, by their groups.
@@ -57,7 +56,7 @@ pub(crate) struct ClusterWorld {
 impl ClusterWorld {
     pub(crate) fn new() -> Self {
         let api = FakeApi::default();
-        namespaces::make(&api);
+        removal::make_namespace(&api);
         let clock = api.store().clock;
         Self { api, clock, ..Self::default() }
     }
@@ -230,8 +229,8 @@ impl ClusterWorld {
 
     /// One moment of controllers and kubelets: they end pods, make pods, start them and count them.
     fn tick(&self) {
-        stateful_sets::release(self);
-        namespaces::remove(self);
+        controllers::release(self);
+        removal::remove_namespace(self);
         let pods = self.api.store().list("", "pods", None, "");
         pods.into_iter().for_each(|pod| self.kubelet(pod));
         for (group, plural) in [("apps", "statefulsets"), ("batch", "jobs")] {
@@ -286,7 +285,7 @@ impl ClusterWorld {
         let Ok(owner) = self.api.store().get(&key(group, plural, name)) else { return };
         let is_over = owner["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
         let makes_none = is_over || owner["spec"]["suspend"] == true || self.api.store().terminating.contains(ADS);
-        let owner = if is_set { stateful_sets::step(self, owner) } else { owner };
+        let owner = if is_set { controllers::step(self, owner) } else { owner };
         let wanted = owner["spec"][if is_set { "replicas" } else { "parallelism" }].as_i64().unwrap_or(1);
         let mut ready = 0;
         for index in 0..wanted {
@@ -298,10 +297,10 @@ impl ClusterWorld {
             let found = self.api.store().get(&place).ok();
             match found {
                 None if !makes_none => {
-                    stateful_sets::claim(self, &owner, &place.name);
+                    controllers::claim(self, &owner, &place.name);
                     let mut pod = self.pod(&owner, &place.name);
                     if is_set {
-                        pod["metadata"]["labels"]["controller-revision-hash"] = stateful_sets::revision(&owner, index);
+                        pod["metadata"]["labels"]["controller-revision-hash"] = controllers::revision(&owner, index);
                     }
                     self.write(&place, pod);
                 }
@@ -347,7 +346,7 @@ impl ClusterWorld {
                 let code = of_role.and_then(|one| one["state"]["terminated"]["exitCode"].as_i64());
                 let is_disrupted = pod["status"]["conditions"].to_string().contains("DisruptionTarget");
                 let is_counted = count(&mut pod);
-                if !self.replaced.delays(&job, &pod, &pods) {
+                if !ReplacedPods::delays(&job, &pod, &pods) {
                     pod["metadata"].as_object_mut().unwrap().remove("finalizers");
                 }
                 self.write(&pod_place, pod);

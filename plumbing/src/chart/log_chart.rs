@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use crate::chart::axis::AxisRange;
-use crate::chart::frame::{ChartFrame, render_legend};
 use crate::chart::html::escape_html;
+use crate::chart::{ChartFrame, render_legend};
 
 /// Size of the drawing in its own units, which are pixels on a phone.
 const SIZE: (f64, f64) = (420.0, 250.0);

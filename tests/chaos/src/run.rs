@@ -99,10 +99,8 @@ impl ChaosRun<'_> {
         let ledger = if goes_back { PushLedger::of_a_run_that_goes_back() } else { PushLedger::default() };
         let recorder = RoundRecorder::listen(&socket, self.job.tables.len() as u32, ledger).or_internal()?;
         let (over, stop) = (Shutdown::new(), Shutdown::new());
-        let console = RunConsole::default();
-        let output = ChildOutput { silent: true, console: console.clone(), logs: Some(folder.join(LOG_FOLDER)) };
         // Lines of the supervisor are in the report, in other words.
-        console.hold_output();
+        let output = ChildOutput { console: RunConsole::silent(), logs: Some(folder.join(LOG_FOLDER)) };
         let program = processes::without_signal(self.program, &folder).or_internal()?;
         let links =
             RoundLinks::open(&folder, &rules::links(self.job, rules::most_servers(self.job))).await.or_internal()?;

@@ -1,4 +1,4 @@
-//! The dashboard's picture: a function of the status and the last log lines.
+//! The dashboard's picture: a function of the status.
 
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use ratatui::Frame;
@@ -10,27 +10,24 @@ use zagros_coordinator::{MemberReport, StatusReport};
 
 /// The most warnings that are shown. The others are counted.
 const WARNINGS: usize = 4;
+/// What the keys do, shown in the last line of the screen.
+const KEYS: &str = "q leaves this view, the run goes on";
 
 #[derive(Debug, Default)]
 pub(crate) struct RunPicture {
     pub(crate) status: Option<StatusReport>,
     /// Why there is no newer status.
     pub(crate) trouble: Option<String>,
-    /// The last log lines, oldest first; none for a run on another machine.
-    pub(crate) lines: Vec<String>,
-    pub(crate) keys: &'static str,
 }
 
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &RunPicture) {
     let [body, keys] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
-    frame.render_widget(Paragraph::new(picture.keys).dim(), keys);
+    frame.render_widget(Paragraph::new(KEYS).dim(), keys);
     match &picture.status {
         Some(status) => run(frame, body, status, picture),
         None => {
             let text = picture.trouble.as_deref().unwrap_or("waiting for the coordinator");
-            let [above, below] = Layout::vertical([Constraint::Length(3), Constraint::Min(0)]).areas(body);
-            frame.render_widget(Paragraph::new(text.to_owned()).wrap(Wrap { trim: true }), above);
-            log(frame, below, picture);
+            frame.render_widget(Paragraph::new(text.to_owned()).wrap(Wrap { trim: true }), body);
         }
     }
 }
@@ -39,9 +36,9 @@ fn run(frame: &mut Frame<'_>, area: Rect, status: &StatusReport, picture: &RunPi
     let warnings = warnings(status, picture);
     let of_role = |role: &str| status.members.iter().filter(|member| member.role == role).count() as u16;
     let (servers, workers) = (of_role("embedding server"), of_role("dense worker"));
-    // Two lines for the frame, one for the titles. Without room for all members, rows are cut off; the log shrinks first.
+    // Two lines for the frame, one for the titles. Without room for all members, rows are cut off.
     let table = |members: u16| Constraint::Max(members.max(1) + 3);
-    let [title, alarm, progress, curve, server, worker, rest] = Layout::vertical([
+    let [title, alarm, progress, curve, server, worker, _rest] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(warnings.len() as u16),
         Constraint::Length(1),
@@ -59,7 +56,6 @@ fn run(frame: &mut Frame<'_>, area: Rect, status: &StatusReport, picture: &RunPi
     frame.render_widget(numbers(status), measures);
     frame.render_widget(server_table(status), server);
     frame.render_widget(worker_table(status), worker);
-    log(frame, rest, picture);
 }
 
 /// The state in words and signs, besides its colour.
@@ -90,10 +86,11 @@ fn head(status: &StatusReport) -> Line<'static> {
 
 fn warnings(status: &StatusReport, picture: &RunPicture) -> Vec<Line<'static>> {
     let style = Style::new().fg(Color::Yellow);
-    let all = picture.trouble.iter().chain(&status.warnings);
+    let found = status.diagnosis.findings.iter().map(|finding| &finding.what);
+    let all: Vec<&String> = picture.trouble.iter().chain(found).chain(&status.warnings).collect();
     let mut lines: Vec<Line<'static>> =
-        all.take(WARNINGS).map(|text| Line::styled(format!("⚠ {text}"), style)).collect();
-    let hidden = (status.warnings.len() + usize::from(picture.trouble.is_some())).saturating_sub(WARNINGS);
+        all.iter().take(WARNINGS).map(|text| Line::styled(format!("⚠ {text}"), style)).collect();
+    let hidden = all.len().saturating_sub(WARNINGS);
     if hidden > 0 {
         lines.push(Line::styled(format!("⚠ and {hidden} more"), style));
     }
@@ -227,16 +224,6 @@ fn tone(member: &MemberReport) -> Style {
     }
 }
 
-fn log(frame: &mut Frame<'_>, area: Rect, picture: &RunPicture) {
-    if picture.lines.is_empty() || area.height < 3 {
-        return;
-    }
-    let room = usize::from(area.height - 2);
-    let newest = picture.lines.iter().skip(picture.lines.len().saturating_sub(room));
-    let lines: Vec<Line<'_>> = newest.map(|line| Line::raw(line.as_str())).collect();
-    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" log ")), area);
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -316,15 +303,12 @@ mod tests {
     }
 
     fn picture(status: StatusReport) -> RunPicture {
-        let lines = ["coordinator        │ INFO training starts", "dense worker 0     │ checkpoint after step 4000"];
-        let lines = lines.map(str::to_owned).to_vec();
-        let keys = "q leaves this view, the run goes on   Ctrl-C stops the run";
-        RunPicture { status: Some(status), lines, keys, trouble: None }
+        RunPicture { status: Some(status), trouble: None }
     }
 
     #[test]
     fn a_run_is_shown_as_in_the_docs() {
-        let shown = drawn(&picture(training()), 110, 30);
+        let shown = drawn(&picture(training()), 110, 21);
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/live-page.md");
         let page = std::fs::read_to_string(&path).unwrap();
         let (before, rest) = page.split_once(MARK).unwrap();
@@ -356,7 +340,7 @@ mod tests {
 
     #[test]
     fn an_empty_status_or_a_tiny_terminal_breaks_nothing() {
-        let waiting = drawn(&RunPicture { keys: "q leaves", ..RunPicture::default() }, 60, 10);
+        let waiting = drawn(&RunPicture::default(), 60, 10);
         assert!(waiting.contains("waiting for the coordinator") && waiting.contains("q leaves"), "{waiting}");
         drawn(&picture(StatusReport::default()), 60, 20);
         for (width, height) in [(1, 1), (20, 5), (40, 12), (300, 100)] {

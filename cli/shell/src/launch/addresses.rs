@@ -111,7 +111,7 @@ mod tests {
         let console = RunConsole::default();
         let is_given = sets.iter().any(|set| set.starts_with("cluster.coordinator="));
         let found = RoleAddresses::from_job(&job, is_given, &console).map_err(|failure| format!("{failure:?}"))?;
-        Ok((found, console.last_lines()))
+        Ok((found, console.said_lines()))
     }
 
     #[test]

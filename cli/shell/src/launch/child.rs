@@ -313,6 +313,14 @@ fn signal_name(signal: i32) -> &'static str {
     }
 }
 
+/// A role of a test: a shell that runs this command.
+#[cfg(test)]
+pub(crate) fn shell(role: RoleName, command: &str) -> ChildProcess {
+    let arguments = ["-c".to_owned(), command.to_owned()];
+    let (environment, output) = (ChildEnvironment::default(), ChildOutput::default());
+    ChildProcess::start("sh".as_ref(), role, (&arguments, environment), PathBuf::new(), &output).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;

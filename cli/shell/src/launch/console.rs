@@ -1,7 +1,6 @@
-//! The destination of the lines of `up` and its children: the screen, or a short memory while a dashboard has the screen.
+//! The destination of the lines of `up` and its children.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use crate::print::{NoteMode, note_mode};
@@ -9,98 +8,46 @@ use crate::{err, note};
 use owo_colors::{AnsiColors, OwoColorize};
 use serde_json::{Map, Value};
 
-const KEPT: usize = 200;
-
-/// The console. All processes' lines go through it.
+/// The console. All processes' lines go through it, one at a time.
 #[derive(Clone, Debug, Default)]
-pub struct RunConsole(Arc<Mutex<ConsoleState>>);
-
-#[derive(Debug, Default)]
-struct ConsoleState {
-    is_held: bool,
-    /// The last lines, with their process.
-    last: VecDeque<ConsoleLine>,
-    /// How many of these were not on the screen yet, counted from the newest.
-    unseen: usize,
-}
-
-#[derive(Clone, Debug)]
-struct ConsoleLine {
-    /// Name and colour of a child; `None` for lines of `up` itself.
-    who: Option<(String, AnsiColors)>,
-    text: String,
-    /// Whether the line is shown with `--quiet` too.
-    is_warning: bool,
-}
-
-impl ConsoleLine {
-    fn print(&self) {
-        match (&self.who, note_mode()) {
-            (Some((name, _)), NoteMode::Logged) => err!("{}", with_role(name, &self.text)),
-            (Some((name, color)), _) => err!("{:<19}│ {}", name.color(*color), self.text),
-            (None, NoteMode::Logged) if self.is_warning => tracing::warn!("{}", self.text),
-            (None, NoteMode::Hidden) if self.is_warning => err!("{}", self.text),
-            (None, _) => note!("{}", self.text),
-        }
-    }
-
-    fn plain(&self) -> String {
-        match &self.who {
-            Some((name, _)) => format!("{name:<19}│ {}", self.text),
-            None => self.text.clone(),
-        }
-    }
+pub struct RunConsole {
+    is_silent: bool,
+    said: Arc<Mutex<SaidLines>>,
 }
 
 impl RunConsole {
+    /// Prints nothing.
+    #[must_use]
+    pub fn silent() -> Self {
+        Self { is_silent: true, ..Self::default() }
+    }
+
     /// Prints a line of `up` itself.
     pub fn print_line(&self, text: String) {
-        self.put(ConsoleLine { who: None, text, is_warning: false });
+        self.print(&text, || note!("{text}"));
     }
 
     /// Prints a line of `up` itself, also with `--quiet`.
     pub fn print_warning(&self, text: String) {
-        self.put(ConsoleLine { who: None, text, is_warning: true });
+        self.print(&text, || match note_mode() {
+            NoteMode::Logged => tracing::warn!("{text}"),
+            NoteMode::Shown | NoteMode::Hidden => err!("{text}"),
+        });
     }
 
     pub fn print_child_line(&self, name: &str, color: AnsiColors, text: &str) {
-        self.put(ConsoleLine { who: Some((name.to_owned(), color)), text: text.to_owned(), is_warning: false });
+        self.print(text, || match note_mode() {
+            NoteMode::Logged => err!("{}", with_role(name, text)),
+            NoteMode::Shown | NoteMode::Hidden => err!("{:<19}│ {text}", name.color(color)),
+        });
     }
 
-    pub fn hold_output(&self) {
-        self.state().is_held = true;
-    }
-
-    /// Prints the remembered lines that were not printed, and from now on new ones.
-    pub fn release_output(&self) {
-        let mut state = self.state();
-        state.is_held = false;
-        let unseen = std::mem::take(&mut state.unseen);
-        let seen = state.last.len().saturating_sub(unseen);
-        state.last.iter().skip(seen).for_each(ConsoleLine::print);
-    }
-
-    /// The last lines, oldest first, without colours.
-    pub fn last_lines(&self) -> Vec<String> {
-        self.state().last.iter().map(ConsoleLine::plain).collect()
-    }
-
-    fn put(&self, said: ConsoleLine) {
-        let mut state = self.state();
-        if state.is_held {
-            state.unseen = (state.unseen + 1).min(KEPT);
-        } else {
-            // Under the lock, so that lines keep their order.
-            said.print();
+    fn print(&self, text: &str, print: impl FnOnce()) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_silent {
+            print();
         }
-        if state.last.len() == KEPT {
-            state.last.pop_front();
-        }
-        state.last.push_back(said);
-    }
-
-    fn state(&self) -> MutexGuard<'_, ConsoleState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        said.keep(text);
     }
 }
 
@@ -116,6 +63,31 @@ fn with_role(name: &str, text: &str) -> String {
     Value::Object(line).to_string()
 }
 
+/// What was said, in tests alone.
+#[derive(Debug, Default)]
+struct SaidLines {
+    #[cfg(test)]
+    lines: Vec<String>,
+}
+
+impl SaidLines {
+    #[cfg(not(test))]
+    fn keep(&mut self, _: &str) {}
+
+    #[cfg(test)]
+    fn keep(&mut self, text: &str) {
+        self.lines.push(text.to_owned());
+    }
+}
+
+#[cfg(test)]
+impl RunConsole {
+    /// What was said, oldest first.
+    pub(crate) fn said_lines(&self) -> Vec<String> {
+        self.said.lock().unwrap().lines.clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,23 +98,5 @@ mod tests {
         assert_eq!(line, r#"{"level":"WARN","message":"slow","role":"dense worker 0"}"#);
         let plain: Value = serde_json::from_str(&with_role("coordinator", "half a line")).unwrap();
         assert_eq!((&plain["message"], &plain["role"]), (&"half a line".into(), &"coordinator".into()));
-    }
-
-    #[test]
-    fn lines_are_remembered_and_counted_while_the_console_is_held() {
-        let console = RunConsole::default();
-        console.print_line("before".to_owned());
-        console.hold_output();
-        console.print_child_line("dense worker 0", AnsiColors::Green, "step 1");
-        assert_eq!(console.state().unseen, 1);
-        assert_eq!(console.last_lines(), ["before", "dense worker 0     │ step 1"]);
-        for number in 0..KEPT {
-            console.print_line(number.to_string());
-        }
-        let remembered = console.last_lines().len();
-        assert_eq!((remembered, console.state().unseen), (KEPT, KEPT));
-        console.release_output();
-        let state = console.state();
-        assert_eq!((state.unseen, state.is_held), (0, false));
     }
 }

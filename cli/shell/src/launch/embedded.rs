@@ -24,27 +24,14 @@ pub struct EmbeddedCluster {
 }
 
 impl EmbeddedCluster {
-    /// Starts a coordinator and as many embedding servers as the job has.
+    /// Starts a coordinator and as many embedding servers as the job has, and waits for their placement.
     pub async fn start(job: &Job) -> Result<Self, Failure> {
         let registry = Registry::new();
         let control: Arc<dyn ControlPlane> = LocalCoordinator::new(job, &registry);
-        let servers = EmbeddedServers::start(job, Arc::clone(&control), &registry).await?;
-        Ok(Self { control, connect: servers.connect(), registry })
-    }
-}
-
-/// The embedding servers of one process, after they joined and got a placement.
-struct EmbeddedServers {
-    shards: Vec<Arc<dyn Shard>>,
-    members: Vec<Membership>,
-}
-
-impl EmbeddedServers {
-    async fn start(job: &Job, control: Arc<dyn ControlPlane>, registry: &Registry) -> Result<Self, Failure> {
         let mut services = Vec::new();
         let mut members = Vec::new();
         for index in 0..job.cluster.servers {
-            services.push(EmbeddingService::new(job, ServerIndex(index), registry).or_internal()?);
+            services.push(EmbeddingService::new(job, ServerIndex(index), &registry).or_internal()?);
             members.push(join(job, index, Arc::clone(&control)).await?);
         }
         let placement = wait_for_placement(control.as_ref(), job.cluster.timeout, &Shutdown::new()).await;
@@ -54,17 +41,13 @@ impl EmbeddedServers {
         for service in &services {
             service.set_placement(Arc::clone(&map));
         }
-        let shards = services.into_iter().map(|service| Arc::new(LocalShard::new(service)) as Arc<dyn Shard>).collect();
-        Ok(Self { shards, members })
-    }
-
-    /// The connection of a worker to the servers. It keeps their memberships alive.
-    fn connect(self) -> Connect {
-        Arc::new(move |entry| {
-            let _kept_alive = &self.members;
-            let shard = self.shards.get(entry.index as usize).cloned();
+        let shards: Vec<_> = services.into_iter().map(|service| Arc::new(LocalShard::new(service))).collect();
+        let connect: Connect = Arc::new(move |entry| {
+            let _kept_alive = &members;
+            let shard = shards.get(entry.index as usize).map(|shard| Arc::clone(shard) as Arc<dyn Shard>);
             shard.ok_or_else(|| Refusal::invalid(format!("no embedded server {}", entry.index)))
-        })
+        });
+        Ok(Self { control, connect, registry })
     }
 }
 

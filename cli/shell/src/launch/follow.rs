@@ -6,11 +6,9 @@
 //! | dense worker | it is wanted, and no process holds its slot | it is not wanted any more |
 
 use crate::Failure;
-
 use crate::launch::child::{ChildProcess, RoleName};
 use crate::launch::restart::RestartBudget;
-use crate::launch::supervise::{Supervisor, is_success};
-use crate::launch::wanted::{WantedRoles, WantedWorkers};
+use crate::launch::supervise::{Supervisor, WantedRoles, WantedWorkers, is_success};
 
 impl Supervisor {
     pub(crate) fn follow(&mut self, wanted: WantedRoles, restarts: &RestartBudget<'_>) -> Result<(), Failure> {
@@ -92,8 +90,8 @@ mod tests {
     use zagros_plumbing::Shutdown;
 
     use super::*;
+    use crate::launch::child::shell as child;
     use crate::launch::supervise::WatchEnd;
-    use crate::launch::testing::shell as child;
 
     fn servers(servers: u32) -> WantedRoles {
         WantedRoles { servers, workers: None }

@@ -37,8 +37,6 @@ impl LastLines {
 /// The destination of children's lines.
 #[derive(Clone, Debug, Default)]
 pub struct ChildOutput {
-    /// Whether lines are only kept, and not printed.
-    pub silent: bool,
     pub console: RunConsole,
     pub logs: Option<PathBuf>,
 }
@@ -79,9 +77,7 @@ impl LinePrefix {
         while reader.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             line.clear();
-            if !self.output.silent {
-                self.output.console.print_child_line(&self.name, self.color, &text);
-            }
+            self.output.console.print_child_line(&self.name, self.color, &text);
             self.write(&text);
             last.keep(text);
         }
@@ -194,7 +190,7 @@ mod tests {
         let file = folder.path().join("logs/dense-worker-0.log");
         let blocked = ChildOutput { logs: Some(file), ..ChildOutput::default() };
         assert!(blocked.open_log("x").is_none());
-        let said = blocked.console.last_lines();
+        let said = blocked.console.said_lines();
         assert!(said[0].starts_with("no log is written to"), "{said:?}");
     }
 

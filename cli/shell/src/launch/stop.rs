@@ -196,7 +196,7 @@ mod tests {
     use zagros_plumbing::Shutdown;
 
     use super::*;
-    use crate::launch::testing::shell;
+    use crate::launch::child::shell;
 
     /// Long enough for every child of these tests on any machine.
     const LONG: Duration = Duration::from_secs(60);
@@ -252,7 +252,7 @@ mod tests {
         supervisor.add_child(shell(RoleName::EmbeddingServer(0), "kill -9 $$"));
         // The grace period is an hour, so that only the test's own deadline could end a wait.
         supervisor.stop(GracePeriods { workers: HOUR, others: HOUR }).await;
-        let said = supervisor.console.last_lines().join("\n");
+        let said = supervisor.console.said_lines().join("\n");
         assert!(said.contains("embedding server 0 was killed by signal 9; nothing can be saved without it"), "{said}");
         assert!(said.contains("dense worker 0 is killed") && ended(folder.path()).is_empty(), "{said}");
     }
@@ -266,7 +266,7 @@ mod tests {
         hurry.request();
         supervisor.stop(GracePeriods { workers: HOUR, others: HOUR }).await;
         assert!(supervisor.children.iter().all(|child| child.ended.is_some()) && ended(folder.path()).is_empty());
-        let said = supervisor.console.last_lines().join("\n");
+        let said = supervisor.console.said_lines().join("\n");
         assert!(said.contains("what was learned since the last checkpoint is lost"), "{said}");
     }
 

@@ -1,6 +1,6 @@
 //! Watches the children: ends when the workers are done, or with the first one that died and is not started again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use rustix::process::Pid;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use zagros_plumbing::{Deadline, Shutdown};
+use zagros_protocol::control::{Role, StatusResponse};
 
 use crate::launch::child::{ChildProcess, RoleName};
 use crate::launch::console::RunConsole;
 use crate::launch::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, WorkerLosses, limit_text};
-use crate::launch::wanted::{self, WantedRoles};
 
 /// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -37,6 +37,35 @@ pub struct Supervisor {
     wanted: Option<watch::Receiver<WantedRoles>>,
     /// How many dense workers the run is to have, once a scale request has asked for a number.
     pub(crate) workers_wanted: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedRoles {
+    pub servers: u32,
+    /// Dense workers; `None` until a scale request has asked for a number of them.
+    pub workers: Option<WantedWorkers>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedWorkers {
+    pub count: u32,
+    /// Indices that no process has taken, or whose process the coordinator has given up.
+    pub vacant: BTreeSet<u32>,
+}
+
+impl WantedRoles {
+    /// What a scale request has asked for while the run trains. A run that ends needs no more processes.
+    #[must_use]
+    pub fn from_status(status: &StatusResponse) -> Option<Self> {
+        let scale = status.scale.as_ref().filter(|_| status.state == "training")?;
+        let holds = |index: u32| {
+            let mut workers = status.members.iter().filter(|member| member.role() == Role::DenseWorker);
+            workers.any(|member| member.index == index && member.state != "given up")
+        };
+        let count = scale.workers_wanted;
+        let vacant = (0..count).filter(|index| !holds(*index)).collect();
+        Some(Self { servers: scale.wanted, workers: (count > 0).then_some(WantedWorkers { count, vacant }) })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +180,7 @@ impl Supervisor {
                         return Err(self.children[cause].end_failure().await);
                     }
                 }
-                wanted = wanted::next(&mut self.wanted) => self.follow(wanted, &restarts)?,
+                wanted = next_roles(&mut self.wanted) => self.follow(wanted, &restarts)?,
                 () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
             self.start_due(Some(Instant::now()), &restarts)?;
@@ -272,10 +301,21 @@ pub(crate) async fn next_to_end(children: &mut [ChildProcess]) -> usize {
     select_all(waits).await.0
 }
 
+async fn next_roles(announced: &mut Option<watch::Receiver<WantedRoles>>) -> WantedRoles {
+    if let Some(announced) = announced
+        && announced.changed().await.is_ok()
+    {
+        return announced.borrow_and_update().clone();
+    }
+    std::future::pending().await
+}
+
 #[cfg(test)]
 mod tests {
+    use zagros_protocol::control::{MemberStatus, ScaleStatus};
+
     use super::*;
-    use crate::launch::testing::shell;
+    use crate::launch::child::shell;
 
     /// A supervisor of these roles, which run these commands.
     fn supervisor(roles: &[(RoleName, &str)]) -> Supervisor {
@@ -299,6 +339,25 @@ mod tests {
         RestartBudget { is_in_place, ..RestartBudget::without_restarts(start) }
     }
 
+    #[test]
+    fn processes_are_started_for_a_run_that_trains_and_was_scaled() {
+        let role = Role::DenseWorker.into();
+        let worker =
+            |index, state: &str| MemberStatus { role, index, state: state.to_owned(), ..MemberStatus::default() };
+        let status = |state: &str, workers_wanted| StatusResponse {
+            state: state.to_owned(),
+            members: vec![worker(0, "alive"), worker(1, "given up"), worker(2, "lost")],
+            scale: Some(ScaleStatus { servers: 2, wanted: 4, workers_wanted, ..ScaleStatus::default() }),
+            ..StatusResponse::default()
+        };
+        assert_eq!(WantedRoles::from_status(&status("training", 0)), Some(WantedRoles { servers: 4, workers: None }));
+        let workers = Some(WantedWorkers { count: 5, vacant: [1, 3, 4].into() });
+        let five = WantedRoles { servers: 4, workers };
+        assert_eq!(WantedRoles::from_status(&status("training", 5)), Some(five));
+        assert_eq!(WantedRoles::from_status(&status("finished", 5)), None);
+        assert_eq!(WantedRoles::from_status(&StatusResponse { scale: None, ..status("training", 5) }), None);
+    }
+
     #[tokio::test]
     async fn a_server_that_comes_back_with_its_rows_is_started_again_in_place_unless_it_ends_for_good() {
         for (how, is_good) in [("kill -9 $$", true), ("exit 4", true), ("exit 2", false), ("exit 143", false)] {
@@ -313,7 +372,7 @@ mod tests {
             };
             let ended = supervisor.watch_and_restart(&Shutdown::new(), servers(&start)).await;
             assert_eq!((ended.is_ok(), started.get()), (is_good, if is_good { 3 } else { 0 }), "{how}");
-            let said = supervisor.console.last_lines().join("\n");
+            let said = supervisor.console.said_lines().join("\n");
             assert_eq!(said.contains("starting it again in place now"), is_good, "{said}");
             supervisor.stop_all().await;
         }

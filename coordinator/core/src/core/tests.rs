@@ -434,7 +434,6 @@ fn the_reports_of_members_are_kept() {
 
 mod away;
 mod ballot;
-mod drain;
 mod lost;
 mod reports;
 mod scale;

@@ -104,8 +104,8 @@ fn reachable(next: &BTreeMap<WaitNode, BTreeSet<WaitNode>>, from: WaitNode) -> B
 fn arrows(observation: &Observation, member: &ObservedMember) -> Vec<WaitArrow> {
     let from = member.slot;
     let is_full = member.waits.iter().any(|wait| wait.subject == WaitSubject::Window);
-    let slow = member.requests.iter().filter(|requests| requests.age >= LONG);
-    let requests = slow.map(|requests| {
+    let aged = member.requests.iter().map(|requests| (requests, Duration::from_millis(requests.oldest_ms)));
+    let requests = aged.filter(|(_, age)| *age >= LONG).map(|(requests, age)| {
         let counts = [(requests.lookups, "lookup", "lookups"), (requests.pushes, "push", "pushes")];
         let counts = counts.iter().filter(|of| of.0 > 0).map(|of| count_noun(of.0, of.1, of.2));
         let pending: Vec<String> = counts.chain(is_full.then(|| "a full window".to_owned())).collect();
@@ -113,8 +113,8 @@ fn arrows(observation: &Observation, member: &ObservedMember) -> Vec<WaitArrow> 
             from,
             to: WaitNode::Member(MemberSlot::server(requests.server)),
             how: format!("with {} for", join_list(&pending)),
-            age: requests.age,
-            left: observation.timeout.checked_sub(requests.age),
+            age,
+            left: observation.timeout.checked_sub(age),
         }
     });
     let waits = member.waits.iter().filter(|wait| wait.age >= LONG && is_innermost(member, wait));

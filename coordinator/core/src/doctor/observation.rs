@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::{MemberSlot, Role};
 use serde::{Deserialize, Serialize};
-use zagros_protocol::control::{LongWait, MemberStatus, ScaleStatus, ServerWait, StatusResponse, WaitKind};
+use zagros_protocol::control::{
+    LongWait, MemberStatus, ScaleStatus, ServerWait, StageSeconds, StatusResponse, WaitKind,
+};
 
 /// A run at one moment, from its coordinator or put together from its processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,35 +77,13 @@ pub struct ObservedMember {
     pub still: Option<Duration>,
     pub step: u64,
     /// Where the time of a worker went.
-    pub stages: Option<ObservedStages>,
-    pub requests: Vec<ObservedRequests>,
+    pub stages: Option<StageSeconds>,
+    pub requests: Vec<ServerWait>,
     pub waits: Vec<ObservedWait>,
     /// Free and all bytes of the disk it writes to.
     pub disk: Option<(u64, u64)>,
     /// Requests that a server is working on.
     pub under_way: u32,
-}
-
-/// Seconds that a worker has spent since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ObservedStages {
-    /// Its own part of its steps: gather, network, scatter.
-    pub own: f64,
-    pub waiting: f64,
-    pub reduce: f64,
-    /// Processor time of reading, and of finding unique ids.
-    pub reading: f64,
-    /// From a lookup's request to its rows.
-    pub lookup: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObservedRequests {
-    pub server: u32,
-    pub lookups: u32,
-    pub pushes: u32,
-    /// Age of the oldest.
-    pub age: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,7 +103,7 @@ pub struct ObservedWait {
 pub struct OwnWaits {
     /// Its long waits, oldest first.
     pub waits: Vec<ObservedWait>,
-    pub requests: Vec<ObservedRequests>,
+    pub requests: Vec<ServerWait>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -256,13 +236,6 @@ impl ObservedMember {
     fn from_status(member: &MemberStatus) -> Option<Self> {
         let silent = Duration::from_millis(member.silent_ms);
         let progress = member.progress.unwrap_or_default();
-        let stages = progress.stages.map(|stages| ObservedStages {
-            own: stages.gather + stages.dense + stages.scatter,
-            waiting: stages.waiting,
-            reduce: stages.reduce,
-            reading: stages.parse + stages.dedup,
-            lookup: stages.lookup,
-        });
         Some(Self {
             slot: MemberSlot { role: Role::from_wire(member.role)?, index: member.index },
             state: member.state.clone(),
@@ -270,8 +243,8 @@ impl ObservedMember {
             silent,
             still: member.still_ms.map(Duration::from_millis),
             step: progress.step,
-            stages,
-            requests: member.waits.iter().map(ObservedRequests::new).collect(),
+            stages: progress.stages,
+            requests: member.waits.clone(),
             waits: member.long_waits.iter().map(|wait| ObservedWait::new(wait, silent)).collect(),
             disk: member.disk.map(|disk| (disk.free_bytes, disk.size_bytes)),
             under_way: member.load.map_or(0, |load| load.under_way),
@@ -284,19 +257,7 @@ impl OwnWaits {
     #[must_use]
     pub fn new(waits: &[LongWait], requests: &[ServerWait]) -> Self {
         let now = Duration::ZERO;
-        Self {
-            waits: waits.iter().map(|wait| ObservedWait::new(wait, now)).collect(),
-            requests: requests.iter().map(ObservedRequests::new).collect(),
-        }
-    }
-}
-
-impl ObservedRequests {
-    /// As a worker reports it.
-    #[must_use]
-    pub fn new(wait: &ServerWait) -> Self {
-        let ServerWait { server, lookups, pushes, oldest_ms } = *wait;
-        Self { server, lookups, pushes, age: Duration::from_millis(oldest_ms) }
+        Self { waits: waits.iter().map(|wait| ObservedWait::new(wait, now)).collect(), requests: requests.to_vec() }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Runs that go on, slower than they could: stragglers, slow reading, disks that fill, and a scale request that waits for servers or
 //! workers.
 
-use crate::Role;
+use zagros_protocol::control::StageSeconds;
 
+use crate::Role;
 use crate::doctor::finding::{Finding, FindingKind, Severity, join_list};
 use crate::doctor::graph::is_heard;
 use crate::doctor::observation::{Observation, ObservedMember, ObservedMoves};
@@ -29,17 +30,26 @@ pub(crate) fn pace_findings(observation: &Observation) -> Vec<Finding> {
     found
 }
 
+/// Seconds of a worker's own part of its steps.
+fn own_seconds(stages: &StageSeconds) -> f64 {
+    stages.gather + stages.dense + stages.scatter
+}
+
+/// Seconds of all its steps.
+fn step_seconds(stages: &StageSeconds) -> f64 {
+    (own_seconds(stages) + stages.waiting + stages.reduce).max(1e-9)
+}
+
 /// Seconds of its own that a worker needs for a step.
 fn own(member: &ObservedMember) -> Option<f64> {
     let stages = member.stages.filter(|_| member.step >= WARMED_UP)?;
-    Some(stages.own / member.step as f64)
+    Some(own_seconds(&stages) / member.step as f64)
 }
 
 fn stragglers(workers: &[&ObservedMember]) -> Vec<Finding> {
     let quickest = workers.iter().copied().filter_map(|member| Some((own(member)?, member)));
     let Some((least, quickest)) = quickest.min_by(|one, other| one.0.total_cmp(&other.0)) else { return Vec::new() };
-    let delay =
-        quickest.stages.map_or(0.0, |stages| stages.reduce / (stages.own + stages.waiting + stages.reduce).max(1e-9));
+    let delay = quickest.stages.map_or(0.0, |stages| stages.reduce / step_seconds(&stages));
     let slow = workers.iter().filter(|_| delay >= DELAYED).filter_map(|member| Some((own(member)?, *member)));
     let slow = slow.filter(|(own, _)| *own > STRAGGLES * least);
     let finding = |(own, member): (f64, &ObservedMember)| {
@@ -58,14 +68,14 @@ fn stragglers(workers: &[&ObservedMember]) -> Vec<Finding> {
 /// A worker that mostly waits for batches, while reading takes longer than looking up.
 fn starving(member: &ObservedMember) -> Option<Finding> {
     let stages = member.stages.filter(|_| member.step >= WARMED_UP)?;
-    let share = stages.waiting / (stages.own + stages.waiting + stages.reduce).max(1e-9);
-    let by_reading = stages.reading > stages.lookup;
+    let share = stages.waiting / step_seconds(&stages);
+    // Processor time of reading, and of finding unique ids.
+    let reading = stages.parse + stages.dedup;
     let (slot, percent) = (member.slot, share * 100.0);
     let what = format!("{slot} waits for batches for {percent:.0} % of its time: reading is slower than training");
-    let why =
-        format!("reading and parsing took {:.0} s of processor time, lookups {:.0} s", stages.reading, stages.lookup);
+    let why = format!("reading and parsing took {reading:.0} s of processor time, lookups {:.0} s", stages.lookup);
     let next = "give reading more threads (`data.threads`), or put the data on a faster disk";
-    (share > STARVES && by_reading)
+    (share > STARVES && reading > stages.lookup)
         .then(|| slow_finding(FindingKind::DataSource, slot.to_string(), what, vec![why], next))
 }
 

@@ -2,7 +2,7 @@
 
 use zagros_protocol::control::{ResumeCursor, Split};
 
-use super::shares::FreeSplits;
+use super::epoch::FreeSplits;
 use super::*;
 use crate::SplitOrder;
 

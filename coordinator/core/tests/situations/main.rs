@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use zagros_coordinator_core::doctor::{
     CoordinatorSign, Diagnosis, Finding, FindingKind, Observation, ObservedMember, ObservedMoves, ObservedProcess,
-    ObservedRequests, ObservedStages, ObservedWait, Party, ProcessEnd, ProcessState, Severity, WaitSubject,
-    diagnose_run,
+    ObservedWait, Party, ProcessEnd, ProcessState, Severity, WaitSubject, diagnose_run,
 };
 use zagros_coordinator_core::{MemberSlot, Role};
+use zagros_protocol::control::{ServerWait, StageSeconds};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -54,7 +54,7 @@ fn in_all_reduce(index: u32, age: u64) -> ObservedMember {
 }
 
 fn asking(mut member: ObservedMember, server: u32, age: u64) -> ObservedMember {
-    member.requests.push(ObservedRequests { server, lookups: 1, pushes: 3, age: seconds(age) });
+    member.requests.push(ServerWait { server, lookups: 1, pushes: 3, oldest_ms: age * 1000 });
     member
 }
 
@@ -330,7 +330,7 @@ fn members_that_cannot_reach_a_coordinator_that_answers_are_named() {
 
 #[test]
 fn a_straggler_slows_the_run_and_is_no_trouble() {
-    let stages = |own, reduce| Some(ObservedStages { own, reduce, waiting: 1.0, ..ObservedStages::default() });
+    let stages = |dense, reduce| Some(StageSeconds { dense, reduce, waiting: 1.0, ..StageSeconds::default() });
     let quick = ObservedMember { stages: stages(10.0, 9.0), ..worker(0) };
     let slow = ObservedMember { stages: stages(19.0, 0.1), ..worker(1) };
     let finding = only(&run(1, 2, vec![server(0), quick, slow]));
@@ -342,10 +342,10 @@ fn a_straggler_slows_the_run_and_is_no_trouble() {
 
 #[test]
 fn a_worker_that_starves_is_advised_to_read_faster() {
-    let stages = ObservedStages { own: 4.0, waiting: 6.0, reading: 9.0, lookup: 1.0, reduce: 0.0 };
+    let stages = StageSeconds { dense: 4.0, waiting: 6.0, parse: 9.0, lookup: 1.0, ..StageSeconds::default() };
     let finding = only(&run(1, 1, vec![server(0), ObservedMember { stages: Some(stages), ..worker(0) }]));
     assert_eq!(finding.what, "dense worker 0 waits for batches for 60 % of its time: reading is slower than training");
-    let stages = Some(ObservedStages { lookup: 20.0, ..stages });
+    let stages = Some(StageSeconds { lookup: 20.0, ..stages });
     let looks_up = run(1, 1, vec![server(0), ObservedMember { stages, ..worker(0) }]);
     assert!(diagnose_run(&looks_up).findings.is_empty());
 }

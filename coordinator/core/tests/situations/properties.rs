@@ -6,8 +6,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use zagros_coordinator_core::MemberSlot;
 use zagros_coordinator_core::doctor::{
-    FindingKind, Observation, ObservedMember, ObservedRequests, ObservedWait, Severity, WaitSubject, diagnose_run,
+    FindingKind, Observation, ObservedMember, ObservedWait, Severity, WaitSubject, diagnose_run,
 };
+use zagros_protocol::control::ServerWait;
 use zagros_zip::number_from;
 
 const SERVERS: u32 = 3;
@@ -38,12 +39,8 @@ fn member(slot: MemberSlot) -> impl Strategy<Value = ObservedMember> {
     let state = prop::sample::select(vec!["alive", "alive", "alive", "lost", "away", "left", "given up"]);
     (prop::collection::vec(wait(), 0..3), requests, state, 0_u64..8).prop_map(
         move |(waits, requests, state, silent)| {
-            let request = |(server, age): (u32, u64)| ObservedRequests {
-                server,
-                lookups: 1,
-                pushes: 0,
-                age: Duration::from_secs(age),
-            };
+            let request =
+                |(server, age): (u32, u64)| ServerWait { server, lookups: 1, pushes: 0, oldest_ms: age * 1000 };
             ObservedMember {
                 state: state.to_owned(),
                 silent: Duration::from_secs(silent),
@@ -83,7 +80,7 @@ fn hangs(member: &ObservedMember) -> bool {
     let is_innermost =
         |wait: &ObservedWait| !member.waits.iter().any(|other| other.part == wait.part && other.age < wait.age);
     let waits = member.waits.iter().any(|wait| long(wait.age) && names_somebody(wait) && is_innermost(wait));
-    is_heard && (waits || member.requests.iter().any(|requests| long(requests.age)))
+    is_heard && (waits || member.requests.iter().any(|requests| long(Duration::from_millis(requests.oldest_ms))))
 }
 
 proptest! {

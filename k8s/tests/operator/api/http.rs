@@ -1,4 +1,5 @@
-//! Turns requests into calls of the store, and results into responses.
+//! Turns requests into calls of the store, and results into responses. It knows the kinds that the server has, and what it answers to
+//! requests for others (docs/kubernetes.md lists the rules).
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -12,9 +13,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::FakeApi;
-use super::kinds;
-use super::merge::{self, matches_selector};
-use super::store::{ApiRefusal, ObjectKey, ObjectPart, ObjectStore, refusal};
+use super::store::{ApiRefusal, ObjectKey, ObjectPart, ObjectStore, json_patch, matches_selector, merge, refusal};
 use crate::manifests::rights;
 
 /// A body that is complete at once, or lasts as long as a watch.
@@ -145,7 +144,7 @@ pub(crate) async fn answer(api: &FakeApi, request: Request<Body>) -> Response<Ap
         return refused(&refusal);
     }
     let (path, name) = ([&*call.group, &*call.version, &*call.plural], call.name.as_deref().unwrap_or_default());
-    if let Some(answer) = kinds::unknown(&api.store(), path, call.subresource.as_deref(), name) {
+    if let Some(answer) = unknown(&api.store(), path, call.subresource.as_deref(), name) {
         return answer;
     }
     if verb == "watch" {
@@ -221,9 +220,9 @@ fn carry_out(api: &FakeApi, call: &ApiCall, verb: &str) -> Result<Value, ApiRefu
         "patch" => {
             let mut object = store.get(&key)?;
             if call.content.contains("json-patch") {
-                merge::json_patch(&mut object, &call.body).map_err(|error| refusal(422, "Invalid", error))?;
+                json_patch(&mut object, &call.body).map_err(|error| refusal(422, "Invalid", error))?;
             } else {
-                merge::merge(&mut object, &call.body);
+                merge(&mut object, &call.body);
             }
             store.put(&key, object, part)
         }
@@ -276,7 +275,7 @@ fn watch(api: FakeApi, call: ApiCall) -> impl Stream<Item = Result<Frame<Bytes>,
     })
 }
 
-pub(super) fn text(code: u16, text: &'static str) -> Response<ApiBody> {
+fn text(code: u16, text: &'static str) -> Response<ApiBody> {
     let body = Full::new(Bytes::from(text)).boxed_unsync();
     Response::builder().status(code).header("content-type", "text/plain; charset=utf-8").body(body).unwrap()
 }
@@ -286,10 +285,57 @@ fn full(code: u16, value: &Value) -> Response<ApiBody> {
     Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
 }
 
-pub(super) fn refused(refusal: &ApiRefusal) -> Response<ApiBody> {
+fn refused(refusal: &ApiRefusal) -> Response<ApiBody> {
     let ApiRefusal { code, reason, message } = refusal;
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
     });
     full(*code, &status)
+}
+
+/// The groups of Kubernetes itself: name, version, kinds, kinds that have a status.
+const BUILT_IN: [(&str, &str, &[&str], &[&str]); 7] = [
+    ("", "v1", &["configmaps", "secrets", "nodes", "namespaces", "persistentvolumeclaims"], &["pods", "services"]),
+    ("apps", "v1", &[], &["statefulsets"]),
+    ("batch", "v1", &[], &["jobs"]),
+    ("coordination.k8s.io", "v1", &["leases"], &[]),
+    ("events.k8s.io", "v1", &["events"], &[]),
+    ("networking.k8s.io", "v1", &["networkpolicies"], &[]),
+    ("policy", "v1", &[], &["poddisruptionbudgets"]),
+];
+/// The kinds that definitions bring: group, version, kind, whether it has a status. The first is always installed.
+const DEFINED: [(&str, &str, &str, bool); 4] = [
+    ("zagros.dev", "v1alpha1", "hybridjobs", true),
+    ("scheduling.volcano.sh", "v1beta1", "podgroups", true),
+    ("scheduling.x-k8s.io", "v1alpha1", "podgroups", true),
+    ("monitoring.coreos.com", "v1", "podmonitors", false),
+];
+/// The answer to a request for something that the server does not know; `None` if it knows it. `path` is group, version and
+/// plural.
+fn unknown(store: &ObjectStore, path: [&str; 3], subresource: Option<&str>, name: &str) -> Option<Response<ApiBody>> {
+    let [group, version, plural] = path;
+    if let Some((_, served, plain, stateful)) = BUILT_IN.into_iter().find(|one| one.0 == group) {
+        let has_status = stateful.contains(&plural);
+        let is_kind = served == version && (has_status || plain.contains(&plural)) && !store.missing.contains(plural);
+        let is_part = subresource.is_none() || subresource == Some("status") && has_status;
+        return (!is_kind || !is_part).then(|| not_found("the server could not find the requested resource"));
+    }
+    let is_installed = |plural: &str| plural == "hybridjobs" || store.installed.contains(plural);
+    let defined = DEFINED.into_iter().find(|one| (one.0, one.1, one.2) == (group, version, plural));
+    let Some((.., has_status)) = defined.filter(|one| is_installed(one.2) && !store.missing.contains(one.2)) else {
+        // Where nothing routes the group, the server of pages answers, and knows nothing of a `Status`.
+        return Some(text(404, "404 page not found\n"));
+    };
+    let is_part = match subresource {
+        None => true,
+        Some("status") => has_status,
+        Some("scale") => plural == "hybridjobs",
+        Some(_) => false,
+    };
+    (!is_part).then(|| not_found(format!("{plural}.{group} \"{name}\" not found")))
+}
+
+/// The API machinery answers where it routes the group.
+fn not_found(message: impl Into<String>) -> Response<ApiBody> {
+    refused(&refusal(404, "NotFound", message))
 }

@@ -1,12 +1,10 @@
-//! Objects by key, their versions, and their events in order.
+//! Objects by key, their versions, and their events in order. Patches and label selectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::ClusterClock;
-use super::kinds::has_generation;
-use super::merge::{self, matches_selector};
 use crate::crd::{SCHEMA, admission_refusals};
 
 /// Fields of a Job's spec that never change (ValidateJobSpecUpdate of Kubernetes). `completions` has a rule of its own.
@@ -15,6 +13,14 @@ const IMMUTABLE_OF_JOBS: &str =
 /// Fields of a StatefulSet's spec that may change. Kubernetes refuses a change of any other.
 const MUTABLE_OF_SETS: &str = "replicas ordinals template updateStrategy revisionHistoryLimit \
                                persistentVolumeClaimRetentionPolicy minReadySeconds";
+
+/// Kinds whose objects have a generation: each edit of the spec is counted. Services have none.
+const COUNTED: [&str; 7] =
+    ["hybridjobs", "statefulsets", "jobs", "networkpolicies", "poddisruptionbudgets", "podgroups", "podmonitors"];
+
+fn has_generation(plural: &str) -> bool {
+    COUNTED.contains(&plural)
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectKey {
@@ -182,9 +188,9 @@ impl ObjectStore {
         let owner = (key.clone(), manager.to_owned());
         let mut object = self.objects.get(key).cloned().unwrap_or_else(|| wanted.clone());
         if let Some(before) = self.applied.get(&owner) {
-            merge::prune(&mut object, before, wanted);
+            prune(&mut object, before, wanted);
         }
-        merge::merge(&mut object, wanted);
+        merge(&mut object, wanted);
         let put = self.put(key, object, part)?;
         self.applied.insert(owner, wanted.clone());
         Ok(put)
@@ -346,39 +352,63 @@ fn completions_fit(spec: &Value, old: Option<&Value>) -> Result<(), String> {
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_number_of_indices_changes_with_the_parallelism_of_an_indexed_job() {
-        let key = crate::world::key("batch", "jobs", "w");
-        let job = |mode: &str, completions: i64, parallelism: i64| {
-            json!({"spec": {"completionMode": mode, "completions": completions, "parallelism": parallelism,
-                "backoffLimitPerIndex": 3, "maxFailedIndexes": 1}})
-        };
-        let indexed = || job("Indexed", 2, 2);
-        let indexed_but = |field: &str, value: i64| {
-            let mut changed = indexed();
-            changed["spec"][field] = json!(value);
-            changed
-        };
-        for (old, mut new, refused) in [
-            (indexed(), job("Indexed", 4, 4), None),
-            (indexed(), job("Indexed", 1, 1), None),
-            // The parallelism alone may change.
-            (indexed(), job("Indexed", 2, 1), None),
-            (indexed(), job("Indexed", 4, 2), Some("in tandem with spec.parallelism")),
-            (job("NonIndexed", 2, 2), job("NonIndexed", 4, 4), Some("spec.completions: field is immutable")),
-            (indexed(), job("NonIndexed", 2, 2), Some("spec.completionMode: field is immutable")),
-            (indexed(), indexed_but("backoffLimitPerIndex", 4), Some("spec.backoffLimitPerIndex: field is immutable")),
-            // It may change, up to the completions.
-            (indexed(), indexed_but("maxFailedIndexes", 2), None),
-            (indexed(), indexed_but("maxFailedIndexes", 3), Some("must be less than or equal to completions")),
-        ] {
-            let found = admit(&key, &mut new, Some(&old)).err().map(|refusal| refusal.message);
-            assert_eq!(found.is_some(), refused.is_some(), "{old} to {new}: {found:?}");
-            assert!(found.is_none_or(|found| found.contains(refused.unwrap())), "{old} to {new}");
+/// Applies `patch` to `target`: maps are merged, everything else is replaced, null removes.
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        target.clone_from(patch);
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    for (key, value) in fields {
+        if value.is_null() {
+            target.as_object_mut().unwrap().shift_remove(key);
+        } else {
+            merge(&mut target[key.as_str()], value);
         }
     }
+}
+
+/// Removes the fields that a manager applied before and applies no more.
+pub(crate) fn prune(target: &mut Value, before: &Value, now: &Value) {
+    let (Some(fields), Some(before)) = (target.as_object_mut(), before.as_object()) else { return };
+    for (key, old) in before {
+        match now.get(key) {
+            None => {
+                fields.shift_remove(key);
+            }
+            Some(new) => {
+                if let Some(field) = fields.get_mut(key) {
+                    prune(field, old, new);
+                }
+            }
+        }
+    }
+}
+
+/// Applies a JSON patch. As in Kubernetes, a test for null holds if there is no value.
+pub(crate) fn json_patch(target: &mut Value, patch: &Value) -> Result<(), String> {
+    let operations: Vec<Value> = patch.as_array().cloned().unwrap_or_default();
+    let holds = |operation: &Value| {
+        let path = operation["path"].as_str().unwrap_or_default();
+        operation["op"] == "test" && operation["value"].is_null() && target.pointer(path).is_none()
+    };
+    let rest: Vec<Value> = operations.into_iter().filter(|operation| !holds(operation)).collect();
+    let patch: json_patch::Patch = serde_json::from_value(Value::Array(rest)).map_err(|error| error.to_string())?;
+    json_patch::patch(target, &patch).map_err(|error| error.to_string())
+}
+
+/// Whether an object has the labels: `a=b`, `a!=b`, `a`, joined by commas.
+pub(crate) fn matches_selector(selector: &str, object: &Value) -> bool {
+    let labels = &object["metadata"]["labels"];
+    selector.split(',').filter(|term| !term.is_empty()).all(|term| {
+        if let Some((key, value)) = term.split_once("!=") {
+            labels[key] != value
+        } else if let Some((key, value)) = term.split_once('=') {
+            labels[key] == value
+        } else {
+            labels[term].is_string()
+        }
+    })
 }

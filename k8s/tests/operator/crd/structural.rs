@@ -3,7 +3,7 @@
 
 use kube_cel::{Validator, apply_defaults};
 use regex::Regex;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::admission::schema_problems;
 
@@ -111,58 +111,6 @@ fn every_default_meets_its_own_schema() {
     let schema = super::schema();
     assert!(places(&schema).iter().filter(|place| !place.schema["default"].is_null()).count() > 10);
     assert_eq!(wrong_defaults(&schema), Vec::<String>::new());
-}
-
-const POD: &str = "/properties/spec/properties/denseWorkers/properties/pod";
-
-fn broken(path: &str, key: &str, value: Value) -> Value {
-    let mut schema = super::schema();
-    schema.pointer_mut(path).unwrap_or_else(|| panic!("{path}"))[key] = value;
-    schema
-}
-
-/// Each check finds a schema that is broken on purpose.
-#[test]
-fn a_default_that_its_schema_refuses_is_found() {
-    let grace = "/properties/spec/properties/coordinator";
-    for (path, key, value, said) in [
-        (grace, "default", json!({"pod": {"terminationGracePeriodSeconds": 0}}), "is 0, expected at least 1"),
-        (grace, "default", json!({"pod": {"grace": 1}}), "pod.grace: is not a known field"),
-        (grace, "default", json!({"pod": 1}), "pod: is 1, expected object"),
-        ("/properties/spec/properties/runPolicy", "default", json!({"backoffLimit": 1001}), "expected at most 1000"),
-        ("/properties/spec/properties/job", "default", json!({}), "give exactly one of job.inline and job.configMap"),
-        (POD, "default", json!({"sidecars": [{"name": "worker", "image": "x"}]}), "the name of a role's container"),
-    ] {
-        let found = wrong_defaults(&broken(path, key, value));
-        assert!(!found.is_empty() && found.iter().all(|one| one.contains(said)), "{path}: {found:?}");
-    }
-}
-
-#[test]
-fn a_schema_that_is_not_structural_is_found() {
-    let spec = "/properties/spec";
-    let image = "/properties/spec/properties/image";
-    for (path, key, value, said) in [
-        ("", "type", json!("string"), "root: type must be object"),
-        ("", "additionalProperties", json!({"type": "string"}), "root: additionalProperties must not be used"),
-        (image, "type", Value::Null, "type is missing"),
-        (image, "type", json!("text"), "type text is none"),
-        (image, "pattern", json!("("), "pattern: "),
-        (image, "$ref", json!("#/definitions/Image"), "$ref is forbidden"),
-        (image, "anyOf", json!([{"type": "string"}]), "anyOf is forbidden"),
-        (spec, "additionalProperties", json!({"type": "string"}), "exclude each other"),
-        (spec, "patternProperties", json!({}), "patternProperties is forbidden"),
-        ("/properties/spec/properties/volumes", "items", Value::Null, "an array has items"),
-        ("/properties/spec/properties/volumes", "x-kubernetes-list-type", json!("map"), "has list-map-keys"),
-        (&format!("{POD}/properties/env"), "x-kubernetes-list-map-keys", json!(["value"]), "are not required"),
-        (&format!("{POD}/properties/sharedMemory"), "type", json!("string"), "int-or-string has no type"),
-    ] {
-        let found = structural(&broken(path, key, value));
-        assert!(found.iter().any(|one| one.contains(said)), "{path} {key}: {found:?}");
-    }
-    let mut schema = super::schema();
-    schema["properties"]["metadata"] = json!({"type": "object", "properties": {"labels": {"type": "object"}}});
-    assert!(structural(&schema)[0].contains("name and generateName alone"));
 }
 
 /// The largest request, in bytes.

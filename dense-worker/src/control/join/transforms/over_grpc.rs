@@ -71,7 +71,6 @@ async fn all_workers_learn_the_statistics_of_as_many_categories_as_a_job_may_hav
             grpc_listener: listener,
             admin_listener: None,
             credentials: Credentials::Open,
-            page_token: None,
             journal: None,
             on_stop: StopMeaning::Drain,
             state_file: None,

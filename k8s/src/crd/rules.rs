@@ -1,4 +1,4 @@
-//! Which edits are admitted while a run is under way.
+//! Rules of the definition: how Kubernetes writes names and amounts, and which edits are admitted while a run is under way.
 //!
 //! The template of existing pods cannot change: Kubernetes keeps a Job's template for good. An edit of such a field is
 //! refused while the run is under way, and admitted before its first attempt, while it is suspended, and while it is
@@ -7,6 +7,18 @@
 //! within `elasticity`.
 
 use kube::core::Rule;
+
+/// Name of most objects: Secrets, claims, classes.
+pub(super) const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+pub(super) const LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+pub(super) const IMAGE: &str = r"^\S+$";
+pub(super) const LABEL_VALUE: &str = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
+/// Key of a label, an annotation or a node's label, with or without a prefix.
+pub(super) const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+/// Name of a variable, as every version of Kubernetes since 1.29 takes it.
+pub(super) const VARIABLE: &str = r"^[-._a-zA-Z][-._a-zA-Z0-9]*$";
+/// An amount that is not negative: `2`, `500m`, `64Gi`, `1e3`.
+pub(super) const AMOUNT: &str = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$";
 
 /// Nothing of the run exists, or nothing of it is kept.
 const EDITABLE: &str = "oldSelf.spec.runPolicy.suspend || !has(oldSelf.status) || !has(oldSelf.status.phase) || \

@@ -1,8 +1,8 @@
-//! The order in which a run is removed, and how long its job is held.
+//! How long the job of a run that is removed is held, and the deletion of a namespace with a run in it.
 
 use serde_json::{Value, json};
 
-use crate::api::ApiEvent;
+use crate::api::{FakeApi, ObjectKey, ObjectPart};
 use crate::world::{ADS, ClusterWorld, DEPENDANTS, key, says};
 
 /// Every worker takes long to write its checkpoint.
@@ -12,82 +12,6 @@ fn workers_take_long(world: &ClusterWorld) {
 
 fn workers(world: &ClusterWorld) -> usize {
     world.pods_named("ctr-1-worker-").len()
-}
-
-/// Names of deleted objects and of ended pods, in order.
-fn gone(world: &ClusterWorld, plurals: &[&str]) -> Vec<String> {
-    let store = world.api.store();
-    let has_ended = |one: &ApiEvent| one.object["status"]["phase"] == "Failed";
-    let of_kind = store.log.iter().filter(|one| plurals.contains(&one.key.plural.as_str()));
-    let gone = of_kind.filter(|one| if one.key.plural == "pods" { has_ended(one) } else { one.what == "DELETED" });
-    let mut names = Vec::new();
-    for one in gone.filter(|one| one.key.name.starts_with("ctr-1-")) {
-        let name = format!("{}/{}", one.key.plural, one.key.name);
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
-}
-
-/// A worker that is asked to end writes a checkpoint. That needs servers and coordinator.
-async fn ends_in_order(world: &ClusterWorld) {
-    world.until("asked to end", |world| !world.names("batch", "jobs").contains(&"ctr-1-worker".to_owned())).await;
-    world.advance(40).await;
-    assert_eq!(workers(world), 2);
-    assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-coord", "ctr-1-server"], "the workers still write");
-    assert_eq!(world.names("batch", "jobs"), Vec::<String>::new());
-    let runs = |world: &ClusterWorld| {
-        let pods = world.api.store().prefixed("", "pods", ADS, "ctr-1-");
-        let others = pods.iter().filter(|pod| pod["metadata"]["labels"]["zagros.dev/role"] != "worker");
-        others.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).count()
-    };
-    assert_eq!((runs(world), world.names("", "services").len()), (4, 3));
-    world.unheard.lock().unwrap().clear();
-    world.until("gone", |world| gone(world, &["services"]).len() == 3).await;
-    let order = gone(world, &["pods", "services", "statefulsets", "jobs"]);
-    let place = |name: &str| order.iter().position(|one| one.starts_with(name)).unwrap_or_else(|| panic!("{order:?}"));
-    let last = |part: &str| order.iter().rposition(|one| one.starts_with(part)).unwrap_or_else(|| panic!("{order:?}"));
-    let last_worker = last("pods/ctr-1-worker-");
-    assert_eq!(place("jobs/ctr-1-worker"), 0, "{order:?}");
-    assert!(last_worker < place("statefulsets/ctr-1-server"), "{order:?}");
-    assert!(last_worker < place("statefulsets/ctr-1-coord"), "{order:?}");
-    let members = [last("pods/ctr-1-server-"), last("pods/ctr-1-coord-")];
-    assert!(members.iter().all(|member| *member < place("services/")), "Services last: {order:?}");
-}
-
-/// An operator that takes over keeps the order.
-#[tokio::test(start_paused = true)]
-async fn a_suspended_run_ends_workers_first() {
-    for is_taken_over in [false, true] {
-        let (world, mut operator) = ClusterWorld::running(|_| ()).await;
-        workers_take_long(&world);
-        world.edit(|job| job["spec"]["runPolicy"]["suspend"] = json!(true)).unwrap();
-        world.until("reported", |world| world.status("/message").to_string().contains("has not ended yet")).await;
-        if is_taken_over {
-            operator.kill().await;
-            operator = world.operator(None).await;
-        }
-        ends_in_order(&world).await;
-        world.until("done", |world| world.status("/message") == "waits: runPolicy.suspend is true").await;
-        drop(operator);
-    }
-}
-
-/// The deadline is over, but the workers may still write a checkpoint.
-#[tokio::test(start_paused = true)]
-async fn a_run_beyond_its_deadline_ends_workers_first_and_makes_no_pods() {
-    let (world, _operator) =
-        ClusterWorld::running(|job| job["spec"]["runPolicy"] = json!({"activeDeadlineSeconds": 300})).await;
-    workers_take_long(&world);
-    world.until("over", |world| world.phase() == "Failed").await;
-    assert_eq!(world.condition("Failed")["reason"], "DeadlineExceeded");
-    world.advance(40).await;
-    assert_eq!((workers(&world), world.names("apps", "statefulsets").len()), (2, 2));
-    world.unheard.lock().unwrap().clear();
-    world.until("gone", |world| world.pods().is_empty()).await;
-    world.advance(600).await;
-    assert_eq!((world.pods(), world.names("batch", "jobs")), (vec![], vec!["ctr-1-worker".to_owned()]));
 }
 
 fn is_held(world: &ClusterWorld) -> bool {
@@ -172,4 +96,69 @@ async fn a_job_that_somebody_suspended_is_reported_once() {
     suspend(json!(false));
     world.until("ready", |world| world.condition("Ready")["status"] == "True").await;
     assert_eq!(world.status("/attempt"), 1);
+}
+
+fn place() -> ObjectKey {
+    ObjectKey { namespace: String::new(), ..key("", "namespaces", ADS) }
+}
+
+pub(crate) fn make_namespace(api: &FakeApi) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"finalizers": ["kubernetes"]}});
+    api.store().put(&place(), namespace, ObjectPart::Whole).unwrap();
+    api.announce();
+}
+
+/// Pods first, and everything else once no pod is left (`OrderedNamespaceDeletion`, since Kubernetes 1.33). Then the
+/// namespace goes.
+pub(crate) fn remove_namespace(world: &ClusterWorld) {
+    if !world.api.store().terminating.contains(ADS) {
+        return;
+    }
+    let all = world.api.store().keys(ADS);
+    let pods: Vec<ObjectKey> = all.iter().filter(|key| key.plural == "pods").cloned().collect();
+    if all.is_empty() {
+        world.api.store().terminating.clear();
+        let release = |namespace: &mut serde_json::Value| namespace["metadata"]["finalizers"] = json!([]);
+        return world.change(&place(), release);
+    }
+    for key in if pods.is_empty() { all } else { pods } {
+        // Its owner may have taken it along.
+        let found = world.api.store().get(&key);
+        let is_left = found.is_ok_and(|object| object["metadata"]["deletionTimestamp"].is_null());
+        if is_left {
+            world.delete(&key);
+        }
+    }
+}
+
+fn delete(world: &ClusterWorld) {
+    world.delete(&place());
+    world.api.store().terminating.insert(ADS.to_owned());
+}
+
+/// The workers' Job would keep a failed pod until its replacement exists, which the namespace does not admit any more.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_with_a_running_job_goes() {
+    let (world, _operator) = ClusterWorld::running(|_| ()).await;
+    delete(&world);
+    world.until("pods gone", |world| world.pods().is_empty()).await;
+    world.until("namespace gone", |world| world.api.store().get(&place()).is_err()).await;
+    assert_eq!(world.job(), None);
+}
+
+/// A user deletes the pods of workers, and the namespace stays: their Job stays too, and replaces them.
+#[tokio::test(start_paused = true)]
+async fn deleted_workers_alone_are_replaced() {
+    for denied in [None, Some("get namespaces")] {
+        let (world, _operator) = ClusterWorld::running(|_| ()).await;
+        world.api.store().denied.extend(denied.map(str::to_owned));
+        for pod in ["ctr-1-worker-0-x7k2p", "ctr-1-worker-1-x7k2p"] {
+            world.delete(&key("", "pods", pod));
+        }
+        let replaced = ["ctr-1-worker-0-again1", "ctr-1-worker-1-again1"];
+        world.until("replaced", |world| replaced.iter().all(|pod| world.pods().contains(&(*pod).to_owned()))).await;
+        world.until("running", |world| world.condition("Ready")["status"] == "True").await;
+        assert_eq!(world.status("/attempt"), json!(1));
+        assert_eq!(world.names("batch", "jobs"), ["ctr-1-worker"]);
+    }
 }
