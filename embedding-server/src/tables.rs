@@ -79,8 +79,8 @@ mod tests {
     fn the_settings_of_the_job_reach_the_table() {
         let config = config(
             "element = 'bf16'\nnon_finite = 'skip'\nadmission = { kind = 'probability', share = 0.25 }\n\
-             schedule = { kind = 'cosine', warmup = 5, decay = 7, floor = 0.5 }\nttl_steps = 9\n\
-             evict = { kind = 'lfu' }\nsmall_norm = 0.125\nvictims = 'drop'",
+             schedule = { kind = 'cosine', warmup = 5, decay = 7, floor = 0.5 }\n\
+             eviction = { order = { kind = 'lfu' }, ttl = { steps = 9 }, small_norm = 0.125, target = 'drop' }",
         );
         assert_eq!((config.element, config.non_finite), (WeightType::Bf16, NonFinitePolicy::Skip));
         assert_eq!(config.admission, AdmissionPolicy::Probability { share: 0.25 });
@@ -100,7 +100,7 @@ mod tests {
         }
         config("schedule = { kind = 'linear', warmup = 1000000000000, decay = 1 }");
         config(
-            "schedule = { kind = 'step', every = 1, factor = 0 }\nttl_seconds = 4294967295\nsmall_norm = 1e30\nvictims = 'drop'",
+            "schedule = { kind = 'step', every = 1, factor = 0 }\neviction = { ttl = { seconds = 4294967295 }, small_norm = 1e30, target = 'drop' }",
         );
     }
 }

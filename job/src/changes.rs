@@ -31,8 +31,7 @@ const EFFECTS: &[(&str, ChangeEffect, &str)] = &[
     ("data.", Meaning, "test_fraction validation_share test_from validation_from time_column order"),
     // The resume cursor of a stream counts shuffle windows.
     ("data.", Meaning, "shuffle_rows"),
-    ("rows.", Meaning, "dim init weight_bound non_finite element admission"),
-    ("rows.", Meaning, "evict ttl_steps ttl_seconds small_norm victims"),
+    ("rows.", Meaning, "dim init weight_bound non_finite element admission eviction"),
     // Another kind has another optimiser state.
     ("rows.", Meaning, "optimizer"),
     ("rows.", Learning, "optimizer.lr optimizer.weight_decay clip_value clip_norm schedule"),

@@ -38,7 +38,7 @@ impl ShapeChecker {
                 }
                 self.scalar(node, shape, path);
             }
-            (ValueShape::Either(shapes), _) => match shapes.iter().find(|shape| same_type(node, shape)) {
+            (ValueShape::Either(shapes), _) => match chosen_shape(node, shapes) {
                 Some(shape) => self.value(node, shape, path, name_at),
                 None => self.wrong_type(node, shape, path),
             },
@@ -169,6 +169,15 @@ fn kinds(variants: &[TaggedVariant]) -> ValueShape {
 
 fn is_text(node: &TomlNode, text: &str) -> bool {
     matches!(&node.value, TomlValue::Text(found) if found == text)
+}
+
+/// The first shape of the value's type. For a table, the first that has one of its keys, if there is one.
+fn chosen_shape<'a>(node: &TomlNode, shapes: &'a [ValueShape]) -> Option<&'a ValueShape> {
+    let has_key = |shape: &&ValueShape| {
+        let ValueShape::Table(fields) = shape else { return false };
+        fields.iter().any(|field| node.get(&field.name).is_some())
+    };
+    shapes.iter().find(has_key).or_else(|| shapes.iter().find(|shape| same_type(node, shape)))
 }
 
 fn same_type(node: &TomlNode, shape: &ValueShape) -> bool {

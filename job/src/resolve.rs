@@ -78,7 +78,7 @@ impl JobResolver<'_> {
         let (tables, categorical) = self.resolve_tables(&categorical, &embedding, &file.tables);
         features.categorical = categorical;
         self.names_are_free(&file.train, &tables);
-        self.retention_fits(&tables, &file.tables, &file.cluster);
+        self.eviction_fits(&tables, &file.tables, &file.cluster);
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
         self.embedding_fits(&network, &features);

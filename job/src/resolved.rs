@@ -87,8 +87,8 @@ mod tests {
     fn roles_of_different_runs_do_not() {
         let different = "train.seed=2 train.batch_size=7 train.mode=sync train.mode=async train.precision=bf16 embedding.dim=8 \
             embedding.optimizer.lr=0.5 embedding.init.bound=0.5 embedding.non_finite=skip embedding.element=bf16 \
-            embedding.schedule={kind='linear',decay=5} embedding.admission={kind='count'} embedding.evict={kind='lfu'} \
-            embedding.ttl_steps=7 embedding.ttl_seconds=7 embedding.victims=drop features.categorical=['C1'] \
+            embedding.schedule={kind='linear',decay=5} embedding.admission={kind='count'} embedding.eviction.order={kind='lfu'} \
+            embedding.eviction.ttl={steps=7} embedding.eviction.ttl={seconds=7} embedding.eviction.target=drop features.categorical=['C1'] \
             features.numeric=['I1','I2'] model.top=[1] model={kind='ffnn',hidden='persia'} model={kind='dcnv2'} \
             model={kind='dcnv2',rank=7} optimizer.lr=0.5 optimizer.kind=adagrad train.schedule={kind='linear',decay=5} \
             train.clip_norm=5 train.non_finite=skip cluster.servers=2 cluster.workers=2 cluster.max_workers=2 \
@@ -97,7 +97,7 @@ mod tests {
         for set in different.split(' ') {
             assert!(seen.insert(job(&[set]).fingerprint()), "{set}");
         }
-        assert!(seen.insert(job(&["embedding.victims=drop", "embedding.small_norm=0.5"]).fingerprint()));
+        assert!(seen.insert(job(&["embedding.eviction={target='drop',small_norm=0.5}"]).fingerprint()));
     }
 
     #[test]

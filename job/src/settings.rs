@@ -3,6 +3,24 @@
 //! Only [`Job::load`] and [`Job::parse`] make a whole [`Job`], after all checks. Settings of rows that a table needs
 //! unchanged are the table's own types, such as [`EvictionTarget`].
 
+/// Keys with their defaults: a key that is not given has its own.
+macro_rules! section {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$about:meta])* pub $key:ident: $type:ty = $default:expr,)+ }) => {
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        $(#[$meta])*
+        pub struct $name {
+            $($(#[$about])* pub $key: $type,)+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($key: $default,)+ }
+            }
+        }
+    };
+}
+
 mod categorical;
 mod cluster;
 mod data;
@@ -58,8 +76,8 @@ pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};
 pub use zagros_network::layout::{DenseLayout, DenseTensor, FirstValues, LayerDim, TensorRole};
 pub use zagros_network::settings::{AttentionActivation, CrossStructure, MlpActivation, MlpNorm, MlpSettings};
 pub use zagros_table::{
-    AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, LearningRateSchedule,
-    NonFinitePolicy, WeightType,
+    AdmissionPolicy, EvictionOrder, EvictionPolicy, EvictionTarget, FrequencyCounter, Initializer,
+    LearningRateSchedule, NonFinitePolicy, Ttl, WeightType,
 };
 
 #[derive(Clone, Debug, PartialEq)]

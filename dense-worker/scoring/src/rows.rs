@@ -234,7 +234,7 @@ mod tests {
         job.cluster.memory = Some(128 << 10);
         job.cluster.cold_folder = Some(folder.path().join("cold"));
         // A job that would drop them, had it trained.
-        job.tables[0].victims = EvictionTarget::Drop;
+        job.tables[0].eviction.target = EvictionTarget::Drop;
         let limited = ModelRows::load_rows(&saved, &job).unwrap();
         assert!(folder.path().join("cold/server-0").is_dir());
         let ids: Vec<u64> = (0..20_100).rev().collect();

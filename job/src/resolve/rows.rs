@@ -4,25 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::JobResolver;
 use crate::document::KeyPath;
-use crate::settings::{ClusterSettings, EvictionOrder, StepCount, Table, TableOverrides, TableSettings, TrainSettings};
+use crate::settings::{ClusterSettings, EvictionOrder, StepCount, Table, TableOverrides, TrainSettings, Ttl};
 
 impl JobResolver<'_> {
-    pub(super) fn one_ttl(&mut self, embedding: &TableSettings, settings: &BTreeMap<String, TableOverrides>) {
-        let common = (KeyPath::from("embedding"), u64::from(embedding.ttl_steps), u64::from(embedding.ttl_seconds));
-        let own = |(name, table): (&String, &TableOverrides)| {
-            let path = KeyPath::from("tables").key(name);
-            (path, table.number("ttl_steps").unwrap_or(0), table.number("ttl_seconds").unwrap_or(0))
-        };
-        for (path, steps, seconds) in std::iter::once(common).chain(settings.iter().map(own)) {
-            if steps > 0 && seconds > 0 {
-                let message = format!("`{path}.ttl_steps` and `{path}.ttl_seconds` exclude each other");
-                self.problem(path.key("ttl_seconds"), message, "beside ttl_steps", "keep one of the two");
-            }
-        }
-    }
-
     /// A rule that all tables break is reported once.
-    pub(super) fn retention_fits(
+    pub(super) fn eviction_fits(
         &mut self,
         tables: &[Table],
         settings: &BTreeMap<String, TableOverrides>,
@@ -30,17 +16,18 @@ impl JobResolver<'_> {
     ) {
         let mut reported = BTreeSet::new();
         for table in tables {
-            let path = section_of(table, settings);
-            let by_frequency = matches!(table.evict, EvictionOrder::Lfu { .. });
-            if by_frequency && table.ttl_seconds > 0 && reported.insert((path.to_string(), 0)) {
-                let message = format!("`{path}` orders eviction by steps, but its time to live is in seconds");
-                let help = "give `ttl_steps`, or use evict = { kind = \"lru\" }";
-                self.problem(path.key("ttl_seconds"), message, "not in steps", help);
+            let (path, eviction) = (section_of(table, settings).key("eviction"), table.eviction);
+            let by_frequency = matches!(eviction.order, EvictionOrder::Lfu { .. });
+            let by_seconds = matches!(eviction.ttl, Some(Ttl::Seconds(_)));
+            if by_frequency && by_seconds && reported.insert((path.to_string(), 0)) {
+                let message = format!("`{path}` orders rows by steps, but their time to live is in seconds");
+                let help = "give ttl = { steps = … }, or use order = { kind = \"lru\" }";
+                self.problem(path.key("ttl"), message, "not in steps", help);
             }
-            let keeps_small = table.small_norm > 0.0 && table.eviction_policy().keeps_evicted_rows();
+            let keeps_small = eviction.small_norm > 0.0 && eviction.keeps_evicted_rows();
             if keeps_small && cluster.memory.is_none() && reported.insert((path.to_string(), 1)) {
                 let message = format!("`{path}.small_norm` sends rows to disk, which needs `cluster.memory`");
-                let help = "set `cluster.memory`, or delete the rows with victims = \"drop\"";
+                let help = "set `cluster.memory`, or delete the rows with target = \"drop\"";
                 self.problem(path.key("small_norm"), message, "no memory limit", help);
             }
         }
@@ -76,10 +63,8 @@ fn section_of(table: &Table, settings: &BTreeMap<String, TableOverrides>) -> Key
 
 #[cfg(test)]
 mod tests {
-    use zagros_table::{EvictionPolicy, Ttl};
-
     use crate::fixture::{DELIMITED, assert_problems_with, job};
-    use crate::settings::{EvictionOrder, EvictionTarget, Table, WeightType};
+    use crate::settings::{EvictionOrder, EvictionPolicy, EvictionTarget, Table, Ttl, WeightType};
 
     fn text(rest: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = ['a', 'b']\n{rest}")
@@ -91,33 +76,25 @@ mod tests {
 
     #[test]
     fn a_table_differs_in_single_keys() {
-        let common = "[embedding]\nelement = 'bf16'\nevict = { kind = 'lfu' }\nsmall_norm = 0.5\nvictims = 'drop'\n";
-        let [a, b] = tables(&format!("{common}[tables.b]\nelement = 'f16'\nevict = {{ kind = 'lru' }}\n"));
-        let policy = |order| EvictionPolicy { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
+        let common = "[embedding]\nelement = 'bf16'\neviction = { order = { kind = 'lfu' }, target = 'drop' }\n";
+        let [a, b] = tables(&format!("{common}[tables.b]\nelement = 'f16'\neviction = {{ ttl = {{ steps = 7 }} }}\n"));
         let order = EvictionOrder::Lfu { half_life: 10_000 };
-        assert_eq!((a.element, a.eviction_policy()), (WeightType::Bf16, policy(order)));
-        assert_eq!((b.element, b.eviction_policy()), (WeightType::F16, policy(EvictionOrder::Lru)));
+        let dropped = EvictionPolicy { order, target: EvictionTarget::Drop, ..EvictionPolicy::default() };
+        assert_eq!((a.element, a.eviction), (WeightType::Bf16, dropped));
+        let forgotten = EvictionPolicy { ttl: Some(Ttl::Steps(7)), ..EvictionPolicy::default() };
+        assert_eq!((b.element, b.eviction), (WeightType::F16, forgotten));
     }
 
     #[test]
-    fn rules_of_retention_go_together() {
+    fn rules_of_eviction_go_together() {
         let rows = r#"
-            [embedding]; evict = { kind = 'lfu' }; ttl_seconds = 5; small_norm = 0.5 => `embedding` orders eviction by steps, but its time to live is in seconds & `embedding.small_norm` sends rows to disk, which needs `cluster.memory`
-            [tables.b]; small_norm = 0.5                   => `tables.b.small_norm` sends rows to disk, which needs `cluster.memory`
-            [tables.b]; small_norm = 0.5; victims = 'drop' => fine
-            [tables.b]; small_norm = 0.5; [cluster]; memory = '1GiB' => fine
-            [tables.b]; ttl_steps = 1; ttl_seconds = 1     => `tables.b.ttl_steps` and `tables.b.ttl_seconds` exclude each other
+            [embedding]; eviction = { order = { kind = 'lfu' }, ttl = { seconds = 5 }, small_norm = 0.5 } => `embedding.eviction` orders rows by steps, but their time to live is in seconds & `embedding.eviction.small_norm` sends rows to disk, which needs `cluster.memory`
+            [tables.b]; eviction.small_norm = 0.5 => `tables.b.eviction.small_norm` sends rows to disk, which needs `cluster.memory`
+            [tables.b]; eviction = { small_norm = 0.5, target = 'drop' } => fine
+            [tables.b]; eviction.small_norm = 0.5; [cluster]; memory = '1GiB' => fine
+            [tables.b]; eviction.ttl = { steps = 1, seconds = 1 } => unknown key `tables.b.eviction.ttl.seconds`
+            [tables.b]; eviction.ttl = { seconds = 0 } => …out of range
         "#;
         assert_problems_with(DELIMITED, text, rows);
-    }
-
-    #[test]
-    fn a_table_that_sets_one_time_to_live_replaces_both() {
-        let ttl = |own: &str| {
-            tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.eviction_policy().ttl)
-        };
-        assert_eq!(ttl(""), [Some(Ttl::Steps(7)); 2]);
-        assert_eq!(ttl("ttl_seconds = 9"), [Some(Ttl::Steps(7)), Some(Ttl::Seconds(9))]);
-        assert_eq!(ttl("ttl_steps = 0"), [Some(Ttl::Steps(7)), None]);
     }
 }

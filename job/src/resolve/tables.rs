@@ -16,7 +16,6 @@ impl JobResolver<'_> {
         embedding: &TableSettings,
         settings: &BTreeMap<String, TableOverrides>,
     ) -> (Vec<Table>, Vec<Categorical>) {
-        self.one_ttl(embedding, settings);
         let mut made = MadeTables { tables: Vec::new(), index: HashMap::new() };
         let mut categorical = Vec::new();
         for (position, feature) in features.iter().enumerate() {

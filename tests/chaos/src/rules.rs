@@ -11,7 +11,7 @@ use crate::link::LinkName;
 use crate::schedule::FaultTarget;
 
 /// Changes to any job: its tables learn so that each row is minus the sum of its gradients.
-const EXACT: [&str; 12] = [
+const EXACT: [&str; 11] = [
     "embedding.optimizer={ kind = \"sgd\", lr = 1.0 }",
     "embedding.init={ kind = \"zero\" }",
     "embedding.schedule={ kind = \"constant\" }",
@@ -20,8 +20,7 @@ const EXACT: [&str; 12] = [
     "embedding.clip_value=0",
     "embedding.clip_norm=0",
     "embedding.weight_bound=0",
-    "embedding.small_norm=0",
-    "embedding.ttl_steps=0",
+    "embedding.eviction={}",
     "cluster.wire=f32",
     "output.save_model=true",
 ];

@@ -174,7 +174,7 @@ fn a_server_that_fails_while_it_forgets_rows_has_another_lineage() {
 fn rows_that_do_not_fit_any_more_are_the_oldest() {
     let mut home = LogFixture::with_change("memory = \"16MiB\"", |job| {
         for table in &mut job.tables {
-            table.victims = zagros_table::EvictionTarget::Drop;
+            table.eviction.target = zagros_table::EvictionTarget::Drop;
         }
     });
     let service = home.start();
