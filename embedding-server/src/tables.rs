@@ -92,10 +92,9 @@ mod tests {
     /// The widest ranges of the job file are within the ranges of the table.
     #[test]
     fn a_table_accepts_every_setting_that_the_job_file_allows() {
-        for counter in ["exact", "count_min"] {
-            let config = config(&format!(
-                "admission = {{ kind = 'count', min_count = 65535, counter = '{counter}', error = 0.5 }}"
-            ));
+        for counter in ["kind = 'exact'", "kind = 'count_min', error = 0.5"] {
+            let config =
+                config(&format!("admission = {{ kind = 'count', min_count = 65535, counter = {{ {counter} }} }}"));
             assert!(matches!(config.admission, AdmissionPolicy::Count { threshold: 65535, .. }));
         }
         config("schedule = { kind = 'linear', warmup = 1000000000000, decay = 1 }");

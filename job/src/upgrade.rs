@@ -7,6 +7,7 @@
 
 use crate::document::{KeyEntry, KeyPath, TomlNode, TomlValue};
 use crate::settings::TrainSettings;
+use crate::shape::TAG;
 
 struct RemovedKey {
     /// The tables around the key, with dots; `*` is each entry of a table or each item of a list.
@@ -132,6 +133,16 @@ fn gather_keys(entries: &mut Vec<KeyEntry>, common: &[KeyEntry]) {
     }
 }
 
+/// `counter` was a word, and the error of a sketch a key beside it.
+fn describe_counter(entries: &mut Vec<KeyEntry>) {
+    let errors: Vec<KeyEntry> = entries.extract_if(.., |entry| entry.key == "error").collect();
+    let Some(counter) = entries.iter_mut().find(|entry| entry.key == "counter") else { return };
+    let TomlValue::Text(word) = &counter.node.value else { return };
+    let errors = errors.into_iter().filter(|_| word == "count_min");
+    let kind = KeyEntry { key: TAG.to_owned(), ..counter.clone() };
+    counter.node.value = TomlValue::Table(std::iter::once(kind).chain(errors).collect());
+}
+
 fn find_value<'a>(entries: &'a [KeyEntry], key: &str) -> Option<&'a TomlValue> {
     entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node.value)
 }
@@ -150,6 +161,9 @@ pub(crate) fn remove_keys(document: &mut TomlNode) -> Vec<String> {
         });
     }
     gather_eviction(document);
+    for tables in [&["embedding", "admission"][..], &["tables", "*", "admission"]] {
+        for_each_table(document, tables, &KeyPath::default(), &mut |_, entries| describe_counter(entries));
+    }
     notes
 }
 
@@ -220,11 +234,12 @@ mod tests {
         [eval]\ngroup_samples = 10000000\n[output]\ntensorboard = true\n\
         [embedding]\nadmission = { kind = 'count', counter = 'exact', failure = 0.25 }\n\
         evict = { kind = 'lfu', half_life = 10000 }\n\
-        [tables.a]\nadmission = { kind = 'count', counter = 'count_min', failure = 0.009999999776482582 }\n";
+        [tables.a]\nadmission = { kind = 'count', counter = 'count_min', error = 0.125, failure = 0.009999999776482582 }\n";
+    /// As they are written now, without the keys of which only the defaults were saved.
     const WITHOUT: &str = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }, \
         { column = 'b', separator = '|', weights = 'c' }]\n\
-        [embedding]\nadmission = { kind = 'count' }\nevict = { kind = 'lfu' }\n\
-        [tables.a]\nadmission = { kind = 'count', counter = 'count_min' }\n";
+        [embedding]\nadmission = { kind = 'count' }\neviction = { order = { kind = 'lfu' } }\n\
+        [tables.a]\nadmission = { kind = 'count', counter = { kind = 'count_min', error = 0.125 } }\n";
 
     fn notes(text: &str) -> Vec<String> {
         remove_keys(&mut TomlNode::parse(&SourceText::job_file("job.toml", text)).unwrap())
