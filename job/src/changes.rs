@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use toml::Value;
 
 use crate::Job;
+use crate::shape::{self, ValueShape};
 
 /// What another value of a key means for a run that resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,46 +19,6 @@ pub enum ChangeEffect {
 }
 
 use ChangeEffect::{Learning, Meaning, Operational};
-
-/// Keys of each section, and sections whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: &[(&str, ChangeEffect, &str)] = &[
-    ("", Operational, "name checkpoint eval output"),
-    ("", Meaning, "features mlp model optimizer"),
-    ("optimizer.", Learning, "lr weight_decay"),
-    // Files are compared one by one, because they may have moved.
-    ("data.", Operational, "train test validation"),
-    ("data.", Operational, "max_bad_rows max_bad_share max_line_bytes threads drop_last"),
-    ("data.", Meaning, "format delimiter header columns comment trim quoted_breaks decimal missing"),
-    ("data.", Meaning, "test_fraction validation_share test_from validation_from time_column order"),
-    // The resume cursor of a stream counts shuffle windows.
-    ("data.", Meaning, "shuffle_rows"),
-    ("rows.", Meaning, "dim init weight_bound non_finite element admission eviction"),
-    // Another kind has another optimiser state.
-    ("rows.", Meaning, "optimizer"),
-    ("rows.", Learning, "optimizer.lr optimizer.weight_decay clip_value clip_norm schedule"),
-    ("train.", Operational, "epochs threads device memory max_steps"),
-    ("train.", Learning, "batch_size staleness precision schedule clip_value clip_norm non_finite"),
-    ("train.", Learning, "label_smoothing embedding_dropout embedding_l2 feature_l2 ema reset_embeddings"),
-    // Early stopping compares the states that are evaluated.
-    ("train.", Learning, "evaluate_every epoch_steps early_stop"),
-    // Weights are in files of workers, or in those of servers.
-    ("train.", Meaning, "weights"),
-    ("train.", Meaning, "mode seed start_from start_steps start_changed"),
-    // A run may move to more or fewer machines, although a step of more workers has more samples.
-    ("cluster.", Operational, "servers workers min_workers max_workers buckets"),
-    ("cluster.", Operational, "coordinator server_addresses worker_address collective admin insecure"),
-    ("cluster.", Operational, "timeout_seconds lease_seconds server_threads memory"),
-    ("cluster.", Operational, "cold_folder durability log_folder"),
-    // A narrow format rounds rows and gradients.
-    ("cluster.", Learning, "wire"),
-];
-
-/// Each key, or section, with its effect.
-fn listed_effects() -> impl Iterator<Item = (String, ChangeEffect)> {
-    EFFECTS
-        .iter()
-        .flat_map(|(section, effect, keys)| keys.split(' ').map(move |key| (format!("{section}{key}"), *effect)))
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange {
@@ -95,13 +56,14 @@ impl Job {
         if self.train.epoch_steps.is_none() || earlier.train.epoch_steps.is_none() {
             [&mut before, &mut now].into_iter().for_each(|keys| drop(keys.remove("train.epoch_steps")));
         }
+        let shape = shape::job_shape();
         let names: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
         let changed = names.into_iter().filter(|name| before.get(*name) != now.get(*name));
         let change = |key: &String| KeyChange {
             key: key.clone(),
             before: before.get(key).cloned(),
             now: now.get(key).cloned(),
-            effect: effect(key),
+            effect: effect(&shape, key),
         };
         changed.map(change).collect()
     }
@@ -135,57 +97,34 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The effect of the longest entry that is the key or one of its sections. A key without an entry is the worst.
-fn effect(key: &str) -> ChangeEffect {
-    let key = general(key);
-    let entries = listed_effects().filter(|(entry, _)| is_within(&key, entry));
-    entries.max_by_key(|(entry, _)| entry.len()).map_or(Meaning, |(_, effect)| effect)
-}
-
-fn is_within(key: &str, section: &str) -> bool {
-    key == section || key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.'))
-}
-
-/// Replaces the table's name in a key of rows, so that the key applies to any table.
-fn general(key: &str) -> String {
-    let rest = match key.split_once('.') {
-        Some(("embedding", rest)) => Some(rest),
-        Some(("tables", rest)) => rest.split_once('.').map(|(_, rest)| rest),
-        _ => None,
-    };
-    rest.map_or_else(|| key.to_owned(), |rest| format!("rows.{rest}"))
+/// The effect that the key states as `x-change` in its schema, or else the innermost section around it: [`Meaning`] where none does.
+fn effect(job: &ValueShape, key: &str) -> ChangeEffect {
+    let (mut shape, mut effect) = (job, Meaning);
+    for step in key.split('.') {
+        if let ValueShape::Named(item) = shape {
+            shape = item;
+            continue;
+        }
+        let Some(field) = shape.field(step) else { break };
+        effect = match field.change.as_deref() {
+            Some("operational") => Operational,
+            Some("learning") => Learning,
+            Some(_) => Meaning,
+            None => effect,
+        };
+        shape = &field.shape;
+    }
+    effect
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{CRITEO, job, job_fields};
-    use crate::shape::ValueShape;
+    use crate::fixture::{CRITEO, job};
 
     fn changes(before: &str, now: &str) -> Vec<(String, ChangeEffect)> {
         let changes = job(CRITEO, now).changes_since(&job(CRITEO, before));
         changes.into_iter().map(|change| (change.to_string(), change.effect)).collect()
-    }
-
-    /// A change that adds a key must state its effect on a run that resumes with another value.
-    #[test]
-    fn each_key_of_the_job_file_is_classified_and_nothing_else_is() {
-        let of_all_kinds =
-            |path: &str| path.split('(').map(|part| part.rsplit(')').next().unwrap()).collect::<String>();
-        let key = |path: &str| general(&of_all_kinds(path)["job.".len()..].replace("[]", ".any"));
-        let fields = job_fields().into_iter().filter(|(path, _)| path != "job.tables");
-        let fields = fields.filter(|(_, field)| !matches!(field.shape, ValueShape::Table(_)));
-        let keys: Vec<String> = fields.map(|(path, _)| key(&path)).collect();
-        assert!(keys.len() > 100, "{keys:?}");
-        let entries: Vec<String> = listed_effects().map(|(entry, _)| entry).collect();
-        let is_classified = |key: &&String| entries.iter().any(|entry| is_within(key, entry));
-        let missing: Vec<_> = keys.iter().filter(|key| !is_classified(key)).collect();
-        assert!(missing.is_empty(), "what do other values of these mean for a run? {missing:?}");
-        let is_used = |entry: &&String| keys.iter().any(|key| is_within(key, entry));
-        let unknown: Vec<_> = entries.iter().filter(|entry| !is_used(entry)).collect();
-        assert!(unknown.is_empty(), "no such keys: {unknown:?}");
-        let different: std::collections::BTreeSet<_> = entries.iter().collect();
-        assert_eq!(different.len(), entries.len(), "one is there twice: {entries:?}");
     }
 
     #[test]
@@ -198,10 +137,15 @@ mod tests {
     #[test]
     fn places_and_durations_are_operational_and_learning_rates_are_learning() {
         let earlier = "[train]\nepochs = 1\n[optimizer]\nlr = 0.01\n[cluster]\nservers = 2\n";
-        let now = "[train]\nepochs = 3\nmax_steps = 9\n[optimizer]\nlr = 0.02\n[cluster]\nservers = 3\n";
+        let now = "max_bad_rows = 4\n[train]\nepochs = 3\nmax_steps = 9\nbatch_size = 8\n[optimizer]\nlr = 0.02\n[cluster]\nservers = 3\n\
+            wire = 'bf16'\n[tables.C2]\nclip_norm = 2\n";
         let expected = [
             ("cluster.servers: 2 → 3", Operational),
+            ("cluster.wire: \"f32\" → \"bf16\"", Learning),
+            ("data.max_bad_rows: 0 → 4", Operational),
             ("optimizer.lr: 0.01 → 0.02", Learning),
+            ("tables.C2.clip_norm: nothing → 2.0", Learning),
+            ("train.batch_size: 4096 → 8", Learning),
             ("train.epochs: 1 → 3", Operational),
             ("train.max_steps: nothing → 9", Operational),
         ];
@@ -221,6 +165,8 @@ mod tests {
             "[tables.C1]\ninit = { kind = 'zero' }\n",
             "[model]\nkind = 'ffnn'\n",
             "[optimizer]\nkind = 'sgd'\nlr = 0.1\n",
+            "[train]\nstart_changed = 'keep'\n",
+            "[embedding]\neviction.target = 'drop'\n",
         ] {
             assert!(worst(now) > 0, "{now}");
         }

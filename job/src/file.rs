@@ -30,6 +30,7 @@ pub(crate) use labels::{LabelFile, LabelForms};
 pub(crate) struct JobFile {
     /// Name of the run, used in messages, metrics and the names of run folders: letters, digits, `-`, `_` and `.`, at most 100.
     /// Default: the job file's name without `.toml`.
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) name: Option<String>,
     /// Where samples come from.
     pub(crate) data: DataFile,
@@ -41,7 +42,8 @@ pub(crate) struct JobFile {
     #[serde(default)]
     pub(crate) embedding: TableSettings,
     /// Settings of single embedding tables, by name. Each categorical feature has a table named like its column, or the table that
-    /// its `table` key names: features that name the same table share its rows. A key means what it means in `[embedding]`.
+    /// its `table` key names: features that name the same table share its rows. The keys are those of `[embedding]`. One that is not given
+    /// has its value there.
     #[serde(default)]
     pub(crate) tables: BTreeMap<String, TableOverrides>,
     /// The dense network.
@@ -55,18 +57,23 @@ pub(crate) struct JobFile {
     pub(crate) optimizer: DenseOptimizer,
     /// How training runs.
     #[serde(default)]
+    #[schemars(extend("x-change" = "learning"))]
     pub(crate) train: TrainSettings,
     /// How held-out rows are measured.
     #[serde(default)]
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) eval: EvalSettings,
     /// What a run saves while it trains, to resume from after an interruption.
     #[serde(default)]
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) checkpoint: CheckpointSettings,
     /// Who takes part, and where they listen.
     #[serde(default)]
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) cluster: ClusterSettings,
     /// What is written.
     #[serde(default)]
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) output: OutputSettings,
 }
 

@@ -81,8 +81,20 @@ impl ReferencePage {
                     .iter()
                     .for_each(|choice| self.line(indent, &format!("- `\"{}\"`: {}", choice.word, choice.doc)));
             }
-            ValueShape::Named(item) | ValueShape::List { item, .. } => self.children(item, indent),
-            ValueShape::Either(shapes) => shapes.iter().for_each(|shape| self.children(shape, indent)),
+            ValueShape::List { item, .. } => self.children(item, indent),
+            // A table and a list of such tables have the same keys.
+            ValueShape::Either(shapes) => {
+                let mut printed = Vec::new();
+                for shape in shapes {
+                    let mut part = Self { text: String::new() };
+                    part.children(shape, indent);
+                    if !printed.contains(&part.text) {
+                        self.text += &part.text;
+                        printed.push(part.text);
+                    }
+                }
+            }
+            // The keys of `[tables.<name>]` are those of `[embedding]`.
             _ => {}
         }
     }

@@ -73,6 +73,8 @@ pub(crate) struct TableField {
     pub(crate) required: bool,
     /// Its value if it is not given, unless `doc` gives a default in words.
     pub(crate) default: Option<Json>,
+    /// What another value means for a run that resumes, if the key says so ([`crate::ChangeEffect`]).
+    pub(crate) change: Option<String>,
     pub(crate) shape: ValueShape,
 }
 
@@ -88,6 +90,21 @@ pub(crate) fn job_shape() -> ValueShape {
 #[must_use]
 pub fn schema_json() -> String {
     format!("{:#}\n", file::job_schema())
+}
+
+impl ValueShape {
+    /// The key of this name, of any kind of a tagged table.
+    pub(crate) fn field(&self, name: &str) -> Option<&TableField> {
+        let named = |fields: &[TableField]| fields.iter().position(|field| field.name == name);
+        match self {
+            Self::Table(fields) => named(fields).map(|index| &fields[index]),
+            Self::Tagged { variants, .. } => {
+                variants.iter().find_map(|variant| named(&variant.fields).map(|index| &variant.fields[index]))
+            }
+            Self::Either(shapes) => shapes.iter().find_map(|shape| shape.field(name)),
+            _ => None,
+        }
+    }
 }
 
 impl NumberBounds {
@@ -229,7 +246,8 @@ impl SchemaReader<'_> {
         if let ValueShape::Tagged { default: kind, .. } = &mut shape {
             *kind = default.as_ref().and_then(|value| Some(value.get(TAG)?.as_str()?.to_owned()));
         }
-        TableField { name: name.to_owned(), doc: doc(property), required, default, shape }
+        let change = property.get("x-change").and_then(Json::as_str).map(str::to_owned);
+        TableField { name: name.to_owned(), doc: doc(property), required, default, change, shape }
     }
 }
 

@@ -54,6 +54,7 @@ section! {
         #[schemars(with = "f64", range(max = 86400.0), extend("exclusiveMinimum" = 0.0))]
         pub lease: Duration = Duration::from_secs(10),
         /// Form of rows and gradients on the wire between processes.
+        #[schemars(extend("x-change" = "learning"))]
         pub wire: WireFormat = WireFormat::F32,
         /// Threads of one embedding server's process that serve requests; 0 plans them: all cores of its machine, or its part of them
         /// under `zagros up`.

@@ -13,7 +13,7 @@ pub enum TableOptimizer {
     Sgd {
         /// Learning rate.
         #[serde(default = "rows::sgd_lr")]
-        #[schemars(range(min = 1e-12, max = 1000.0))]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
         lr: f32,
         /// Share of the velocity v that an update keeps; 0 for no velocity.
         #[serde(default)]
@@ -29,7 +29,7 @@ pub enum TableOptimizer {
     Adagrad {
         /// Learning rate.
         #[serde(default = "rows::adagrad_lr")]
-        #[schemars(range(min = 1e-12, max = 1000.0))]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
         lr: f32,
         /// Added to the root. It keeps the quotient finite.
         #[serde(default = "rows::epsilon")]
@@ -48,7 +48,7 @@ pub enum TableOptimizer {
     RowAdagrad {
         /// Learning rate.
         #[serde(default = "rows::adagrad_lr")]
-        #[schemars(range(min = 1e-12, max = 1000.0))]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
         lr: f32,
         /// Added to the root. It keeps the quotient finite.
         #[serde(default = "rows::epsilon")]
@@ -69,7 +69,7 @@ pub enum TableOptimizer {
     Adam {
         /// Learning rate.
         #[serde(default = "rows::adam_lr")]
-        #[schemars(range(min = 1e-12, max = 1000.0))]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
         lr: f32,
         /// Share of the mean m that an update keeps.
         #[serde(default = "rows::beta1")]
@@ -94,7 +94,7 @@ pub enum TableOptimizer {
     AdamW {
         /// Learning rate.
         #[serde(default = "rows::adam_lr")]
-        #[schemars(range(min = 1e-12, max = 1000.0))]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
         lr: f32,
         /// Share of the mean m that an update keeps.
         #[serde(default = "rows::beta1")]
@@ -110,14 +110,14 @@ pub enum TableOptimizer {
         epsilon: f32,
         /// Decoupled decay of rows in the batch.
         #[serde(default = "rows::weight_decay")]
-        #[schemars(range(min = 0.0, max = 1.0))]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
         weight_decay: f32,
     },
     /// FTRL-proximal (McMahan et al. 2013, algorithm 1). State: two values per weight.
     Ftrl {
         /// Learning rate, α in the paper.
         #[serde(default = "rows::ftrl_lr")]
-        #[schemars(range(min = 1e-12, max = 1000.0))]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
         lr: f32,
         /// Added to the root of the sum of squares, β in the paper. Gradients are those of the mean loss of a batch, so they are
         /// smaller by the batch than the paper's, and so is the default: with the paper's β = 1 rows hardly learn.
@@ -180,11 +180,11 @@ pub enum DenseOptimizer {
     Adam {
         /// Learning rate.
         #[serde(default = "dense::adam_lr")]
-        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
         lr: f64,
         /// L2 penalty added to the gradient.
         #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
         weight_decay: f64,
     },
     /// Adam with decoupled decay, Loshchilov & Hutter 2019: an update also makes w ← w − lr·weight_decay·w.
@@ -192,18 +192,18 @@ pub enum DenseOptimizer {
     AdamW {
         /// Learning rate.
         #[serde(default = "dense::adam_lr")]
-        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
         lr: f64,
         /// Decoupled decay.
         #[serde(default = "dense::decoupled")]
-        #[schemars(range(min = 0.0, max = 1.0))]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
         weight_decay: f64,
     },
     /// Duchi et al. 2011: a ← a + g²; w ← w − lr·g / (√a + epsilon).
     Adagrad {
         /// Learning rate.
         #[serde(default = "dense::adagrad_lr")]
-        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
         lr: f64,
         /// Added to the root. It keeps the quotient finite.
         #[serde(default = "dense::epsilon")]
@@ -215,14 +215,14 @@ pub enum DenseOptimizer {
         initial_accumulator: f64,
         /// L2 penalty added to the gradient.
         #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
         weight_decay: f64,
     },
     /// Gradient descent.
     Sgd {
         /// Learning rate.
         #[serde(default = "dense::sgd_lr")]
-        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0))]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
         lr: f64,
         /// Momentum; 0 for none.
         #[serde(default)]
@@ -230,7 +230,7 @@ pub enum DenseOptimizer {
         momentum: f64,
         /// L2 penalty added to the gradient.
         #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
         weight_decay: f64,
     },
 }

@@ -45,10 +45,10 @@ section! {
         /// How rows learn.
         pub optimizer: TableOptimizer = TableOptimizer::default(),
         /// Largest magnitude of a gradient's value; 0 for no limit. Larger values are clipped.
-        #[schemars(range(min = 0.0, max = 1e30))]
+        #[schemars(range(min = 0.0, max = 1e30), extend("x-change" = "learning"))]
         pub clip_value: f32 = 0.0,
         /// Largest Euclidean norm of a row's gradient, after `clip_value`; 0 for no limit. A longer gradient is scaled down.
-        #[schemars(range(min = 0.0, max = 1e30))]
+        #[schemars(range(min = 0.0, max = 1e30), extend("x-change" = "learning"))]
         pub clip_norm: f32 = 0.0,
         /// Largest magnitude of a weight after an update; 0 for 2⁴⁰ (1.1e12), which is the most. Larger weights are clipped.
         #[schemars(range(min = 0.0, max = 1e30))]
@@ -62,6 +62,7 @@ section! {
         /// Factor on the optimiser's learning rate by step. A step is a step of training, which all workers make together; a worker
         /// that joins late counts from the same step. In mode `async` each worker counts its own batches. Numbers of steps may be given in epochs:
         /// `decay = { epochs = 2 }`.
+        #[schemars(extend("x-change" = "learning"))]
         pub schedule: RateSchedule = RateSchedule::default(),
         /// Which ids get a row. An id without a row is answered with zeros. Its gradients are counted and dropped.
         pub admission: AdmissionPolicy = AdmissionPolicy::default(),
@@ -131,7 +132,7 @@ fn object(settings: &TableSettings) -> Map<String, Json> {
     if let Json::Object(keys) = keys { keys } else { Map::new() }
 }
 
-/// The keys of [`TableSettings`], each with its first sentence and the origin of its default.
+/// The keys of [`TableSettings`], each with the origin of its default.
 impl JsonSchema for TableOverrides {
     fn schema_name() -> Cow<'static, str> {
         "Table".into()
@@ -142,10 +143,8 @@ impl JsonSchema for TableOverrides {
         schema.insert("description".to_owned(), "One embedding table.".into());
         let keys = schema.get_mut("properties").and_then(Json::as_object_mut);
         for (key, property) in keys.into_iter().flatten() {
-            let Json::Object(property) = property else { continue };
-            let whole = property.get("description").and_then(Json::as_str).unwrap_or_default().replace('\n', " ");
-            let first = whole.split_once(". ").map_or(whole.trim_end_matches('.'), |(first, _)| first);
-            property.insert("description".to_owned(), format!("{first}. Default: `embedding.{key}`.").into());
+            let doc = property["description"].as_str().unwrap_or_default();
+            property["description"] = format!("{doc} Default: `embedding.{key}`.").into();
         }
         schema
     }

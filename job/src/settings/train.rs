@@ -17,9 +17,10 @@ section! {
         #[schemars(range(min = 1, max = 1_048_576))]
         pub batch_size: usize = 4096,
         /// Epochs over the training files.
-        #[schemars(range(min = 1, max = 10_000))]
+        #[schemars(range(min = 1, max = 10_000), extend("x-change" = "operational"))]
         pub epochs: u32 = 1,
         /// Consistency between embeddings and the dense network.
+        #[schemars(extend("x-change" = "meaning"))]
         pub mode: Mode = Mode::Hybrid,
         /// Staleness τ of one worker, in batches: how many of its batches may have unacknowledged gradients when the rows of another
         /// batch are looked up. 0 is strictly sequential. Default: 4 in modes `hybrid` and `async`; 0 in mode `sync`, which allows no
@@ -27,37 +28,41 @@ section! {
         #[schemars(range(max = 1024))]
         pub staleness: usize = 4,
         /// Seed of every random choice: first values of rows and weights, dropout, shuffling.
-        #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+        #[schemars(range(max = 9_223_372_036_854_775_807_u64), extend("x-change" = "meaning"))]
         pub seed: u64 = 1,
         /// Threads of the dense network inside a step; 0 plans them: the machine's cores without those that parse or serve rows.
         /// `zagros up` divides the cores among its workers.
-        #[schemars(range(max = 1024))]
+        #[schemars(range(max = 1024), extend("x-change" = "operational"))]
         pub threads: usize = 0,
         /// Numbers in the dense network's matrix products. Weights, sums of gradients, logits and loss stay f32.
         pub precision: Precision = Precision::F32,
         /// Where the dense network computes. The optimiser of its weights runs on the processor.
+        #[schemars(extend("x-change" = "operational"))]
         pub device: Device = Device::Cpu,
         /// Where the weights of the dense network and the optimiser's state are.
+        #[schemars(extend("x-change" = "meaning"))]
         pub weights: WeightStore = WeightStore::Auto,
         /// Memory that the dense network of one worker may take for weights, gradients and the optimiser's state: a number with a unit, such
         /// as `"2GiB"`. With `weights = "auto"`, a network that needs more is streamed. With streamed
         /// weights, layers that are too large for two of them to be in half of it are cut, and two layers, or slices, and their gradients
         /// must not need more. Default: no limit.
         #[serde(with = "size")]
-        #[schemars(with = "Option<String>", length(min = 1))]
+        #[schemars(with = "Option<String>", length(min = 1), extend("x-change" = "operational"))]
         pub memory: Option<u64> = None,
         /// A saved model to start from, by its folder or its run's, as a path or `s3://bucket/prefix`. The run begins with its rows, their
         /// optimiser state and its dense network, and trains them on with this job's data. Tables and layers that only one of the two has
         /// are dropped or begin anew, and a line says so. Default: none, rows and network begin anew.
-        #[schemars(length(min = 1))]
+        #[schemars(length(min = 1), extend("x-change" = "meaning"))]
         pub start_from: Option<String> = None,
         /// From what steps are counted in a run with `start_from`: schedules of learning rates, `eviction.ttl` and `max_steps` follow.
+        #[schemars(extend("x-change" = "meaning"))]
         pub start_steps: StartSteps = StartSteps::Restart,
         /// What becomes of rows and weights of a feature, in a run with `start_from`, whose ids or numbers are made otherwise than in the model:
         /// other ranges, hash size, vocabulary, date part, column or transform. A line names each such feature.
+        #[schemars(extend("x-change" = "meaning"))]
         pub start_changed: StartChanged = StartChanged::Anew,
         /// Steps after which training stops. Default: none, all epochs are trained.
-        #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
+        #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64), extend("x-change" = "operational"))]
         pub max_steps: Option<u64> = None,
         /// Steps between two evaluations within an epoch, at least one, also in epochs: `{ epochs = 0.5 }`. An evaluation follows every epoch in any
         /// case. Default: none.
