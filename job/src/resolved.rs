@@ -60,7 +60,7 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Overrides, Standardise};
+    use crate::{ColumnMoments, Overrides, Scaling};
 
     const FILE: &str = "[data]\nformat = 'criteo'\ntrain = ['a', '/b/c']\ntest = 'd'\n[features]\n\
         numeric = ['I1', { column = 'I2', standardise = true }]\n";
@@ -79,7 +79,8 @@ mod tests {
             assert_eq!(job(&[set]).fingerprint(), job(&[]).fingerprint(), "{set}");
         }
         let mut fitted = job(&[]);
-        fitted.features.numeric[1].standardise = Standardise::Given { mean: 1.0, deviation: 2.0 };
+        let moments = ColumnMoments { mean: vec![1.0], deviation: vec![2.0] };
+        fitted.features.numeric[1].standardise = Scaling::Given(moments);
         assert_eq!(fitted.fingerprint(), job(&[]).fingerprint());
     }
 

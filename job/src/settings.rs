@@ -60,7 +60,7 @@ pub use mlp::StreamGates;
 pub use model::{ExpertLayers, Model};
 pub use model_size::{LADDER, ModelSize};
 pub(crate) use numbers::{shorten, size};
-pub use numeric::{MinMax, Numeric, NumericEmbedding, Standardise};
+pub use numeric::{ColumnMoments, ColumnRange, Numeric, NumericEmbedding, Scaling};
 pub use optimizers::{DenseOptimizer, TableOptimizer};
 pub use parametrization::{BASE_WIDTH, DenseSegment, Parametrization};
 pub use run::{CalibrationKind, CheckpointSettings, EarlyStop, EvalMetric, EvalSettings, OutputSettings, PredictRows};

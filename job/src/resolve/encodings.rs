@@ -6,8 +6,8 @@ use super::categorical::names_of_parts;
 use crate::document::KeyPath;
 use crate::file::{CategoricalFile, DataFile};
 use crate::settings::{
-    CategoryEncoding, ClusterSettings, DataOrder, EncodeBy, FeatureStatistic, Features, MinMax, Numeric, Standardise,
-    TargetKind, ValueBuckets, size,
+    CategoryEncoding, ClusterSettings, DataOrder, EncodeBy, FeatureStatistic, Features, Numeric, Scaling, TargetKind,
+    ValueBuckets, size,
 };
 
 impl JobResolver<'_> {
@@ -39,8 +39,8 @@ impl JobResolver<'_> {
             ("separator", feature.separator.is_some()),
             ("clip", feature.clip.is_some()),
             ("log", feature.log),
-            ("standardise", feature.standardise != Standardise::No),
-            ("min_max", feature.min_max != MinMax::No),
+            ("standardise", feature.standardise != Scaling::No),
+            ("min_max", feature.min_max != Scaling::No),
             ("missing", feature.missing != 0.0),
             ("missing_indicator", feature.missing_indicator),
         ];

@@ -2,7 +2,7 @@
 
 use super::JobResolver;
 use crate::document::KeyPath;
-use crate::settings::{MinMax, Numeric, Standardise};
+use crate::settings::{ColumnMoments, ColumnRange, Numeric, Scaling};
 
 impl JobResolver<'_> {
     /// Names, columns and transforms.
@@ -31,32 +31,34 @@ impl JobResolver<'_> {
             }
             _ => {}
         }
-        let lists = match &feature.standardise {
-            Standardise::GivenEach { mean, deviation } => Some(("standardise", "mean", mean, "deviation", deviation)),
-            _ => None,
-        };
-        let lists = lists.or(match &feature.min_max {
-            MinMax::GivenEach { min, max } => Some(("min_max", "min", min, "max", max)),
-            _ => None,
-        });
-        let Some((key, one_name, one, other_name, other)) = lists else { return };
-        for (name, list) in [(one_name, one), (other_name, other)] {
-            if list.len() != feature.value_count() {
-                let message =
-                    format!("`{key}.{name}` has {} numbers, the feature has {}", list.len(), feature.value_count());
-                self.problem(path.key(key), message, "of another length", "give one number, or one for each");
+        self.scaling_fits(path, feature);
+    }
+
+    /// A list is as long as the vector. One number is for all numbers.
+    fn scaling_fits(&mut self, path: &KeyPath, feature: &Numeric) {
+        let (key, lists) = match (&feature.standardise, &feature.min_max) {
+            (Scaling::Given(ColumnMoments { mean, deviation }), _) => {
+                ("standardise", [("mean", mean), ("deviation", deviation)])
             }
+            (_, Scaling::Given(ColumnRange { min, max })) => ("min_max", [("min", min), ("max", max)]),
+            _ => return,
+        };
+        let count = feature.value_count();
+        for (name, list) in lists.into_iter().filter(|(_, list)| ![1, count].contains(&list.len())) {
+            let message = format!("`{key}.{name}` has {} numbers, the feature has {count}", list.len());
+            self.problem(path.key(key), message, "of another length", "give one number, or one for each");
         }
-        if key == "standardise" && !other.iter().all(|deviation| *deviation > 0.0 && deviation.is_finite()) {
+        if let Scaling::Given(moments) = &feature.standardise
+            && !moments.deviation.iter().all(|deviation| *deviation > 0.0 && deviation.is_finite())
+        {
             let help = "give the standard deviation of each number; of one that never changes, 1";
             self.problem(path.key(key), "`standardise.deviation` has a number that is not above 0", "divides", help);
         }
-        if key == "min_max"
-            && one.len() == other.len()
-            && (0..one.len()).any(|index| is_empty(one[index], other[index]))
+        if let Scaling::Given(range) = &feature.min_max
+            && (0..count).map(|index| range.number_pair(index)).any(|[min, max]| is_empty(min, max))
         {
             let message = "`min_max` has a min that is not below its max";
-            self.problem(path.key(key), message, "an empty range", "exchange the two");
+            self.problem(path.key("min_max"), message, "an empty range", "exchange the two");
         }
     }
 
@@ -65,13 +67,7 @@ impl JobResolver<'_> {
             let message = format!("`clip` leaves nothing between {low} and {high}");
             self.problem(path.key("clip"), message, "least, then greatest", "write the lesser value first");
         }
-        if let MinMax::Given { min, max } = feature.min_max.clone()
-            && is_empty(min, max)
-        {
-            let message = format!("`min_max` has min {min}, which is not below max {max}");
-            self.problem(path.key("min_max"), message, "an empty range", "exchange the two");
-        }
-        if feature.min_max != MinMax::No && feature.standardise != Standardise::No {
+        if feature.min_max != Scaling::No && feature.standardise != Scaling::No {
             let help = "keep one of the two, or make two features of the column, each with a `name`";
             self.problem(path.key("min_max"), "`min_max` and `standardise` exclude each other", "one too many", help);
         }
@@ -86,7 +82,7 @@ fn is_empty(low: f64, high: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::fixture::{DELIMITED, assert_problems_with, assert_reloads, job};
-    use crate::settings::{MinMax, Standardise};
+    use crate::settings::{ColumnMoments, ColumnRange, Scaling};
 
     fn text(numeric: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = ['a']\nnumeric = [{numeric}]\n")
@@ -97,7 +93,7 @@ mod tests {
         let features = "'n', { column = 'n', name = 'm', clip = [-1, 5], min_max = { min = 0, max = 5 } }";
         let found = job(DELIMITED, &text(features)).features.numeric;
         assert_eq!((found[0].name(), found[1].name(), found[1].clip), ("n", "m", Some([-1.0, 5.0])));
-        assert_eq!(found[1].min_max, MinMax::Given { min: 0.0, max: 5.0 });
+        assert_eq!(found[1].min_max, Scaling::Given(ColumnRange { min: vec![0.0], max: vec![5.0] }));
     }
 
     #[test]
@@ -107,12 +103,12 @@ mod tests {
         };
         let made = job(DELIMITED, &vector("standardise = { mean = [0, 1, 2.5], deviation = 2 }"));
         let feature = &made.features.numeric[0];
-        let given = Standardise::GivenEach { mean: vec![0.0, 1.0, 2.5], deviation: vec![2.0; 3] };
+        let given = Scaling::Given(ColumnMoments { mean: vec![0.0, 1.0, 2.5], deviation: vec![2.0] });
         assert_eq!((feature.value_count(), feature.input_count(), &feature.standardise), (3, 4, &given));
         assert_eq!(made.features.numeric_inputs(), 4);
         assert_reloads(&made);
         let rows = r#"
-            min_max = { min = 0, max = [1, 2] } => `min_max.min` has 2 numbers, the feature has 3 & `min_max.max` has 2 numbers, the feature has 3
+            min_max = { min = 0, max = [1, 2] } => `min_max.max` has 2 numbers, the feature has 3
             min_max = { min = 1, max = [2, 1, 3] } => `min_max` has a min that is not below its max
             standardise = { mean = [1, 2, 3], deviation = [1, 0, 1] } => `standardise.deviation` has a number that is not above 0
         "#;
@@ -128,7 +124,8 @@ mod tests {
             { column = 'n', separator = ' ' }      => `separator` needs `width`
             'n', { column = 'c', name = 'n' }      => two numeric features are named "n"
             { column = 'n', clip = [2, 2] }        => `clip` leaves nothing between 2 and 2
-            { column = 'n', min_max = { min = 2, max = 1 } } => `min_max` has min 2, which is not below max 1
+            { column = 'n', min_max = { min = 2, max = 1 } } => `min_max` has a min that is not below its max
+            { column = 'n', standardise = { mean = 1, deviation = 0 } } => `standardise.deviation` has a number that is not above 0
             { column = 'n', min_max = true, standardise = true } => `min_max` and `standardise` exclude each other
         "#;
         assert_problems_with(DELIMITED, text, rows);

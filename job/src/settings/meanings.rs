@@ -2,7 +2,7 @@
 
 use super::categorical::{Categorical, ColumnReading, IdRange, ValueBuckets};
 use super::features::Features;
-use super::numeric::{MinMax, Numeric, Standardise};
+use super::numeric::{Numeric, Scaling};
 
 impl Numeric {
     /// Statistics that are still to be measured are equal to nothing that is measured.
@@ -14,8 +14,8 @@ impl Numeric {
     /// Whether statistics of both are measured over the same numbers.
     pub(super) fn is_measured_as(&self, other: &Self) -> bool {
         let numbers = |of: &Self| Self {
-            standardise: Standardise::No,
-            min_max: MinMax::No,
+            standardise: Scaling::No,
+            min_max: Scaling::No,
             missing: 0.0,
             missing_indicator: false,
             ..of.unnamed()
