@@ -6,7 +6,7 @@ use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::file::JobFile;
-use crate::settings::{Device, Job, Model, TestPart, TrainSettings, ValidationPart};
+use crate::settings::{Device, Job, Model, TrainSettings};
 
 impl Job {
     /// Every key written, paths absolute. Panics when a number does not fit into a job file, such as a seed above
@@ -51,9 +51,8 @@ impl Job {
     /// All files that the run reads: training, validation, test.
     #[must_use]
     pub fn data_files(&self) -> Vec<&Path> {
-        let test: &[PathBuf] = if let TestPart::Files(files) = &self.data.test { files } else { &[] };
-        let validation: &[PathBuf] = if let ValidationPart::Files(files) = &self.data.validation { files } else { &[] };
-        self.data.train.iter().chain(validation).chain(test).map(PathBuf::as_path).collect()
+        let held_out = self.data.validation.files().iter().chain(self.data.test.files());
+        self.data.train.iter().chain(held_out).map(PathBuf::as_path).collect()
     }
 }
 

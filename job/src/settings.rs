@@ -49,8 +49,8 @@ mod vocabulary;
 pub use categorical::{Categorical, ColumnReading, DatePart, IdRange, IdSource, PoolAt, Pooling, ValueBuckets, Values};
 pub use cluster::{ClusterSettings, CollectiveKind, DurabilityLevel, WireFormat};
 pub use data::{
-    ColumnarFormat, DataOrder, DataSettings, DecimalMark, DelimitedFormat, Format, NewestRows, STDIN, TestPart,
-    TimeBound, ValidationPart, WrittenForm, WrittenKind,
+    ColumnarFormat, DataOrder, DataSettings, DecimalMark, DelimitedFormat, Format, HeldOutRows, NewestRows, STDIN,
+    TimeBound, WrittenForm, WrittenKind,
 };
 pub use dense::{DENSE_TABLE, ServerTable, is_dense_table};
 pub use dense_layers::{DenseTiles, StreamedLayer, StreamedTensor, TiledTensor};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{DataOrder, DataSettings, DecimalMark, Format, NewestRows, TestPart, TimeBound, ValidationPart};
+use crate::settings::{DataOrder, DataSettings, DecimalMark, Format, HeldOutRows, TimeBound};
 
 /// Where samples come from.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -149,19 +149,10 @@ impl DataFile {
     }
 
     pub(crate) fn from_data(data: &DataSettings) -> Self {
-        let from = |newest: &NewestRows| Some(newest.from.clone());
-        let (test, test_fraction, test_from) = match &data.test {
-            TestPart::Files(files) => (Some(DataPaths::new(files)), None, None),
-            TestPart::Fraction(fraction) => (None, Some(*fraction), None),
-            TestPart::Newest(newest) => (None, None, from(newest)),
-            TestPart::None => (None, None, None),
-        };
-        let (validation, validation_share, validation_from) = match &data.validation {
-            ValidationPart::Files(files) => (Some(DataPaths::new(files)), None, None),
-            ValidationPart::Share(share) => (None, Some(*share), None),
-            ValidationPart::Newest(newest) => (None, None, from(newest)),
-            ValidationPart::None => (None, None, None),
-        };
+        let paths =
+            |part: &HeldOutRows| Some(DataPaths::new(part.files())).filter(|paths| !paths.as_slice().is_empty());
+        let share = |part: &HeldOutRows| Some(part.share()).filter(|share| *share > 0.0);
+        let from = |part: &HeldOutRows| part.newest().map(|newest| newest.from.clone());
         let (format, delimited, missing) = match &data.format {
             Format::Criteo => (DataLayout::Criteo, None, None),
             Format::Delimited(delimited) => (DataLayout::Delimited, Some(delimited), Some(&delimited.missing)),
@@ -172,12 +163,12 @@ impl DataFile {
         Self {
             format,
             train: DataPaths::new(&data.train),
-            test,
-            test_fraction,
-            test_from,
-            validation,
-            validation_share,
-            validation_from,
+            test: paths(&data.test),
+            test_fraction: share(&data.test),
+            test_from: from(&data.test),
+            validation: paths(&data.validation),
+            validation_share: share(&data.validation),
+            validation_from: from(&data.validation),
             time_column: data.time_column().map(str::to_owned),
             delimiter: delimited.map(|layout| char::from(layout.delimiter).to_string()),
             header: delimited.map(|layout| layout.header),

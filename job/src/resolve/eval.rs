@@ -96,7 +96,7 @@ impl JobResolver<'_> {
 #[cfg(test)]
 mod tests {
     use crate::fixture::{CRITEO, DELIMITED, assert_problems, assert_problems_with, job};
-    use crate::settings::{CalibrationKind, EarlyStop, EvalMetric, EvalSettings, TestPart, ValidationPart};
+    use crate::settings::{CalibrationKind, EarlyStop, EvalMetric, EvalSettings, HeldOutRows};
 
     fn measured(keys: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = ['a']\n[eval]\n{keys}\n")
@@ -107,7 +107,7 @@ mod tests {
         let plain = job(CRITEO, "[output]\nkeep_best = 0\n");
         assert_eq!((plain.train.early_stop, plain.output.keep_best), (None, 0));
         let parts = (plain.data.test, plain.data.validation, plain.eval.calibration);
-        assert_eq!(parts, (TestPart::None, ValidationPart::None, None));
+        assert_eq!(parts, (HeldOutRows::None, HeldOutRows::None, None));
         let stops = job(CRITEO, "validation_share = 0.1\n[train.early_stop]\n");
         let expected = EarlyStop { metric: EvalMetric::Auc, patience: 2, min_delta: 0.0 };
         assert_eq!((stops.train.early_stop, stops.output.keep_best), (Some(expected), 1));
@@ -115,7 +115,7 @@ mod tests {
             "validation = 'v'\n[train]\nearly_stop = { metric = 'logloss', patience = 7 }\n[output]\nkeep_best = 3\n";
         let several = job(CRITEO, several);
         assert_eq!((several.output.keep_best, several.data_files().len()), (3, 2));
-        assert_eq!(several.data.validation, ValidationPart::Files(vec!["/jobs/v".into()]));
+        assert_eq!(several.data.validation, HeldOutRows::Files(vec!["/jobs/v".into()]));
         let calibration = |kind: &str| {
             job(CRITEO, &format!("validation_share = 0.1\n[eval]\ncalibration = '{kind}'\n")).eval.calibration
         };

@@ -2,22 +2,18 @@
 
 use super::JobResolver;
 use crate::document::KeyPath;
-use crate::file::DataFile;
-use crate::settings::{NewestRows, TestPart, TimeBound, ValidationPart};
+use crate::file::{DataFile, DataPaths};
+use crate::settings::{HeldOutRows, NewestRows, TimeBound};
 
 impl JobResolver<'_> {
-    pub(super) fn test_part(&mut self, file: &DataFile) -> TestPart {
+    pub(super) fn test_part(&mut self, file: &DataFile) -> HeldOutRows {
         let keys = ["data.test", "data.test_fraction", "data.test_from"];
         self.exclude(keys, [file.test.is_some(), file.test_fraction.is_some(), file.test_from.is_some()]);
-        match (&file.test, file.test_fraction, newest(file, file.test_from.as_ref())) {
-            (Some(files), ..) => TestPart::Files(self.data_paths("data.test", files)),
-            (_, Some(fraction), _) => TestPart::Fraction(fraction),
-            (.., Some(newest)) => TestPart::Newest(newest),
-            (None, None, None) => TestPart::None,
-        }
+        let newest = newest(file, file.test_from.as_ref());
+        self.held_out_rows("data.test", file.test.as_ref(), file.test_fraction, newest)
     }
 
-    pub(super) fn validation_part(&mut self, file: &DataFile) -> ValidationPart {
+    pub(super) fn validation_part(&mut self, file: &DataFile) -> HeldOutRows {
         let keys = ["data.validation", "data.validation_share", "data.validation_from"];
         let given = [file.validation.is_some(), file.validation_share.is_some(), file.validation_from.is_some()];
         self.exclude(keys, given);
@@ -25,11 +21,22 @@ impl JobResolver<'_> {
             let message = "`data.validation_share` and `data.test_fraction` leave no row to train on";
             self.problem("data.validation_share", message, "together 1 or more", "make them smaller");
         }
-        match (&file.validation, file.validation_share, newest(file, file.validation_from.as_ref())) {
-            (Some(files), ..) => ValidationPart::Files(self.data_paths("data.validation", files)),
-            (_, Some(share), _) => ValidationPart::Share(share),
-            (.., Some(newest)) => ValidationPart::Newest(newest),
-            (None, None, None) => ValidationPart::None,
+        let newest = newest(file, file.validation_from.as_ref());
+        self.held_out_rows("data.validation", file.validation.as_ref(), file.validation_share, newest)
+    }
+
+    fn held_out_rows(
+        &mut self,
+        key: &str,
+        files: Option<&DataPaths>,
+        share: Option<f64>,
+        newest: Option<NewestRows>,
+    ) -> HeldOutRows {
+        match (files, share, newest) {
+            (Some(files), ..) => HeldOutRows::Files(self.data_paths(key, files)),
+            (_, Some(share), _) => HeldOutRows::Share(share),
+            (.., Some(newest)) => HeldOutRows::Newest(newest),
+            (None, None, None) => HeldOutRows::None,
         }
     }
 
@@ -90,12 +97,12 @@ mod tests {
     fn the_newest_rows_are_parts_by_bounds_of_one_column() {
         let data = job(CRITEO, "time_column = 'I1'\nvalidation_from = 5\ntest_from = 7.5\n").data;
         let newest = |from| NewestRows { column: "I1".into(), from };
-        assert_eq!(data.test, TestPart::Newest(newest(TimeBound::Number(7.5))));
-        assert_eq!(data.validation, ValidationPart::Newest(newest(TimeBound::Number(5.0))));
+        assert_eq!(data.test, HeldOutRows::Newest(newest(TimeBound::Number(7.5))));
+        assert_eq!(data.validation, HeldOutRows::Newest(newest(TimeBound::Number(5.0))));
         assert_eq!((data.time_column(), job(CRITEO, "").data.time_column()), (Some("I1"), None));
         let shared = job(CRITEO, "time_column = 'I1'\ntest_from = '2026-11-23'\nvalidation_share = 0.1\n").data;
-        assert_eq!(shared.validation, ValidationPart::Share(0.1));
-        assert_eq!(shared.test, TestPart::Newest(newest(TimeBound::Text("2026-11-23".into()))));
+        assert_eq!(shared.validation, HeldOutRows::Share(0.1));
+        assert_eq!(shared.test, HeldOutRows::Newest(newest(TimeBound::Text("2026-11-23".into()))));
     }
 
     #[test]

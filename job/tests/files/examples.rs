@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use zagros_job::{Format, Job, Model, Overrides, Scaling, TestPart, Values};
+use zagros_job::{Format, HeldOutRows, Job, Model, Overrides, Scaling, Values};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
@@ -35,7 +35,7 @@ fn criteo_implies_all_its_features() {
     assert_eq!((job.tables[25].name.as_str(), job.tables[25].dim), ("C26", 16));
     assert!(job.data_files().iter().all(|path| path.is_absolute()), "{:?}", job.data_files());
     assert!(job.data.train[0].ends_with("examples/../data/quickstart/train.txt"), "{:?}", job.data.train);
-    assert_eq!(load("criteo.toml").data.test, TestPart::Fraction(0.1));
+    assert_eq!(load("criteo.toml").data.test, HeldOutRows::Share(0.1));
 }
 
 #[test]

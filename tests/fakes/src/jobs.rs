@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use zagros_job::{
     Categorical, CheckpointSettings, ClusterSettings, DataOrder, DataSettings, DenseOptimizer, EvalSettings, Features,
-    Format, Initializer, Job, KeptEnd, Model, Numeric, OutputSettings, PadSide, PoolAt, Pooling, RegressionLoss,
-    Sequence, Table, TableOptimizer, TableSettings, Target, TargetKind, TestPart, TrainSettings, ValidationPart,
-    Values,
+    Format, HeldOutRows, Initializer, Job, KeptEnd, Model, Numeric, OutputSettings, PadSide, PoolAt, Pooling,
+    RegressionLoss, Sequence, Table, TableOptimizer, TableSettings, Target, TargetKind, TrainSettings, Values,
 };
 
 /// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with its own table.
@@ -97,8 +96,8 @@ fn data() -> DataSettings {
     DataSettings {
         format: Format::Criteo,
         train: Vec::new(),
-        test: TestPart::None,
-        validation: ValidationPart::None,
+        test: HeldOutRows::None,
+        validation: HeldOutRows::None,
         max_bad_rows: 0,
         max_bad_share: 0.0,
         max_line_bytes: 1 << 20,

@@ -1,7 +1,7 @@
 //! Tests of the measurement of statistics.
 
 use proptest::prelude::*;
-use zagros_job::{Categorical, CategoryEncoding, ColumnReading, EncodeBy, IdRange, Scaling, TestPart, ValueBuckets};
+use zagros_job::{Categorical, CategoryEncoding, ColumnReading, EncodeBy, HeldOutRows, IdRange, Scaling, ValueBuckets};
 
 use super::*;
 use crate::fixture;
@@ -194,7 +194,7 @@ proptest! {
     fn only_training_rows_count_and_threads_do_not(values in prop::collection::vec(-1_000_i32..1_000, 40..80), threads in 1_usize..5) {
         let rows: String = values.iter().map(|value| format!("1,{value},x,\n")).collect();
         let (_folder, mut job) = job_over(&format!("click,age,city,tags\n{rows}"));
-        job.data.test = TestPart::Fraction(0.3);
+        job.data.test = HeldOutRows::Share(0.3);
         let mut threaded = job.clone();
         threaded.data.threads = threads;
         let report = fit(&mut job).unwrap();
