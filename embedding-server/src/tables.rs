@@ -61,7 +61,7 @@ mod tests {
         let configs = table_configs(&job);
         assert_eq!((configs.len(), configs[tables].init), (tables + 1, Initializer::Zero));
         // The worker applies the weight decay.
-        let expected = Optimizer::Adam { lr: 0.5, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2: 0.0, weight_decay: 0.0 };
+        let expected = Optimizer::Adam { lr: 0.5, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2: 0.0 };
         assert_eq!(configs[tables].optimizer, expected);
         assert_eq!(make_tables(&job, &configs, None).unwrap().iter().count(), tables + 1);
     }

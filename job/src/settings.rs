@@ -61,7 +61,7 @@ pub use model::{ExpertLayers, Model};
 pub use model_size::{LADDER, ModelSize};
 pub(crate) use numbers::{shorten, size};
 pub use numeric::{ColumnMoments, ColumnRange, Numeric, NumericEmbedding, Scaling};
-pub use optimizers::{DenseOptimizer, TableOptimizer};
+pub use optimizers::DenseOptimizer;
 pub use parametrization::{BASE_WIDTH, DenseSegment, Parametrization};
 pub use run::{CalibrationKind, CheckpointSettings, EarlyStop, EvalMetric, EvalSettings, OutputSettings, PredictRows};
 pub use schedule::{EpochCount, RateSchedule, StepCount};
@@ -77,7 +77,7 @@ pub use zagros_network::layout::{DenseLayout, DenseTensor, FirstValues, LayerDim
 pub use zagros_network::settings::{AttentionActivation, CrossStructure, MlpActivation, MlpNorm, MlpSettings};
 pub use zagros_table::{
     AdmissionPolicy, EvictionOrder, EvictionPolicy, EvictionTarget, FrequencyCounter, Initializer,
-    LearningRateSchedule, NonFinitePolicy, Ttl, WeightType,
+    LearningRateSchedule, NonFinitePolicy, Optimizer, Ttl, WeightType,
 };
 
 #[derive(Clone, Debug, PartialEq)]

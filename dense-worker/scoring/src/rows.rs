@@ -11,7 +11,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use zagros_job::{Job, ServerTable, TableOptimizer};
+use zagros_job::{Job, Optimizer, ServerTable};
 use zagros_rows::cold::{MemoryBudget, StoreContent};
 use zagros_rows::snapshot::{BlockContent, BlockKind, FileChain, RowConversion, SnapshotTime, TableHeader};
 use zagros_table::{
@@ -174,7 +174,7 @@ impl RowSource for ModelRows {
 fn read_table((number, table): (u32, ServerTable)) -> (TableHeader, TableConfig) {
     let ServerTable { name, config } = table;
     let retention = EvictionPolicy { small_norm: 0.0, target: EvictionTarget::Cold, ..config.retention };
-    let config = TableConfig { optimizer: TableOptimizer::without_state().into(), retention, ..config };
+    let config = TableConfig { optimizer: Optimizer::without_state(), retention, ..config };
     (TableHeader::new(&name, number, &config), config)
 }
 
@@ -194,7 +194,7 @@ mod tests {
 
     fn adagrad_job() -> Job {
         let mut job = job(1, &[3, 2], ffnn(&[]));
-        job.tables[0].optimizer = TableOptimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.0, l2: 0.0 };
+        job.tables[0].optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.0, l2: 0.0 };
         job
     }
 

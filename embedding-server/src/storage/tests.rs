@@ -266,7 +266,7 @@ fn another_model_is_refused_with_the_difference() {
     let cases: [(Change, String); 4] = [
         (|table| table.dim = 5, words_of("dim 5 of f32 with 10 words of adagrad")),
         (
-            |table| table.optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 },
+            |table| table.optimizer = zagros_job::Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 },
             words_of("dim 4 of f32 with 4 words of sgd"),
         ),
         (|table| table.element = WeightType::Int8, words_of("dim 4 of int8 with 6 words of adagrad")),

@@ -7,10 +7,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use zagros_table::{
-    AdmissionPolicy, EvictionPolicy, Initializer, NonFinitePolicy, TableConfig, UpdateLimits, WeightType,
+    AdmissionPolicy, EvictionPolicy, Initializer, NonFinitePolicy, Optimizer, TableConfig, UpdateLimits, WeightType,
 };
 
-use super::{RateSchedule, TableOptimizer, shorten};
+use super::{RateSchedule, shorten};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
@@ -43,7 +43,7 @@ section! {
         /// First value of a row. It is a function of `train.seed`, table and id alone.
         pub init: Initializer = Initializer::Uniform { bound: 0.01 },
         /// How rows learn.
-        pub optimizer: TableOptimizer = TableOptimizer::default(),
+        pub optimizer: Optimizer = Optimizer::default(),
         /// Largest magnitude of a gradient's value; 0 for no limit. Larger values are clipped.
         #[schemars(range(min = 0.0, max = 1e30), extend("x-change" = "learning"))]
         pub clip_value: f32 = 0.0,
@@ -77,7 +77,7 @@ impl TableSettings {
         TableConfig {
             dim: self.dim,
             init: self.init,
-            optimizer: self.optimizer.into(),
+            optimizer: self.optimizer,
             limits: self.limits(),
             non_finite: self.non_finite,
             element: self.element,

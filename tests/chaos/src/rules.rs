@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zagros_job::{AdmissionPolicy, Initializer, Job, RateSchedule, TableOptimizer, TableSettings, WeightType};
+use zagros_job::{AdmissionPolicy, Initializer, Job, Optimizer, RateSchedule, TableSettings, WeightType};
 use zagros_shell::Failure;
 use zagros_shell::launch::{RoleName, WorkerLoss};
 
@@ -62,7 +62,7 @@ pub(crate) fn check(job: &Job) -> Result<(), Failure> {
 fn inexact(table: &TableSettings) -> Option<&'static str> {
     let TableSettings { optimizer, init, schedule, admission, element, clip_value, clip_norm, weight_bound, .. } =
         table;
-    let is_sgd = *optimizer == TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
+    let is_sgd = *optimizer == Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
     let rules = [
         (is_sgd, "optimizer"),
         (*init == Initializer::Zero, "init"),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use zagros_job::{
     Categorical, CheckpointSettings, ClusterSettings, DataOrder, DataSettings, DenseOptimizer, EvalSettings, Features,
-    Format, HeldOutRows, Initializer, Job, KeptEnd, Model, Numeric, OutputSettings, PadSide, PoolAt, Pooling,
-    RegressionLoss, Sequence, Table, TableOptimizer, TableSettings, Target, TargetKind, TrainSettings, Values,
+    Format, HeldOutRows, Initializer, Job, KeptEnd, Model, Numeric, Optimizer, OutputSettings, PadSide, PoolAt,
+    Pooling, RegressionLoss, Sequence, Table, TableSettings, Target, TargetKind, TrainSettings, Values,
 };
 
 /// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with its own table.
@@ -123,7 +123,7 @@ fn features(numeric: usize, categorical: usize) -> Features {
 
 fn table(index: usize, dim: usize) -> Table {
     let init = Initializer::Uniform { bound: 0.1 };
-    let optimizer = TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 };
+    let optimizer = Optimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 };
     Table { name: format!("t{index}"), settings: TableSettings { dim, init, optimizer, ..TableSettings::default() } }
 }
 
