@@ -1,11 +1,12 @@
 //! What the job says of its network: blocks over the job's features, widths by size, words. Each kind is a file of
 //! `zagros_network::networks`, and a line in each match below.
 
+use serde_json::Value as Json;
 use zagros_network::layout::DenseLayout;
 use zagros_network::networks::{self, BstForm, DinForm, GateForm, PleForm, WukongForm};
 use zagros_network::wiring::{Network, NetworkInputs, NumberEmbedding, SequencePair, Wiring};
 
-use super::{AttentionPair, Categorical, CrossStructure, ExpertLayers, Job, Model, ModelSize, PadSide};
+use super::{AttentionPair, Categorical, ExpertLayers, Job, Model, ModelSize, PadSide};
 
 impl Job {
     /// Weights and biases of the dense network; `None` for a user's module, which is not loaded for this.
@@ -160,48 +161,18 @@ impl Model {
         ("bst", "transformer over a sequence, MLP"),
     ];
 
-    /// In words: its kind and its widths.
+    /// In words: its kind and its keys.
     #[must_use]
     pub fn describe(&self) -> String {
-        match self {
-            Self::Dlrm { bottom, top, .. } => format!("DLRM, bottom {bottom:?}, top {top:?}"),
-            Self::Ffnn { hidden, .. } => format!("FFNN {hidden:?}"),
-            Self::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
-                let rank = rank.map_or_else(|| "full rank".to_owned(), |rank| format!("rank {rank}"));
-                let structure = match structure {
-                    CrossStructure::Stacked => "stacked",
-                    CrossStructure::Parallel => "parallel",
-                };
-                format!("DCNv2, {cross_layers} cross layers of {rank}, {structure}, deep {hidden:?}")
-            }
-            Self::DeepFm { hidden, .. } => format!("DeepFM, deep {hidden:?}"),
-            Self::WideDeep { hidden, .. } => format!("Wide & Deep, deep {hidden:?}"),
-            Self::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => format!(
-                "Wukong, {layers} layers of {fmb} FMB vectors (rank {rank}, MLP {fmb_hidden:?}) and {lcb} LCB vectors, \
-                 bottom {bottom:?}, top {top:?}"
-            ),
-            Self::FinalMlp { first, second, heads, gate, .. } => {
-                let gates = if gate.is_some() { ", gated" } else { "" };
-                format!("FinalMLP, streams {first:?} and {second:?}, {heads} head(s){gates}")
-            }
-            Self::SharedBottom { bottom, tower, .. } => format!("shared bottom {bottom:?}, towers {tower:?}"),
-            Self::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
-                format!("MMoE, {experts} experts {hidden:?}, towers {tower:?}")
-            }
-            Self::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } => format!(
-                "PLE, {levels} level(s) of {shared_experts} shared experts and {task_experts} of each label {hidden:?}, \
-                 towers {tower:?}"
-            ),
-            Self::Din { attention, attention_hidden, hidden, .. } => {
-                format!("DIN, attends to {} (unit {attention_hidden:?}), layers {hidden:?}", pairs(attention))
-            }
-            Self::Bst { attention, layers, heads, ffn, causal, hidden, .. } => format!(
-                "BST, reads {} ({layers} {}blocks of {heads} heads and {ffn} units), layers {hidden:?}",
-                pairs(attention),
-                if *causal { "causal " } else { "" }
-            ),
-            Self::TorchScript { file, .. } => format!("TorchScript module {}", file.display()),
+        if let Self::TorchScript { file, .. } = self {
+            return format!("TorchScript module {}", file.display());
         }
+        let Ok(Json::Object(keys)) = serde_json::to_value(self) else { return String::new() };
+        let written = keys.iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| match value {
+            Json::String(kind) if key == "kind" => kind.clone(),
+            value => format!("{key} {value}"),
+        });
+        written.collect::<Vec<_>>().join(", ")
     }
 
     /// Its name, if the network has one output alone.
@@ -281,12 +252,6 @@ impl Model {
     pub fn attention_pairs(&self) -> &[AttentionPair] {
         if let Self::Din { attention, .. } | Self::Bst { attention, .. } = self { attention } else { &[] }
     }
-}
-
-/// The sequences of a network with their targets.
-fn pairs(attention: &[AttentionPair]) -> String {
-    let pairs = attention.iter().map(|pair| format!("{} by {}", pair.sequence, pair.target));
-    pairs.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
