@@ -6,7 +6,6 @@
 
 mod data;
 mod features;
-mod labels;
 
 use std::collections::BTreeMap;
 
@@ -20,8 +19,7 @@ use crate::settings::{
 };
 
 pub(crate) use data::{DataFile, DataLayout, DataPaths};
-pub(crate) use features::{CategoricalFile, FeaturesFile};
-pub(crate) use labels::{LabelFile, LabelForms};
+pub(crate) use features::{CategoricalFile, FeaturesFile, LabelFile, LabelForms};
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -4,21 +4,15 @@
 mod categorical;
 mod cluster;
 mod data;
-mod encodings;
 mod eval;
 mod features;
-mod mlp;
 mod model;
-mod modes;
 mod numeric;
 mod parts;
-mod rows;
 mod sequences;
 mod size;
-mod stdin;
 mod tables;
 mod targets;
-mod weights;
 
 use std::path::Path as FilePath;
 

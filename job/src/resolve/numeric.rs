@@ -1,8 +1,14 @@
-//! Numeric features: transforms that fit together.
+//! Numeric features: transforms that fit together, encoded ones, whose category is there and whose other keys fit, and statistics of the training
+//! rows: those that the first of several workers measures for all fit a message.
 
 use super::JobResolver;
+use super::categorical::names_of_parts;
 use crate::document::KeyPath;
-use crate::settings::{ColumnMoments, ColumnRange, Numeric, Scaling};
+use crate::file::{CategoricalFile, DataFile};
+use crate::settings::{
+    CategoryEncoding, ClusterSettings, ColumnMoments, ColumnRange, DataOrder, EncodeBy, FeatureStatistic, Features,
+    Numeric, Scaling, TargetKind, ValueBuckets, size,
+};
 
 impl JobResolver<'_> {
     /// Names, columns and transforms.
@@ -79,6 +85,128 @@ fn is_empty(low: f64, high: f64) -> bool {
     low.partial_cmp(&high) != Some(std::cmp::Ordering::Less)
 }
 
+impl JobResolver<'_> {
+    pub(super) fn check_encodings(&mut self, features: &[Numeric], categorical: &[CategoricalFile]) {
+        let parts = names_of_parts(categorical);
+        for (index, feature) in features.iter().enumerate() {
+            let Some(encoding) = &feature.encode else { continue };
+            let path = KeyPath::from("features.numeric").index(index);
+            if encoding.with.contains(&feature.column) {
+                let message = format!("the cross names \"{}\" twice", feature.column);
+                self.problem(path.key("encode").key("with"), message, "second time", "name it once");
+            }
+            self.check_cross(&path.key("column"), std::slice::from_ref(&feature.column), &parts);
+            self.check_cross(&path.key("encode").key("with"), &encoding.with, &parts);
+            self.encoded_alone(&path, feature);
+            self.keys_of_target(&path.key("encode"), encoding);
+            if encoding.fitted.as_ref().is_some_and(|table| !table.fits_columns(encoding.own_folds() + 1)) {
+                let message = "the numbers of an encoding are one for each fold and one for all other rows, of each id";
+                let help = "remove the key: the numbers are measured";
+                self.problem(path.key("encode").key("fitted"), message, "not of a resolved job", help);
+            }
+        }
+    }
+
+    /// Keys of a number that have no meaning for a category.
+    fn encoded_alone(&mut self, path: &KeyPath, feature: &Numeric) {
+        let given = [
+            ("width", feature.width.is_some()),
+            ("separator", feature.separator.is_some()),
+            ("clip", feature.clip.is_some()),
+            ("log", feature.log),
+            ("standardise", feature.standardise != Scaling::No),
+            ("min_max", feature.min_max != Scaling::No),
+            ("missing", feature.missing != 0.0),
+            ("missing_indicator", feature.missing_indicator),
+        ];
+        for (key, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+            let help =
+                "remove the key: an encoded category is standardised, and a missing value is a category of its own";
+            let message = format!("`{key}` and `encode` exclude each other");
+            self.problem(path.key(key), message, "of a number", help);
+        }
+    }
+
+    fn keys_of_target(&mut self, path: &KeyPath, encoding: &CategoryEncoding) {
+        let given = [("smoothing", encoding.smoothing.is_some()), ("folds", encoding.folds.is_some())];
+        for (key, _) in given.into_iter().filter(|(_, is_given)| *is_given && encoding.by == EncodeBy::Count) {
+            let message = format!("`{key}` needs `by = \"target\"`");
+            self.problem(path.key(key), message, "a count has no label", "remove the key");
+        }
+    }
+
+    pub(super) fn target_encodings_fit(&mut self, data: &DataFile, features: &Features) {
+        let by_target =
+            |feature: &Numeric| feature.encode.as_ref().is_some_and(|encoding| encoding.by == EncodeBy::Target);
+        let Some(index) = features.numeric.iter().position(by_target) else { return };
+        let path = KeyPath::from("features.numeric").index(index).key("encode");
+        let is_classes = |target: &crate::settings::Target| matches!(target.kind, TargetKind::Classes { .. });
+        if features.targets.first().is_some_and(is_classes) {
+            let message = "`encode` by target needs a first label that is a click or a number";
+            let help = "encode by count, or name a label of clicks or numbers first";
+            self.problem(path.clone(), message, "the mean of a class says nothing", help);
+        }
+        if data.order == DataOrder::Time {
+            let message = "`encode` by target does not fit `data.order = \"time\"`";
+            let help = "a row would know the labels of later rows, and progressive measures would be too good: remove the order \
+                and hold the newest rows out (data.test_from), or encode by count";
+            self.problem(path, message, "measured over all training rows", help);
+        }
+    }
+}
+
+/// Bytes of a statistic besides its values: its own numbers, and lengths.
+const BESIDES: u64 = 64;
+
+impl Features {
+    /// The most bytes of the message that tells a statistic to other workers.
+    fn statistic_bytes(&self, statistic: FeatureStatistic) -> u64 {
+        let values = match statistic {
+            FeatureStatistic::Standardise(feature) | FeatureStatistic::MinMax(feature) => {
+                16 * self.numeric[feature].value_count() as u64
+            }
+            FeatureStatistic::Edges(feature) => {
+                8 * self.categorical[feature].buckets().map_or(0, ValueBuckets::range_count) as u64
+            }
+            FeatureStatistic::Vocabulary(feature) => {
+                8 * self.categorical[feature].vocabulary().map_or(0, |vocabulary| u64::from(vocabulary.max_size))
+            }
+            FeatureStatistic::Encoding(feature) => self.numeric[feature].encode.as_ref().map_or(0, |encoding| {
+                let numbers = 4 * (encoding.own_folds() as u64 + 1);
+                u64::from(encoding.max_size) * (8 + numbers) + numbers
+            }),
+        };
+        BESIDES + values
+    }
+}
+
+impl JobResolver<'_> {
+    pub(super) fn statistics_fit(&mut self, features: &Features, cluster: &ClusterSettings) {
+        let statistics = features.unmeasured_statistics();
+        let bytes = |statistic: &FeatureStatistic| features.statistic_bytes(*statistic);
+        let all: u64 = statistics.iter().map(bytes).sum();
+        let Some(largest) = statistics.iter().copied().max_by_key(bytes) else { return };
+        if !cluster.has_groups() || all <= Features::STATISTICS_BYTES {
+            return;
+        }
+        let features_of = |kind: &str, index: usize| KeyPath::from("features").key(kind).index(index);
+        let (place, lower) = match largest {
+            FeatureStatistic::Encoding(index) => (features_of("numeric", index).key("encode"), "`max_size` or `folds`"),
+            FeatureStatistic::Standardise(index) | FeatureStatistic::MinMax(index) => {
+                (features_of("numeric", index), "`width`")
+            }
+            FeatureStatistic::Vocabulary(index) => (features_of("categorical", index).key("vocabulary"), "`max_size`"),
+            FeatureStatistic::Edges(index) => (features_of("categorical", index), "`buckets`"),
+        };
+        let (all, most) = (size::write(all), size::write(Features::STATISTICS_BYTES));
+        let message = format!(
+            "the statistics of the features can have {all}, and the first of several workers can tell the others {most}"
+        );
+        let help = format!("lower {lower} here and in other features, or train with one worker");
+        self.problem(place, message, "the largest of them", help);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::fixture::{DELIMITED, assert_problems_with, assert_reloads, job};
@@ -128,6 +256,30 @@ mod tests {
             { column = 'n', standardise = { mean = 1, deviation = 0 } } => `standardise.deviation` has a number that is not above 0
             { column = 'n', min_max = true, standardise = true } => `min_max` and `standardise` exclude each other
         "#;
+        assert_problems_with(DELIMITED, text, rows);
+    }
+}
+
+#[cfg(test)]
+mod encoding_tests {
+    use crate::fixture::{DELIMITED, assert_problems_with};
+
+    #[test]
+    fn several_workers_have_statistics_that_fit_a_message() {
+        let text = |counts: &str| {
+            let (workers, vocabularies) = counts.split_once(' ').unwrap();
+            let vocabulary = |at: u32| {
+                format!(", {{ column = 'b', name = 'v{at}', vocabulary = {{ min_count = 1, max_size = 262144 }} }}")
+            };
+            let vocabularies: String = (0..vocabularies.parse::<u32>().unwrap()).map(vocabulary).collect();
+            format!(
+                "[features]\nlabel = {{ column = 'y', positive = ['1'] }}\nnumeric = [{{ column = 'a', name = 'r', encode = \
+                 {{ by = 'target', max_size = 262144, folds = 16 }} }}]\n\
+                 categorical = ['a'{vocabularies}]\n[cluster]\nworkers = {workers}\n"
+            )
+        };
+        // 262,144 · (8 + 4 · 17) bytes and six times 2 MiB are 31 MiB.
+        let rows = "3 6 => fine\n3 7 => …the first of several workers can tell the others\n1 7 => fine";
         assert_problems_with(DELIMITED, text, rows);
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{AttentionActivation, AttentionPair, CrossStructure, StreamGates};
+use super::{AttentionActivation, AttentionPair, CrossStructure};
 
 /// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
 const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
@@ -289,6 +289,28 @@ pub struct ExpertLayers {
     #[serde(default)]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
+}
+
+/// What scales the input of each stream of a FinalMLP (Mao et al. 2023, section 3.2): a factor of 0 to 2 for each value, so that the
+/// streams learn from different features.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamGates {
+    /// Widths of the hidden layers of a gate that reads features, in order; an output layer is appended.
+    #[serde(default = "gate_hidden")]
+    #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+    pub hidden: Vec<i64>,
+    /// Names of the features that the gate of the first stream reads, such as those of the user. Default: none, the factors are learned
+    /// and the same for all samples.
+    #[serde(default)]
+    pub first: Vec<String>,
+    /// Names of the features that the gate of the second stream reads, such as those of the item. Default: none, as for `first`.
+    #[serde(default)]
+    pub second: Vec<String>,
+}
+
+fn gate_hidden() -> Vec<i64> {
+    vec![64]
 }
 
 impl Default for Model {

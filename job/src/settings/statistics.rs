@@ -5,10 +5,9 @@
 //! ```
 
 use super::categorical::{Categorical, ColumnReading, IdRange, IdSource, ValueBuckets};
-use super::encoding::EncodingTable;
+use super::encoding::{EncodingTable, Vocabulary};
 use super::features::Features;
 use super::numeric::{ColumnMoments, ColumnRange, Numeric, Scaling};
-use super::vocabulary::Vocabulary;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureStatistic {
