@@ -148,6 +148,22 @@ impl JobResolver<'_> {
         name
     }
 
+    /// Notes each of these keys that is given.
+    fn refuse_keys(
+        &mut self,
+        path: &KeyPath,
+        keys: &[&str],
+        message: impl Fn(&str) -> String,
+        label: &str,
+        help: &str,
+    ) {
+        for (key, path) in keys.iter().map(|key| (key, path.key(key))) {
+            if self.context.document.find(&path).is_some() {
+                self.problem(path, message(key), label, help);
+            }
+        }
+    }
+
     /// Notes a broken rule. Its position is that of the key, or of the nearest written table around it.
     fn problem(
         &mut self,

@@ -134,25 +134,11 @@ impl JobResolver<'_> {
                 (Format::Jsonl(columnar()), "jsonl", "the keys of an object are its columns; remove the key")
             }
         };
-        self.refuse_keys(file, name, format == Format::Criteo && file.missing.is_some(), help);
+        let keys = ["delimiter", "header", "columns", "comment", "trim", "quoted_breaks", "decimal", "missing"];
+        let keys = if format == Format::Criteo { &keys[..] } else { &keys[..7] };
+        let message = |key: &str| format!("`data.{key}` has no meaning with format \"{name}\"");
+        self.refuse_keys(&KeyPath::from("data"), keys, message, "only for \"delimited\"", help);
         format
-    }
-
-    fn refuse_keys(&mut self, file: &DataFile, format: &str, missing: bool, help: &str) {
-        let given = [
-            ("delimiter", file.delimiter.is_some()),
-            ("header", file.header.is_some()),
-            ("columns", file.columns.is_some()),
-            ("comment", file.comment.is_some()),
-            ("trim", file.trim.is_some()),
-            ("quoted_breaks", file.quoted_breaks.is_some()),
-            ("decimal", file.decimal.is_some()),
-            ("missing", missing),
-        ];
-        for (key, _) in given.into_iter().filter(|(_, given)| *given) {
-            let message = format!("`data.{key}` has no meaning with format \"{format}\"");
-            self.problem(KeyPath::from("data").key(key), message, "only for \"delimited\"", help);
-        }
     }
 
     /// A comma cannot separate numbers and be inside them.

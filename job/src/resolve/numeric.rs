@@ -128,10 +128,9 @@ impl JobResolver<'_> {
     }
 
     fn keys_of_target(&mut self, path: &KeyPath, encoding: &CategoryEncoding) {
-        let given = [("smoothing", encoding.smoothing.is_some()), ("folds", encoding.folds.is_some())];
-        for (key, _) in given.into_iter().filter(|(_, is_given)| *is_given && encoding.by == EncodeBy::Count) {
-            let message = format!("`{key}` needs `by = \"target\"`");
-            self.problem(path.key(key), message, "a count has no label", "remove the key");
+        if encoding.by == EncodeBy::Count {
+            let message = |key: &str| format!("`{key}` needs `by = \"target\"`");
+            self.refuse_keys(path, &["smoothing", "folds"], message, "a count has no label", "remove the key");
         }
     }
 

@@ -8,16 +8,13 @@ use crate::settings::{Features, HeldOutRows, NewestRows, STDIN, TimeBound};
 
 impl JobResolver<'_> {
     pub(super) fn test_part(&mut self, file: &DataFile) -> HeldOutRows {
-        let keys = ["data.test", "data.test_fraction", "data.test_from"];
-        self.exclude(keys, [file.test.is_some(), file.test_fraction.is_some(), file.test_from.is_some()]);
+        self.exclude(["data.test", "data.test_fraction", "data.test_from"]);
         let newest = newest(file, file.test_from.as_ref());
         self.held_out_rows("data.test", file.test.as_ref(), file.test_fraction, newest)
     }
 
     pub(super) fn validation_part(&mut self, file: &DataFile) -> HeldOutRows {
-        let keys = ["data.validation", "data.validation_share", "data.validation_from"];
-        let given = [file.validation.is_some(), file.validation_share.is_some(), file.validation_from.is_some()];
-        self.exclude(keys, given);
+        self.exclude(["data.validation", "data.validation_share", "data.validation_from"]);
         if file.validation_share.unwrap_or(0.0) + file.test_fraction.unwrap_or(0.0) >= 1.0 {
             let message = "`data.validation_share` and `data.test_fraction` leave no row to train on";
             self.problem("data.validation_share", message, "together 1 or more", "make them smaller");
@@ -41,8 +38,8 @@ impl JobResolver<'_> {
         }
     }
 
-    fn exclude(&mut self, keys: [&str; 3], given: [bool; 3]) {
-        let mut given = (0..3).filter(|index| given[*index]).map(|index| keys[index]);
+    fn exclude(&mut self, keys: [&str; 3]) {
+        let mut given = keys.into_iter().filter(|key| self.is_given(key)).collect::<Vec<_>>().into_iter();
         let Some(first) = given.next() else { return };
         for other in given {
             let message = format!("`{first}` and `{other}` exclude each other");

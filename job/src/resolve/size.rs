@@ -20,13 +20,9 @@ impl JobResolver<'_> {
             self.problem("model.size", "a TorchScript module has its own layers", "without effect", help);
             return None;
         }
-        for key in model.width_keys() {
-            if !self.is_given(&format!("model.{key}")) {
-                continue;
-            }
-            let message = format!("model.size gives `{key}`, and the job gives it too");
-            self.problem(KeyPath::from("model").key(key), message, "given twice", format!("remove `{key}`, or `size`"));
-        }
+        let message = |key: &str| format!("model.size gives `{key}`, and the job gives it too");
+        let help = "remove the key, or `size`";
+        self.refuse_keys(&KeyPath::from("model"), model.width_keys(), message, "given twice", help);
         size.ok()
     }
 
