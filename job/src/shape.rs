@@ -293,43 +293,25 @@ mod tests {
     use crate::fixture::job_fields as fields;
 
     #[test]
-    fn every_key_is_found_and_understood() {
+    fn every_key_is_understood_and_documented_and_has_its_range_and_a_default_or_is_needed() {
         let fields = fields();
         assert!(fields.len() > 60, "{}", fields.len());
-        for (path, field) in &fields {
+        for (path, field) in fields {
             assert!(!format!("{:?}", field.shape).contains("Anything"), "{path}: {:?}", field.shape);
-        }
-    }
-
-    #[test]
-    fn every_key_is_documented_and_has_a_default_or_is_needed() {
-        for (path, field) in fields() {
             assert!(field.doc.len() > 10 && field.doc.ends_with('.'), "{path} needs a sentence: {:?}", field.doc);
-            let stated = field.required || field.default.is_some() || field.doc.contains("Default:");
-            assert!(stated, "{path} says neither a default nor that it is needed");
-            assert!(!(field.default.is_some() && field.doc.contains("Default:")), "{path} says its default twice");
-        }
-    }
-
-    #[test]
-    fn every_number_has_a_range() {
-        for (path, field) in fields() {
+            let in_words = field.doc.contains("Default:");
+            assert!(field.required || field.default.is_some() || in_words, "{path} says no default");
+            assert!(!(field.default.is_some() && in_words), "{path} says its default twice");
             match field.shape {
                 ValueShape::Integer { min, max } => {
                     assert!(min > i128::from(i64::MIN) && max <= i128::from(i64::MAX), "{path}")
                 }
                 ValueShape::Number(bounds) => assert!(bounds != NumberBounds::default(), "{path}"),
+                ValueShape::Words(choices) => {
+                    let are_documented = choices.iter().all(|choice| choice.doc.ends_with('.'));
+                    assert!(choices.len() > 1 && are_documented, "{path}: {choices:?}");
+                }
                 _ => {}
-            }
-        }
-    }
-
-    #[test]
-    fn choices_are_documented() {
-        for (path, field) in fields() {
-            if let ValueShape::Words(choices) = field.shape {
-                let are_documented = choices.iter().all(|choice| choice.doc.ends_with('.'));
-                assert!(choices.len() > 1 && are_documented, "{path}: {choices:?}");
             }
         }
     }
