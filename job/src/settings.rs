@@ -55,7 +55,7 @@ pub use encoding::{CategoryEncoding, EncodeBy, EncodingTable, Vocabulary};
 pub(crate) use encoding::{VocabularyKeys, ids_of_text, ids_to_text};
 pub use features::{ColumnPart, Features};
 pub use model::{ExpertLayers, Model, StreamGates};
-pub(crate) use numbers::{shorten, size};
+pub(crate) use numbers::{shorten, size, word};
 pub use numeric::{ColumnMoments, ColumnRange, Numeric, NumericEmbedding, Scaling};
 pub use parametrization::{BASE_WIDTH, DenseSegment, LADDER, ModelSize, Parametrization};
 pub use run::{CalibrationKind, CheckpointSettings, EarlyStop, EvalMetric, EvalSettings, OutputSettings, PredictRows};

@@ -4,7 +4,7 @@ use super::JobResolver;
 use crate::document::KeyPath;
 use crate::file::{LabelFile, LabelForms};
 use crate::settings::{
-    EarlyStop, EvalMetric, LabelKind, LossName, Model, RegressionLoss, Target, TargetKind, TrainSettings,
+    EarlyStop, EvalMetric, LabelKind, LossName, Model, RegressionLoss, Target, TargetKind, TrainSettings, word,
 };
 use crate::suggest;
 
@@ -84,7 +84,7 @@ impl JobResolver<'_> {
             (LabelKind::Regression, &["loss", "delta"]),
         ];
         for (kind, keys) in kinds.into_iter().filter(|(kind, _)| *kind != label.kind) {
-            let (kind, own) = (word(kind), word(label.kind));
+            let (kind, own) = (word(&kind), word(&label.kind));
             let message = |key: &str| format!("`{key}` has no meaning for a label of kind \"{own}\"");
             let help = format!("remove it, or set kind = \"{kind}\"");
             self.refuse_keys(path, keys, message, "of another kind", &help);
@@ -171,14 +171,6 @@ impl JobResolver<'_> {
             let message = format!("the label \"{}\" is no click, and only those of clicks are smoothed", other.name);
             self.problem("train.label_smoothing", message, "not for this label", "remove the key");
         }
-    }
-}
-
-fn word(kind: LabelKind) -> &'static str {
-    match kind {
-        LabelKind::Click => "click",
-        LabelKind::Regression => "regression",
-        LabelKind::Classes => "classes",
     }
 }
 

@@ -1,5 +1,6 @@
 //! Numbers and durations as a job file writes them.
 
+use serde::Serialize;
 use serde_json::Value as Json;
 
 /// Replaces each f32 by the f64 with the shortest text that rounds back to it: 0.01, not 0.009999999776.
@@ -16,6 +17,12 @@ pub(crate) fn shorten(value: &mut Json) {
         }
         _ => {}
     }
+}
+
+/// A choice as the job file writes it.
+pub(crate) fn word(choice: &impl Serialize) -> String {
+    let written = serde_json::to_value(choice).unwrap_or_default();
+    written.as_str().unwrap_or_default().to_owned()
 }
 
 pub(super) mod seconds {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::numbers::seconds_or_none;
+use super::numbers::{seconds_or_none, word};
 
 section! {
     /// How held-out rows are measured.
@@ -111,15 +111,7 @@ impl EvalMetric {
 /// As in the job file.
 impl std::fmt::Display for EvalMetric {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Auc => "auc",
-            Self::Logloss => "logloss",
-            Self::Gauc => "gauc",
-            Self::Mse => "mse",
-            Self::Mae => "mae",
-            Self::Deviance => "deviance",
-            Self::Accuracy => "accuracy",
-        })
+        f.write_str(&word(self))
     }
 }
 
