@@ -41,9 +41,8 @@ pub(crate) fn resolve(context: &ResolveContext<'_>) -> Result<Job, Vec<JobProble
         weight: None,
         problems: Vec::new(),
     };
-    let mut keys = context.document.to_json();
-    resolver.read_sizes(&mut keys);
-    let file = JobFile::deserialize(keys).map_err(|error| vec![JobProblem::new(error.to_string())])?;
+    let file =
+        JobFile::deserialize(context.document.to_json()).map_err(|error| vec![JobProblem::new(error.to_string())])?;
     let job = resolver.resolve_job(file);
     if resolver.problems.is_empty() { Ok(job) } else { Err(resolver.problems) }
 }

@@ -52,7 +52,6 @@ pub use data::{
 pub use dense::{DENSE_TABLE, ServerTable, is_dense_table};
 pub use dense_layers::{DenseTiles, StreamedLayer, StreamedTensor, TiledTensor};
 pub use encoding::{CategoryEncoding, EncodeBy, EncodingTable, Vocabulary};
-pub(crate) use encoding::{VocabularyKeys, ids_of_text, ids_to_text};
 pub use features::{ColumnPart, Features};
 pub use model::{ExpertLayers, Model, StreamGates};
 pub(crate) use numbers::{shorten, size, word};

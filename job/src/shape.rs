@@ -8,6 +8,7 @@ use std::fmt;
 use serde_json::{Map, Value as Json};
 
 use crate::file;
+use crate::settings::size;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ValueShape {
@@ -19,9 +20,10 @@ pub(crate) enum ValueShape {
     },
     /// A finite number.
     Number(NumberBounds),
-    /// Any text with a least number of characters.
+    /// A text with a least number of characters.
     Text {
         min_length: u64,
+        form: TextForm,
     },
     Words(Vec<WordChoice>),
     /// A list with a least and a most number of items.
@@ -43,6 +45,16 @@ pub(crate) enum ValueShape {
     Either(Vec<ValueShape>),
     /// A part of the schema that this module cannot read.
     Anything,
+}
+
+/// What a text must be, by `x-form` in the schema.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum TextForm {
+    Any,
+    /// A number of bytes with a unit.
+    Size,
+    /// Numbers of so many hexadecimal digits each.
+    Digits(usize),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -107,6 +119,27 @@ impl ValueShape {
     }
 }
 
+impl TextForm {
+    fn from_schema(property: &Json) -> Self {
+        match property.get("x-form").and_then(Json::as_str) {
+            Some("size") => Self::Size,
+            Some("digits-8") => Self::Digits(8),
+            Some("digits-16") => Self::Digits(16),
+            _ => Self::Any,
+        }
+    }
+
+    pub(crate) fn fits(self, text: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Size => size::is_in_range(text),
+            Self::Digits(count) => {
+                text.len().is_multiple_of(count) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+            }
+        }
+    }
+}
+
 impl NumberBounds {
     pub(crate) fn contains(&self, number: f64) -> bool {
         number.is_finite()
@@ -125,7 +158,11 @@ impl fmt::Display for ValueShape {
             Self::Integer { min, max } if *max >= i128::from(i64::MAX) => write!(f, "an integer from {min}"),
             Self::Integer { min, max } => write!(f, "an integer from {min} to {max}"),
             Self::Number(bounds) => write!(f, "a number{bounds}"),
-            Self::Text { .. } => f.write_str("text"),
+            Self::Text { form: TextForm::Any, .. } => f.write_str("text"),
+            Self::Text { form: TextForm::Size, .. } => {
+                f.write_str("a number of bytes from 64 KiB with a unit, such as \"2GiB\" or \"500 MB\"")
+            }
+            Self::Text { form: TextForm::Digits(count), .. } => write!(f, "numbers of {count} hexadecimal digits"),
             Self::Words(choices) => {
                 write!(f, "one of ")?;
                 list(f, choices.iter().map(|choice| format!("\"{}\"", choice.word)))
@@ -184,7 +221,7 @@ impl SchemaReader<'_> {
             },
             Some("number") => ValueShape::Number(bounds(schema)),
             Some("string") => words(std::slice::from_ref(schema))
-                .unwrap_or_else(|| ValueShape::Text { min_length: count(schema, "minLength", 0) }),
+                .unwrap_or_else(|| ValueShape::Text { min_length: count(schema, "minLength", 0), form: TextForm::Any }),
             Some("array") => self.list(schema),
             Some("object") => self.table(schema),
             _ => ValueShape::Anything,
@@ -243,6 +280,9 @@ impl SchemaReader<'_> {
     fn field(&self, name: &str, property: &Json, required: bool) -> TableField {
         let default = property.get("default").filter(|default| !default.is_null()).cloned();
         let mut shape = self.shape(property);
+        if let ValueShape::Text { form, .. } = &mut shape {
+            *form = TextForm::from_schema(property);
+        }
         if let ValueShape::Tagged { default: kind, .. } = &mut shape {
             *kind = default.as_ref().and_then(|value| Some(value.get(TAG)?.as_str()?.to_owned()));
         }

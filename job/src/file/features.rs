@@ -7,7 +7,6 @@ use super::Column;
 use crate::settings::{
     Categorical, ColumnReading, DatePart, Features, IdRange, IdSource, LabelKind, LossName, MissingLabel, Numeric,
     NumericEmbedding, Pooling, RegressionLoss, Sequence, Table, Target, TargetKind, ValueBuckets, Values, Vocabulary,
-    VocabularyKeys, ids_to_text,
 };
 
 /// What a sample is made of.
@@ -66,7 +65,7 @@ pub(crate) struct CategoricalFile {
     pub(crate) hash_size: Option<u64>,
     /// Gives a row of its own only to categories that are frequent in the training rows, which are measured before training. All others share one
     /// row. Default: none.
-    pub(crate) vocabulary: Option<VocabularyKeys>,
+    pub(crate) vocabulary: Option<Vocabulary>,
     /// Text between the values of a cell, for a column that holds any number of them. A column of lists (Parquet, Arrow, JSON) needs none, `pooling`
     /// is enough. Default: none, a cell is one value.
     pub(crate) separator: Option<String>,
@@ -127,10 +126,7 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
     let (hash_size, vocabulary) = match feature.ids.clone() {
         IdRange::All => (None, None),
         IdRange::Hashed(size) => (Some(size.get()), None),
-        IdRange::Vocabulary(Vocabulary { min_count, max_size, ids }) => {
-            let ids = ids.as_deref().map(ids_to_text);
-            (None, Some(VocabularyKeys { min_count, max_size, ids }))
-        }
+        IdRange::Vocabulary(vocabulary) => (None, Some(vocabulary)),
     };
     let separator = feature.values.separator().filter(|separator| !separator.is_empty()).map(str::to_owned);
     let (pooling, sequence) = match feature.values {

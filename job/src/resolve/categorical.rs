@@ -6,8 +6,7 @@ use super::JobResolver;
 use crate::document::KeyPath;
 use crate::file::CategoricalFile;
 use crate::settings::{
-    Categorical, ColumnReading, IdRange, IdSource, PoolAt, Pooling, ValueBuckets, Values, Vocabulary, VocabularyKeys,
-    ids_of_text,
+    Categorical, ColumnReading, IdRange, IdSource, PoolAt, Pooling, ValueBuckets, Values, Vocabulary,
 };
 use crate::suggest;
 
@@ -138,14 +137,18 @@ impl JobResolver<'_> {
         }
     }
 
-    fn vocabulary(&mut self, path: &KeyPath, keys: &VocabularyKeys) -> Vocabulary {
-        let ids = keys.ids.as_ref().map(|text| ids_of_text(text).filter(|ids| ids.len() <= keys.max_size as usize));
-        if ids == Some(None) {
-            let help = "remove the key: the ids are measured";
-            let message = "the ids of a vocabulary are 16 hexadecimal digits each, at most `max_size` of them";
-            self.problem(path.key("vocabulary").key("ids"), message, "not of a resolved job", help);
+    fn vocabulary(&mut self, path: &KeyPath, given: &Vocabulary) -> Vocabulary {
+        let mut vocabulary = given.clone();
+        if let Some(ids) = &mut vocabulary.ids {
+            ids.sort_unstable();
+            ids.dedup();
+            if ids.len() > given.max_size as usize {
+                let help = "remove the key: the ids are measured";
+                let message = "a vocabulary has more ids than its `max_size`";
+                self.problem(path.key("vocabulary").key("ids"), message, "not of a resolved job", help);
+            }
         }
-        Vocabulary { min_count: keys.min_count, max_size: keys.max_size, ids: ids.flatten() }
+        vocabulary
     }
 
     /// How many values a cell holds. A column of lists needs no separator.
@@ -268,7 +271,8 @@ mod tests {
             column = 'a', separator = '|', buckets = 5    => `buckets` of several values per cell has no meaning
             column = 'a', weights = 'c'                   => weights of a single value have no meaning
             column = 'a', separator = '|', weights = 'y'  => the label "y" is also a categorical feature
-            column = 'a', vocabulary = { ids = 'x' }      => the ids of a vocabulary are 16 hexadecimal digits each, at most `max_size` of them
+            column = 'a', vocabulary = { ids = 'x' }      => `features.categorical[1].vocabulary.ids` is out of range, expected numbers of 16 hexadecimal digits
+            column = 'a', vocabulary = { ids = '00000000000000010000000000000002', max_size = 1 } => a vocabulary has more ids than its `max_size`
         "#;
         assert_problems_with(DELIMITED, |feature| text(&format!("'b', {{ {feature} }}")), rows);
     }

@@ -66,7 +66,7 @@ section! {
         /// itself, requests in flight, the buffers of the cold tier and the first 4 MiB of its index, some 64 MiB, come on top; so do
         /// copies of rows that change during a save, and the sketches of `embedding.admission`. Default: no limit.
         #[serde(with = "size")]
-        #[schemars(with = "Option<String>", length(min = 1))]
+        #[schemars(with = "Option<String>", extend("x-form" = "size"))]
         pub memory: Option<u64> = None,
         /// Folder for the rows that do not fit into a server's memory. Default: under `zagros up` a folder in the run folder,
         /// else one below `output.folder`.

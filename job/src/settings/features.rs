@@ -232,9 +232,13 @@ mod tests {
         made.features.numeric[1].encode.as_mut().unwrap().fitted = Some(table);
         assert_reloads(&made);
         let message = "the numbers of an encoding are one for each fold and one for all other rows, of each id";
-        for (key, other) in
-            [("ffffffffffffffff", "fffffffffffffff"), ("3dcccccd3e4ccccd", "3dcccccd"), ("folds = 2", "folds = 3")]
-        {
+        let digits =
+            "`features.numeric[1].encode.fitted.ids` is out of range, expected numbers of 16 hexadecimal digits";
+        for (key, other, message) in [
+            ("ffffffffffffffff", "fffffffffffffff", digits),
+            ("3dcccccd3e4ccccd", "3dcccccd", message),
+            ("folds = 2", "folds = 3", message),
+        ] {
             let text = made.to_toml().replacen(key, other, 1);
             assert_ne!(text, made.to_toml());
             let error = crate::Job::parse(&text, std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());

@@ -80,6 +80,11 @@ pub(crate) mod size {
         text.trim().parse().ok().map(|ByteSize(bytes)| bytes)
     }
 
+    /// Less memory does not hold the rows of one batch. Sizes are signed both in job files and in pointers.
+    pub(crate) fn is_in_range(text: &str) -> bool {
+        parse(text).is_some_and(|bytes| (64 << 10..=i64::MAX as u64).contains(&bytes))
+    }
+
     /// The size in the largest unit of which it is a whole number.
     pub(crate) fn write(bytes: u64) -> String {
         let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];

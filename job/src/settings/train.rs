@@ -48,7 +48,7 @@ section! {
         /// weights, layers that are too large for two of them to be in half of it are cut, and two layers, or slices, and their gradients
         /// must not need more. Default: no limit.
         #[serde(with = "size")]
-        #[schemars(with = "Option<String>", length(min = 1), extend("x-change" = "operational"))]
+        #[schemars(with = "Option<String>", extend("x-form" = "size", "x-change" = "operational"))]
         pub memory: Option<u64> = None,
         /// A saved model to start from, by its folder or its run's, as a path or `s3://bucket/prefix`. The run begins with its rows, their
         /// optimiser state and its dense network, and trains them on with this job's data. Tables and layers that only one of the two has
