@@ -80,22 +80,23 @@ impl JobResolver<'_> {
         self.target_encodings_fit(&file.data, &features);
         self.statistics_fit(&features, &file.cluster);
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
+        self.mlp_fits(file.mlp, &network, file.train.mode);
+        self.measures_fit(&file.eval, &features.targets);
+        self.names_a_folder("checkpoint.folder", file.checkpoint.folder.as_deref());
+        self.worker_bounds_fit(&file.cluster, file.train.mode);
+        self.mode_fits(file.cluster.most_workers(), &file.train, &file.optimizer);
         let (stops_early, epoch_steps) = (file.train.early_stop.is_some(), file.train.epoch_steps);
         let mut job = Job {
-            mlp: self.resolve_mlp(file.mlp, &network, file.train.mode),
+            mlp: file.mlp,
             model: self.resolve_model(network, &features, &tables),
             parametrization: Parametrization::Standard,
             name: self.run_name(file.name),
             data: self.resolve_data(&file.data, &features),
             tables,
             dense_optimizer: file.optimizer,
-            eval: self.resolve_eval(file.eval, &features.targets),
-            checkpoint: self.resolve_checkpoint(file.checkpoint),
-            cluster: {
-                self.worker_bounds_fit(&file.cluster, file.train.mode);
-                self.mode_fits(file.cluster.most_workers(), &file.train, &file.optimizer);
-                self.resolve_cluster(file.cluster)
-            },
+            eval: file.eval,
+            checkpoint: file.checkpoint,
+            cluster: self.resolve_cluster(file.cluster),
             train: {
                 let train = self.set_stop_metric(file.train, &features.targets);
                 self.penalties_fit(&train, &features);

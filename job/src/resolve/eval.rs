@@ -4,12 +4,12 @@ use super::JobResolver;
 use crate::document::KeyPath;
 use crate::file::JobFile;
 use crate::settings::{
-    CalibrationKind, CheckpointSettings, DenseOptimizer, EvalMetric, EvalSettings, Mode, Table, Target, TargetKind,
-    TrainSettings, WeightStore, is_dense_table,
+    CalibrationKind, DenseOptimizer, EvalMetric, EvalSettings, Mode, Table, Target, TargetKind, TrainSettings,
+    WeightStore, is_dense_table,
 };
 
 impl JobResolver<'_> {
-    pub(super) fn resolve_eval(&mut self, eval: EvalSettings, targets: &[Target]) -> EvalSettings {
+    pub(super) fn measures_fit(&mut self, eval: &EvalSettings, targets: &[Target]) {
         if let Some(column) = &eval.group_by {
             let path = KeyPath::from("eval.group_by");
             if self.labels.contains(column) {
@@ -20,8 +20,7 @@ impl JobResolver<'_> {
             }
         }
         self.slices(&eval.slices);
-        self.clicks_are_measured(&eval, targets);
-        eval
+        self.clicks_are_measured(eval, targets);
     }
 
     /// Groups and slices have measures of clicks.
@@ -126,11 +125,6 @@ impl JobResolver<'_> {
                 "remove it (every epoch ends with an evaluation), train with one worker, or use mode = \"hybrid\"";
             self.problem(format!("train.{key}").as_str(), message, "with one worker only", help);
         }
-    }
-
-    pub(super) fn resolve_checkpoint(&mut self, checkpoint: CheckpointSettings) -> CheckpointSettings {
-        self.names_a_folder("checkpoint.folder", checkpoint.folder.as_deref());
-        checkpoint
     }
 
     pub(super) fn names_a_folder(&mut self, key: &str, text: Option<&str>) {

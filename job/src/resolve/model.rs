@@ -172,7 +172,7 @@ impl JobResolver<'_> {
 
 impl JobResolver<'_> {
     /// Checks that the network has layers to which the choice applies, and the mode what norm and activation need.
-    pub(super) fn resolve_mlp(&mut self, mlp: MlpSettings, model: &Model, mode: Mode) -> MlpSettings {
+    pub(super) fn mlp_fits(&mut self, mlp: MlpSettings, model: &Model, mode: Mode) {
         if matches!(model, Model::TorchScript { .. }) && mlp != MlpSettings::default() {
             let help = "remove [mlp], and choose activation and norm where the module is made";
             self.problem("mlp", "a TorchScript module has its own layers", "without effect", help);
@@ -183,7 +183,6 @@ impl JobResolver<'_> {
         if mode == Mode::Async {
             self.keeps_no_statistics(mlp, model);
         }
-        mlp
     }
 
     fn towers_are_plain(&mut self, mlp: MlpSettings) {
