@@ -203,7 +203,7 @@ mod tests {
             embedding.optimizer.lr=0.5 embedding.init.bound=0.5 embedding.non_finite=skip embedding.element=bf16 \
             embedding.schedule={kind='linear',decay=5} embedding.admission={kind='count'} embedding.eviction.order={kind='lfu'} \
             embedding.eviction.ttl={steps=7} embedding.eviction.ttl={seconds=7} embedding.eviction.target=drop features.categorical=['C1'] \
-            features.numeric=['I1','I2'] model.top=[1] model={kind='ffnn',hidden='persia'} model={kind='dcnv2'} \
+            features.numeric=['I1','I2'] model.top=[1] model={kind='ffnn',hidden=[7]} model={kind='dcnv2'} \
             model={kind='dcnv2',rank=7} optimizer.lr=0.5 optimizer.kind=adagrad train.schedule={kind='linear',decay=5} \
             train.clip_norm=5 train.non_finite=skip cluster.servers=2 cluster.workers=2 cluster.max_workers=2 \
             cluster.buckets=512 cluster.wire=bf16 cluster.collective=nccl";

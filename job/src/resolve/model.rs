@@ -234,16 +234,6 @@ mod tests {
     }
 
     #[test]
-    fn the_preset_has_the_papers_widths() {
-        let hidden = |keys: &str| match model(&format!("kind = 'ffnn'\n{keys}")) {
-            Model::Ffnn { hidden, .. } => hidden,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(hidden("hidden = 'persia'"), [4096, 2048, 1024, 512, 256]);
-        assert_eq!([hidden(""), hidden("hidden = [7]"), hidden("hidden = []")], [vec![256, 128], vec![7], vec![]]);
-    }
-
-    #[test]
     fn a_dlrm_multiplies_features_with_and_without_numbers() {
         let features = |numeric: &str| format!("[features]\nlabel = 'y'\n{numeric}categorical = ['a', 'b']\n");
         let dlrm = &DELIMITED.replace("ffnn", "dlrm");
@@ -267,7 +257,8 @@ mod tests {
         let rows = r#"
             [train]; device = 'cuda'; precision = 'f16' => fine
             [train]; device = 'cuda'; mode = 'sync' => mode "sync" is bit-exact, but a CUDA device adds in no fixed order
-            [model]; kind = 'ffnn'; hidden = 'persya' => `model.hidden` has no choice "persya"
+            [model]; kind = 'ffnn'; hidden = 'persia' => `model.hidden` is text, expected a list, each item an integer from 1 to 1048576
+            [model]; kind = 'ffnn'; hidden = [] => fine
             [model]; kind = 'ffnn'; hidden = [0] => …
             [embedding]; dim = 1; [model]; kind = 'deepfm' => a DeepFM needs tables of dim 2 or more: "C1" has 1
             [model]; kind = 'deepfm'; [tables]; C2 = { dim = 8 } => a DeepFM needs tables of one dim: "C2" has 8, 25 tables have 16

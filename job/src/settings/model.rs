@@ -3,12 +3,9 @@
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::{AttentionActivation, AttentionPair, CrossStructure};
-
-/// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
-const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
 
 /// The dense network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,9 +29,9 @@ pub enum Model {
     },
     /// Feed-forward network over numeric features and embedding vectors side by side.
     Ffnn {
-        /// Widths of the hidden layers, in order, or the name of a preset; the output layer is appended.
-        #[serde(default = "hidden", deserialize_with = "widths")]
-        #[schemars(with = "HiddenWidths")]
+        /// Widths of the hidden layers, in order; the output layer is appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         hidden: Vec<i64>,
         /// Share of hidden units that a training step drops.
         #[serde(default)]
@@ -317,33 +314,6 @@ impl Default for Model {
     fn default() -> Self {
         Self::Dlrm { bottom: bottom(), top: hidden(), dropout: 0.0 }
     }
-}
-
-/// Widths of hidden layers, written out or by name.
-#[derive(Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(rename = "Hidden")]
-enum HiddenWidths {
-    /// In order.
-    Widths(#[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))] Vec<i64>),
-    /// By name.
-    Preset(WidthPreset),
-}
-
-/// Hidden layers by name.
-#[derive(Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(rename = "Preset")]
-enum WidthPreset {
-    /// The network of the PERSIA paper's experiments (Lian et al. 2022): 4096, 2048, 1024, 512, 256.
-    Persia,
-}
-
-fn widths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i64>, D::Error> {
-    Ok(match HiddenWidths::deserialize(from)? {
-        HiddenWidths::Widths(widths) => widths,
-        HiddenWidths::Preset(WidthPreset::Persia) => PERSIA.to_vec(),
-    })
 }
 
 fn bottom() -> Vec<i64> {
