@@ -108,7 +108,7 @@ impl DailyTraining {
             );
         }
         let (test, validation) = (&self.job.data.test, &self.job.data.validation);
-        if test.newest().or(validation.newest()).is_some() {
+        if test.newest_rows().or(validation.newest_rows()).is_some() {
             return usage(
                 "`data.test_from` and `data.validation_from` are one time for all days of --dates",
                 "leave them and `data.time_column` out: each day is scored before it is learned. `data.validation_share` = 0.1 holds out rows of each day",

@@ -55,7 +55,7 @@ impl Job {
     /// All files that the run reads: training, validation, test.
     #[must_use]
     pub fn data_files(&self) -> Vec<&Path> {
-        let held_out = self.data.validation.files().iter().chain(self.data.test.files());
+        let held_out = self.data.validation.file_paths().iter().chain(self.data.test.file_paths());
         self.data.train.iter().chain(held_out).map(PathBuf::as_path).collect()
     }
 }

@@ -150,9 +150,9 @@ impl DataFile {
 
     pub(crate) fn from_data(data: &DataSettings) -> Self {
         let paths =
-            |part: &HeldOutRows| Some(DataPaths::new(part.files())).filter(|paths| !paths.as_slice().is_empty());
-        let share = |part: &HeldOutRows| Some(part.share()).filter(|share| *share > 0.0);
-        let from = |part: &HeldOutRows| part.newest().map(|newest| newest.from.clone());
+            |part: &HeldOutRows| Some(DataPaths::new(part.file_paths())).filter(|paths| !paths.as_slice().is_empty());
+        let share = |part: &HeldOutRows| Some(part.row_share()).filter(|share| *share > 0.0);
+        let from = |part: &HeldOutRows| part.newest_rows().map(|newest| newest.from.clone());
         let (format, delimited, missing) = match &data.format {
             Format::Criteo => (DataLayout::Criteo, None, None),
             Format::Delimited(delimited) => (DataLayout::Delimited, Some(delimited), Some(&delimited.missing)),

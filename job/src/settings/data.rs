@@ -62,7 +62,7 @@ impl DataSettings {
     /// The column of times that divides the training files, if one does.
     #[must_use]
     pub fn time_column(&self) -> Option<&str> {
-        self.test.newest().or(self.validation.newest()).map(|newest| newest.column.as_str())
+        self.test.newest_rows().or(self.validation.newest_rows()).map(|newest| newest.column.as_str())
     }
 }
 
@@ -109,18 +109,18 @@ pub enum HeldOutRows {
 
 impl HeldOutRows {
     #[must_use]
-    pub fn files(&self) -> &[PathBuf] {
+    pub fn file_paths(&self) -> &[PathBuf] {
         if let Self::Files(files) = self { files } else { &[] }
     }
 
     /// The share of the training files' rows; 0 for rows that are not chosen by a share.
     #[must_use]
-    pub fn share(&self) -> f64 {
+    pub fn row_share(&self) -> f64 {
         if let Self::Share(share) = self { *share } else { 0.0 }
     }
 
     #[must_use]
-    pub fn newest(&self) -> Option<&NewestRows> {
+    pub fn newest_rows(&self) -> Option<&NewestRows> {
         if let Self::Newest(newest) = self { Some(newest) } else { None }
     }
 }

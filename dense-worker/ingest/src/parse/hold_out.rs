@@ -42,7 +42,7 @@ enum SplitBound {
 impl HoldOut {
     /// `None` if every row is wanted: only shares and times divide a file.
     pub(crate) fn from_job(job: &Job, wanted: DataPart) -> Option<Self> {
-        let (test, validation) = (job.data.test.share(), job.data.validation.share());
+        let (test, validation) = (job.data.test.row_share(), job.data.validation.row_share());
         let times = TimeSplit::from_job(job);
         let divides = wanted != DataPart::All && (test + validation > 0.0 || times.is_some());
         divides.then(|| Self { split: HashSplit::new(test, validation), times, wanted })
@@ -83,7 +83,7 @@ impl TimeSplit {
         let column = job.data.time_column()?.to_owned();
         let missing = MissingTexts::new(&job.data.format);
         let bound = |newest: &NewestRows| SplitBound::new(&newest.from);
-        let [test, validation] = [&job.data.test, &job.data.validation].map(|part| part.newest().map(bound));
+        let [test, validation] = [&job.data.test, &job.data.validation].map(|part| part.newest_rows().map(bound));
         Some(Self { column, missing, test, validation })
     }
 
