@@ -16,7 +16,8 @@ mod overrides;
 #[cfg(test)]
 mod properties;
 mod recipe;
-pub mod reference;
+#[cfg(test)]
+mod reference;
 mod resolve;
 mod resolved;
 pub mod settings;
