@@ -82,7 +82,7 @@ fn adult_is_learned_with_rows_for_some_ids_only() {
     let Some(folder) = real_data("adult") else { return };
     let runs = tempfile::tempdir().expect("a temporary folder");
     let rules = [
-        "embedding.admission={kind='count', min_count=2, counter='count_min'}",
+        "embedding.admission={kind='count', min_count=2, counter={kind='count_min'}}",
         "embedding.schedule={kind='cosine', warmup=10, decay=150, floor=0.1}",
         "embedding.non_finite=skip",
         "train.batch_size=1024",

@@ -89,7 +89,7 @@ pub struct TableFigures {
 /// Fills the table, uses it, and compares every row with the ledger.
 pub fn measure_table(load: &TableLoad<'_>) -> Result<TableFigures, Failure> {
     // SGD at learning rate 1 from zero. Momentum 0 gives each row as much state as Adagrad.
-    let optimizer = Optimizer::Momentum { lr: 1.0, momentum: 0.0, l2: 0.0 };
+    let optimizer = Optimizer::Sgd { lr: 1.0, momentum: 1e-20, l2: 0.0 };
     let config = TableConfig { dim: DIM, init: Initializer::Zero, optimizer, ..TableConfig::default() };
     let folder = tempfile::tempdir_in(load.folder).or_internal()?;
     let store = load.budget.map(|_| open_store(folder.path(), config.cold_words())).transpose()?.map(Arc::new);

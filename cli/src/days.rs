@@ -21,7 +21,7 @@ use indicatif::HumanCount;
 use jiff::civil::Date;
 use zagros_dense_worker::{PartMeasures, RunSummary, ScoringCommand, Worker, WorkerError};
 use zagros_ingest::profile::{self as ingest, DataProfile};
-use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
+use zagros_job::{HeldOutRows, Job, KeyChange, Model, StartSteps};
 use zagros_plumbing::durable;
 use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_scoring::TrainingOutcome;
@@ -148,7 +148,7 @@ impl DailyTraining {
             );
         }
         let (test, validation) = (&self.job.data.test, &self.job.data.validation);
-        if matches!(test, TestPart::Newest(_)) || matches!(validation, ValidationPart::Newest(_)) {
+        if test.newest_rows().or(validation.newest_rows()).is_some() {
             return usage(
                 "`data.test_from` and `data.validation_from` are one time for all days of --dates",
                 "leave them and `data.time_column` out: each day is scored before it is learned. `data.validation_share` = 0.1 holds out rows of each day",
@@ -196,11 +196,10 @@ impl DailyTraining {
         let mut job = self.job.clone();
         let dated = |path: &mut PathBuf| *path = path.to_string_lossy().replace(PLACEHOLDER, name).into();
         job.data.train.iter_mut().for_each(dated);
-        if let TestPart::Files(files) = &mut job.data.test {
-            files.iter_mut().for_each(dated);
-        }
-        if let ValidationPart::Files(files) = &mut job.data.validation {
-            files.iter_mut().for_each(dated);
+        for part in [&mut job.data.test, &mut job.data.validation] {
+            if let HeldOutRows::Files(files) = part {
+                files.iter_mut().for_each(dated);
+            }
         }
         job.name = format!("{}-{name}", job.name);
         if from.is_some() && !self.has_start_steps {

@@ -5,8 +5,7 @@ use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, find_files};
 use zagros_job::threads::Machine;
 use zagros_job::{
-    DenseFootprint, Job, Mode, Model, NewestRows, StreamedFootprint, Table, TestPart, TimeBound, ValidationPart,
-    WeightStore,
+    DenseFootprint, HeldOutRows, Job, Mode, Model, NewestRows, StreamedFootprint, Table, TimeBound, WeightStore,
 };
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
@@ -132,11 +131,10 @@ pub(crate) fn print_log_disk(job: &Job) {
 
 /// The training files. Those of the test part are checked in the same way.
 fn look_at_files(job: &Job) -> Result<Vec<FileInfo>, IngestError> {
-    if let TestPart::Files(test) = &job.data.test {
-        check_first_rows(job, &find_files(job, test)?, DataPart::All)?;
-    }
-    if let ValidationPart::Files(validation) = &job.data.validation {
-        check_first_rows(job, &find_files(job, validation)?, DataPart::All)?;
+    for part in [&job.data.test, &job.data.validation] {
+        if let HeldOutRows::Files(files) = part {
+            check_first_rows(job, &find_files(job, files)?, DataPart::All)?;
+        }
     }
     let train = find_files(job, &job.data.train)?;
     check_first_rows(job, &train, DataPart::Train)?;
@@ -147,12 +145,12 @@ fn row(name: &str, text: impl std::fmt::Display) {
     out!("  {:<15}{text}", name.dimmed());
 }
 
-fn held_out(test: &TestPart) -> String {
-    match test {
-        TestPart::Files(files) => format!("{} file(s)", files.len()),
-        TestPart::Fraction(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
-        TestPart::Newest(newest) => newest_rows(newest),
-        TestPart::None => "nothing".to_owned(),
+fn held_out(rows: &HeldOutRows) -> String {
+    match rows {
+        HeldOutRows::Files(files) => format!("{} file(s)", files.len()),
+        HeldOutRows::Share(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
+        HeldOutRows::Newest(newest) => newest_rows(newest),
+        HeldOutRows::None => "nothing".to_owned(),
     }
 }
 
@@ -165,14 +163,11 @@ fn newest_rows(newest: &NewestRows) -> String {
 }
 
 fn validation(job: &Job) -> String {
-    let part = match &job.data.validation {
-        ValidationPart::Files(files) => format!("{} file(s)", files.len()),
-        ValidationPart::Share(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
-        ValidationPart::Newest(newest) => newest_rows(newest),
-        ValidationPart::None => return "nothing".to_owned(),
-    };
+    if job.data.validation == HeldOutRows::None {
+        return held_out(&HeldOutRows::None);
+    }
     let stop = job.train.early_stop.map(|stop| format!(", at most {} evaluations without a better one", stop.patience));
-    part + &stop.unwrap_or_default()
+    held_out(&job.data.validation) + &stop.unwrap_or_default()
 }
 
 fn model(job: &Job) -> String {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
-use zagros_job::{Job, TableOptimizer, is_dense_table};
+use zagros_job::{Job, Optimizer, is_dense_table};
 use zagros_rows::snapshot::{RowConversion, StateConversion, TableHeader};
 use zagros_scoring::{JOB, MANIFEST, Manifest};
 use zagros_shell::{Exit, Failure, out, print_answer};
@@ -126,7 +126,7 @@ fn change_job(job: &mut Job, chosen: &BTreeSet<String>, element: WeightType, sta
     for table in job.tables.iter_mut().filter(|table| chosen.contains(&table.name)) {
         table.element = element;
         if state == StateConversion::LeaveOut {
-            table.optimizer = TableOptimizer::without_state();
+            table.optimizer = Optimizer::without_state();
         }
     }
 }

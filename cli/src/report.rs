@@ -7,7 +7,7 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::{Deserialize, Serialize};
 use zagros_dense_worker::{Evaluation, ExitClass, Observer, ObserverList, RunFolder, RunSummary, Worker, WorkerError};
 use zagros_ingest::IngestError;
-use zagros_job::{Job, Model, TestPart};
+use zagros_job::{HeldOutRows, Job, Model};
 use zagros_plumbing::lifecycle::StopSignals;
 use zagros_scoring::TrainingOutcome;
 use zagros_shell::{CommandReport, Exit, Failure, ReportTable, err, out};
@@ -37,7 +37,7 @@ impl PlantedMeasures {
 
     /// Those of the job's test part, if it was generated.
     fn read(job: &Job) -> Option<Self> {
-        let TestPart::Files(files) = &job.data.test else { return None };
+        let HeldOutRows::Files(files) = &job.data.test else { return None };
         let [file] = files.as_slice() else { return None };
         serde_json::from_slice(&std::fs::read(file.with_file_name(Self::FILE)).ok()?).ok()
     }
@@ -232,13 +232,13 @@ impl RunReport<'_> {
 }
 
 /// The evaluation, or the reason why there is none.
-fn unmeasured<'a>(test: &TestPart, evaluation: Option<&'a Evaluation>) -> Result<&'a Evaluation, &'static str> {
+fn unmeasured<'a>(test: &HeldOutRows, evaluation: Option<&'a Evaluation>) -> Result<&'a Evaluation, &'static str> {
     match evaluation {
         Some(Evaluation { samples: 0, .. }) => {
             Err("no rows in the test part: check data.test, data.test_fraction or data.test_from")
         }
         Some(evaluation) => Ok(evaluation),
-        None if *test == TestPart::None => {
+        None if *test == HeldOutRows::None => {
             Err("nothing held out: set data.test, data.test_fraction or data.test_from to measure what was learned")
         }
         None => Err("not scored before the end; `zagros eval` scores the saved model"),
@@ -276,14 +276,14 @@ mod tests {
     fn a_missing_measure_says_why() {
         let (empty, some) = (Evaluation::default(), Evaluation { samples: 1, ..Evaluation::default() });
         for (part, evaluation, why) in [
-            (TestPart::None, None, "nothing held out"),
-            (TestPart::Fraction(0.1), None, "not scored"),
-            (TestPart::Fraction(0.1), Some(&empty), "no rows"),
+            (HeldOutRows::None, None, "nothing held out"),
+            (HeldOutRows::Share(0.1), None, "not scored"),
+            (HeldOutRows::Share(0.1), Some(&empty), "no rows"),
         ] {
             let problem = unmeasured(&part, evaluation).unwrap_err();
             assert!(problem.starts_with(why), "{problem}");
         }
-        assert_eq!(unmeasured(&TestPart::Fraction(0.1), Some(&some)), Ok(&some));
+        assert_eq!(unmeasured(&HeldOutRows::Share(0.1), Some(&some)), Ok(&some));
     }
 
     #[test]

@@ -61,7 +61,7 @@ mod tests {
         let configs = table_configs(&job);
         assert_eq!((configs.len(), configs[tables].init), (tables + 1, Initializer::Zero));
         // The worker applies the weight decay.
-        let expected = Optimizer::Adam { lr: 0.5, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2: 0.0, weight_decay: 0.0 };
+        let expected = Optimizer::Adam { lr: 0.5, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2: 0.0 };
         assert_eq!(configs[tables].optimizer, expected);
         assert_eq!(make_tables(&job, &configs, None).unwrap().iter().count(), tables + 1);
     }
@@ -79,8 +79,8 @@ mod tests {
     fn the_settings_of_the_job_reach_the_table() {
         let config = config(
             "element = 'bf16'\nnon_finite = 'skip'\nadmission = { kind = 'probability', share = 0.25 }\n\
-             schedule = { kind = 'cosine', warmup = 5, decay = 7, floor = 0.5 }\nttl_steps = 9\n\
-             evict = { kind = 'lfu' }\nsmall_norm = 0.125\nvictims = 'drop'",
+             schedule = { kind = 'cosine', warmup = 5, decay = 7, floor = 0.5 }\n\
+             eviction = { order = { kind = 'lfu' }, ttl = { steps = 9 }, small_norm = 0.125, target = 'drop' }",
         );
         assert_eq!((config.element, config.non_finite), (WeightType::Bf16, NonFinitePolicy::Skip));
         assert_eq!(config.admission, AdmissionPolicy::Probability { share: 0.25 });
@@ -92,15 +92,14 @@ mod tests {
     /// The widest ranges of the job file are within the ranges of the table.
     #[test]
     fn a_table_accepts_every_setting_that_the_job_file_allows() {
-        for counter in ["exact", "count_min"] {
-            let config = config(&format!(
-                "admission = {{ kind = 'count', min_count = 65535, counter = '{counter}', error = 0.5 }}"
-            ));
+        for counter in ["kind = 'exact'", "kind = 'count_min', error = 0.5"] {
+            let config =
+                config(&format!("admission = {{ kind = 'count', min_count = 65535, counter = {{ {counter} }} }}"));
             assert!(matches!(config.admission, AdmissionPolicy::Count { threshold: 65535, .. }));
         }
         config("schedule = { kind = 'linear', warmup = 1000000000000, decay = 1 }");
         config(
-            "schedule = { kind = 'step', every = 1, factor = 0 }\nttl_seconds = 4294967295\nsmall_norm = 1e30\nvictims = 'drop'",
+            "schedule = { kind = 'step', every = 1, factor = 0 }\neviction = { ttl = { seconds = 4294967295 }, small_norm = 1e30, target = 'drop' }",
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::document::{KeyEntry, KeyPath, TomlNode, TomlValue};
 use crate::error::{JobProblem, SourcePlace};
-use crate::shape::{TAG, TableField, TaggedVariant, ValueShape, WordChoice};
+use crate::shape::{TAG, TableField, TaggedVariant, TextForm, ValueShape, WordChoice};
 use crate::suggest;
 
 /// A document without problems deserialises into [`crate::file::JobFile`]: a tagged table without a tag gets the
@@ -38,7 +38,7 @@ impl ShapeChecker {
                 }
                 self.scalar(node, shape, path);
             }
-            (ValueShape::Either(shapes), _) => match shapes.iter().find(|shape| same_type(node, shape)) {
+            (ValueShape::Either(shapes), _) => match chosen_shape(node, shapes) {
                 Some(shape) => self.value(node, shape, path, name_at),
                 None => self.wrong_type(node, shape, path),
             },
@@ -93,7 +93,9 @@ impl ShapeChecker {
             (ValueShape::Integer { min, max }, TomlValue::Integer(value)) => (min..=max).contains(&value),
             (ValueShape::Number(bounds), TomlValue::Integer(value)) => bounds.contains(*value as f64),
             (ValueShape::Number(bounds), TomlValue::Float(value)) => bounds.contains(*value),
-            (ValueShape::Text { min_length }, TomlValue::Text(text)) => text.chars().count() as u64 >= *min_length,
+            (ValueShape::Text { min_length, form }, TomlValue::Text(text)) => {
+                text.chars().count() as u64 >= *min_length && form.fits(text)
+            }
             (ValueShape::List { min, max, .. }, TomlValue::List(items)) => {
                 (*min..=*max).contains(&(items.len() as u64))
             }
@@ -145,7 +147,7 @@ impl ShapeChecker {
                 format!("at least {min} item{}", if *min == 1 { "" } else { "s" })
             }
             ValueShape::List { max, .. } => format!("at most {max} items"),
-            ValueShape::Text { .. } => "text that is not empty".to_owned(),
+            ValueShape::Text { form: TextForm::Any, .. } => "text that is not empty".to_owned(),
             shape => shape.to_string(),
         };
         let problem = JobProblem::new(format!("`{path}` is out of range, expected {expected}"));
@@ -169,6 +171,15 @@ fn kinds(variants: &[TaggedVariant]) -> ValueShape {
 
 fn is_text(node: &TomlNode, text: &str) -> bool {
     matches!(&node.value, TomlValue::Text(found) if found == text)
+}
+
+/// The first shape of the value's type. For a table, the first that has one of its keys, if there is one.
+fn chosen_shape<'a>(node: &TomlNode, shapes: &'a [ValueShape]) -> Option<&'a ValueShape> {
+    let has_key = |shape: &&ValueShape| {
+        let ValueShape::Table(fields) = shape else { return false };
+        fields.iter().any(|field| node.get(&field.name).is_some())
+    };
+    shapes.iter().find(has_key).or_else(|| shapes.iter().find(|shape| same_type(node, shape)))
 }
 
 fn same_type(node: &TomlNode, shape: &ValueShape) -> bool {

@@ -6,7 +6,6 @@
 
 mod data;
 mod features;
-mod labels;
 
 use std::collections::BTreeMap;
 
@@ -20,8 +19,7 @@ use crate::settings::{
 };
 
 pub(crate) use data::{DataFile, DataLayout, DataPaths};
-pub(crate) use features::{CategoricalFile, FeaturesFile};
-pub(crate) use labels::{LabelFile, LabelForms};
+pub(crate) use features::{CategoricalFile, FeaturesFile, LabelFile, LabelForms};
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -30,6 +28,7 @@ pub(crate) use labels::{LabelFile, LabelForms};
 pub(crate) struct JobFile {
     /// Name of the run, used in messages, metrics and the names of run folders: letters, digits, `-`, `_` and `.`, at most 100.
     /// Default: the job file's name without `.toml`.
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) name: Option<String>,
     /// Where samples come from.
     pub(crate) data: DataFile,
@@ -41,7 +40,8 @@ pub(crate) struct JobFile {
     #[serde(default)]
     pub(crate) embedding: TableSettings,
     /// Settings of single embedding tables, by name. Each categorical feature has a table named like its column, or the table that
-    /// its `table` key names: features that name the same table share its rows. A key means what it means in `[embedding]`.
+    /// its `table` key names: features that name the same table share its rows. The keys are those of `[embedding]`. One that is not given
+    /// has its value there.
     #[serde(default)]
     pub(crate) tables: BTreeMap<String, TableOverrides>,
     /// The dense network.
@@ -55,18 +55,23 @@ pub(crate) struct JobFile {
     pub(crate) optimizer: DenseOptimizer,
     /// How training runs.
     #[serde(default)]
+    #[schemars(extend("x-change" = "learning"))]
     pub(crate) train: TrainSettings,
     /// How held-out rows are measured.
     #[serde(default)]
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) eval: EvalSettings,
     /// What a run saves while it trains, to resume from after an interruption.
     #[serde(default)]
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) checkpoint: CheckpointSettings,
     /// Who takes part, and where they listen.
     #[serde(default)]
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) cluster: ClusterSettings,
     /// What is written.
     #[serde(default)]
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) output: OutputSettings,
 }
 

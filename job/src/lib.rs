@@ -4,7 +4,6 @@
 //! file against these types, and then the rules between keys. Only it makes a whole [`Job`], so the other code reads
 //! valid settings.
 
-mod changes;
 mod check;
 mod document;
 mod error;
@@ -17,7 +16,8 @@ mod overrides;
 #[cfg(test)]
 mod properties;
 mod recipe;
-pub mod reference;
+#[cfg(test)]
+mod reference;
 mod resolve;
 mod resolved;
 pub mod settings;
@@ -26,11 +26,11 @@ mod suggest;
 pub mod threads;
 mod upgrade;
 
-pub use changes::{ChangeEffect, KeyChange};
 pub use error::{JobErrors, JobProblem};
 pub use footprint::{DenseFootprint, StreamedFootprint};
 pub use load::{is_given, removed_keys};
 pub use overrides::{ENVIRONMENT_PREFIX, Overrides};
+pub use resolved::{ChangeEffect, KeyChange};
 pub use settings::*;
 pub use shape::schema_json;
 pub use suggest::nearest_name;

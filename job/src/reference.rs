@@ -1,15 +1,16 @@
-//! The reference page of the job file. It is written from the same shapes as the checks.
+//! The reference page of the job file, `docs/job-file.md`. It is written from the same shapes as the checks, by a test.
 
 use std::fmt::Write;
+use std::fs;
+use std::path::Path;
 
 use serde_json::Value as Json;
 
 use crate::overrides::ENVIRONMENT_PREFIX;
 use crate::shape::{self, TAG, TableField, TaggedVariant, ValueShape};
 
-/// The page, in Markdown: `docs/job-file.md` holds it, and a test compares the two.
-#[must_use]
-pub fn reference_page() -> String {
+/// The page, in Markdown.
+fn reference_page() -> String {
     let ValueShape::Table(sections) = shape::job_shape() else { return String::new() };
     let mut page = ReferencePage { text: introduction() };
     let (tables, keys): (Vec<&TableField>, Vec<&TableField>) =
@@ -27,7 +28,7 @@ fn introduction() -> String {
         "# The job file\n\n\
         A job is one TOML file: which samples, which features, which model, who trains it. This page lists every key with\n\
         its range and default. It is written by the code that checks the file; do not edit it\n\
-        (`UPDATE_DOCS=1 cargo test -p zagros-job --test files reference` writes it). `examples/` holds job files to start from.\n\n\
+        (`UPDATE_DOCS=1 cargo test -p zagros-job reference` writes it). `examples/` holds job files to start from.\n\n\
         - An unknown key is an error, and every error of a file is reported at once, with its line.\n\
         - `zagros schema` prints these keys as a JSON schema, for editors that complete and check TOML.\n\
         - `--set train.seed=3` sets a key for one run; the value is TOML, or else taken as text. A table given as value\n  \
@@ -81,8 +82,20 @@ impl ReferencePage {
                     .iter()
                     .for_each(|choice| self.line(indent, &format!("- `\"{}\"`: {}", choice.word, choice.doc)));
             }
-            ValueShape::Named(item) | ValueShape::List { item, .. } => self.children(item, indent),
-            ValueShape::Either(shapes) => shapes.iter().for_each(|shape| self.children(shape, indent)),
+            ValueShape::List { item, .. } => self.children(item, indent),
+            // A table and a list of such tables have the same keys.
+            ValueShape::Either(shapes) => {
+                let mut printed = Vec::new();
+                for shape in shapes {
+                    let mut part = Self { text: String::new() };
+                    part.children(shape, indent);
+                    if !printed.contains(&part.text) {
+                        self.text += &part.text;
+                        printed.push(part.text);
+                    }
+                }
+            }
+            // The keys of `[tables.<name>]` are those of `[embedding]`.
             _ => {}
         }
     }
@@ -116,4 +129,18 @@ fn toml(value: &Json) -> String {
         }
         scalar => scalar.to_string(),
     }
+}
+
+#[test]
+fn the_reference_page_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/job-file.md");
+    let page = reference_page();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == page,
+        "docs/job-file.md differs from the code; write it with: UPDATE_DOCS=1 cargo test -p zagros-job reference"
+    );
 }

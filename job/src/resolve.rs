@@ -4,21 +4,15 @@
 mod categorical;
 mod cluster;
 mod data;
-mod encodings;
 mod eval;
 mod features;
-mod mlp;
 mod model;
-mod modes;
 mod numeric;
 mod parts;
-mod rows;
 mod sequences;
 mod size;
-mod stdin;
 mod tables;
 mod targets;
-mod weights;
 
 use std::path::Path as FilePath;
 
@@ -47,9 +41,8 @@ pub(crate) fn resolve(context: &ResolveContext<'_>) -> Result<Job, Vec<JobProble
         weight: None,
         problems: Vec::new(),
     };
-    let mut keys = context.document.to_json();
-    resolver.read_sizes(&mut keys);
-    let file = JobFile::deserialize(keys).map_err(|error| vec![JobProblem::new(error.to_string())])?;
+    let file =
+        JobFile::deserialize(context.document.to_json()).map_err(|error| vec![JobProblem::new(error.to_string())])?;
     let job = resolver.resolve_job(file);
     if resolver.problems.is_empty() { Ok(job) } else { Err(resolver.problems) }
 }
@@ -78,7 +71,7 @@ impl JobResolver<'_> {
         let (tables, categorical) = self.resolve_tables(&categorical, &embedding, &file.tables);
         features.categorical = categorical;
         self.names_are_free(&file.train, &tables);
-        self.retention_fits(&tables, &file.tables, &file.cluster);
+        self.eviction_fits(&tables, &file.tables, &file.cluster);
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
         self.embedding_fits(&network, &features);
@@ -87,22 +80,23 @@ impl JobResolver<'_> {
         self.target_encodings_fit(&file.data, &features);
         self.statistics_fit(&features, &file.cluster);
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
+        self.mlp_fits(file.mlp, &network, file.train.mode);
+        self.measures_fit(&file.eval, &features.targets);
+        self.names_a_folder("checkpoint.folder", file.checkpoint.folder.as_deref());
+        self.worker_bounds_fit(&file.cluster, file.train.mode);
+        self.mode_fits(file.cluster.most_workers(), &file.train, &file.optimizer);
         let (stops_early, epoch_steps) = (file.train.early_stop.is_some(), file.train.epoch_steps);
         let mut job = Job {
-            mlp: self.resolve_mlp(file.mlp, &network, file.train.mode),
+            mlp: file.mlp,
             model: self.resolve_model(network, &features, &tables),
             parametrization: Parametrization::Standard,
             name: self.run_name(file.name),
             data: self.resolve_data(&file.data, &features),
             tables,
             dense_optimizer: file.optimizer,
-            eval: self.resolve_eval(file.eval, &features.targets),
-            checkpoint: self.resolve_checkpoint(file.checkpoint),
-            cluster: {
-                self.worker_bounds_fit(&file.cluster, file.train.mode);
-                self.mode_fits(file.cluster.most_workers(), &file.train, &file.optimizer);
-                self.resolve_cluster(file.cluster)
-            },
+            eval: file.eval,
+            checkpoint: file.checkpoint,
+            cluster: self.resolve_cluster(file.cluster),
             train: {
                 let train = self.set_stop_metric(file.train, &features.targets);
                 self.penalties_fit(&train, &features);
@@ -152,6 +146,22 @@ impl JobResolver<'_> {
             self.problem("name", message, "names folders and metrics", help);
         }
         name
+    }
+
+    /// Notes each of these keys that is given.
+    fn refuse_keys(
+        &mut self,
+        path: &KeyPath,
+        keys: &[&str],
+        message: impl Fn(&str) -> String,
+        label: &str,
+        help: &str,
+    ) {
+        for (key, path) in keys.iter().map(|key| (key, path.key(key))) {
+            if self.context.document.find(&path).is_some() {
+                self.problem(path, message(key), label, help);
+            }
+        }
     }
 
     /// Notes a broken rule. Its position is that of the key, or of the nearest written table around it.

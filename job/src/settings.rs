@@ -3,6 +3,24 @@
 //! Only [`Job::load`] and [`Job::parse`] make a whole [`Job`], after all checks. Settings of rows that a table needs
 //! unchanged are the table's own types, such as [`EvictionTarget`].
 
+/// Keys with their defaults: a key that is not given has its own.
+macro_rules! section {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$about:meta])* pub $key:ident: $type:ty = $default:expr,)+ }) => {
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        $(#[$meta])*
+        pub struct $name {
+            $($(#[$about])* pub $key: $type,)+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($key: $default,)+ }
+            }
+        }
+    };
+}
+
 mod categorical;
 mod cluster;
 mod data;
@@ -10,56 +28,49 @@ mod dense;
 mod dense_layers;
 mod encoding;
 mod features;
-mod meanings;
-mod mlp;
 mod model;
-mod model_size;
 mod network;
 mod numbers;
 mod numeric;
-mod optimizers;
 mod parametrization;
 mod run;
 mod schedule;
-mod sequence;
 mod statistics;
 mod table;
 mod targets;
 mod train;
-mod vocabulary;
 
-pub use categorical::{Categorical, ColumnReading, DatePart, IdRange, IdSource, PoolAt, Pooling, ValueBuckets, Values};
+pub use categorical::{
+    AttentionPair, Categorical, ColumnReading, DatePart, IdRange, IdSource, KeptEnd, PadSide, PoolAt, Pooling,
+    Sequence, ValueBuckets, Values,
+};
 pub use cluster::{ClusterSettings, CollectiveKind, DurabilityLevel, WireFormat};
 pub use data::{
-    ColumnarFormat, DataOrder, DataSettings, DecimalMark, DelimitedFormat, Format, NewestRows, STDIN, TestPart,
-    TimeBound, ValidationPart, WrittenForm, WrittenKind,
+    ColumnarFormat, DataOrder, DataSettings, DecimalMark, DelimitedFormat, Format, HeldOutRows, NewestRows, STDIN,
+    TimeBound, WrittenForm, WrittenKind,
 };
 pub use dense::{DENSE_TABLE, ServerTable, is_dense_table};
 pub use dense_layers::{DenseTiles, StreamedLayer, StreamedTensor, TiledTensor};
-pub use encoding::{CategoryEncoding, EncodeBy, EncodingTable};
+pub use encoding::{CategoryEncoding, EncodeBy, EncodingTable, Vocabulary};
 pub use features::{ColumnPart, Features};
-pub use mlp::StreamGates;
-pub use model::{ExpertLayers, Model};
-pub use model_size::{LADDER, ModelSize};
-pub(crate) use numbers::{shorten, size};
-pub use numeric::{MinMax, Numeric, NumericEmbedding, Standardise};
-pub use optimizers::{DenseOptimizer, TableOptimizer};
-pub use parametrization::{BASE_WIDTH, DenseSegment, Parametrization};
+pub use model::{ExpertLayers, Model, StreamGates};
+pub(crate) use numbers::{shorten, size, word};
+pub use numeric::{ColumnMoments, ColumnRange, Numeric, NumericEmbedding, Scaling};
+pub use parametrization::{BASE_WIDTH, DenseSegment, LADDER, ModelSize, Parametrization};
 pub use run::{CalibrationKind, CheckpointSettings, EarlyStop, EvalMetric, EvalSettings, OutputSettings, PredictRows};
 pub use schedule::{EpochCount, RateSchedule, StepCount};
-pub use sequence::{AttentionPair, KeptEnd, PadSide, Sequence};
 pub use statistics::{FeatureStatistic, MeasuredValue};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, TargetKind};
-pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, TrainSettings, WeightStore};
-pub use vocabulary::Vocabulary;
-pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};
+pub use train::{
+    DenseOptimizer, DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, TrainSettings, WeightStore,
+};
 pub use zagros_network::layout::{DenseLayout, DenseTensor, FirstValues, LayerDim, TensorRole};
 pub use zagros_network::settings::{AttentionActivation, CrossStructure, MlpActivation, MlpNorm, MlpSettings};
 pub use zagros_table::{
-    AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, LearningRateSchedule,
-    NonFinitePolicy, WeightType,
+    AdmissionPolicy, EvictionOrder, EvictionPolicy, EvictionTarget, FrequencyCounter, Initializer,
+    LearningRateSchedule, NonFinitePolicy, Optimizer, Ttl, WeightType,
 };
 
 #[derive(Clone, Debug, PartialEq)]

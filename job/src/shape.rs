@@ -8,6 +8,7 @@ use std::fmt;
 use serde_json::{Map, Value as Json};
 
 use crate::file;
+use crate::settings::size;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ValueShape {
@@ -19,9 +20,10 @@ pub(crate) enum ValueShape {
     },
     /// A finite number.
     Number(NumberBounds),
-    /// Any text with a least number of characters.
+    /// A text with a least number of characters.
     Text {
         min_length: u64,
+        form: TextForm,
     },
     Words(Vec<WordChoice>),
     /// A list with a least and a most number of items.
@@ -43,6 +45,16 @@ pub(crate) enum ValueShape {
     Either(Vec<ValueShape>),
     /// A part of the schema that this module cannot read.
     Anything,
+}
+
+/// What a text must be, by `x-form` in the schema.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum TextForm {
+    Any,
+    /// A number of bytes with a unit.
+    Size,
+    /// Numbers of so many hexadecimal digits each.
+    Digits(usize),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -73,6 +85,8 @@ pub(crate) struct TableField {
     pub(crate) required: bool,
     /// Its value if it is not given, unless `doc` gives a default in words.
     pub(crate) default: Option<Json>,
+    /// What another value means for a run that resumes, if the key says so ([`crate::ChangeEffect`]).
+    pub(crate) change: Option<String>,
     pub(crate) shape: ValueShape,
 }
 
@@ -88,6 +102,42 @@ pub(crate) fn job_shape() -> ValueShape {
 #[must_use]
 pub fn schema_json() -> String {
     format!("{:#}\n", file::job_schema())
+}
+
+impl ValueShape {
+    /// The key of this name, of any kind of a tagged table.
+    pub(crate) fn field(&self, name: &str) -> Option<&TableField> {
+        let named = |fields: &[TableField]| fields.iter().position(|field| field.name == name);
+        match self {
+            Self::Table(fields) => named(fields).map(|index| &fields[index]),
+            Self::Tagged { variants, .. } => {
+                variants.iter().find_map(|variant| named(&variant.fields).map(|index| &variant.fields[index]))
+            }
+            Self::Either(shapes) => shapes.iter().find_map(|shape| shape.field(name)),
+            _ => None,
+        }
+    }
+}
+
+impl TextForm {
+    fn from_schema(property: &Json) -> Self {
+        match property.get("x-form").and_then(Json::as_str) {
+            Some("size") => Self::Size,
+            Some("digits-8") => Self::Digits(8),
+            Some("digits-16") => Self::Digits(16),
+            _ => Self::Any,
+        }
+    }
+
+    pub(crate) fn fits(self, text: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Size => size::is_in_range(text),
+            Self::Digits(count) => {
+                text.len().is_multiple_of(count) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+            }
+        }
+    }
 }
 
 impl NumberBounds {
@@ -108,7 +158,11 @@ impl fmt::Display for ValueShape {
             Self::Integer { min, max } if *max >= i128::from(i64::MAX) => write!(f, "an integer from {min}"),
             Self::Integer { min, max } => write!(f, "an integer from {min} to {max}"),
             Self::Number(bounds) => write!(f, "a number{bounds}"),
-            Self::Text { .. } => f.write_str("text"),
+            Self::Text { form: TextForm::Any, .. } => f.write_str("text"),
+            Self::Text { form: TextForm::Size, .. } => {
+                f.write_str("a number of bytes from 64 KiB with a unit, such as \"2GiB\" or \"500 MB\"")
+            }
+            Self::Text { form: TextForm::Digits(count), .. } => write!(f, "numbers of {count} hexadecimal digits"),
             Self::Words(choices) => {
                 write!(f, "one of ")?;
                 list(f, choices.iter().map(|choice| format!("\"{}\"", choice.word)))
@@ -167,7 +221,7 @@ impl SchemaReader<'_> {
             },
             Some("number") => ValueShape::Number(bounds(schema)),
             Some("string") => words(std::slice::from_ref(schema))
-                .unwrap_or_else(|| ValueShape::Text { min_length: count(schema, "minLength", 0) }),
+                .unwrap_or_else(|| ValueShape::Text { min_length: count(schema, "minLength", 0), form: TextForm::Any }),
             Some("array") => self.list(schema),
             Some("object") => self.table(schema),
             _ => ValueShape::Anything,
@@ -226,10 +280,14 @@ impl SchemaReader<'_> {
     fn field(&self, name: &str, property: &Json, required: bool) -> TableField {
         let default = property.get("default").filter(|default| !default.is_null()).cloned();
         let mut shape = self.shape(property);
+        if let ValueShape::Text { form, .. } = &mut shape {
+            *form = TextForm::from_schema(property);
+        }
         if let ValueShape::Tagged { default: kind, .. } = &mut shape {
             *kind = default.as_ref().and_then(|value| Some(value.get(TAG)?.as_str()?.to_owned()));
         }
-        TableField { name: name.to_owned(), doc: doc(property), required, default, shape }
+        let change = property.get("x-change").and_then(Json::as_str).map(str::to_owned);
+        TableField { name: name.to_owned(), doc: doc(property), required, default, change, shape }
     }
 }
 
@@ -275,45 +333,25 @@ mod tests {
     use crate::fixture::job_fields as fields;
 
     #[test]
-    fn every_key_is_found_and_understood() {
+    fn every_key_is_understood_and_documented_and_has_its_range_and_a_default_or_is_needed() {
         let fields = fields();
         assert!(fields.len() > 60, "{}", fields.len());
-        for (path, field) in &fields {
+        for (path, field) in fields {
             assert!(!format!("{:?}", field.shape).contains("Anything"), "{path}: {:?}", field.shape);
-        }
-    }
-
-    #[test]
-    fn every_key_is_documented_and_has_a_default_or_is_needed() {
-        for (path, field) in fields() {
             assert!(field.doc.len() > 10 && field.doc.ends_with('.'), "{path} needs a sentence: {:?}", field.doc);
-            let stated = field.required || field.default.is_some() || field.doc.contains("Default:");
-            assert!(stated, "{path} says neither a default nor that it is needed");
-            assert!(!(field.default.is_some() && field.doc.contains("Default:")), "{path} says its default twice");
-        }
-    }
-
-    #[test]
-    fn every_number_has_a_range() {
-        for (path, field) in fields() {
-            // A mean may be any number.
-            let free = path.ends_with(".mean");
+            let in_words = field.doc.contains("Default:");
+            assert!(field.required || field.default.is_some() || in_words, "{path} says no default");
+            assert!(!(field.default.is_some() && in_words), "{path} says its default twice");
             match field.shape {
                 ValueShape::Integer { min, max } => {
                     assert!(min > i128::from(i64::MIN) && max <= i128::from(i64::MAX), "{path}")
                 }
-                ValueShape::Number(bounds) => assert!(free || bounds != NumberBounds::default(), "{path}"),
+                ValueShape::Number(bounds) => assert!(bounds != NumberBounds::default(), "{path}"),
+                ValueShape::Words(choices) => {
+                    let are_documented = choices.iter().all(|choice| choice.doc.ends_with('.'));
+                    assert!(choices.len() > 1 && are_documented, "{path}: {choices:?}");
+                }
                 _ => {}
-            }
-        }
-    }
-
-    #[test]
-    fn choices_are_documented() {
-        for (path, field) in fields() {
-            if let ValueShape::Words(choices) = field.shape {
-                let are_documented = choices.iter().all(|choice| choice.doc.ends_with('.'));
-                assert!(choices.len() > 1 && are_documented, "{path}: {choices:?}");
             }
         }
     }

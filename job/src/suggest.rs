@@ -1,7 +1,6 @@
 //! Suggestions: "did you mean".
 
 use crate::document::{KeyPath, TomlNode, TomlValue};
-use crate::error::SourceText;
 
 /// Similarity (Jaro–Winkler, 0 to 1) above which a name counts as a misspelling of another.
 const ALIKE: f64 = 0.8;
@@ -15,14 +14,13 @@ pub(crate) fn help_with_name(found: &str, known: &[&str], others: &str) -> Strin
     help(found, known, "\"", others)
 }
 
-/// Help for a setting with text in place of a list or table: `64,32`, `{kind=dcnv2}`.
+/// Help for a setting with text in place of a list or table: `64,32`, or `{kind=dcnv2}`, of which the shell took the quotes.
 pub(crate) fn help_with_setting(node: &TomlNode, path: &KeyPath) -> Option<String> {
     let TomlValue::Text(text) = &node.value else { return None };
-    if node.at.source.file {
-        return None;
-    }
-    let toml = as_toml(text)?;
-    Some(format!("give the value as TOML, in single quotes for the shell: '{path}={toml}'"))
+    let is_list_or_table = !node.at.source.file && text.contains([',', '{', '[']);
+    is_list_or_table.then(|| {
+        format!("give the value as TOML, in single quotes for the shell, such as '{path}=[64, 32]' or '{path}={{ key = \"word\" }}'")
+    })
 }
 
 fn help(found: &str, known: &[&str], quote: &str, others: &str) -> String {
@@ -43,42 +41,6 @@ pub fn nearest_name<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     (best.0 >= ALIKE).then_some(best.1)
 }
 
-/// Guesses the TOML of a value that lost brackets or quotes: shells make `{kind=dcnv2}` of `--set model={kind="dcnv2"}`. `None` if it is no list or table, or stays invalid.
-fn as_toml(text: &str) -> Option<String> {
-    let text = text.trim();
-    let listed = if text.starts_with(['[', '{']) { text.to_owned() } else { format!("[{text}]") };
-    if !listed.contains([',', '{', '[']) || text.is_empty() || (listed != text && !text.contains(',')) {
-        return None;
-    }
-    let quoted = quote_words(&listed);
-    TomlNode::parse(&SourceText::override_setting("", &format!("x={quoted}"))).ok().map(|_| quoted)
-}
-
-fn quote_words(text: &str) -> String {
-    let mut quoted = String::new();
-    let mut word = String::new();
-    for c in text.chars() {
-        if "[]{},=".contains(c) {
-            quoted.push_str(&spaced(&word, c == '='));
-            word.clear();
-            quoted.push(c);
-        } else {
-            word.push(c);
-        }
-    }
-    quoted + &word
-}
-
-/// A word between two signs, with the blanks around it.
-fn spaced(text: &str, is_key: bool) -> String {
-    let word = text.trim();
-    let is_value = word.parse::<f64>().is_ok() || matches!(word, "true" | "false") || word.starts_with(['"', '\'']);
-    if word.is_empty() || is_key || is_value {
-        return text.to_owned();
-    }
-    text.replace(word, &format!("\"{word}\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,18 +58,5 @@ mod tests {
     fn something_else_gets_the_list() {
         assert_eq!(help_with_key("color", &["lr", "epsilon"]), "the keys here are `lr`, `epsilon`");
         assert_eq!(help_with_name("", &["sum", "mean"], "the choices are"), "the choices are \"sum\", \"mean\"");
-    }
-
-    #[test]
-    fn lists_get_brackets_and_words_quotes() {
-        let meant = |text| as_toml(text).unwrap_or_default();
-        assert_eq!(meant("64,32"), "[64,32]");
-        assert_eq!(meant("C1, C2"), "[\"C1\", \"C2\"]");
-        assert_eq!(meant("{kind=dcnv2}"), "{kind=\"dcnv2\"}");
-        let meant_table = meant("{kind = dcnv2, hidden = [64, 32], trust = true}");
-        assert_eq!(meant_table, "{kind = \"dcnv2\", hidden = [64, 32], trust = true}");
-        for text in ["", "fast", "{", "[[", "a=b", "{a}", "64,32]"] {
-            assert_eq!(as_toml(text), None, "{text}");
-        }
     }
 }

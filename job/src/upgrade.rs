@@ -1,4 +1,4 @@
-//! Keys that are no more. Job files in saved models, checkpoints and run folders keep them.
+//! Keys that are no more, and keys with another name. Job files in saved models, checkpoints and run folders keep them.
 //!
 //! ```text
 //! a value that means what a job without the key means  ─► goes in silence
@@ -7,6 +7,7 @@
 
 use crate::document::{KeyEntry, KeyPath, TomlNode, TomlValue};
 use crate::settings::TrainSettings;
+use crate::shape::TAG;
 
 struct RemovedKey {
     /// The tables around the key, with dots; `*` is each entry of a table or each item of a list.
@@ -82,7 +83,71 @@ fn is_text(value: &TomlValue, expected: &str) -> bool {
     matches!(value, TomlValue::Text(text) if text == expected)
 }
 
-/// Takes out keys that are no more. Returns a sentence for each that meant something else than a job without it.
+/// Keys of rows that lie in `eviction` now, and their names there. Each time to live is a key of `ttl`.
+const EVICTION: [(&str, &str); 5] = [
+    ("evict", "order"),
+    ("small_norm", "small_norm"),
+    ("victims", "target"),
+    ("ttl_steps", "steps"),
+    ("ttl_seconds", "seconds"),
+];
+
+/// Gathers the keys of [`EVICTION`]. A table of `[tables]` replaced single ones of `[embedding]`, or both times to live. It replaces the whole
+/// `eviction` now, so it gets those that it did not replace.
+fn gather_eviction(document: &mut TomlNode) {
+    let mut common = Vec::new();
+    for_each_table(document, &["embedding"], &KeyPath::default(), &mut |_, entries| {
+        gather_keys(entries, &[]);
+        if let Some(TomlValue::Table(keys)) = find_value(entries, "eviction") {
+            common.clone_from(keys);
+        }
+    });
+    for_each_table(document, &["tables", "*"], &KeyPath::default(), &mut |_, entries| gather_keys(entries, &common));
+}
+
+fn gather_keys(entries: &mut Vec<KeyEntry>, common: &[KeyEntry]) {
+    let name = |entry: &KeyEntry| EVICTION.iter().find(|(old, _)| *old == entry.key).map(|(_, name)| *name);
+    let Some(KeyEntry { key_at, node, .. }) = entries.iter().find(|entry| name(entry).is_some()).cloned() else {
+        return;
+    };
+    let table = |key: &str, keys: Vec<KeyEntry>| KeyEntry {
+        key: key.to_owned(),
+        key_at: key_at.clone(),
+        node: TomlNode { value: TomlValue::Table(keys), at: node.at.clone() },
+    };
+    let old: Vec<KeyEntry> = entries.extract_if(.., |entry| name(entry).is_some()).collect();
+    let renamed = old.into_iter().map(|entry| KeyEntry { key: name(&entry).unwrap_or_default().to_owned(), ..entry });
+    let (ages, mut keys): (Vec<_>, Vec<_>) =
+        renamed.partition(|entry| matches!(entry.key.as_str(), "steps" | "seconds"));
+    let has_ttl = !ages.is_empty();
+    let ages: Vec<_> = ages.into_iter().filter(|age| !is_number(&age.node.value, 0.0)).collect();
+    if !ages.is_empty() {
+        keys.push(table("ttl", ages));
+    }
+    let given = |keys: &[KeyEntry], key: &str| keys.iter().any(|entry| entry.key == key) || has_ttl && key == "ttl";
+    let inherited: Vec<_> = common.iter().filter(|entry| !given(&keys, &entry.key)).cloned().collect();
+    keys.extend(inherited);
+    match entries.iter_mut().find(|entry| entry.key == "eviction").map(|entry| &mut entry.node.value) {
+        Some(TomlValue::Table(present)) => present.extend(keys),
+        _ => entries.push(table("eviction", keys)),
+    }
+}
+
+/// `counter` was a word, and the error of a sketch a key beside it.
+fn describe_counter(entries: &mut Vec<KeyEntry>) {
+    let errors: Vec<KeyEntry> = entries.extract_if(.., |entry| entry.key == "error").collect();
+    let Some(counter) = entries.iter_mut().find(|entry| entry.key == "counter") else { return };
+    let TomlValue::Text(word) = &counter.node.value else { return };
+    let errors = errors.into_iter().filter(|_| word == "count_min");
+    let kind = KeyEntry { key: TAG.to_owned(), ..counter.clone() };
+    counter.node.value = TomlValue::Table(std::iter::once(kind).chain(errors).collect());
+}
+
+fn find_value<'a>(entries: &'a [KeyEntry], key: &str) -> Option<&'a TomlValue> {
+    entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node.value)
+}
+
+/// Takes out keys that are no more, and gives others their names of today. Returns a sentence for each that meant something else than a job without it.
 pub(crate) fn remove_keys(document: &mut TomlNode) -> Vec<String> {
     let mut notes: Vec<String> = share_staleness(document).into_iter().collect();
     for removed in &REMOVED {
@@ -94,6 +159,10 @@ pub(crate) fn remove_keys(document: &mut TomlNode) -> Vec<String> {
                 notes.push(format!("`{}` has no effect any more: {}", path.key(removed.key), removed.now));
             }
         });
+    }
+    gather_eviction(document);
+    for tables in [&["embedding", "admission"][..], &["tables", "*", "admission"]] {
+        for_each_table(document, tables, &KeyPath::default(), &mut |_, entries| describe_counter(entries));
     }
     notes
 }
@@ -165,11 +234,12 @@ mod tests {
         [eval]\ngroup_samples = 10000000\n[output]\ntensorboard = true\n\
         [embedding]\nadmission = { kind = 'count', counter = 'exact', failure = 0.25 }\n\
         evict = { kind = 'lfu', half_life = 10000 }\n\
-        [tables.a]\nadmission = { kind = 'count', counter = 'count_min', failure = 0.009999999776482582 }\n";
+        [tables.a]\nadmission = { kind = 'count', counter = 'count_min', error = 0.125, failure = 0.009999999776482582 }\n";
+    /// As they are written now, without the keys of which only the defaults were saved.
     const WITHOUT: &str = "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', separator = '|' }, \
         { column = 'b', separator = '|', weights = 'c' }]\n\
-        [embedding]\nadmission = { kind = 'count' }\nevict = { kind = 'lfu' }\n\
-        [tables.a]\nadmission = { kind = 'count', counter = 'count_min' }\n";
+        [embedding]\nadmission = { kind = 'count' }\neviction = { order = { kind = 'lfu' } }\n\
+        [tables.a]\nadmission = { kind = 'count', counter = { kind = 'count_min', error = 0.125 } }\n";
 
     fn notes(text: &str) -> Vec<String> {
         remove_keys(&mut TomlNode::parse(&SourceText::job_file("job.toml", text)).unwrap())
@@ -192,6 +262,22 @@ mod tests {
             embedding.evict.half_life tables.a.admission.failure";
         assert_eq!(keys.join(" "), expected, "{found:?}");
         assert_eq!(job(DELIMITED, &text), job(DELIMITED, WITHOUT));
+    }
+
+    /// As saved jobs have them: every key with its default, or some of them.
+    #[test]
+    fn keys_of_eviction_become_one_table() {
+        let defaults = "[embedding]\nttl_steps = 0\nttl_seconds = 0\nsmall_norm = 0.0\nvictims = 'cold'\nevict = { kind = 'lru' }\n";
+        assert_eq!(notes(defaults), [""; 0]);
+        assert_eq!(job(CRITEO, defaults), job(CRITEO, ""));
+        let old = "[embedding]\nttl_steps = 7\nvictims = 'drop'\n[tables.C1]\nevict = { kind = 'lfu', half_life = 10000 }\n\
+            [tables.C2]\nttl_seconds = 9\nsmall_norm = 0.5\n[tables.C3]\nttl_steps = 0\n[tables.C4]\nclip_norm = 1\n";
+        let now = "[embedding]\neviction = { ttl = { steps = 7 }, target = 'drop' }\n\
+            [tables.C1]\neviction = { order = { kind = 'lfu' }, ttl = { steps = 7 }, target = 'drop' }\n\
+            [tables.C2]\neviction = { ttl = { seconds = 9 }, small_norm = 0.5, target = 'drop' }\n\
+            [tables.C3]\neviction = { target = 'drop' }\n[tables.C4]\nclip_norm = 1\n";
+        assert_eq!(notes(old), [""; 0]);
+        assert_eq!(job(CRITEO, old), job(CRITEO, now));
     }
 
     /// What a lookup may miss stays what the saved job allowed.

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use zagros_ingest::{Batch, BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files, fit_features};
-use zagros_job::{Job, Overrides, TestPart, ValidationPart};
+use zagros_job::{HeldOutRows, Job, Overrides};
 
 use crate::failed;
 use crate::tensor::capsule;
@@ -46,11 +46,11 @@ fn part_of(job: &Job, part: &str) -> PyResult<(Vec<PathBuf>, DataPart)> {
     let of_train = |part| Ok((job.data.train.clone(), part));
     match (part, &job.data.test, &job.data.validation) {
         ("train", ..) => of_train(DataPart::Train),
-        ("test", TestPart::Files(paths), _) | ("validation", _, ValidationPart::Files(paths)) => {
+        ("test", HeldOutRows::Files(paths), _) | ("validation", _, HeldOutRows::Files(paths)) => {
             Ok((paths.clone(), DataPart::All))
         }
-        ("test", TestPart::Fraction(_) | TestPart::Newest(_), _) => of_train(DataPart::Test),
-        ("validation", _, ValidationPart::Share(_) | ValidationPart::Newest(_)) => of_train(DataPart::Validation),
+        ("test", HeldOutRows::Share(_) | HeldOutRows::Newest(_), _) => of_train(DataPart::Test),
+        ("validation", _, HeldOutRows::Share(_) | HeldOutRows::Newest(_)) => of_train(DataPart::Validation),
         ("test" | "validation", ..) => Err(PyValueError::new_err(format!(
             "the job has no {part} part; give `data.{part}`, a share or a time of it (docs/job-file.md)"
         ))),

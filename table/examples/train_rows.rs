@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = TableConfig {
         dim: DIM,
         init: Initializer::Uniform { bound: 0.1 },
-        optimizer: Optimizer::Sgd { lr: 0.5, l2: 0.0 },
+        optimizer: Optimizer::Sgd { lr: 0.5, momentum: 0.0, l2: 0.0 },
         ..TableConfig::default()
     };
     // The first value of a row is a function of the seed, the table's number and the id.

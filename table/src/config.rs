@@ -56,7 +56,7 @@ impl Default for TableConfig {
         Self {
             dim: 16,
             init: Initializer::Zero,
-            optimizer: Optimizer::Sgd { lr: 0.1, l2: 0.0 },
+            optimizer: Optimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 },
             limits: UpdateLimits::default(),
             non_finite: NonFinitePolicy::Refuse,
             element: WeightType::F32,
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(good().check_settings(3), Ok(()));
         assert_eq!(refused(TableConfig { dim: 0, ..good() }), "table 3: dim is 0; expected 1 to 65536");
         let (init, optimizer) =
-            (Initializer::Normal { deviation: f32::NAN }, Optimizer::Sgd { lr: f32::INFINITY, l2: 0.0 });
+            (Initializer::Normal { deviation: f32::NAN }, Optimizer::Sgd { lr: f32::INFINITY, momentum: 0.0, l2: 0.0 });
         let limits = UpdateLimits { weight_bound: 0.0, ..UpdateLimits::default() };
         let admission = AdmissionPolicy::Probability { share: 1.5 };
         let retention = EvictionPolicy { ttl: Some(Ttl::Steps(0)), ..EvictionPolicy::default() };

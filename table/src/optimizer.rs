@@ -17,6 +17,8 @@
 pub mod dense;
 mod loops;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
 use crate::PushStep;
@@ -25,55 +27,140 @@ use loops::{RowLimits, update_each};
 
 pub use loops::{LARGEST, UpdateLimits};
 
-/// An optimiser and its settings. In the formulas g is the gradient after clipping, w a weight.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How embedding rows learn. In the formulas g is the gradient after clipping, w a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Optimizer {
-    /// g ← g + l2·w; w ← w − lr·g
-    Sgd { lr: f32, l2: f32 },
-    /// g ← g + l2·w; v ← momentum·v + g; w ← w − lr·v (Polyak 1964).
-    Momentum {
+    /// Gradient descent: v ← momentum·v + g; w ← w − lr·v. State: none, or with momentum one value per weight.
+    Sgd {
+        /// Learning rate.
+        #[serde(default = "defaults::sgd_lr")]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
         lr: f32,
-        /// Share of the velocity that an update keeps, below 1.
+        /// Share of the velocity v that an update keeps; 0 for no velocity.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 0.9999))]
         momentum: f32,
+        /// L2 penalty: l2·w is added to the gradient of rows in the batch.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
         l2: f32,
     },
-    /// g ← g + l2·w; a ← a + g²; w ← w − lr·g / (√a + ε), element-wise (Duchi, Hazan and Singer 2011).
+    /// Adagrad (Duchi et al. 2011), element-wise: a ← a + g²; w ← w − lr·g / (√a + epsilon). State: one
+    /// value per weight.
     Adagrad {
+        /// Learning rate.
+        #[serde(default = "defaults::adagrad_lr")]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
         lr: f32,
-        /// Added to the root, so that an accumulator of zero does not divide by zero.
+        /// Added to the root. It keeps the quotient finite.
+        #[serde(default = "defaults::epsilon")]
+        #[schemars(range(min = 1e-30, max = 1.0))]
         epsilon: f32,
+        /// First value of the accumulator a. A value above 0 softens the first steps of a row.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1000.0))]
         initial_accumulator: f32,
+        /// L2 penalty: l2·w is added to the gradient of rows in the batch.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
         l2: f32,
     },
-    /// Adagrad with one accumulator per row: a ← a + mean(g²).
-    RowAdagrad { lr: f32, epsilon: f32, initial_accumulator: f32, l2: f32 },
-    /// g ← g + l2·w; m ← β₁m + (1−β₁)g; v ← β₂v + (1−β₂)g²; w ← w − lr·(m / (1−β₁ᵗ) / (√(v / (1−β₂ᵗ)) + ε) +
-    /// weight_decay·w). t counts the updates of the row (Kingma and Ba 2015). The decay is decoupled (Loshchilov and
-    /// Hutter 2019).
-    Adam {
+    /// Adagrad with one accumulator per row: a ← a + mean(g²). State: one value per row.
+    RowAdagrad {
+        /// Learning rate.
+        #[serde(default = "defaults::adagrad_lr")]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
         lr: f32,
-        /// Share of m that an update keeps, below 1.
-        beta1: f32,
-        /// Share of v that an update keeps, below 1.
-        beta2: f32,
+        /// Added to the root. It keeps the quotient finite.
+        #[serde(default = "defaults::epsilon")]
+        #[schemars(range(min = 1e-30, max = 1.0))]
         epsilon: f32,
+        /// First value of the accumulator a. A value above 0 softens the first steps of a row.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1000.0))]
+        initial_accumulator: f32,
+        /// L2 penalty: l2·w is added to the gradient of rows in the batch.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
         l2: f32,
+    },
+    /// Adam (Kingma and Ba 2015) on the rows of a batch, each corrected by its own count t of updates:
+    /// m ← beta1·m + (1−beta1)·g; v ← beta2·v + (1−beta2)·g²; w ← w − lr·m̂ / (√v̂ + epsilon), m̂ = m / (1−beta1ᵗ) and
+    /// v̂ = v / (1−beta2ᵗ). State: two values per weight and two per row.
+    Adam {
+        /// Learning rate.
+        #[serde(default = "defaults::adam_lr")]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
+        lr: f32,
+        /// Share of the mean m that an update keeps.
+        #[serde(default = "defaults::beta1")]
+        #[schemars(range(min = 0.0, max = 0.9999))]
+        beta1: f32,
+        /// Share of the mean square v that an update keeps.
+        #[serde(default = "defaults::beta2")]
+        #[schemars(range(min = 0.0, max = 0.999999))]
+        beta2: f32,
+        /// Added to the root. It keeps the quotient finite.
+        #[serde(default = "defaults::epsilon")]
+        #[schemars(range(min = 1e-30, max = 1.0))]
+        epsilon: f32,
+        /// L2 penalty: l2·w is added to the gradient of rows in the batch.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
+        l2: f32,
+    },
+    /// Adam with decoupled decay of the rows of a batch (Loshchilov and Hutter 2019): an update also makes
+    /// w ← w − lr·weight_decay·w. State: as Adam.
+    #[serde(rename = "adamw")]
+    AdamW {
+        /// Learning rate.
+        #[serde(default = "defaults::adam_lr")]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
+        lr: f32,
+        /// Share of the mean m that an update keeps.
+        #[serde(default = "defaults::beta1")]
+        #[schemars(range(min = 0.0, max = 0.9999))]
+        beta1: f32,
+        /// Share of the mean square v that an update keeps.
+        #[serde(default = "defaults::beta2")]
+        #[schemars(range(min = 0.0, max = 0.999999))]
+        beta2: f32,
+        /// Added to the root. It keeps the quotient finite.
+        #[serde(default = "defaults::epsilon")]
+        #[schemars(range(min = 1e-30, max = 1.0))]
+        epsilon: f32,
+        /// Decoupled decay of rows in the batch.
+        #[serde(default = "defaults::weight_decay")]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
         weight_decay: f32,
     },
-    /// σ = (√(n+g²) − √n) / lr; z ← z + g − σw; n ← n + g²;
-    /// w = 0 where |z| ≤ l1, else (sign(z)·l1 − z) / ((β+√n) / lr + l2) (McMahan et al. 2013, algorithm 1).
-    ///
-    /// The first z is chosen so that the formula yields the row's first weights. A gradient of zero therefore changes
-    /// no weight. Under a schedule, σ is the difference of (β+√n) / lr at the new rate and at the old rate, as the
-    /// paper defines it.
+    /// FTRL-proximal (McMahan et al. 2013, algorithm 1). State: two values per weight.
+    //
+    // σ = (√(n+g²) − √n) / lr; z ← z + g − σw; n ← n + g²; w = 0 where |z| ≤ l1, else (sign(z)·l1 − z) / ((β+√n) / lr + l2). The first z is
+    // chosen so that the formula yields the row's first weights. A gradient of zero therefore changes no weight. Under a schedule, σ is
+    // the difference of (β+√n) / lr at the new rate and at the old rate, as the paper defines it.
     Ftrl {
-        /// Learning rate, α in the paper, above 0.
+        /// Learning rate, α in the paper.
+        #[serde(default = "defaults::ftrl_lr")]
+        #[schemars(range(min = 1e-12, max = 1000.0), extend("x-change" = "learning"))]
         lr: f32,
+        /// Added to the root of the sum of squares, β in the paper. Gradients are those of the mean loss of a batch, so they are
+        /// smaller by the batch than the paper's, and so is the default: with the paper's β = 1 rows hardly learn.
+        #[serde(default = "defaults::ftrl_beta")]
+        #[schemars(range(min = 0.0, max = 1000.0))]
         beta: f32,
+        /// L1 penalty. It makes small weights zero.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1000.0))]
         l1: f32,
+        /// L2 penalty.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1000.0))]
         l2: f32,
     },
-    /// A rule of the dense network, for rows that are tiles of its weights. Limits of rows do not apply.
+    /// A rule of the dense network, for rows that are tiles of its weights. Limits of rows do not apply. No job file has it.
+    #[serde(skip)]
     Dense {
         lr: f64,
         /// Its factor for these weights.
@@ -82,6 +169,23 @@ pub enum Optimizer {
         /// When gradients change the tile.
         staging: Staging,
     },
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        let (lr, epsilon) = (defaults::adagrad_lr(), defaults::epsilon());
+        Self::Adagrad { lr, epsilon, initial_accumulator: 0.0, l2: 0.0 }
+    }
+}
+
+/// Defaults of keys.
+mod defaults {
+    macro_rules! defaults {
+        ($($name:ident $value:expr),+) => { $(pub(super) fn $name() -> f32 { $value })+ };
+    }
+
+    defaults!(sgd_lr 0.1, adagrad_lr 0.02, adam_lr 0.001, ftrl_lr 0.05, epsilon 1e-8, beta1 0.9, beta2 0.999);
+    defaults!(weight_decay 0.01, ftrl_beta 1e-4);
 }
 
 /// A learning rate so small that FTRL moves no weight. FTRL divides by the rate, so 0 is not possible.
@@ -96,29 +200,22 @@ pub(crate) enum RateFactor {
     Times(f32),
 }
 
-/// The settings of one Adam update, with bias corrections.
-struct AdamStep {
-    beta1: f32,
-    beta2: f32,
-    epsilon: f32,
-    l2: f32,
-    /// The share of a weight that remains after decay.
-    kept: f32,
-    lr: f32,
-    /// 1 / √(1−β₂ᵗ).
-    root_correction: f32,
-}
-
 impl Optimizer {
+    /// One whose rows have weights alone, for tables that are only read: gradient descent.
+    #[must_use]
+    pub fn without_state() -> Self {
+        Self::Sgd { lr: defaults::sgd_lr(), momentum: 0.0, l2: 0.0 }
+    }
+
     /// Values of optimiser state for a row of `dim` weights.
     #[must_use]
     pub fn state_len(&self, dim: usize) -> usize {
         match self {
-            Self::Sgd { .. } => 0,
+            Self::Sgd { momentum: 0.0, .. } => 0,
             Self::RowAdagrad { .. } => 1,
-            Self::Momentum { .. } | Self::Adagrad { .. } => dim,
+            Self::Sgd { .. } | Self::Adagrad { .. } => dim,
             Self::Ftrl { .. } => 2 * dim,
-            Self::Adam { .. } => 2 * dim + 2,
+            Self::Adam { .. } | Self::AdamW { .. } => 2 * dim + 2,
             Self::Dense { rule, staging, .. } => rule.state_len(dim) + staging.state_len(dim),
         }
     }
@@ -127,11 +224,11 @@ impl Optimizer {
     #[must_use]
     pub fn state_layout(&self) -> &'static str {
         match self {
-            Self::Sgd { .. } => "sgd",
-            Self::Momentum { .. } => "momentum",
+            Self::Sgd { momentum: 0.0, .. } => "sgd",
+            Self::Sgd { .. } => "momentum",
             Self::Adagrad { .. } => "adagrad",
             Self::RowAdagrad { .. } => "adagrad-row",
-            Self::Adam { .. } => "adam",
+            Self::Adam { .. } | Self::AdamW { .. } => "adam",
             Self::Ftrl { .. } => "ftrl",
             Self::Dense { rule, staging, .. } => rule.state_layout(*staging),
         }
@@ -139,12 +236,12 @@ impl Optimizer {
 
     pub fn init_state(&self, weights: &[f32], state: &mut [f32]) {
         match *self {
-            Self::Sgd { .. } => {}
-            Self::Momentum { .. } => state.fill(0.0),
+            // Without momentum the state is empty.
+            Self::Sgd { .. } => state.fill(0.0),
             Self::Adagrad { initial_accumulator, .. } | Self::RowAdagrad { initial_accumulator, .. } => {
                 state.fill(initial_accumulator);
             }
-            Self::Adam { .. } => {
+            Self::Adam { .. } | Self::AdamW { .. } => {
                 let (moments, powers) = state.split_at_mut(2 * weights.len());
                 moments.fill(0.0);
                 powers.fill(1.0);
@@ -172,10 +269,10 @@ impl Optimizer {
         let RateFactor::Times(factor) = rate else { return self };
         match &mut self {
             Self::Sgd { lr, .. }
-            | Self::Momentum { lr, .. }
             | Self::Adagrad { lr, .. }
             | Self::RowAdagrad { lr, .. }
             | Self::Adam { lr, .. }
+            | Self::AdamW { lr, .. }
             | Self::Ftrl { lr, .. } => *lr *= factor,
             Self::Dense { lr, .. } => *lr *= f64::from(factor),
         }
@@ -203,15 +300,10 @@ impl Optimizer {
     pub(crate) fn with_share(mut self, share: f32) -> Self {
         match &mut self {
             Self::Sgd { l2, .. }
-            | Self::Momentum { l2, .. }
             | Self::Adagrad { l2, .. }
-            | Self::RowAdagrad { l2, .. } => {
-                *l2 *= share;
-            }
-            Self::Adam { l2, weight_decay, .. } => {
-                *l2 *= share;
-                *weight_decay *= share;
-            }
+            | Self::RowAdagrad { l2, .. }
+            | Self::Adam { l2, .. }
+            | Self::AdamW { weight_decay: l2, .. } => *l2 *= share,
             Self::Ftrl { .. } => {}
             Self::Dense { rule, .. } => *rule = rule.with_share(share),
         }
@@ -230,19 +322,17 @@ impl Optimizer {
     ) {
         let shaping = limits.row_limits(gradient);
         match *self {
-            Self::Sgd { lr, l2 } => sgd(weights, gradient, shaping, [lr, l2]),
-            Self::Momentum { lr, momentum, l2 } => velocity(weights, state, gradient, shaping, [lr, momentum, l2]),
+            Self::Sgd { lr, momentum: 0.0, l2 } => sgd(weights, gradient, shaping, [lr, l2]),
+            Self::Sgd { lr, momentum, l2 } => velocity(weights, state, gradient, shaping, [lr, momentum, l2]),
             Self::Adagrad { lr, epsilon, l2, .. } => adagrad(weights, state, gradient, shaping, [lr, epsilon, l2]),
             Self::RowAdagrad { lr, epsilon, l2, .. } => {
                 row_adagrad(weights, state, gradient, shaping, [lr, epsilon, l2]);
             }
-            Self::Adam { lr, beta1, beta2, epsilon, l2, weight_decay } => {
-                let (moments, powers) = state.split_at_mut(2 * gradient.len());
-                let powers = advance(powers, [beta1, beta2]);
-                let root_correction = 1.0 / (1.0 - powers[1]).sqrt();
-                let (kept, lr) = (1.0 - lr * weight_decay, lr / (1.0 - powers[0]));
-                let step = AdamStep { beta1, beta2, epsilon, l2, kept, lr, root_correction };
-                adam(weights, moments, gradient, shaping, &step);
+            Self::Adam { lr, beta1, beta2, epsilon, l2 } => {
+                adam(weights, state, gradient, shaping, [lr, beta1, beta2, epsilon, l2, 0.0]);
+            }
+            Self::AdamW { lr, beta1, beta2, epsilon, weight_decay } => {
+                adam(weights, state, gradient, shaping, [lr, beta1, beta2, epsilon, 0.0, weight_decay]);
             }
             Self::Ftrl { lr, beta, l1, l2 } if rate == RateFactor::Constant => {
                 ftrl(weights, state, gradient, shaping, [lr, beta, l1, l2]);
@@ -264,8 +354,10 @@ impl Optimizer {
         }
         let share = |name: &str, value: f32| (value >= 1.0).then(|| format!("{name} is {value}; expected below 1"));
         match *self {
-            Self::Momentum { momentum, .. } => share("momentum", momentum),
-            Self::Adam { beta1, beta2, .. } => share("beta1", beta1).or_else(|| share("beta2", beta2)),
+            Self::Sgd { momentum, .. } => share("momentum", momentum),
+            Self::Adam { beta1, beta2, .. } | Self::AdamW { beta1, beta2, .. } => {
+                share("beta1", beta1).or_else(|| share("beta2", beta2))
+            }
             Self::Ftrl { lr: 0.0, .. } => Some("lr of ftrl is 0; expected more".to_owned()),
             _ => None,
         }
@@ -273,15 +365,22 @@ impl Optimizer {
 
     fn settings(&self) -> Vec<(&'static str, f32)> {
         match *self {
-            Self::Sgd { lr, l2 } => vec![("lr", lr), ("l2", l2)],
-            Self::Momentum { lr, momentum, l2 } => vec![("lr", lr), ("momentum", momentum), ("l2", l2)],
+            Self::Sgd { lr, momentum, l2 } => vec![("lr", lr), ("momentum", momentum), ("l2", l2)],
             Self::Adagrad { lr, epsilon, initial_accumulator, l2 }
             | Self::RowAdagrad { lr, epsilon, initial_accumulator, l2 } => {
                 vec![("lr", lr), ("epsilon", epsilon), ("initial_accumulator", initial_accumulator), ("l2", l2)]
             }
-            Self::Adam { lr, beta1, beta2, epsilon, l2, weight_decay } => {
-                let rates = [("lr", lr), ("beta1", beta1), ("beta2", beta2), ("epsilon", epsilon)];
-                rates.into_iter().chain([("l2", l2), ("weight_decay", weight_decay)]).collect()
+            Self::Adam { lr, beta1, beta2, epsilon, l2 } => {
+                vec![("lr", lr), ("beta1", beta1), ("beta2", beta2), ("epsilon", epsilon), ("l2", l2)]
+            }
+            Self::AdamW { lr, beta1, beta2, epsilon, weight_decay } => {
+                vec![
+                    ("lr", lr),
+                    ("beta1", beta1),
+                    ("beta2", beta2),
+                    ("epsilon", epsilon),
+                    ("weight_decay", weight_decay),
+                ]
             }
             Self::Ftrl { lr, beta, l1, l2 } => vec![("lr", lr), ("beta", beta), ("l1", l1), ("l2", l2)],
             Self::Dense { lr, factor, rule, .. } => {
@@ -367,7 +466,18 @@ fn row_adagrad(
 }
 
 #[inline(always)]
-fn adam(weights: &mut [f32], moments: &mut [f32], gradient: &[f32], shaping: RowLimits, step: &AdamStep) {
+fn adam(
+    weights: &mut [f32],
+    state: &mut [f32],
+    gradient: &[f32],
+    shaping: RowLimits,
+    [lr, beta1, beta2, epsilon, l2, weight_decay]: [f32; 6],
+) {
+    let (moments, powers) = state.split_at_mut(2 * gradient.len());
+    let powers = advance(powers, [beta1, beta2]);
+    let root_correction = 1.0 / (1.0 - powers[1]).sqrt();
+    // The share of a weight that remains after decay.
+    let (kept, lr) = (1.0 - lr * weight_decay, lr / (1.0 - powers[0]));
     let (first, second) = moments.split_at_mut(weights.len());
     update_each(
         weights,
@@ -376,13 +486,13 @@ fn adam(weights: &mut [f32], moments: &mut [f32], gradient: &[f32], shaping: Row
         shaping,
         #[inline(always)]
         |weight, [first, second], gradient| {
-            let total = gradient + step.l2 * weight;
-            let first = step.beta1 * first + (1.0 - step.beta1) * total;
-            let second = step.beta2 * second + (1.0 - step.beta2) * total * total;
-            let quotient = first / (second.sqrt() * step.root_correction + step.epsilon);
+            let total = gradient + l2 * weight;
+            let first = beta1 * first + (1.0 - beta1) * total;
+            let second = beta2 * second + (1.0 - beta2) * total * total;
+            let quotient = first / (second.sqrt() * root_correction + epsilon);
             // With ε = 0 and only zero gradients this is 0 / 0.
             let quotient = if first == 0.0 { 0.0 } else { quotient };
-            (step.kept * weight - step.lr * quotient, [first, second])
+            (kept * weight - lr * quotient, [first, second])
         },
     );
 }

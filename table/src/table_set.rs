@@ -234,7 +234,8 @@ mod tests {
     use crate::{Initializer, Optimizer};
 
     fn tables() -> TableSet {
-        let (init, optimizer) = (Initializer::Uniform { bound: 1.0 }, Optimizer::Sgd { lr: 1.0, l2: 0.0 });
+        let (init, optimizer) =
+            (Initializer::Uniform { bound: 1.0 }, Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 });
         let config = |dim| TableConfig { dim, init, optimizer, stripes: 2, ..TableConfig::default() };
         TableSet::new(1, &[config(2), config(3)], TableResources::default()).unwrap()
     }

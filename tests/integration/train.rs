@@ -225,7 +225,7 @@ fn has_a_page_that_can_be_made_anew(fixture: &Fixture) {
 #[test]
 fn rows_that_expire_are_in_the_best_state_too_also_on_servers_of_their_own() {
     let fixture = fixture();
-    let expiring = [&OVERFITS[..], &["embedding.ttl_steps=24"]].concat();
+    let expiring = [&OVERFITS[..], &["embedding.eviction.ttl={steps=24}"]].concat();
     for command in [&["train", "job.toml"][..], &["up", "job.toml", "--servers", "2"]] {
         fixture.zagros(with_sets(command, &expiring)).expect(0);
         is_the_best_state(&fixture);

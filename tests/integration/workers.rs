@@ -339,8 +339,8 @@ fn a_server_that_stands_still_is_named_and_training_goes_on_after_it() {
 }
 
 /// Rows that could expire are looked up once all pushes of the step before are acknowledged. In so many steps none does.
-const SEQUENTIAL: &str = "embedding.ttl_steps=4000000000";
-const WITH_PUSH: &str = "embedding.ttl_steps=0";
+const SEQUENTIAL: &str = "embedding.eviction.ttl={steps=4000000000}";
+const WITH_PUSH: &str = "embedding.eviction={}";
 
 /// Losses of all steps, the scores and the numbers of rows.
 type Learned = (Vec<f64>, Value, Value);

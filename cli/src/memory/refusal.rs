@@ -206,7 +206,7 @@ mod tests {
     /// 26 tables, each with 2 × 2.72 / error × ln(1 / failure) bytes per server.
     #[test]
     fn sketches_of_the_admission_filter_count() {
-        let set = "embedding.admission={kind='count', counter='count_min', error=1e-6}";
+        let set = "embedding.admission={kind='count', counter={kind='count_min', error=1e-6}}";
         let need = need(&[set, "cluster.servers=2"]);
         let formula = 2.0 * 26.0 * 2.0 * 1.0_f64.exp() / 1e-6 * 5.0;
         assert!((need.sketches as f64 / formula - 1.0).abs() < 1e-3, "{} {formula}", need.sketches);

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use zagros_experiments::scaling::FamilyRequest;
 use zagros_ingest::find_files;
-use zagros_job::{Job, ModelSize, RateSchedule, TestPart, ValidationPart};
+use zagros_job::{HeldOutRows, Job, ModelSize, RateSchedule};
 use zagros_shell::{Exit, Failure, OrFailure, load_job, note};
 
 use crate::args::ScalingLawArgs;
@@ -165,7 +165,7 @@ fn next_size(sizes: &[FamilySize]) -> ModelSize {
 
 fn check_job(job: &Job) -> Result<(), Failure> {
     let usage = |what: &str, help: &str| Err(Failure::usage(what, help));
-    if job.data.validation == ValidationPart::None && job.data.test == TestPart::None {
+    if job.data.validation == HeldOutRows::None && job.data.test == HeldOutRows::None {
         return usage(
             "the job has no held-out part, on which sizes are compared",
             "set data.validation_share = 0.1, or data.test",

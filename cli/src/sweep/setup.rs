@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use zagros_experiments::sweep::{Metric, RungUnit, Rungs, Sampler, Space, SweepPlan, TrialTask, Values};
-use zagros_job::{Job, ValidationPart};
+use zagros_job::{HeldOutRows, Job};
 use zagros_shell::{Exit, Failure, OrFailure, load_job};
 use zagros_zip::ZipEq;
 
@@ -118,7 +118,7 @@ impl SweepSetup {
 
 fn check_job(job: &Job, metric: Metric) -> Result<(), Failure> {
     let usage = |what: &str, help: &str| Err(Failure::usage(what, help));
-    if job.data.validation == ValidationPart::None {
+    if job.data.validation == HeldOutRows::None {
         return usage(
             "the job has no validation part, by which trials are compared",
             "set data.validation_share = 0.1, or data.validation; to choose by the test part would make its measures too good",

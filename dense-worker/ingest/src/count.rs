@@ -84,7 +84,7 @@ fn read_part(job: &Arc<Job>, file: &FileInfo, most: u64) -> Result<ReadPart, Ing
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::TestPart;
+    use zagros_job::HeldOutRows;
 
     use super::*;
     use crate::{find_files, fixture};
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(counted(&text(1000), |_| ()), RowCount::Counted(1000));
         let malformed = text(10) + "1,two,x,y\n";
         assert_eq!(counted(&malformed, |_| ()), RowCount::Counted(10));
-        let RowCount::Counted(rows) = counted(&text(1000), |job| job.data.test = TestPart::Fraction(0.25)) else {
+        let RowCount::Counted(rows) = counted(&text(1000), |job| job.data.test = HeldOutRows::Share(0.25)) else {
             panic!("it was estimated")
         };
         assert!((700..800).contains(&rows), "{rows}");

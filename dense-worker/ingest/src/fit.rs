@@ -6,7 +6,9 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use zagros_job::{FeatureStatistic, Features, IdSource, Job, MeasuredValue, Numeric, Vocabulary};
+use zagros_job::{
+    ColumnMoments, ColumnRange, FeatureStatistic, Features, IdSource, Job, MeasuredValue, Numeric, Vocabulary,
+};
 use zagros_zip::ZipEq;
 
 use self::encodings::EncodingCounts;
@@ -215,17 +217,15 @@ impl NumberStatistic {
         match self {
             Self::Moments(_, moments) => {
                 let deviation = moments.deviation();
-                MeasuredValue::Moments {
-                    mean: moments.mean(),
-                    deviation: if deviation > 0.0 { deviation } else { 1.0 },
-                }
+                let deviation = vec![if deviation > 0.0 { deviation } else { 1.0 }];
+                MeasuredValue::Moments(ColumnMoments { mean: vec![moments.mean()], deviation })
             }
             // A column of one value, or of none.
             Self::Range(_, [min, max]) if min >= max => {
                 let min = if min.is_finite() { *min } else { 0.0 };
-                MeasuredValue::Range { min, max: min + min.abs().max(1.0) }
+                MeasuredValue::Range(ColumnRange { min: vec![min], max: vec![min + min.abs().max(1.0)] })
             }
-            Self::Range(_, [min, max]) => MeasuredValue::Range { min: *min, max: *max },
+            Self::Range(_, [min, max]) => MeasuredValue::Range(ColumnRange { min: vec![*min], max: vec![*max] }),
             Self::Quantiles(sketch) => {
                 let parts = match statistic {
                     FeatureStatistic::Edges(of) => {
@@ -312,7 +312,7 @@ impl FitSink {
                 }
                 FeatureStatistic::Standardise(feature) | FeatureStatistic::MinMax(feature) => {
                     let each = numbers.by_ref().take(features.numeric[feature].value_count());
-                    vector_statistic(each.map(|numbers| numbers.measured(features, *statistic)).collect())?
+                    each.map(|numbers| numbers.measured(features, *statistic)).reduce(join_numbers)?
                 }
                 FeatureStatistic::Edges(_) => numbers.next()?.measured(features, *statistic),
                 FeatureStatistic::Encoding(_) => {
@@ -328,21 +328,20 @@ impl FitSink {
     }
 }
 
-/// The statistic of a feature from those of its numbers, of one kind.
-fn vector_statistic(mut each: Vec<MeasuredValue>) -> Option<MeasuredValue> {
-    if each.len() < 2 {
-        return each.pop();
+/// The statistic of a vector from those of its numbers, of one kind.
+fn join_numbers(mut first: MeasuredValue, next: MeasuredValue) -> MeasuredValue {
+    match (&mut first, next) {
+        (MeasuredValue::Moments(first), MeasuredValue::Moments(next)) => {
+            first.mean.extend(next.mean);
+            first.deviation.extend(next.deviation);
+        }
+        (MeasuredValue::Range(first), MeasuredValue::Range(next)) => {
+            first.min.extend(next.min);
+            first.max.extend(next.max);
+        }
+        _ => {}
     }
-    let pair = |measured: &MeasuredValue| match measured {
-        MeasuredValue::Moments { mean, deviation } => Some((*mean, *deviation)),
-        MeasuredValue::Range { min, max } => Some((*min, *max)),
-        _ => None,
-    };
-    let (one, other) = each.iter().map(pair).collect::<Option<(Vec<f64>, Vec<f64>)>>()?;
-    Some(match each[0] {
-        MeasuredValue::Moments { .. } => MeasuredValue::MomentsEach { mean: one, deviation: other },
-        _ => MeasuredValue::RangeEach { min: one, max: other },
-    })
+    first
 }
 
 impl RowSink for FitSink {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_job::{Features, MinMax, Numeric, Standardise};
+use zagros_job::{Features, Numeric, Scaling};
 
 use crate::DataPart;
 use crate::category::encoder::CategoryEncoder;
@@ -47,10 +47,14 @@ impl NumberTransform {
     pub(crate) fn new(column: &Numeric, index: usize) -> Self {
         let any = [f64::from(f32::MIN), f64::from(f32::MAX)];
         let (shift, scale, bounds) = match (&column.standardise, &column.min_max) {
-            (Standardise::Given { mean, deviation }, _) => (*mean, *deviation, any),
-            (Standardise::GivenEach { mean, deviation }, _) => (mean[index], deviation[index], any),
-            (_, MinMax::Given { min, max }) => (*min, max - min, [0.0, 1.0]),
-            (_, MinMax::GivenEach { min, max }) => (min[index], max[index] - min[index], [0.0, 1.0]),
+            (Scaling::Given(moments), _) => {
+                let [mean, deviation] = moments.number_pair(index);
+                (mean, deviation, any)
+            }
+            (_, Scaling::Given(range)) => {
+                let [min, max] = range.number_pair(index);
+                (min, max - min, [0.0, 1.0])
+            }
             _ => (0.0, 1.0, any),
         };
         let (shape, missing) = (NumericShape::new(column), column.missing);
@@ -158,11 +162,13 @@ pub(crate) fn symmetric_log(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_job::{ColumnMoments, ColumnRange};
     use zagros_zip::ZipEq;
 
     use super::*;
 
-    fn column(log: bool, standardise: Standardise) -> Numeric {
+    fn column(log: bool, mean: f64, deviation: f64) -> Numeric {
+        let standardise = Scaling::Given(ColumnMoments { mean: vec![mean], deviation: vec![deviation] });
         Numeric { log, standardise, missing: -1.5, ..Numeric::from("I1".to_owned()) }
     }
 
@@ -175,7 +181,7 @@ mod tests {
 
     #[test]
     fn clip_comes_before_the_logarithm_and_that_before_standardisation() {
-        let standard = column(true, Standardise::Given { mean: 1.0, deviation: 2.0 });
+        let standard = column(true, 1.0, 2.0);
         let transform = NumberTransform::new(&standard, 0);
         let expected = (1001.0_f64.ln() - 1.0) / 2.0;
         assert!((f64::from(transform.apply(Some(1000.0))) - expected).abs() < 1e-6);
@@ -187,7 +193,8 @@ mod tests {
 
     #[test]
     fn a_range_becomes_zero_to_one_and_values_beyond_it_stay_there() {
-        let scaled = Numeric { min_max: MinMax::Given { min: -2.0, max: 6.0 }, ..Numeric::from("n".to_owned()) };
+        let min_max = Scaling::Given(ColumnRange { min: vec![-2.0], max: vec![6.0] });
+        let scaled = Numeric { min_max, ..Numeric::from("n".to_owned()) };
         let transform = NumberTransform::new(&scaled, 0);
         let found = [-9.0, -2.0, 0.0, 2.0, 6.0, 7.0].map(|value| transform.apply(Some(value)));
         assert_eq!(found, [0.0, 0.0, 0.25, 0.5, 1.0, 1.0]);
@@ -197,7 +204,7 @@ mod tests {
     fn the_numbers_of_a_vector_are_transformed_each_and_share_an_indicator() {
         let vector = Numeric {
             width: Some(2),
-            standardise: Standardise::GivenEach { mean: vec![1.0, 10.0], deviation: vec![1.0, 5.0] },
+            standardise: Scaling::Given(ColumnMoments { mean: vec![1.0, 10.0], deviation: vec![1.0, 5.0] }),
             missing: 7.0,
             missing_indicator: true,
             ..Numeric::from("v".to_owned())
@@ -221,14 +228,14 @@ mod tests {
             log: bool,
             clip in prop::option::of(Just([-5.0, 77.5])),
         ) {
-            let given = column(log, Standardise::Given { mean: 0.3, deviation: 1.7 });
+            let given = column(log, 0.3, 1.7);
             let transform = NumberTransform::new(&Numeric { clip, ..given }, 0);
             prop_assert_eq!(transform.apply(Some(value)), transform.compute(value));
         }
 
         #[test]
         fn results_are_finite(value in -3.0e38..3.0e38, log: bool) {
-            let transform = NumberTransform::new(&column(log, Standardise::Given { mean: 0.0, deviation: 1e-9 }), 0);
+            let transform = NumberTransform::new(&column(log, 0.0, 1e-9), 0);
             prop_assert!(transform.apply(Some(value)).is_finite());
         }
     }

@@ -56,7 +56,7 @@ impl fmt::Display for ValidationReport {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::TestPart;
+    use zagros_job::HeldOutRows;
 
     use super::*;
     use crate::fixture;
@@ -67,7 +67,7 @@ mod tests {
         let (_second, test) = fixture::file("age,click,city,tags\n2,1,x,y\n2,maybe,x,y\n2,1,x\n");
         let mut job = fixture::delimited(|_| ());
         job.data.train = vec![train.clone()];
-        job.data.test = TestPart::Files(vec![test.clone()]);
+        job.data.test = HeldOutRows::Files(vec![test.clone()]);
         let found = validate_rows(&job, 2).unwrap();
         assert_eq!((found.files, found.good, found.bad), (2, 3, 3));
         let places: Vec<_> = found.first_bad.iter().map(|row| (row.path.clone(), row.line, row.column)).collect();

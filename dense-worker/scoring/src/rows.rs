@@ -11,7 +11,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use zagros_job::{Job, ServerTable, StreamedLayer, TableOptimizer, TiledTensor};
+use zagros_job::{Job, Optimizer, ServerTable, StreamedLayer, TiledTensor};
 use zagros_model::{LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};
 use zagros_rows::cold::{MemoryBudget, StoreContent};
 use zagros_rows::snapshot::{BlockContent, BlockKind, FileChain, RowConversion, SnapshotTime, TableHeader};
@@ -175,7 +175,7 @@ impl RowSource for ModelRows {
 fn read_table((number, table): (u32, ServerTable)) -> (TableHeader, TableConfig) {
     let ServerTable { name, config } = table;
     let retention = EvictionPolicy { small_norm: 0.0, target: EvictionTarget::Cold, ..config.retention };
-    let config = TableConfig { optimizer: TableOptimizer::without_state().into(), retention, ..config };
+    let config = TableConfig { optimizer: Optimizer::without_state(), retention, ..config };
     (TableHeader::new(&name, number, &config), config)
 }
 
@@ -273,7 +273,7 @@ mod tests {
 
     fn adagrad_job() -> Job {
         let mut job = job(1, &[3, 2], ffnn(&[]));
-        job.tables[0].optimizer = TableOptimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.0, l2: 0.0 };
+        job.tables[0].optimizer = Optimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.0, l2: 0.0 };
         job
     }
 
@@ -313,7 +313,7 @@ mod tests {
         job.cluster.memory = Some(128 << 10);
         job.cluster.cold_folder = Some(folder.path().join("cold"));
         // A job that would drop them, had it trained.
-        job.tables[0].victims = EvictionTarget::Drop;
+        job.tables[0].eviction.target = EvictionTarget::Drop;
         let limited = ModelRows::load_rows(&saved, &job).unwrap();
         assert!(folder.path().join("cold/server-0").is_dir());
         let ids: Vec<u64> = (0..20_100).rev().collect();

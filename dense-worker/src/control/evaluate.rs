@@ -14,7 +14,7 @@ use zagros_ingest::{
     BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows,
     check_same_types, check_writings, find_files,
 };
-use zagros_job::{Job, TestPart, ValidationPart};
+use zagros_job::{HeldOutRows, Job};
 use zagros_model::batch_of_blocks;
 use zagros_scoring::Manifest;
 
@@ -46,9 +46,9 @@ impl HeldOutParts {
     pub(crate) fn find(job: &Job) -> Result<Self, IngestError> {
         let test = HeldOut::find_test(job)?;
         let (paths, part) = match &job.data.validation {
-            ValidationPart::Files(paths) => (paths, DataPart::All),
-            ValidationPart::Share(_) | ValidationPart::Newest(_) => (&job.data.train, DataPart::Validation),
-            ValidationPart::None => return Ok(Self { during: test, at_end: None }),
+            HeldOutRows::Files(paths) => (paths, DataPart::All),
+            HeldOutRows::Share(_) | HeldOutRows::Newest(_) => (&job.data.train, DataPart::Validation),
+            HeldOutRows::None => return Ok(Self { during: test, at_end: None }),
         };
         let files = look_at_files(job, paths, part)?;
         Ok(Self { during: Some(HeldOut { files, part, name: HeldOutPart::Validation }), at_end: test })
@@ -65,9 +65,9 @@ impl HeldOut {
     /// The test part of a job, if it has one.
     pub(crate) fn find_test(job: &Job) -> Result<Option<Self>, IngestError> {
         let (paths, part) = match &job.data.test {
-            TestPart::Files(paths) => (paths, DataPart::All),
-            TestPart::Fraction(_) | TestPart::Newest(_) => (&job.data.train, DataPart::Test),
-            TestPart::None => return Ok(None),
+            HeldOutRows::Files(paths) => (paths, DataPart::All),
+            HeldOutRows::Share(_) | HeldOutRows::Newest(_) => (&job.data.train, DataPart::Test),
+            HeldOutRows::None => return Ok(None),
         };
         Ok(Some(Self { files: look_at_files(job, paths, part)?, part, name: HeldOutPart::Test }))
     }

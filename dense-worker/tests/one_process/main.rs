@@ -59,7 +59,7 @@ use zagros_dense_worker::{
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
 use zagros_ingest::{Batch, CategoryIds};
-use zagros_job::{Job, Overrides, Standardise};
+use zagros_job::{Job, Overrides, Scaling};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{JoinRequest, Role, StatusRequest};
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
@@ -235,8 +235,8 @@ fn request(job: &Job, index: u32) -> JoinRequest {
 /// Mean and deviation of the second number in the job that a run has kept.
 fn standardised(run: &RunFolder) -> (f64, f64) {
     let job = Job::load(&run.job_file(), &Overrides::none()).unwrap();
-    let Standardise::Given { mean, deviation } = job.features.numeric[1].standardise else { panic!("not measured") };
-    (mean, deviation)
+    let Scaling::Given(moments) = &job.features.numeric[1].standardise else { panic!("not measured") };
+    (moments.mean[0], moments.deviation[0])
 }
 #[derive(Default)]
 struct RecordedEvents(Mutex<Vec<WorkerEvent>>);

@@ -225,7 +225,7 @@ async fn loaded_server(job: &Job, saved: &SavedModel) -> LocalShard {
 /// Rows that are there, and such as have expired, have not been admitted or never were.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rows_of_a_model_are_those_that_a_server_reads() {
-    for policy in ["embedding.ttl_steps=10", "embedding.admission={kind='count', min_count=3}"] {
+    for policy in ["embedding.eviction.ttl={steps=10}", "embedding.admission={kind='count', min_count=3}"] {
         let folder = tempfile::tempdir().unwrap();
         let sets = [policy, "data.shuffle_rows=0", "train.epochs=1", "cluster.servers=2"];
         let (summary, _, run) = train(job_over(changing_rows(), folder.path(), &sets)).await;

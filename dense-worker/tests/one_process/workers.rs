@@ -232,7 +232,7 @@ async fn workers_without_a_row_among_them_are_refused_as_one_is() {
         for workers in [1, 2] {
             let mut job = job_over(text.clone(), folder.path(), &sets);
             job.cluster.workers = workers;
-            job.features.numeric.iter_mut().for_each(|column| column.standardise = Standardise::No);
+            job.features.numeric.iter_mut().for_each(|column| column.standardise = Scaling::No);
             let (ended, ..) = train_parts(job, all_of_files(workers)).await;
             for error in ended.into_iter().map(Result::unwrap_err) {
                 assert_eq!(error.exit_class(), ExitClass::Data, "{error}");
@@ -270,7 +270,7 @@ async fn the_first_worker_alone_measures_the_columns_and_all_train_on_what_it_fo
     let measures = |recording: &Arc<RecordedEvents>| recording.0.lock().unwrap().contains(&WorkerEvent::Fitting);
     assert_eq!(recordings.iter().map(measures).collect::<Vec<_>>(), [true, false, false]);
     let resolved = Job::load(&run.job_file(), &Overrides::none()).unwrap();
-    assert!(matches!(resolved.features.numeric[1].standardise, Standardise::Given { .. }));
+    assert!(matches!(resolved.features.numeric[1].standardise, Scaling::Given(_)));
 }
 
 /// The limit held for each stream anew: for each worker, and for each epoch.

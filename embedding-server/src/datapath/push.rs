@@ -271,7 +271,7 @@ mod tests {
     fn a_row_decays_once_a_step_whatever_shares_its_pushes_have() {
         // Each whole step halves the rows. The gradient of the loss is 0.
         let mut job = job(1);
-        job.tables[1].optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.5 };
+        job.tables[1].optimizer = zagros_job::Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.5 };
         let request = |share, seq| PushRequest { share, step: 1, ..push_of(&[(ITEM, &[5])], seq, 0.0) };
         for (share, later) in [(None, None), (Some(1.0), None), (Some(0.25), Some(0.75)), (Some(0.0), Some(1.0 / 3.0))]
         {

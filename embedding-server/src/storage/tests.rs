@@ -15,7 +15,7 @@ use zagros_job::{AdmissionPolicy, EvictionOrder, FrequencyCounter, Job, WeightTy
 use zagros_protocol::control::{FileDigest, LoadRequest};
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
-use zagros_table::EvictionTarget;
+use zagros_table::{EvictionTarget, Ttl};
 
 use crate::testing::{
     BUCKETS, Content, DIM, content, even_map, job, job_with, load_request, lookup_of, placed, placed_at, placed_with,
@@ -266,7 +266,7 @@ fn another_model_is_refused_with_the_difference() {
     let cases: [(Change, String); 4] = [
         (|table| table.dim = 5, words_of("dim 5 of f32 with 10 words of adagrad")),
         (
-            |table| table.optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 },
+            |table| table.optimizer = zagros_job::Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 },
             words_of("dim 4 of f32 with 4 words of sgd"),
         ),
         (|table| table.element = WeightType::Int8, words_of("dim 4 of int8 with 6 words of adagrad")),
@@ -349,7 +349,7 @@ fn frequency_counts_come_back_on_any_number_of_servers() {
 #[test]
 fn access_metadata_and_its_time_are_restored() {
     fn aging(job: &mut Job) {
-        job.tables[0].ttl_steps = 100;
+        job.tables[0].eviction.ttl = Some(Ttl::Steps(100));
     }
     let saved = changed(2, aging);
     for (step, range) in [(10, 0..50), (60, 50..100)] {
@@ -367,7 +367,7 @@ fn access_metadata_and_its_time_are_restored() {
     // Access metadata of another format is skipped: the rows count as used at the time of the load.
     let services = loaded(folder.path(), &files, 1, |job| {
         aging(job);
-        job.tables[0].evict = EvictionOrder::Lfu { half_life: 10 };
+        job.tables[0].eviction.order = EvictionOrder::Lfu { half_life: 10 };
     });
     let found = content(&services);
     assert_eq!((found.len(), access(&found)), (200, 100));
@@ -376,8 +376,8 @@ fn access_metadata_and_its_time_are_restored() {
 /// As in early stopping: the run returns to its best state after more steps and seconds than the time to live.
 #[test]
 fn a_load_that_replaces_restores_the_age_of_rows() {
-    let agings: [fn(&mut Job); 2] = [|job| job.tables[0].ttl_steps = 100, |job| job.tables[0].ttl_seconds = 1800];
-    for aging in agings {
+    for ttl in [Ttl::Steps(100), Ttl::Seconds(1800)] {
+        let aging = |job: &mut Job| job.tables[0].eviction.ttl = Some(ttl);
         let servers = changed(2, aging);
         let tick = |steps, seconds| servers.iter().for_each(|service| service.tables.advance_clock(steps, seconds));
         // Training runs more than an hour before the save, and again after it.

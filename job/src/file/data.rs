@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{DataOrder, DataSettings, DecimalMark, Format, NewestRows, TestPart, TimeBound, ValidationPart};
+use crate::settings::{DataOrder, DataSettings, DecimalMark, Format, HeldOutRows, TimeBound};
 
 /// Where samples come from.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -17,8 +17,10 @@ pub(crate) struct DataFile {
     /// Training files, read in this order. A folder stands for all files below it, a pattern such as `logs/2026-11-*/part-*.csv` for
     /// all that match it; `s3://bucket/key`, a prefix or a pattern of keys for objects in a store (also `gs://`, `az://`), `https://…` for a file of a web server; `-` for standard input, which `zagros train` reads in one epoch. Gzip, zstd, lz4 and bzip2 are recognised by their content. A relative path starts at the job file's folder;
     /// one given by `--set` or the environment starts at the current directory.
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) train: DataPaths,
     /// Held-out files, in the same layout; paths as in `train`. Default: none; excludes `test_fraction` and `test_from`.
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) test: Option<DataPaths>,
     /// Share of the rows of `train` that is held out instead. A hash of the line and its place in the file chooses them (in Parquet and
     /// Arrow files, of the file's name and the row's number), so they are the same rows every time.
@@ -30,6 +32,7 @@ pub(crate) struct DataFile {
     pub(crate) test_from: Option<TimeBound>,
     /// Validation files, in the same layout; paths as in `train`. Early stopping and the choice of the best state go by them, and the
     /// test part is then scored once, at the end. Default: none; excludes `validation_share` and `validation_from`.
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) validation: Option<DataPaths>,
     /// Share of the rows of `train` that is the validation part instead. A hash as for `test_fraction` chooses them, so they are the same
     /// rows every time and none of the test part's. Default: none; excludes `validation` and `validation_from`.
@@ -65,20 +68,20 @@ pub(crate) struct DataFile {
     /// Malformed rows that are skipped before the run stops with the places of the first ones. They are counted over all epochs and
     /// workers of the run; a row counts once in each epoch.
     #[serde(default)]
-    #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+    #[schemars(range(max = 9_223_372_036_854_775_807_u64), extend("x-change" = "operational"))]
     pub(crate) max_bad_rows: u64,
     /// Share of the rows that may be malformed as well before the run stops, from 0 to 1. Each worker judges the rows that it reads in
     /// one go, and at least 10,000: so many malformed rows are tolerated from the start.
     #[serde(default)]
-    #[schemars(range(max = 1.0))]
+    #[schemars(range(max = 1.0), extend("x-change" = "operational"))]
     pub(crate) max_bad_share: f64,
     /// Longest line accepted, in bytes. A longer line is a malformed row; a longer record of several lines is an error.
     #[serde(default = "max_line_bytes")]
-    #[schemars(range(min = 64, max = 1_073_741_824))]
+    #[schemars(range(min = 64, max = 1_073_741_824), extend("x-change" = "operational"))]
     pub(crate) max_line_bytes: usize,
     /// Threads that parse lines; 0 plans them from the machine's cores (1 up to 4 cores, else 2).
     #[serde(default)]
-    #[schemars(range(max = 1024))]
+    #[schemars(range(max = 1024), extend("x-change" = "operational"))]
     pub(crate) threads: usize,
     /// Rows of the shuffle window, which is held in memory; 0 keeps the order of the files. Each epoch also reads the splits of the
     /// files in another order. Both orders depend on `train.seed` and the epoch alone. Default: 32768, less where a row has so many
@@ -91,6 +94,7 @@ pub(crate) struct DataFile {
     /// Whether an epoch drops a last batch with fewer than `train.batch_size` samples. Each worker has one where its rows end. Rows that
     /// are scored are never dropped.
     #[serde(default)]
+    #[schemars(extend("x-change" = "operational"))]
     pub(crate) drop_last: bool,
 }
 
@@ -145,19 +149,10 @@ impl DataFile {
     }
 
     pub(crate) fn from_data(data: &DataSettings) -> Self {
-        let from = |newest: &NewestRows| Some(newest.from.clone());
-        let (test, test_fraction, test_from) = match &data.test {
-            TestPart::Files(files) => (Some(DataPaths::new(files)), None, None),
-            TestPart::Fraction(fraction) => (None, Some(*fraction), None),
-            TestPart::Newest(newest) => (None, None, from(newest)),
-            TestPart::None => (None, None, None),
-        };
-        let (validation, validation_share, validation_from) = match &data.validation {
-            ValidationPart::Files(files) => (Some(DataPaths::new(files)), None, None),
-            ValidationPart::Share(share) => (None, Some(*share), None),
-            ValidationPart::Newest(newest) => (None, None, from(newest)),
-            ValidationPart::None => (None, None, None),
-        };
+        let paths =
+            |part: &HeldOutRows| Some(DataPaths::new(part.file_paths())).filter(|paths| !paths.as_slice().is_empty());
+        let share = |part: &HeldOutRows| Some(part.row_share()).filter(|share| *share > 0.0);
+        let from = |part: &HeldOutRows| part.newest_rows().map(|newest| newest.from.clone());
         let (format, delimited, missing) = match &data.format {
             Format::Criteo => (DataLayout::Criteo, None, None),
             Format::Delimited(delimited) => (DataLayout::Delimited, Some(delimited), Some(&delimited.missing)),
@@ -168,12 +163,12 @@ impl DataFile {
         Self {
             format,
             train: DataPaths::new(&data.train),
-            test,
-            test_fraction,
-            test_from,
-            validation,
-            validation_share,
-            validation_from,
+            test: paths(&data.test),
+            test_fraction: share(&data.test),
+            test_from: from(&data.test),
+            validation: paths(&data.validation),
+            validation_share: share(&data.validation),
+            validation_from: from(&data.validation),
             time_column: data.time_column().map(str::to_owned),
             delimiter: delimited.map(|layout| char::from(layout.delimiter).to_string()),
             header: delimited.map(|layout| layout.header),

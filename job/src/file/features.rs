@@ -1,13 +1,12 @@
-//! `[features]` as it is written: a column is its name, or a table.
+//! `[features]` as it is written: a column is its name, or a table; a label also a list of both.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Column;
-use super::labels::LabelForms;
 use crate::settings::{
-    Categorical, ColumnReading, DatePart, Features, IdRange, IdSource, Numeric, NumericEmbedding, Pooling, Sequence,
-    Table, ValueBuckets, Values, Vocabulary, VocabularyKeys, ids_to_text,
+    Categorical, ColumnReading, DatePart, Features, IdRange, IdSource, LabelKind, LossName, MissingLabel, Numeric,
+    NumericEmbedding, Pooling, RegressionLoss, Sequence, Table, Target, TargetKind, ValueBuckets, Values, Vocabulary,
 };
 
 /// What a sample is made of.
@@ -66,7 +65,7 @@ pub(crate) struct CategoricalFile {
     pub(crate) hash_size: Option<u64>,
     /// Gives a row of its own only to categories that are frequent in the training rows, which are measured before training. All others share one
     /// row. Default: none.
-    pub(crate) vocabulary: Option<VocabularyKeys>,
+    pub(crate) vocabulary: Option<Vocabulary>,
     /// Text between the values of a cell, for a column that holds any number of them. A column of lists (Parquet, Arrow, JSON) needs none, `pooling`
     /// is enough. Default: none, a cell is one value.
     pub(crate) separator: Option<String>,
@@ -127,10 +126,7 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
     let (hash_size, vocabulary) = match feature.ids.clone() {
         IdRange::All => (None, None),
         IdRange::Hashed(size) => (Some(size.get()), None),
-        IdRange::Vocabulary(Vocabulary { min_count, max_size, ids }) => {
-            let ids = ids.as_deref().map(ids_to_text);
-            (None, Some(VocabularyKeys { min_count, max_size, ids }))
-        }
+        IdRange::Vocabulary(vocabulary) => (None, Some(vocabulary)),
     };
     let separator = feature.values.separator().filter(|separator| !separator.is_empty()).map(str::to_owned);
     let (pooling, sequence) = match feature.values {
@@ -149,4 +145,97 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
         }
         _ => Column::Full(file),
     }
+}
+
+/// What the model learns.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "Labels")]
+pub(crate) enum LabelForms {
+    /// Name of the column, whose values are `1` and `0`.
+    Name(String),
+    /// The column in full.
+    One(Box<LabelFile>),
+    /// Several columns, the first of which chooses the state that is kept.
+    Many(#[schemars(length(min = 1, max = 64))] Vec<Column<LabelFile>>),
+}
+
+/// A label column in full.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Label")]
+pub(crate) struct LabelFile {
+    /// Name of the column.
+    pub(crate) column: String,
+    /// Its name in measures and predictions. Default: the column's.
+    pub(crate) name: Option<String>,
+    /// What its values are.
+    #[serde(default)]
+    pub(crate) kind: LabelKind,
+    /// Texts that mean a positive sample, of kind `click`. Default: `["1"]`.
+    #[schemars(length(min = 1))]
+    pub(crate) positive: Option<Vec<String>>,
+    /// Texts that mean a negative sample, of kind `click`. A text in neither list is a malformed row. Default: `["0"]`.
+    #[schemars(length(min = 1))]
+    pub(crate) negative: Option<Vec<String>>,
+    /// Texts of the classes, of kind `classes`, which needs two or more. Another text is a malformed row. Default: none.
+    #[schemars(length(min = 2, max = 4096))]
+    pub(crate) classes: Option<Vec<String>>,
+    /// Loss of a sample, of kind `regression`. Default: `mse`.
+    pub(crate) loss: Option<LossName>,
+    /// Difference from which the loss `huber` is linear. Default: 1.
+    #[schemars(range(max = 1e30), extend("exclusiveMinimum" = 0.0))]
+    pub(crate) delta: Option<f64>,
+    /// Factor of its loss in the loss of a sample, which is the sum over the labels.
+    #[serde(default = "one")]
+    #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
+    pub(crate) weight: f64,
+    /// What becomes of a row whose label is missing: empty, or one of `data.missing` that is no text of this label.
+    #[serde(default)]
+    pub(crate) missing: MissingLabel,
+    /// Name of an earlier label of kind `click` without which this one never happens, as a purchase never without a click: the
+    /// network then predicts P(given) · P(this | given), learned from all rows (ESMM, Ma et al. 2018). Default: none.
+    pub(crate) given: Option<String>,
+}
+
+/// A column of `1` and `0`.
+impl From<String> for LabelFile {
+    fn from(column: String) -> Self {
+        Self { column, weight: one(), ..Self::default() }
+    }
+}
+
+impl LabelForms {
+    pub(crate) fn from_targets(targets: &[Target]) -> Self {
+        let mut labels: Vec<LabelFile> = targets.iter().map(|target| label(target, targets)).collect();
+        match labels.len() {
+            1 => Self::One(Box::new(labels.remove(0))),
+            _ => Self::Many(labels.into_iter().map(Column::Full).collect()),
+        }
+    }
+}
+
+fn label(target: &Target, targets: &[Target]) -> LabelFile {
+    let Target { name, column, kind, weight, missing } = target.clone();
+    let name = (name != column).then_some(name);
+    let plain = LabelFile { name, weight, missing, ..LabelFile::from(column) };
+    match kind {
+        TargetKind::Click { positive, negative, given } => {
+            let given = given.map(|index| targets[index].name.clone());
+            LabelFile { positive: Some(positive), negative: Some(negative), given, ..plain }
+        }
+        TargetKind::Regression { loss } => {
+            let (loss, delta) = match loss {
+                RegressionLoss::Mse => (LossName::Mse, None),
+                RegressionLoss::Huber { delta } => (LossName::Huber, Some(delta)),
+                RegressionLoss::Poisson => (LossName::Poisson, None),
+            };
+            LabelFile { kind: LabelKind::Regression, loss: Some(loss), delta, ..plain }
+        }
+        TargetKind::Classes { classes } => LabelFile { kind: LabelKind::Classes, classes: Some(classes), ..plain },
+    }
+}
+
+fn one() -> f64 {
+    1.0
 }

@@ -6,8 +6,7 @@ use super::JobResolver;
 use crate::document::KeyPath;
 use crate::file::CategoricalFile;
 use crate::settings::{
-    Categorical, ColumnReading, IdRange, IdSource, PoolAt, Pooling, ValueBuckets, Values, Vocabulary, VocabularyKeys,
-    ids_of_text,
+    Categorical, ColumnReading, IdRange, IdSource, PoolAt, Pooling, ValueBuckets, Values, Vocabulary,
 };
 use crate::suggest;
 
@@ -74,13 +73,9 @@ impl JobResolver<'_> {
 
     fn source(&mut self, path: &KeyPath, feature: &CategoricalFile) -> IdSource {
         if let Some(names) = &feature.cross {
-            for (key, given) in [("buckets", feature.buckets.is_some()), ("date", feature.date.is_some())] {
-                if given {
-                    let help = "give it to a feature of its own, and name that feature in the cross";
-                    let message = format!("`{key}` and `cross` exclude each other");
-                    self.problem(path.key(key), message, "of which of its columns?", help);
-                }
-            }
+            let help = "give it to a feature of its own, and name that feature in the cross";
+            let message = |key: &str| format!("`{key}` and `cross` exclude each other");
+            self.refuse_keys(path, &["buckets", "date"], message, "of which of its columns?", help);
             return IdSource::Cross(names.clone());
         }
         let column = feature.column.clone().unwrap_or_default();
@@ -109,18 +104,11 @@ impl JobResolver<'_> {
 
     /// Keys that apply only where a cell is one category.
     fn one_of_each_cell(&mut self, path: &KeyPath, feature: &CategoricalFile, values: &Values) {
-        let many = *values != Values::One;
-        for (key, given) in [
-            ("buckets", feature.buckets.is_some()),
-            ("date", feature.date.is_some()),
-            ("cross", feature.cross.is_some()),
-            ("default", feature.default.is_some()),
-        ] {
-            if given && many {
-                let message = format!("`{key}` of several values per cell has no meaning");
-                let help = "remove `separator` and `pooling`, or the key";
-                self.problem(path.key(key), message, "one value per cell only", help);
-            }
+        if *values != Values::One {
+            let message = |key: &str| format!("`{key}` of several values per cell has no meaning");
+            let help = "remove `separator` and `pooling`, or the key";
+            let keys = ["buckets", "date", "cross", "default"];
+            self.refuse_keys(path, &keys, message, "one value per cell only", help);
         }
         if feature.default.is_some() && feature.cross.is_some() {
             let help = "a missing part of a cross is a category of its own; remove the key";
@@ -132,11 +120,9 @@ impl JobResolver<'_> {
     fn ids(&mut self, path: &KeyPath, feature: &CategoricalFile, source: &IdSource) -> IdRange {
         let few =
             matches!(source, IdSource::Column { reading: ColumnReading::Buckets(_) | ColumnReading::Date(_), .. });
-        for (key, given) in [("hash_size", feature.hash_size.is_some()), ("vocabulary", feature.vocabulary.is_some())] {
-            if given && few {
-                let message = format!("`{key}` of buckets or parts of a date has no meaning");
-                self.problem(path.key(key), message, "they are few", "remove the key");
-            }
+        if few {
+            let message = |key: &str| format!("`{key}` of buckets or parts of a date has no meaning");
+            self.refuse_keys(path, &["hash_size", "vocabulary"], message, "they are few", "remove the key");
         }
         match (feature.hash_size.and_then(NonZeroU64::new), &feature.vocabulary) {
             (None, None) => IdRange::All,
@@ -151,14 +137,18 @@ impl JobResolver<'_> {
         }
     }
 
-    fn vocabulary(&mut self, path: &KeyPath, keys: &VocabularyKeys) -> Vocabulary {
-        let ids = keys.ids.as_ref().map(|text| ids_of_text(text).filter(|ids| ids.len() <= keys.max_size as usize));
-        if ids == Some(None) {
-            let help = "remove the key: the ids are measured";
-            let message = "the ids of a vocabulary are 16 hexadecimal digits each, at most `max_size` of them";
-            self.problem(path.key("vocabulary").key("ids"), message, "not of a resolved job", help);
+    fn vocabulary(&mut self, path: &KeyPath, given: &Vocabulary) -> Vocabulary {
+        let mut vocabulary = given.clone();
+        if let Some(ids) = &mut vocabulary.ids {
+            ids.sort_unstable();
+            ids.dedup();
+            if ids.len() > given.max_size as usize {
+                let help = "remove the key: the ids are measured";
+                let message = "a vocabulary has more ids than its `max_size`";
+                self.problem(path.key("vocabulary").key("ids"), message, "not of a resolved job", help);
+            }
         }
-        Vocabulary { min_count: keys.min_count, max_size: keys.max_size, ids: ids.flatten() }
+        vocabulary
     }
 
     /// How many values a cell holds. A column of lists needs no separator.
@@ -166,9 +156,15 @@ impl JobResolver<'_> {
         let describes_many = feature.pooling.is_some() || feature.sequence.is_some() || feature.weights.is_some();
         let is_list = self.has_lists && describes_many;
         let Some(separator) = feature.separator.clone().or(is_list.then(String::new)) else {
-            self.one_value(path, "pooling", feature.pooling.is_some());
-            self.one_value(path, "weights", feature.weights.is_some());
-            self.one_value(path, "sequence", feature.sequence.is_some());
+            let keys = [
+                ("pooling", "pooling of a single value has no meaning"),
+                ("weights", "weights of a single value have no meaning"),
+                ("sequence", "a sequence needs several values in a cell"),
+            ];
+            for (key, message) in keys {
+                let help = format!("give a `separator`, or remove `{key}`");
+                self.refuse_keys(path, &[key], |_| message.to_owned(), "one value per cell", &help);
+            }
             return Values::One;
         };
         if feature.separator.as_deref() == Some("") {
@@ -176,33 +172,14 @@ impl JobResolver<'_> {
             self.problem(path.key("separator"), "the separator is empty", "empty", help);
         }
         if let Some(sequence) = feature.sequence {
-            self.not_pooled(path, "pooling", feature.pooling.is_some());
-            self.not_pooled(path, "weights", feature.weights.is_some());
+            let message = |key: &str| format!("`{key}` of a sequence has no meaning");
+            self.refuse_keys(path, &["pooling", "weights"], message, "not pooled", "remove `sequence`, or the key");
             return Values::Sequence { separator, sequence };
         }
         let pooling = feature.pooling.unwrap_or(Pooling::Sum);
         // Servers add rows up unweighted.
         let pool_at = if feature.weights.is_some() { PoolAt::Worker } else { PoolAt::Auto };
         Values::Many { separator, pooling, pool_at, weights: feature.weights.clone() }
-    }
-
-    fn not_pooled(&mut self, path: &KeyPath, key: &str, given: bool) {
-        if given {
-            let help = format!("remove `sequence` or `{key}`");
-            self.problem(path.key(key), format!("`{key}` of a sequence has no meaning"), "not pooled", help);
-        }
-    }
-
-    fn one_value(&mut self, path: &KeyPath, key: &str, given: bool) {
-        if given {
-            let help = format!("give a `separator`, or remove `{key}`");
-            let message = match key {
-                "pooling" => "pooling of a single value has no meaning",
-                "sequence" => "a sequence needs several values in a cell",
-                _ => "weights of a single value have no meaning",
-            };
-            self.problem(path.key(key), message, "one value per cell", help);
-        }
     }
 }
 
@@ -294,7 +271,8 @@ mod tests {
             column = 'a', separator = '|', buckets = 5    => `buckets` of several values per cell has no meaning
             column = 'a', weights = 'c'                   => weights of a single value have no meaning
             column = 'a', separator = '|', weights = 'y'  => the label "y" is also a categorical feature
-            column = 'a', vocabulary = { ids = 'x' }      => the ids of a vocabulary are 16 hexadecimal digits each, at most `max_size` of them
+            column = 'a', vocabulary = { ids = 'x' }      => `features.categorical[1].vocabulary.ids` is out of range, expected numbers of 16 hexadecimal digits
+            column = 'a', vocabulary = { ids = '00000000000000010000000000000002', max_size = 1 } => a vocabulary has more ids than its `max_size`
         "#;
         assert_problems_with(DELIMITED, |feature| text(&format!("'b', {{ {feature} }}")), rows);
     }

@@ -3,14 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use serde_json::Value as Json;
-
 use super::JobResolver;
 use crate::document::KeyPath;
-use crate::settings::{AdmissionPolicy, ClusterSettings, CollectiveKind, Mode, Table, size};
-
-/// The least memory of a server. Less does not hold the rows of one batch.
-const LEAST_MEMORY: u64 = 64 << 10;
+use crate::settings::{AdmissionPolicy, ClusterSettings, CollectiveKind, Mode, Table};
 
 impl JobResolver<'_> {
     pub(super) fn resolve_cluster(&mut self, cluster: ClusterSettings) -> ClusterSettings {
@@ -64,26 +59,6 @@ impl JobResolver<'_> {
                         \"gloo\", or train in another mode";
             self.problem("cluster.collective", message, "its runs are bit-equal", help);
         }
-    }
-
-    /// Reports keys with a size that is not one in range, and removes them.
-    pub(super) fn read_sizes(&mut self, keys: &mut Json) {
-        self.size_of(keys, "cluster.memory");
-        self.size_of(keys, "train.memory");
-    }
-
-    fn size_of(&mut self, keys: &mut Json, key: &str) {
-        let Some(memory) = keys.pointer_mut(&format!("/{}", key.replace('.', "/"))) else { return };
-        let text = memory.as_str().unwrap_or_default().to_owned();
-        let (message, label) = match size::parse(&text) {
-            // Sizes are signed both in job files and in pointers.
-            Some(bytes) if (LEAST_MEMORY..=i64::MAX as u64).contains(&bytes) => return,
-            Some(_) => (format!("`{key}` is \"{text}\", expected at least {LEAST_MEMORY} bytes"), "out of range"),
-            None => (format!("`{key}` is not a size: \"{text}\""), "not a size"),
-        };
-        *memory = Json::Null;
-        let help = "write a number and a unit, for example \"2GiB\" or \"500 MB\"; without the key there is no limit";
-        self.problem(key, message, label, help);
     }
 
     fn server_addresses(&mut self, cluster: &ClusterSettings) {
@@ -176,10 +151,10 @@ mod tests {
             servers = 3; server_addresses = ['[::]:7701'] => fine
             servers = 3; server_addresses = ['10.0.0.7:7701'] => 1 addresses for 3 servers
             worker_address = 'here' => `cluster.worker_address` is not an address: "here"
-            memory = 'much'         => `cluster.memory` is not a size: "much"
-            memory = '-2GiB'        => `cluster.memory` is not a size: "-2GiB"
-            memory = '2 GiB each'   => `cluster.memory` is not a size: "2 GiB each"
-            memory = '3KiB'         => `cluster.memory` is "3KiB", expected at least 65536 bytes
+            memory = 'much'         => `cluster.memory` is out of range, expected a number of bytes from 64 KiB with a unit…
+            memory = '-2GiB'        => `cluster.memory` is out of range, expected a number of bytes from 64 KiB with a unit…
+            memory = '2 GiB each'   => `cluster.memory` is out of range, expected a number of bytes from 64 KiB with a unit…
+            memory = '3KiB'         => `cluster.memory` is out of range, expected a number of bytes from 64 KiB with a unit…
             collective = 'nccl'; [train]; mode = 'sync' => fine
             [train]; mode = 'sync'; [embedding.admission]; kind = 'count' => fine
         "#;

@@ -7,7 +7,7 @@ use super::JobResolver;
 use crate::document::KeyPath;
 use crate::file::{DataFile, DataLayout, DataPaths};
 use crate::settings::{
-    ColumnarFormat, DataOrder, DataSettings, DecimalMark, DelimitedFormat, Features, Format, STDIN, Values,
+    ColumnarFormat, DataOrder, DataSettings, DecimalMark, DelimitedFormat, Features, Format, STDIN, Values, word,
 };
 
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -117,42 +117,25 @@ impl JobResolver<'_> {
 
     fn format(&mut self, file: &DataFile) -> Format {
         let columnar = || ColumnarFormat { missing: file.missing.clone().unwrap_or_default() };
-        let (format, name, help) = match file.format {
+        let (format, help) = match file.format {
             DataLayout::Delimited => return Format::Delimited(self.delimited(file)),
             DataLayout::Criteo => {
-                (Format::Criteo, "criteo", "Criteo's layout is fixed; remove the key, or use format = \"delimited\"")
+                (Format::Criteo, "Criteo's layout is fixed; remove the key, or use format = \"delimited\"")
             }
-            DataLayout::Parquet => (
-                Format::Parquet(columnar()),
-                "parquet",
-                "a Parquet file says itself what its columns are; remove the key",
-            ),
+            DataLayout::Parquet => {
+                (Format::Parquet(columnar()), "a Parquet file says itself what its columns are; remove the key")
+            }
             DataLayout::Arrow => {
-                (Format::Arrow(columnar()), "arrow", "an Arrow file says itself what its columns are; remove the key")
+                (Format::Arrow(columnar()), "an Arrow file says itself what its columns are; remove the key")
             }
-            DataLayout::Jsonl => {
-                (Format::Jsonl(columnar()), "jsonl", "the keys of an object are its columns; remove the key")
-            }
+            DataLayout::Jsonl => (Format::Jsonl(columnar()), "the keys of an object are its columns; remove the key"),
         };
-        self.refuse_keys(file, name, format == Format::Criteo && file.missing.is_some(), help);
+        let name = word(&file.format);
+        let keys = ["delimiter", "header", "columns", "comment", "trim", "quoted_breaks", "decimal", "missing"];
+        let keys = if format == Format::Criteo { &keys[..] } else { &keys[..7] };
+        let message = |key: &str| format!("`data.{key}` has no meaning with format \"{name}\"");
+        self.refuse_keys(&KeyPath::from("data"), keys, message, "only for \"delimited\"", help);
         format
-    }
-
-    fn refuse_keys(&mut self, file: &DataFile, format: &str, missing: bool, help: &str) {
-        let given = [
-            ("delimiter", file.delimiter.is_some()),
-            ("header", file.header.is_some()),
-            ("columns", file.columns.is_some()),
-            ("comment", file.comment.is_some()),
-            ("trim", file.trim.is_some()),
-            ("quoted_breaks", file.quoted_breaks.is_some()),
-            ("decimal", file.decimal.is_some()),
-            ("missing", missing),
-        ];
-        for (key, _) in given.into_iter().filter(|(_, given)| *given) {
-            let message = format!("`data.{key}` has no meaning with format \"{format}\"");
-            self.problem(KeyPath::from("data").key(key), message, "only for \"delimited\"", help);
-        }
     }
 
     /// A comma cannot separate numbers and be inside them.

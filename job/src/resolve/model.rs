@@ -1,8 +1,11 @@
-//! `[model]`, `[optimizer]` and `[train]`.
+//! `[model]`, `[mlp]`, `[optimizer]` and `[train]`.
 
 use super::JobResolver;
 use crate::document::KeyPath;
-use crate::settings::{Device, Features, Mode, Model, StreamGates, Table, TrainSettings};
+use crate::settings::{
+    AttentionActivation, Device, Features, MlpActivation, MlpNorm, MlpSettings, Mode, Model, StreamGates, Table,
+    TrainSettings,
+};
 use crate::suggest;
 
 const NAMED: usize = 3;
@@ -167,6 +170,51 @@ impl JobResolver<'_> {
     }
 }
 
+impl JobResolver<'_> {
+    /// Checks that the network has layers to which the choice applies, and the mode what norm and activation need.
+    pub(super) fn mlp_fits(&mut self, mlp: MlpSettings, model: &Model, mode: Mode) {
+        if matches!(model, Model::TorchScript { .. }) && mlp != MlpSettings::default() {
+            let help = "remove [mlp], and choose activation and norm where the module is made";
+            self.problem("mlp", "a TorchScript module has its own layers", "without effect", help);
+        }
+        if matches!(model, Model::SharedBottom { .. } | Model::Mmoe { .. } | Model::Ple { .. }) {
+            self.towers_are_plain(mlp);
+        }
+        if mode == Mode::Async {
+            self.keeps_no_statistics(mlp, model);
+        }
+    }
+
+    fn towers_are_plain(&mut self, mlp: MlpSettings) {
+        let (label, message) =
+            ("not for this network", "the towers and experts of networks for several labels take no");
+        if mlp.norm != MlpNorm::None {
+            self.problem("mlp.norm", format!("{message} norm"), label, "remove it, or use kind = \"ffnn\"");
+        }
+        if mlp.activation == MlpActivation::Dice {
+            let help = "use another activation, or kind = \"ffnn\"";
+            self.problem("mlp.activation", format!("{message} Dice"), label, help);
+        }
+    }
+
+    fn keeps_no_statistics(&mut self, mlp: MlpSettings, model: &Model) {
+        let (label, message) = ("not in mode \"async\"", "mode \"async\" keeps no running statistics, which");
+        if mlp.norm == MlpNorm::Batch {
+            let help = "use norm = \"layer\", or mode = \"hybrid\"";
+            self.problem("mlp.norm", format!("{message} batch norm needs"), label, help);
+        }
+        let in_attention = matches!(model, Model::Din { activation: AttentionActivation::Dice, .. });
+        for (key, has_dice) in
+            [("mlp.activation", mlp.activation == MlpActivation::Dice), ("model.activation", in_attention)]
+        {
+            if has_dice {
+                let help = "use another activation, or mode = \"hybrid\"";
+                self.problem(key, format!("{message} Dice needs"), label, help);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -183,16 +231,6 @@ mod tests {
         let staleness = |train: &str| job(CRITEO, &format!("[train]\n{train}\n")).train.staleness;
         let given = ["", "mode = 'sync'", "staleness = 0", "mode = 'sync'\nstaleness = 0"];
         assert_eq!(given.map(staleness), [4, 0, 0, 0]);
-    }
-
-    #[test]
-    fn the_preset_has_the_papers_widths() {
-        let hidden = |keys: &str| match model(&format!("kind = 'ffnn'\n{keys}")) {
-            Model::Ffnn { hidden, .. } => hidden,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(hidden("hidden = 'persia'"), [4096, 2048, 1024, 512, 256]);
-        assert_eq!([hidden(""), hidden("hidden = [7]"), hidden("hidden = []")], [vec![256, 128], vec![7], vec![]]);
     }
 
     #[test]
@@ -219,7 +257,8 @@ mod tests {
         let rows = r#"
             [train]; device = 'cuda'; precision = 'f16' => fine
             [train]; device = 'cuda'; mode = 'sync' => mode "sync" is bit-exact, but a CUDA device adds in no fixed order
-            [model]; kind = 'ffnn'; hidden = 'persya' => `model.hidden` has no choice "persya"
+            [model]; kind = 'ffnn'; hidden = 'persia' => `model.hidden` is text, expected a list, each item an integer from 1 to 1048576
+            [model]; kind = 'ffnn'; hidden = [] => fine
             [model]; kind = 'ffnn'; hidden = [0] => …
             [embedding]; dim = 1; [model]; kind = 'deepfm' => a DeepFM needs tables of dim 2 or more: "C1" has 1
             [model]; kind = 'deepfm'; [tables]; C2 = { dim = 8 } => a DeepFM needs tables of one dim: "C2" has 8, 25 tables have 16

@@ -1,40 +1,45 @@
-//! The parts of the rows that are not trained on: files, shares of the rows, or the newest rows.
+//! The parts of the rows that are not trained on: files, shares of the rows, or the newest rows; and standard input as training data,
+//! `data.train = "-"`: what reads data more than once, or in several processes, is refused.
 
 use super::JobResolver;
 use crate::document::KeyPath;
-use crate::file::DataFile;
-use crate::settings::{NewestRows, TestPart, TimeBound, ValidationPart};
+use crate::file::{DataFile, DataLayout, DataPaths};
+use crate::settings::{Features, HeldOutRows, NewestRows, STDIN, TimeBound};
 
 impl JobResolver<'_> {
-    pub(super) fn test_part(&mut self, file: &DataFile) -> TestPart {
-        let keys = ["data.test", "data.test_fraction", "data.test_from"];
-        self.exclude(keys, [file.test.is_some(), file.test_fraction.is_some(), file.test_from.is_some()]);
-        match (&file.test, file.test_fraction, newest(file, file.test_from.as_ref())) {
-            (Some(files), ..) => TestPart::Files(self.data_paths("data.test", files)),
-            (_, Some(fraction), _) => TestPart::Fraction(fraction),
-            (.., Some(newest)) => TestPart::Newest(newest),
-            (None, None, None) => TestPart::None,
-        }
+    pub(super) fn test_part(&mut self, file: &DataFile) -> HeldOutRows {
+        self.exclude(["data.test", "data.test_fraction", "data.test_from"]);
+        let newest = newest(file, file.test_from.as_ref());
+        self.held_out_rows("data.test", file.test.as_ref(), file.test_fraction, newest)
     }
 
-    pub(super) fn validation_part(&mut self, file: &DataFile) -> ValidationPart {
-        let keys = ["data.validation", "data.validation_share", "data.validation_from"];
-        let given = [file.validation.is_some(), file.validation_share.is_some(), file.validation_from.is_some()];
-        self.exclude(keys, given);
+    pub(super) fn validation_part(&mut self, file: &DataFile) -> HeldOutRows {
+        self.exclude(["data.validation", "data.validation_share", "data.validation_from"]);
         if file.validation_share.unwrap_or(0.0) + file.test_fraction.unwrap_or(0.0) >= 1.0 {
             let message = "`data.validation_share` and `data.test_fraction` leave no row to train on";
             self.problem("data.validation_share", message, "together 1 or more", "make them smaller");
         }
-        match (&file.validation, file.validation_share, newest(file, file.validation_from.as_ref())) {
-            (Some(files), ..) => ValidationPart::Files(self.data_paths("data.validation", files)),
-            (_, Some(share), _) => ValidationPart::Share(share),
-            (.., Some(newest)) => ValidationPart::Newest(newest),
-            (None, None, None) => ValidationPart::None,
+        let newest = newest(file, file.validation_from.as_ref());
+        self.held_out_rows("data.validation", file.validation.as_ref(), file.validation_share, newest)
+    }
+
+    fn held_out_rows(
+        &mut self,
+        key: &str,
+        files: Option<&DataPaths>,
+        share: Option<f64>,
+        newest: Option<NewestRows>,
+    ) -> HeldOutRows {
+        match (files, share, newest) {
+            (Some(files), ..) => HeldOutRows::Files(self.data_paths(key, files)),
+            (_, Some(share), _) => HeldOutRows::Share(share),
+            (.., Some(newest)) => HeldOutRows::Newest(newest),
+            (None, None, None) => HeldOutRows::None,
         }
     }
 
-    fn exclude(&mut self, keys: [&str; 3], given: [bool; 3]) {
-        let mut given = (0..3).filter(|index| given[*index]).map(|index| keys[index]);
+    fn exclude(&mut self, keys: [&str; 3]) {
+        let mut given = keys.into_iter().filter(|key| self.is_given(key)).collect::<Vec<_>>().into_iter();
         let Some(first) = given.next() else { return };
         for other in given {
             let message = format!("`{first}` and `{other}` exclude each other");
@@ -81,6 +86,42 @@ fn newest(file: &DataFile, from: Option<&TimeBound>) -> Option<NewestRows> {
     Some(NewestRows { column: file.time_column.clone()?, from: from?.clone() })
 }
 
+impl JobResolver<'_> {
+    pub(super) fn stdin_fits(&mut self, data: &DataFile, epochs: u32, workers: u32, features: &Features) {
+        let names_it = |paths: &DataPaths| paths.as_slice().iter().any(|path| path == STDIN);
+        let scored = [("data.test", &data.test), ("data.validation", &data.validation)];
+        for (key, _) in scored.into_iter().filter(|(_, paths)| paths.as_ref().is_some_and(names_it)) {
+            let message = format!("`{key}` cannot be standard input");
+            self.problem(key, message, "may be scored more than once", "name a file");
+        }
+        if !names_it(&data.train) {
+            return;
+        }
+        let once = "standard input is read once, by one worker";
+        let refused = [
+            ("data.train", data.train.as_slice().len() > 1, "name files, or `-` alone"),
+            (
+                "data.format",
+                matches!(data.format, DataLayout::Parquet | DataLayout::Arrow),
+                "write the data to a file: its footer is at its end",
+            ),
+            ("data.test_fraction", data.test_fraction.is_some(), "hold rows out in a file: data.test"),
+            ("data.validation_share", data.validation_share.is_some(), "hold rows out in a file: data.validation"),
+            ("train.epochs", epochs > 1, "train one epoch, or write the data to a file"),
+            ("cluster.workers", workers > 1, "use one worker, or write the data to files"),
+            (
+                "features",
+                !features.unmeasured_statistics().is_empty(),
+                "measuring values reads the data before training: give them, such as standardise = { mean = 1.5, deviation = 0.5 } \
+                 or the edges of buckets, remove `vocabulary`, or write the data to a file",
+            ),
+        ];
+        for (key, _, help) in refused.into_iter().filter(|(_, is_given, _)| *is_given) {
+            self.problem(key, format!("`{key}` does not fit `data.train = \"-\"`: {once}"), "does not fit", help);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,12 +131,12 @@ mod tests {
     fn the_newest_rows_are_parts_by_bounds_of_one_column() {
         let data = job(CRITEO, "time_column = 'I1'\nvalidation_from = 5\ntest_from = 7.5\n").data;
         let newest = |from| NewestRows { column: "I1".into(), from };
-        assert_eq!(data.test, TestPart::Newest(newest(TimeBound::Number(7.5))));
-        assert_eq!(data.validation, ValidationPart::Newest(newest(TimeBound::Number(5.0))));
+        assert_eq!(data.test, HeldOutRows::Newest(newest(TimeBound::Number(7.5))));
+        assert_eq!(data.validation, HeldOutRows::Newest(newest(TimeBound::Number(5.0))));
         assert_eq!((data.time_column(), job(CRITEO, "").data.time_column()), (Some("I1"), None));
         let shared = job(CRITEO, "time_column = 'I1'\ntest_from = '2026-11-23'\nvalidation_share = 0.1\n").data;
-        assert_eq!(shared.validation, ValidationPart::Share(0.1));
-        assert_eq!(shared.test, TestPart::Newest(newest(TimeBound::Text("2026-11-23".into()))));
+        assert_eq!(shared.validation, HeldOutRows::Share(0.1));
+        assert_eq!(shared.test, HeldOutRows::Newest(newest(TimeBound::Text("2026-11-23".into()))));
     }
 
     #[test]
@@ -111,5 +152,34 @@ mod tests {
             time_column = 'I1'; test = 't'; test_fraction = 0.5; test_from = 5 => `data.test` and `data.test_fraction` exclude each other & `data.test` and `data.test_from` exclude each other
         "#;
         assert_problems(CRITEO, rows);
+    }
+}
+
+#[cfg(test)]
+mod stdin_tests {
+    use std::path::PathBuf;
+
+    use crate::fixture::{CRITEO, assert_problems, assert_problems_with, job};
+
+    #[test]
+    fn what_reads_standard_input_again_is_refused() {
+        let stdin = &CRITEO.replace("a.txt", "-");
+        let made = job(stdin, "test = 'b.txt'\n");
+        assert_eq!(made.data.train, [PathBuf::from("-")]);
+        assert!(made.data.reads_stdin() && job(stdin, "").data.reads_stdin());
+        let rows = r#"
+            test_fraction = 0.2      => …does not fit `data.train = "-"`
+            validation_share = 0.1   => …does not fit `data.train = "-"`
+            [train]; epochs = 2      => …does not fit `data.train = "-"`
+            [cluster]; workers = 2   => …does not fit `data.train = "-"`
+        "#;
+        assert_problems(stdin, rows);
+        let rows = r#"
+            format = 'jsonl'; train = '-'; [features]; label = 'y'; categorical = ['a', 'b']; numeric = [{ column = 'n', min_max = true }] => …`features` does not fit
+            format = 'jsonl'; train = '-'; [features]; label = 'y'; categorical = ['a', { column = 'b', vocabulary = {} }] => …`features` does not fit
+            format = 'criteo'; train = ['a', '-']       => …`data.train` does not fit
+            format = 'criteo'; train = 'a'; test = '-'  => …`data.test` cannot be standard input
+        "#;
+        assert_problems_with("", |data| format!("[data]\n{data}"), rows);
     }
 }

@@ -4,7 +4,7 @@ use super::JobResolver;
 use crate::document::KeyPath;
 use crate::file::{LabelFile, LabelForms};
 use crate::settings::{
-    EarlyStop, EvalMetric, LabelKind, LossName, Model, RegressionLoss, Target, TargetKind, TrainSettings,
+    EarlyStop, EvalMetric, LabelKind, LossName, Model, RegressionLoss, Target, TargetKind, TrainSettings, word,
 };
 use crate::suggest;
 
@@ -78,19 +78,16 @@ impl JobResolver<'_> {
     }
 
     fn keys_fit_kind(&mut self, path: &KeyPath, label: &LabelFile) {
-        let keys = [
-            ("positive", label.positive.is_some(), LabelKind::Click),
-            ("negative", label.negative.is_some(), LabelKind::Click),
-            ("given", label.given.is_some(), LabelKind::Click),
-            ("classes", label.classes.is_some(), LabelKind::Classes),
-            ("loss", label.loss.is_some(), LabelKind::Regression),
-            ("delta", label.delta.is_some(), LabelKind::Regression),
+        let kinds: [(LabelKind, &[&str]); 3] = [
+            (LabelKind::Click, &["positive", "negative", "given"]),
+            (LabelKind::Classes, &["classes"]),
+            (LabelKind::Regression, &["loss", "delta"]),
         ];
-        for (key, _, kind) in keys.into_iter().filter(|(_, is_given, kind)| *is_given && *kind != label.kind) {
-            let (kind, own) = (word(kind), word(label.kind));
-            let message = format!("`{key}` has no meaning for a label of kind \"{own}\"");
+        for (kind, keys) in kinds.into_iter().filter(|(kind, _)| *kind != label.kind) {
+            let (kind, own) = (word(&kind), word(&label.kind));
+            let message = |key: &str| format!("`{key}` has no meaning for a label of kind \"{own}\"");
             let help = format!("remove it, or set kind = \"{kind}\"");
-            self.problem(path.key(key), message, "of another kind", help);
+            self.refuse_keys(path, keys, message, "of another kind", &help);
         }
         if label.delta.is_some() && label.kind == LabelKind::Regression && label.loss != Some(LossName::Huber) {
             let help = "remove it, or set loss = \"huber\"";
@@ -174,14 +171,6 @@ impl JobResolver<'_> {
             let message = format!("the label \"{}\" is no click, and only those of clicks are smoothed", other.name);
             self.problem("train.label_smoothing", message, "not for this label", "remove the key");
         }
-    }
-}
-
-fn word(kind: LabelKind) -> &'static str {
-    match kind {
-        LabelKind::Click => "click",
-        LabelKind::Regression => "regression",
-        LabelKind::Classes => "classes",
     }
 }
 

@@ -12,9 +12,9 @@ pub struct DataSettings {
     pub format: Format,
     /// Training files, folders and patterns, in reading order.
     pub train: Vec<PathBuf>,
-    pub test: TestPart,
+    pub test: HeldOutRows,
     /// Held-out part that is scored while training.
-    pub validation: ValidationPart,
+    pub validation: HeldOutRows,
     /// How many malformed rows are skipped (and counted) before the run stops.
     pub max_bad_rows: u64,
     /// The share of a worker's rows that may be malformed as well, 0..1.
@@ -56,16 +56,13 @@ impl DataSettings {
     /// Whether there is a validation part for early stopping and the choice of the best state.
     #[must_use]
     pub fn has_validation(&self) -> bool {
-        self.validation != ValidationPart::None
+        self.validation != HeldOutRows::None
     }
 
     /// The column of times that divides the training files, if one does.
     #[must_use]
     pub fn time_column(&self) -> Option<&str> {
-        match (&self.test, &self.validation) {
-            (TestPart::Newest(newest), _) | (_, ValidationPart::Newest(newest)) => Some(&newest.column),
-            _ => None,
-        }
+        self.test.newest_rows().or(self.validation.newest_rows()).map(|newest| newest.column.as_str())
     }
 }
 
@@ -98,27 +95,34 @@ impl TimeBound {
     }
 }
 
+/// Rows that are not trained on: the test part, or the part by which early stopping and the choice of the best state go.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub enum TestPart {
+pub enum HeldOutRows {
     Files(Vec<PathBuf>),
-    /// This share (0..1) of the training files' rows, chosen by a hash of the row and its place.
-    Fraction(f64),
-    /// The newest of the training files' rows.
+    /// This share (0..1) of the training files' rows, chosen by a hash of the row and its place. No row is in both parts.
+    Share(f64),
+    /// The newest of the training files' rows; in the validation part, of those that are not in the test part.
     Newest(NewestRows),
-    /// No test part: nothing is evaluated at the end.
+    /// No part. Without a test part nothing is evaluated at the end. Without a validation part, the test part is scored during training.
     None,
 }
 
-/// Where the samples come from that early stopping and the choice of the best state use.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub enum ValidationPart {
-    Files(Vec<PathBuf>),
-    /// This share (0..1) of the training files' rows, chosen by a hash of the row and its place, none of them in the test part.
-    Share(f64),
-    /// The newest of the training files' rows that are not in the test part.
-    Newest(NewestRows),
-    /// No validation part: the test part, if there is one, is scored during training.
-    None,
+impl HeldOutRows {
+    #[must_use]
+    pub fn file_paths(&self) -> &[PathBuf] {
+        if let Self::Files(files) = self { files } else { &[] }
+    }
+
+    /// The share of the training files' rows; 0 for rows that are not chosen by a share.
+    #[must_use]
+    pub fn row_share(&self) -> f64 {
+        if let Self::Share(share) = self { *share } else { 0.0 }
+    }
+
+    #[must_use]
+    pub fn newest_rows(&self) -> Option<&NewestRows> {
+        if let Self::Newest(newest) = self { Some(newest) } else { None }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -7,8 +7,7 @@ use zagros_table::optimizer::dense::Staging;
 use zagros_table::{Initializer, Optimizer, TableConfig};
 
 use super::{
-    DenseOptimizer, Job, Mode, NonFinitePolicy, StreamedLayer, StreamedTensor, Table, TableOptimizer, TableSettings,
-    WeightStore,
+    DenseOptimizer, Job, Mode, NonFinitePolicy, StreamedLayer, StreamedTensor, Table, TableSettings, WeightStore,
 };
 
 /// Name of the table that holds the dense network's weights in mode `async`. No feature's table may have this name.
@@ -100,17 +99,17 @@ impl Job {
 }
 
 /// The rule has no decay: decay acts on weights, and rows hold differences.
-fn table_optimizer(optimizer: DenseOptimizer) -> TableOptimizer {
+fn table_optimizer(optimizer: DenseOptimizer) -> Optimizer {
     match optimizer {
         DenseOptimizer::Adam { lr, .. } | DenseOptimizer::AdamW { lr, .. } => {
-            TableOptimizer::Adam { lr: lr as f32, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2: 0.0 }
+            Optimizer::Adam { lr: lr as f32, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2: 0.0 }
         }
         DenseOptimizer::Adagrad { lr, epsilon, initial_accumulator, .. } => {
             let [lr, epsilon, initial_accumulator] = [lr, epsilon, initial_accumulator].map(|value| value as f32);
-            TableOptimizer::Adagrad { lr, epsilon, initial_accumulator, l2: 0.0 }
+            Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2: 0.0 }
         }
         DenseOptimizer::Sgd { lr, momentum, .. } => {
-            TableOptimizer::Sgd { lr: lr as f32, momentum: momentum as f32, l2: 0.0 }
+            Optimizer::Sgd { lr: lr as f32, momentum: momentum as f32, l2: 0.0 }
         }
     }
 }
@@ -131,7 +130,7 @@ mod tests {
         assert_eq!(tables.len(), job.tables.len() + 1);
         let ServerTable { name, config } = tables.last().unwrap();
         assert_eq!((name.as_str(), config.init, config.element), (DENSE_TABLE, Initializer::Zero, WeightType::F32));
-        assert_eq!(config.optimizer, Optimizer::Momentum { lr: 0.5, momentum: 0.25, l2: 0.0 });
+        assert_eq!(config.optimizer, Optimizer::Sgd { lr: 0.5, momentum: 0.25, l2: 0.0 });
         assert_eq!(config.schedule, job.train.updates.schedule.in_steps());
     }
 

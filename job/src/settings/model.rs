@@ -3,12 +3,9 @@
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::{AttentionActivation, AttentionPair, CrossStructure, StreamGates};
-
-/// Hidden widths of the feed-forward network in the experiments of Lian et al. 2022 (the PERSIA paper).
-const PERSIA: [i64; 5] = [4096, 2048, 1024, 512, 256];
+use super::{AttentionActivation, AttentionPair, CrossStructure};
 
 /// The dense network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,9 +29,9 @@ pub enum Model {
     },
     /// Feed-forward network over numeric features and embedding vectors side by side.
     Ffnn {
-        /// Widths of the hidden layers, in order, or the name of a preset; the output layer is appended.
-        #[serde(default = "hidden", deserialize_with = "widths")]
-        #[schemars(with = "HiddenWidths")]
+        /// Widths of the hidden layers, in order; the output layer is appended.
+        #[serde(default = "hidden")]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         hidden: Vec<i64>,
         /// Share of hidden units that a training step drops.
         #[serde(default)]
@@ -291,37 +288,32 @@ pub struct ExpertLayers {
     pub dropout: f64,
 }
 
+/// What scales the input of each stream of a FinalMLP (Mao et al. 2023, section 3.2): a factor of 0 to 2 for each value, so that the
+/// streams learn from different features.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StreamGates {
+    /// Widths of the hidden layers of a gate that reads features, in order; an output layer is appended.
+    #[serde(default = "gate_hidden")]
+    #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+    pub hidden: Vec<i64>,
+    /// Names of the features that the gate of the first stream reads, such as those of the user. Default: none, the factors are learned
+    /// and the same for all samples.
+    #[serde(default)]
+    pub first: Vec<String>,
+    /// Names of the features that the gate of the second stream reads, such as those of the item. Default: none, as for `first`.
+    #[serde(default)]
+    pub second: Vec<String>,
+}
+
+fn gate_hidden() -> Vec<i64> {
+    vec![64]
+}
+
 impl Default for Model {
     fn default() -> Self {
         Self::Dlrm { bottom: bottom(), top: hidden(), dropout: 0.0 }
     }
-}
-
-/// Widths of hidden layers, written out or by name.
-#[derive(Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(rename = "Hidden")]
-enum HiddenWidths {
-    /// In order.
-    Widths(#[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))] Vec<i64>),
-    /// By name.
-    Preset(WidthPreset),
-}
-
-/// Hidden layers by name.
-#[derive(Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(rename = "Preset")]
-enum WidthPreset {
-    /// The network of the PERSIA paper's experiments (Lian et al. 2022): 4096, 2048, 1024, 512, 256.
-    Persia,
-}
-
-fn widths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i64>, D::Error> {
-    Ok(match HiddenWidths::deserialize(from)? {
-        HiddenWidths::Widths(widths) => widths,
-        HiddenWidths::Preset(WidthPreset::Persia) => PERSIA.to_vec(),
-    })
 }
 
 fn bottom() -> Vec<i64> {

@@ -1,11 +1,12 @@
 //! What the job says of its network: blocks over the job's features, widths by size, words. Each kind is a file of
 //! `zagros_network::networks`, and a line in each match below.
 
+use serde_json::Value as Json;
 use zagros_network::layout::DenseLayout;
 use zagros_network::networks::{self, BstForm, DinForm, GateForm, PleForm, WukongForm};
 use zagros_network::wiring::{Network, NetworkInputs, NumberEmbedding, SequencePair, Wiring};
 
-use super::{AttentionPair, Categorical, CrossStructure, ExpertLayers, Job, Model, ModelSize, PadSide};
+use super::{AttentionPair, Categorical, ExpertLayers, Job, Model, ModelSize, PadSide};
 
 impl Job {
     /// Weights and biases of the dense network; `None` for a user's module, which is not loaded for this.
@@ -160,48 +161,18 @@ impl Model {
         ("bst", "transformer over a sequence, MLP"),
     ];
 
-    /// In words: its kind and its widths.
+    /// In words: its kind and its keys.
     #[must_use]
     pub fn describe(&self) -> String {
-        match self {
-            Self::Dlrm { bottom, top, .. } => format!("DLRM, bottom {bottom:?}, top {top:?}"),
-            Self::Ffnn { hidden, .. } => format!("FFNN {hidden:?}"),
-            Self::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
-                let rank = rank.map_or_else(|| "full rank".to_owned(), |rank| format!("rank {rank}"));
-                let structure = match structure {
-                    CrossStructure::Stacked => "stacked",
-                    CrossStructure::Parallel => "parallel",
-                };
-                format!("DCNv2, {cross_layers} cross layers of {rank}, {structure}, deep {hidden:?}")
-            }
-            Self::DeepFm { hidden, .. } => format!("DeepFM, deep {hidden:?}"),
-            Self::WideDeep { hidden, .. } => format!("Wide & Deep, deep {hidden:?}"),
-            Self::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => format!(
-                "Wukong, {layers} layers of {fmb} FMB vectors (rank {rank}, MLP {fmb_hidden:?}) and {lcb} LCB vectors, \
-                 bottom {bottom:?}, top {top:?}"
-            ),
-            Self::FinalMlp { first, second, heads, gate, .. } => {
-                let gates = if gate.is_some() { ", gated" } else { "" };
-                format!("FinalMLP, streams {first:?} and {second:?}, {heads} head(s){gates}")
-            }
-            Self::SharedBottom { bottom, tower, .. } => format!("shared bottom {bottom:?}, towers {tower:?}"),
-            Self::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
-                format!("MMoE, {experts} experts {hidden:?}, towers {tower:?}")
-            }
-            Self::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } => format!(
-                "PLE, {levels} level(s) of {shared_experts} shared experts and {task_experts} of each label {hidden:?}, \
-                 towers {tower:?}"
-            ),
-            Self::Din { attention, attention_hidden, hidden, .. } => {
-                format!("DIN, attends to {} (unit {attention_hidden:?}), layers {hidden:?}", pairs(attention))
-            }
-            Self::Bst { attention, layers, heads, ffn, causal, hidden, .. } => format!(
-                "BST, reads {} ({layers} {}blocks of {heads} heads and {ffn} units), layers {hidden:?}",
-                pairs(attention),
-                if *causal { "causal " } else { "" }
-            ),
-            Self::TorchScript { file, .. } => format!("TorchScript module {}", file.display()),
+        if let Self::TorchScript { file, .. } = self {
+            return format!("TorchScript module {}", file.display());
         }
+        let Ok(Json::Object(keys)) = serde_json::to_value(self) else { return String::new() };
+        let written = keys.iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| match value {
+            Json::String(kind) if key == "kind" => kind.clone(),
+            value => format!("{key} {value}"),
+        });
+        written.collect::<Vec<_>>().join(", ")
     }
 
     /// Its name, if the network has one output alone.
@@ -283,10 +254,24 @@ impl Model {
     }
 }
 
-/// The sequences of a network with their targets.
-fn pairs(attention: &[AttentionPair]) -> String {
-    let pairs = attention.iter().map(|pair| format!("{} by {}", pair.sequence, pair.target));
-    pairs.collect::<Vec<_>>().join(", ")
+impl Job {
+    /// Numeric values, then vectors. A name that a numeric and a categorical feature have is both.
+    #[must_use]
+    pub fn input_columns(&self, names: &[String]) -> Vec<usize> {
+        let mut columns = Vec::new();
+        let mut end = 0;
+        let numeric =
+            self.features.numeric.iter().map(|feature| (feature.name(), self.features.numeric_width(feature)));
+        let vectors = self.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
+        let vectors = vectors.map(|feature| (feature.name.as_str(), self.tables[feature.table].dim));
+        for (name, width) in numeric.chain(vectors) {
+            if names.iter().any(|named| named == name) {
+                columns.extend(end..end + width);
+            }
+            end += width;
+        }
+        columns
+    }
 }
 
 #[cfg(test)]
@@ -301,5 +286,56 @@ mod tests {
         assert_eq!(dlrm.step_flop(), 6 * (weights + 27 * 26 / 2 * 16));
         let ffnn = job(CRITEO, "[model]\nkind = 'ffnn'\nhidden = [8]\n").dense_layout().unwrap();
         assert_eq!(ffnn.step_flop(), 6 * (429 * 8 + 8));
+    }
+}
+
+#[cfg(test)]
+mod mlp_tests {
+    use crate::fixture::{CRITEO, assert_problems, assert_reloads, job, module};
+    use crate::settings::{MlpActivation, MlpNorm, MlpSettings, Model, StreamGates};
+
+    #[test]
+    fn layers_have_relu_and_no_norm_unless_the_job_says_otherwise() {
+        assert_eq!(job(CRITEO, "").mlp, MlpSettings { activation: MlpActivation::Relu, norm: MlpNorm::None });
+        let chosen = job(CRITEO, "[mlp]\nactivation = 'leaky_relu'\nnorm = 'layer'\n");
+        assert_eq!(chosen.mlp, MlpSettings { activation: MlpActivation::LeakyRelu, norm: MlpNorm::Layer });
+        let dice = job(CRITEO, "[mlp]\nactivation = 'dice'\nnorm = 'layer'\n");
+        let [plain, normed, dice] = [job(CRITEO, ""), chosen, dice].map(|job| job.dense_parameters().unwrap());
+        assert_eq!([normed - plain, dice - normed], [2 * (320 + 16 + 384), 320 + 16 + 384]);
+    }
+
+    #[test]
+    fn what_has_no_layers_or_no_statistics_is_refused() {
+        let rows = r#"
+            [mlp]; activation = 'gello' => `mlp.activation` has no choice "gello"
+            [train]; mode = 'async'; [mlp]; norm = 'batch' => mode "async" keeps no running statistics, which batch norm needs
+            [train]; mode = 'async'; [mlp]; activation = 'dice' => mode "async" keeps no running statistics, which Dice needs
+            [model]; kind = 'mmoe'; [mlp]; activation = 'dice' => the towers and experts of networks for several labels take no Dice
+            [model]; kind = 'finalmlp'; gate = { first = ['C99'], second = ['C1', 'I1', 'c2'] } => no feature is named "C99" & no feature is named "c2"
+            [model]; kind = 'finalmlp'; gate = { first = ['C1', 'C1'] } => the gate reads "C1" twice
+            [model]; kind = 'finalmlp'; heads = 8; first = [12] => 8 heads do not divide the 12 values of the first stream
+            [model]; kind = 'finalmlp'; heads = 8; second = [16, 9] => 8 heads do not divide the 9 values of the second stream
+            [model]; kind = 'finalmlp'; first = [] => …
+        "#;
+        assert_problems(CRITEO, rows);
+        let rows = "[mlp]; norm = 'batch' => a TorchScript module has its own layers";
+        assert_problems(&format!("{CRITEO}{}", module()), rows);
+    }
+
+    fn gates(gate: &str) -> Option<StreamGates> {
+        let made = job(CRITEO, &format!("[model]\nkind = 'finalmlp'\n{gate}\n"));
+        if let Model::FinalMlp { gate, .. } = made.model { gate } else { panic!("{:?}", made.model) }
+    }
+
+    #[test]
+    fn gates_are_learned_factors_unless_they_read_features() {
+        assert_eq!(gates(""), None);
+        assert_eq!(gates("gate = {}"), Some(StreamGates { hidden: vec![64], first: vec![], second: vec![] }));
+        let given = gates("gate = { hidden = [], first = ['C2', 'I13'], second = ['C1'] }").unwrap();
+        let made = job(CRITEO, "[embedding]\ndim = 2\n[model]\nkind = 'finalmlp'\n");
+        assert_eq!(made.input_columns(&given.first), [12, 15, 16]);
+        assert_eq!(made.input_columns(&given.second), [13, 14]);
+        assert_eq!(made.input_columns(&[]), [0; 0]);
+        assert_reloads(&job(CRITEO, "[model]\nkind = 'finalmlp'\ngate = { hidden = [], first = ['C2', 'I13'] }\n"));
     }
 }

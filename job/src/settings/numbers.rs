@@ -1,5 +1,6 @@
 //! Numbers and durations as a job file writes them.
 
+use serde::Serialize;
 use serde_json::Value as Json;
 
 /// Replaces each f32 by the f64 with the shortest text that rounds back to it: 0.01, not 0.009999999776.
@@ -16,6 +17,12 @@ pub(crate) fn shorten(value: &mut Json) {
         }
         _ => {}
     }
+}
+
+/// A choice as the job file writes it.
+pub(crate) fn word(choice: &impl Serialize) -> String {
+    let written = serde_json::to_value(choice).unwrap_or_default();
+    written.as_str().unwrap_or_default().to_owned()
 }
 
 pub(super) mod seconds {
@@ -71,6 +78,11 @@ pub(crate) mod size {
     /// Bytes of a size such as `2GiB`; `None` if the text is not a size.
     pub(crate) fn parse(text: &str) -> Option<u64> {
         text.trim().parse().ok().map(|ByteSize(bytes)| bytes)
+    }
+
+    /// Less memory does not hold the rows of one batch. Sizes are signed both in job files and in pointers.
+    pub(crate) fn is_in_range(text: &str) -> bool {
+        parse(text).is_some_and(|bytes| (64 << 10..=i64::MAX as u64).contains(&bytes))
     }
 
     /// The size in the largest unit of which it is a whole number.

@@ -35,11 +35,11 @@ pub struct Numeric {
     /// Whether the value, after `clip` and `log`, becomes (value − mean) / deviation. `true` measures both over the training rows before
     /// training; `{ mean, deviation }` gives them, of a vector as two numbers or as two lists.
     #[serde(default)]
-    pub standardise: Standardise,
+    pub standardise: Scaling<ColumnMoments>,
     /// Whether the value, after `clip` and `log`, becomes (value − min) / (max − min), held between 0 and 1. `true` measures both over the
     /// training rows before training; `{ min, max }` gives them, of a vector as two numbers or as two lists. Not together with `standardise`.
     #[serde(default)]
-    pub min_max: MinMax,
+    pub min_max: Scaling<ColumnRange>,
     /// Value in place of a missing one. It is not transformed. With `standardise`, 0 is the mean.
     #[serde(default)]
     #[schemars(range(min = -1e30, max = 1e30))]
@@ -78,196 +78,135 @@ impl Numeric {
     }
 }
 
-/// Shift and scale of a numeric column: `(x − mean) / deviation`.
+/// Whether a numeric column is scaled by two numbers, and by which.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(from = "StandardiseKeys", into = "StandardiseKeys")]
-pub enum Standardise {
-    /// The value stays as it is.
-    #[default]
-    No,
-    /// Mean and deviation are measured over the training rows before training.
-    Fit,
-    /// Mean and deviation are given.
-    Given {
-        /// Subtracted.
-        mean: f64,
-        /// Divided by; positive.
-        deviation: f64,
-    },
-    /// Both are given for each number of a vector.
-    GivenEach {
-        /// Subtracted.
-        mean: Vec<f64>,
-        /// Divided by; positive.
-        deviation: Vec<f64>,
-    },
-}
-
-/// The keys of a job file.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-enum StandardiseKeys {
-    /// Measured, or off.
-    Switch(bool),
-    /// Given.
-    Given {
-        /// Mean of the column after `log`, or a list: that of each number of a vector.
-        mean: MeanKeys,
-        /// Standard deviation of the column after `log`, or a list: that of each number of a vector.
-        deviation: DeviationKeys,
-    },
-}
-
-/// A number, or one for each number of a vector.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(rename = "Means")]
-enum MeanKeys {
-    One(f64),
-    Each(Vec<f64>),
-}
-
-/// A positive number, or one for each number of a vector.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(rename = "Deviations")]
-enum DeviationKeys {
-    One(#[schemars(extend("exclusiveMinimum" = 0.0))] f64),
-    Each(Vec<f64>),
-}
-
-/// A number, or one for each number of a vector.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(rename = "Limits")]
-enum LimitKeys {
-    One(#[schemars(range(min = -1e30, max = 1e30))] f64),
-    Each(#[schemars(inner(range(min = -1e30, max = 1e30)))] Vec<f64>),
-}
-
-fn listed(number: f64, other: &[f64]) -> Vec<f64> {
-    vec![number; other.len()]
-}
-
-impl From<StandardiseKeys> for Standardise {
-    fn from(keys: StandardiseKeys) -> Self {
-        match keys {
-            StandardiseKeys::Switch(false) => Self::No,
-            StandardiseKeys::Switch(true) => Self::Fit,
-            StandardiseKeys::Given { mean, deviation } => match (mean, deviation) {
-                (MeanKeys::One(mean), DeviationKeys::One(deviation)) => Self::Given { mean, deviation },
-                (MeanKeys::Each(mean), DeviationKeys::Each(deviation)) => Self::GivenEach { mean, deviation },
-                (MeanKeys::One(mean), DeviationKeys::Each(deviation)) => {
-                    Self::GivenEach { mean: listed(mean, &deviation), deviation }
-                }
-                (MeanKeys::Each(mean), DeviationKeys::One(deviation)) => {
-                    Self::GivenEach { deviation: listed(deviation, &mean), mean }
-                }
-            },
-        }
-    }
-}
-
-impl From<Standardise> for StandardiseKeys {
-    fn from(standardise: Standardise) -> Self {
-        match standardise {
-            Standardise::No => Self::Switch(false),
-            Standardise::Fit => Self::Switch(true),
-            Standardise::Given { mean, deviation } => {
-                Self::Given { mean: MeanKeys::One(mean), deviation: DeviationKeys::One(deviation) }
-            }
-            Standardise::GivenEach { mean, deviation } => {
-                Self::Given { mean: MeanKeys::Each(mean), deviation: DeviationKeys::Each(deviation) }
-            }
-        }
-    }
-}
-
-/// Range of a numeric column that becomes 0…1: `(x − min) / (max − min)`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(from = "MinMaxKeys", into = "MinMaxKeys")]
-pub enum MinMax {
+#[serde(from = "ScalingKeys<P>", into = "ScalingKeys<P>", bound(serialize = "P: Clone + Serialize"))]
+pub enum Scaling<P> {
     /// The value stays as it is.
     #[default]
     No,
     /// Both are measured over the training rows before training.
     Fit,
     /// Both are given.
-    Given {
-        /// Becomes 0.
-        min: f64,
-        /// Becomes 1; greater than `min`.
-        max: f64,
-    },
-    /// Both are given for each number of a vector.
-    GivenEach {
-        /// Becomes 0.
-        min: Vec<f64>,
-        /// Becomes 1; greater than `min`.
-        max: Vec<f64>,
-    },
+    Given(P),
 }
 
 /// The keys of a job file.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum MinMaxKeys {
+enum ScalingKeys<P> {
     /// Measured, or off.
     Switch(bool),
     /// Given.
-    Given {
-        /// Value, after `clip` and `log`, that becomes 0, or a list: that of each number of a vector.
-        min: LimitKeys,
-        /// Value, after `clip` and `log`, that becomes 1, or a list: that of each number of a vector.
-        max: LimitKeys,
-    },
+    Given(P),
 }
 
-impl From<MinMaxKeys> for MinMax {
-    fn from(keys: MinMaxKeys) -> Self {
+impl<P> From<ScalingKeys<P>> for Scaling<P> {
+    fn from(keys: ScalingKeys<P>) -> Self {
         match keys {
-            MinMaxKeys::Switch(false) => Self::No,
-            MinMaxKeys::Switch(true) => Self::Fit,
-            MinMaxKeys::Given { min, max } => match (min, max) {
-                (LimitKeys::One(min), LimitKeys::One(max)) => Self::Given { min, max },
-                (LimitKeys::Each(min), LimitKeys::Each(max)) => Self::GivenEach { min, max },
-                (LimitKeys::One(min), LimitKeys::Each(max)) => Self::GivenEach { min: listed(min, &max), max },
-                (LimitKeys::Each(min), LimitKeys::One(max)) => Self::GivenEach { max: listed(max, &min), min },
-            },
+            ScalingKeys::Switch(false) => Self::No,
+            ScalingKeys::Switch(true) => Self::Fit,
+            ScalingKeys::Given(pair) => Self::Given(pair),
         }
     }
 }
 
-impl From<MinMax> for MinMaxKeys {
-    fn from(min_max: MinMax) -> Self {
-        match min_max {
-            MinMax::No => Self::Switch(false),
-            MinMax::Fit => Self::Switch(true),
-            MinMax::Given { min, max } => Self::Given { min: LimitKeys::One(min), max: LimitKeys::One(max) },
-            MinMax::GivenEach { min, max } => Self::Given { min: LimitKeys::Each(min), max: LimitKeys::Each(max) },
+impl<P> From<Scaling<P>> for ScalingKeys<P> {
+    fn from(scaling: Scaling<P>) -> Self {
+        match scaling {
+            Scaling::No => Self::Switch(false),
+            Scaling::Fit => Self::Switch(true),
+            Scaling::Given(pair) => Self::Given(pair),
         }
     }
 }
 
-/// Each single number becomes a vector before the network reads it: sines and cosines of learned frequencies, a linear layer of the
-/// feature's own, and a ReLU: the PLR embedding of Gorishniy et al. 2022 ("On Embeddings for Numerical Features in Tabular Deep Learning").
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct NumericEmbedding {
-    /// Learned frequencies of a feature, each with a sine and a cosine.
-    #[schemars(range(min = 1, max = 1024))]
-    pub frequencies: usize,
-    /// Standard deviation of the first frequencies. A small one makes smooth functions of the number, a large one steps. It is for numbers of
-    /// unit scale: give the features `standardise` or `min_max`.
-    #[schemars(range(min = 1e-4, max = 1000.0))]
-    pub sigma: f64,
-    /// Values of a feature's vector.
-    #[schemars(range(min = 1, max = 1024))]
-    pub dim: usize,
+/// A number becomes (x − mean) / deviation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ColumnMoments {
+    /// Mean of the column after `log`, or a list: that of each number of a vector.
+    #[serde(with = "one_or_each")]
+    #[schemars(with = "OneOrEach")]
+    pub mean: Vec<f64>,
+    /// Standard deviation of the column after `log`, above 0, or a list: that of each number of a vector.
+    #[serde(with = "one_or_each")]
+    #[schemars(with = "OneOrEach")]
+    pub deviation: Vec<f64>,
 }
 
-impl Default for NumericEmbedding {
-    fn default() -> Self {
-        Self { frequencies: 16, sigma: 0.1, dim: 8 }
+/// A number becomes (x − min) / (max − min), held between 0 and 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ColumnRange {
+    /// Value, after `clip` and `log`, that becomes 0, or a list: that of each number of a vector.
+    #[serde(with = "one_or_each")]
+    #[schemars(with = "OneOrEach")]
+    pub min: Vec<f64>,
+    /// Value, after `clip` and `log`, that becomes 1, or a list: that of each number of a vector.
+    #[serde(with = "one_or_each")]
+    #[schemars(with = "OneOrEach")]
+    pub max: Vec<f64>,
+}
+
+impl ColumnMoments {
+    /// Mean and deviation of a number of the cell.
+    #[must_use]
+    pub fn number_pair(&self, index: usize) -> [f64; 2] {
+        [&self.mean, &self.deviation].map(|list| own_or_common(list, index))
+    }
+}
+
+impl ColumnRange {
+    /// Least and greatest value of a number of the cell.
+    #[must_use]
+    pub fn number_pair(&self, index: usize) -> [f64; 2] {
+        [&self.min, &self.max].map(|list| own_or_common(list, index))
+    }
+}
+
+/// A list of one number is for all numbers of a vector.
+fn own_or_common(list: &[f64], index: usize) -> f64 {
+    list.get(index).or(list.first()).copied().unwrap_or_default()
+}
+
+/// A number, or one for each number of a vector.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum OneOrEach {
+    One(#[schemars(range(min = -1e30, max = 1e30))] f64),
+    Each(#[schemars(inner(range(min = -1e30, max = 1e30)))] Vec<f64>),
+}
+
+mod one_or_each {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::OneOrEach;
+
+    pub(super) fn serialize<S: Serializer>(list: &[f64], to: S) -> Result<S::Ok, S::Error> {
+        if let [one] = list { one.serialize(to) } else { list.serialize(to) }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+        Ok(match OneOrEach::deserialize(from)? {
+            OneOrEach::One(number) => vec![number],
+            OneOrEach::Each(list) => list,
+        })
+    }
+}
+
+section! {
+    /// Each single number becomes a vector before the network reads it: sines and cosines of learned frequencies, a linear layer of the
+    /// feature's own, and a ReLU: the PLR embedding of Gorishniy et al. 2022 ("On Embeddings for Numerical Features in Tabular Deep Learning").
+    #[derive(Copy)]
+    pub struct NumericEmbedding {
+        /// Learned frequencies of a feature, each with a sine and a cosine.
+        #[schemars(range(min = 1, max = 1024))]
+        pub frequencies: usize = 16,
+        /// Standard deviation of the first frequencies. A small one makes smooth functions of the number, a large one steps. It is for numbers of
+        /// unit scale: give the features `standardise` or `min_max`.
+        #[schemars(range(min = 1e-4, max = 1000.0))]
+        pub sigma: f64 = 0.1,
+        /// Values of a feature's vector.
+        #[schemars(range(min = 1, max = 1024))]
+        pub dim: usize = 8,
     }
 }

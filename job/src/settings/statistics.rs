@@ -5,10 +5,9 @@
 //! ```
 
 use super::categorical::{Categorical, ColumnReading, IdRange, IdSource, ValueBuckets};
-use super::encoding::EncodingTable;
+use super::encoding::{EncodingTable, Vocabulary};
 use super::features::Features;
-use super::numeric::{MinMax, Numeric, Standardise};
-use super::vocabulary::Vocabulary;
+use super::numeric::{ColumnMoments, ColumnRange, Numeric, Scaling};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureStatistic {
@@ -22,20 +21,9 @@ pub enum FeatureStatistic {
 #[derive(Clone, Debug, PartialEq)]
 pub enum MeasuredValue {
     /// Of [`FeatureStatistic::Standardise`].
-    Moments { mean: f64, deviation: f64 },
-    Range {
-        min: f64,
-        /// Greatest value, above `min`.
-        max: f64,
-    },
-    /// Of [`FeatureStatistic::Standardise`] of a vector, for each of its numbers.
-    MomentsEach { mean: Vec<f64>, deviation: Vec<f64> },
-    /// Of [`FeatureStatistic::MinMax`] of a vector, for each of its numbers.
-    RangeEach {
-        min: Vec<f64>,
-        /// Greatest values, above `min`.
-        max: Vec<f64>,
-    },
+    Moments(ColumnMoments),
+    /// Of [`FeatureStatistic::MinMax`]. Greatest values are above the least.
+    Range(ColumnRange),
     /// Of [`FeatureStatistic::Edges`]: ascending.
     Edges(Vec<f64>),
     /// Of [`FeatureStatistic::Vocabulary`].
@@ -53,8 +41,8 @@ impl Features {
     pub fn unmeasured_statistics(&self) -> Vec<FeatureStatistic> {
         let mut found = Vec::new();
         for (position, feature) in self.numeric.iter().enumerate() {
-            found.extend((feature.standardise == Standardise::Fit).then_some(FeatureStatistic::Standardise(position)));
-            found.extend((feature.min_max == MinMax::Fit).then_some(FeatureStatistic::MinMax(position)));
+            found.extend((feature.standardise == Scaling::Fit).then_some(FeatureStatistic::Standardise(position)));
+            found.extend((feature.min_max == Scaling::Fit).then_some(FeatureStatistic::MinMax(position)));
             let encoding = feature.encode.as_ref().is_some_and(|encoding| encoding.fitted.is_none());
             found.extend(encoding.then_some(FeatureStatistic::Encoding(position)));
         }
@@ -70,15 +58,13 @@ impl Features {
     #[must_use]
     pub fn measured_value(&self, statistic: FeatureStatistic) -> Option<MeasuredValue> {
         match statistic {
-            FeatureStatistic::Standardise(feature) => match self.numeric.get(feature)?.standardise.clone() {
-                Standardise::Given { mean, deviation } => Some(MeasuredValue::Moments { mean, deviation }),
-                Standardise::GivenEach { mean, deviation } => Some(MeasuredValue::MomentsEach { mean, deviation }),
-                Standardise::No | Standardise::Fit => None,
+            FeatureStatistic::Standardise(feature) => match &self.numeric.get(feature)?.standardise {
+                Scaling::Given(moments) => Some(MeasuredValue::Moments(moments.clone())),
+                Scaling::No | Scaling::Fit => None,
             },
-            FeatureStatistic::MinMax(feature) => match self.numeric.get(feature)?.min_max.clone() {
-                MinMax::Given { min, max } => Some(MeasuredValue::Range { min, max }),
-                MinMax::GivenEach { min, max } => Some(MeasuredValue::RangeEach { min, max }),
-                MinMax::No | MinMax::Fit => None,
+            FeatureStatistic::MinMax(feature) => match &self.numeric.get(feature)?.min_max {
+                Scaling::Given(range) => Some(MeasuredValue::Range(range.clone())),
+                Scaling::No | Scaling::Fit => None,
             },
             FeatureStatistic::Edges(feature) => match self.categorical.get(feature)?.buckets()? {
                 ValueBuckets::Fit(_) => None,
@@ -97,21 +83,13 @@ impl Features {
 
     pub fn set_measured(&mut self, statistic: FeatureStatistic, value: MeasuredValue) -> bool {
         match (statistic, value) {
-            (FeatureStatistic::Standardise(feature), MeasuredValue::Moments { mean, deviation }) => {
-                let feature = self.numeric.get_mut(feature);
-                feature.map(|feature| feature.standardise = Standardise::Given { mean, deviation }).is_some()
+            (FeatureStatistic::Standardise(feature), MeasuredValue::Moments(moments)) => {
+                let feature = self.scaled(feature, &moments.mean, &moments.deviation);
+                feature.map(|feature| feature.standardise = Scaling::Given(moments)).is_some()
             }
-            (FeatureStatistic::MinMax(feature), MeasuredValue::Range { min, max }) => {
-                let feature = self.numeric.get_mut(feature);
-                feature.map(|feature| feature.min_max = MinMax::Given { min, max }).is_some()
-            }
-            (FeatureStatistic::Standardise(feature), MeasuredValue::MomentsEach { mean, deviation }) => {
-                let feature = self.vector(feature, &mean, &deviation);
-                feature.map(|feature| feature.standardise = Standardise::GivenEach { mean, deviation }).is_some()
-            }
-            (FeatureStatistic::MinMax(feature), MeasuredValue::RangeEach { min, max }) => {
-                let feature = self.vector(feature, &min, &max);
-                feature.map(|feature| feature.min_max = MinMax::GivenEach { min, max }).is_some()
+            (FeatureStatistic::MinMax(feature), MeasuredValue::Range(range)) => {
+                let feature = self.scaled(feature, &range.min, &range.max);
+                feature.map(|feature| feature.min_max = Scaling::Given(range)).is_some()
             }
             (FeatureStatistic::Edges(feature), MeasuredValue::Edges(edges)) => {
                 match self.categorical.get_mut(feature).and_then(Categorical::buckets_mut) {
@@ -138,18 +116,18 @@ impl Features {
     }
 
     /// A numeric feature that has as many numbers as both lists.
-    fn vector(&mut self, feature: usize, one: &[f64], other: &[f64]) -> Option<&mut Numeric> {
+    fn scaled(&mut self, feature: usize, one: &[f64], other: &[f64]) -> Option<&mut Numeric> {
         self.numeric.get_mut(feature).filter(|feature| [one.len(), other.len()] == [feature.value_count(); 2])
     }
 
     /// Forgets all that was measured. Given means, deviations and ranges look like measured ones, and are forgotten too.
     pub(crate) fn forget_measured(&mut self) {
         for feature in &mut self.numeric {
-            if feature.standardise != Standardise::No {
-                feature.standardise = Standardise::Fit;
+            if feature.standardise != Scaling::No {
+                feature.standardise = Scaling::Fit;
             }
-            if feature.min_max != MinMax::No {
-                feature.min_max = MinMax::Fit;
+            if feature.min_max != Scaling::No {
+                feature.min_max = Scaling::Fit;
             }
             if let Some(encoding) = &mut feature.encode {
                 encoding.fitted = None;
@@ -255,6 +233,10 @@ mod tests {
     const FEATURES: &str = "[features]\nlabel = 'y'\nnumeric = [{ column = 'n', standardise = true }, 'c', { column = 'b', min_max = true }, { column = 'a', encode = { by = 'count' } }]\n\
         categorical = ['a', { column = 'n', name = 'r', buckets = 3 }, { column = 'b', vocabulary = { max_size = 9 } }]\n";
 
+    fn moments(mean: f64, deviation: f64, count: usize) -> MeasuredValue {
+        MeasuredValue::Moments(ColumnMoments { mean: vec![mean; count], deviation: vec![deviation; count] })
+    }
+
     fn counts(ids: &[u64]) -> EncodingTable {
         let values = ids.iter().map(|id| *id as f32).collect();
         EncodingTable { mean: 1.0, deviation: 2.0, rare: vec![0.0], ids: ids.to_vec(), values }
@@ -263,8 +245,8 @@ mod tests {
     fn measured() -> Features {
         let mut features = job(DELIMITED, FEATURES).features;
         let values = [
-            (FeatureStatistic::Standardise(0), MeasuredValue::Moments { mean: 1.0, deviation: 2.0 }),
-            (FeatureStatistic::MinMax(2), MeasuredValue::Range { min: -1.0, max: 3.0 }),
+            (FeatureStatistic::Standardise(0), moments(1.0, 2.0, 1)),
+            (FeatureStatistic::MinMax(2), MeasuredValue::Range(ColumnRange { min: vec![-1.0], max: vec![3.0] })),
             (FeatureStatistic::Encoding(3), MeasuredValue::Encoding(counts(&[3, 9]))),
             (FeatureStatistic::Edges(1), MeasuredValue::Edges(vec![0.5, 7.0])),
             (FeatureStatistic::Vocabulary(2), MeasuredValue::Ids(vec![9, 3])),
@@ -304,7 +286,7 @@ mod tests {
         let text = "[features]\nlabel = 'y'\ncategorical = ['a']\n\
             numeric = [{ column = 'n', width = 2, separator = ' ', standardise = true }]\n";
         let mut features = job(DELIMITED, text).features;
-        let each = |count| MeasuredValue::MomentsEach { mean: vec![1.0; count], deviation: vec![2.0; count] };
+        let each = |count| moments(1.0, 2.0, count);
         let statistic = FeatureStatistic::Standardise(0);
         assert!(!features.set_measured(statistic, each(3)), "two numbers");
         assert!(features.set_measured(statistic, each(2)));

@@ -4,14 +4,13 @@ use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use zagros_table::{
-    AdmissionPolicy, EvictionOrder, EvictionPolicy, EvictionTarget, FrequencyCounter, Initializer, NonFinitePolicy,
-    TableConfig, Ttl, UpdateLimits, WeightType,
+    AdmissionPolicy, EvictionPolicy, Initializer, NonFinitePolicy, Optimizer, TableConfig, UpdateLimits, WeightType,
 };
 
-use super::{RateSchedule, TableOptimizer, shorten};
+use super::{RateSchedule, shorten};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
@@ -33,79 +32,42 @@ impl DerefMut for Table {
     }
 }
 
-/// Settings of all embedding tables, unless `[tables.<name>]` has others.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Embedding")]
-pub struct TableSettings {
-    /// Values per row.
-    #[schemars(range(min = 1, max = 4096))]
-    pub dim: usize,
-    /// First value of a row. It is a function of `train.seed`, table and id alone.
-    pub init: Initializer,
-    /// How rows learn.
-    pub optimizer: TableOptimizer,
-    /// Largest magnitude of a gradient's value; 0 for no limit. Larger values are clipped.
-    #[schemars(range(min = 0.0, max = 1e30))]
-    pub clip_value: f32,
-    /// Largest Euclidean norm of a row's gradient, after `clip_value`; 0 for no limit. A longer gradient is scaled down.
-    #[schemars(range(min = 0.0, max = 1e30))]
-    pub clip_norm: f32,
-    /// Largest magnitude of a weight after an update; 0 for 2⁴⁰ (1.1e12), which is the most. Larger weights are clipped.
-    #[schemars(range(min = 0.0, max = 1e30))]
-    pub weight_bound: f32,
-    /// What happens to a gradient that is infinite or not a number. The same happens to an unclipped gradient beyond ±2⁴⁰
-    /// (1.1e12), after which a row might not stay finite. `refuse` refuses the whole push; `skip` skips the row, and the other
-    /// rows of the push are updated.
-    pub non_finite: NonFinitePolicy,
-    /// How weights are stored. Arithmetic and the optimiser's state are f32 throughout.
-    pub element: WeightType,
-    /// Factor on the optimiser's learning rate by step. A step is a step of training, which all workers make together; a worker
-    /// that joins late counts from the same step. In mode `async` each worker counts its own batches. Numbers of steps may be given in epochs:
-    /// `decay = { epochs = 2 }`.
-    pub schedule: RateSchedule,
-    /// Which ids get a row. An id without a row is answered with zeros. Its gradients are counted and dropped.
-    #[serde(serialize_with = "serialize_admission", deserialize_with = "deserialize_admission")]
-    #[schemars(with = "AdmissionKeys")]
-    pub admission: AdmissionPolicy,
-    /// Which rows leave memory first once `cluster.memory` is used up.
-    pub evict: EvictionOrder,
-    /// Steps without a use after which a row is forgotten; 0 for never. A forgotten row starts again from its first value.
-    /// Excludes `ttl_seconds`.
-    #[schemars(range(max = 4_294_967_295_u32))]
-    pub ttl_steps: u32,
-    /// Seconds without a use after which a row is forgotten; 0 for never. They are counted while the row's server runs: setting
-    /// the time of day ages no row, nor does the time between a save and the run that resumes from it. Excludes `ttl_steps`,
-    /// and `evict` by frequency, which counts steps.
-    #[schemars(range(max = 4_294_967_295_u32))]
-    pub ttl_seconds: u32,
-    /// Euclidean norm below which the weights of a row count as small; 0 for none. Rows with small weights are evicted from time
-    /// to time. With `victims = "cold"` it needs `cluster.memory`.
-    #[schemars(range(min = 0.0, max = 1e30))]
-    pub small_norm: f32,
-    /// Where rows go that are evicted because memory is short or their norm is small.
-    pub victims: EvictionTarget,
-}
-
-impl Default for TableSettings {
-    fn default() -> Self {
-        Self {
-            dim: 16,
-            init: Initializer::Uniform { bound: 0.01 },
-            optimizer: TableOptimizer::default(),
-            clip_value: 0.0,
-            clip_norm: 0.0,
-            weight_bound: 0.0,
-            non_finite: NonFinitePolicy::default(),
-            element: WeightType::default(),
-            schedule: RateSchedule::default(),
-            admission: AdmissionPolicy::default(),
-            evict: EvictionOrder::default(),
-            ttl_steps: 0,
-            ttl_seconds: 0,
-            small_norm: 0.0,
-            victims: EvictionTarget::default(),
-        }
+section! {
+    /// Settings of all embedding tables, unless `[tables.<name>]` has others.
+    #[derive(Copy)]
+    #[schemars(rename = "Embedding")]
+    pub struct TableSettings {
+        /// Values per row.
+        #[schemars(range(min = 1, max = 4096))]
+        pub dim: usize = 16,
+        /// First value of a row. It is a function of `train.seed`, table and id alone.
+        pub init: Initializer = Initializer::Uniform { bound: 0.01 },
+        /// How rows learn.
+        pub optimizer: Optimizer = Optimizer::default(),
+        /// Largest magnitude of a gradient's value; 0 for no limit. Larger values are clipped.
+        #[schemars(range(min = 0.0, max = 1e30), extend("x-change" = "learning"))]
+        pub clip_value: f32 = 0.0,
+        /// Largest Euclidean norm of a row's gradient, after `clip_value`; 0 for no limit. A longer gradient is scaled down.
+        #[schemars(range(min = 0.0, max = 1e30), extend("x-change" = "learning"))]
+        pub clip_norm: f32 = 0.0,
+        /// Largest magnitude of a weight after an update; 0 for 2⁴⁰ (1.1e12), which is the most. Larger weights are clipped.
+        #[schemars(range(min = 0.0, max = 1e30))]
+        pub weight_bound: f32 = 0.0,
+        /// What happens to a gradient that is infinite or not a number. The same happens to an unclipped gradient beyond ±2⁴⁰
+        /// (1.1e12), after which a row might not stay finite. `refuse` refuses the whole push; `skip` skips the row, and the other
+        /// rows of the push are updated.
+        pub non_finite: NonFinitePolicy = NonFinitePolicy::default(),
+        /// How weights are stored. Arithmetic and the optimiser's state are f32 throughout.
+        pub element: WeightType = WeightType::default(),
+        /// Factor on the optimiser's learning rate by step. A step is a step of training, which all workers make together; a worker
+        /// that joins late counts from the same step. In mode `async` each worker counts its own batches. Numbers of steps may be given in epochs:
+        /// `decay = { epochs = 2 }`.
+        #[schemars(extend("x-change" = "learning"))]
+        pub schedule: RateSchedule = RateSchedule::default(),
+        /// Which ids get a row. An id without a row is answered with zeros. Its gradients are counted and dropped.
+        pub admission: AdmissionPolicy = AdmissionPolicy::default(),
+        /// Which rows leave memory, and where they go. A table that gives it replaces all of its keys.
+        pub eviction: EvictionPolicy = EvictionPolicy::default(),
     }
 }
 
@@ -115,13 +77,13 @@ impl TableSettings {
         TableConfig {
             dim: self.dim,
             init: self.init,
-            optimizer: self.optimizer.into(),
+            optimizer: self.optimizer,
             limits: self.limits(),
             non_finite: self.non_finite,
             element: self.element,
             schedule: self.schedule.in_steps(),
             admission: self.admission,
-            retention: self.eviction_policy(),
+            retention: self.eviction,
             ..TableConfig::default()
         }
     }
@@ -135,26 +97,13 @@ impl TableSettings {
     /// Whether a row changes by pushes alone, and is there from its first push on.
     #[must_use]
     pub fn changes_by_pushes_alone(&self, memory: Option<u64>) -> bool {
-        let drops = self.victims == EvictionTarget::Drop && (memory.is_some() || self.small_norm > 0.0);
-        self.admission == AdmissionPolicy::Always && (self.ttl_steps, self.ttl_seconds) == (0, 0) && !drops
-    }
-
-    #[must_use]
-    pub fn eviction_policy(&self) -> EvictionPolicy {
-        let ttl = match (self.ttl_steps, self.ttl_seconds) {
-            (0, 0) => None,
-            (0, seconds) => Some(Ttl::Seconds(seconds)),
-            (steps, _) => Some(Ttl::Steps(steps)),
-        };
-        EvictionPolicy { order: self.evict, ttl, small_norm: self.small_norm, target: self.victims }
+        let drops = !self.eviction.keeps_evicted_rows() && (memory.is_some() || self.eviction.small_norm > 0.0);
+        self.admission == AdmissionPolicy::Always && self.eviction.ttl.is_none() && !drops
     }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TableOverrides(Map<String, Json>);
-
-/// The two keys of the time to live. A table that sets one of them replaces both.
-const TTL: [&str; 2] = ["ttl_steps", "ttl_seconds"];
 
 impl TableOverrides {
     /// The keys whose values differ between `own` and `common`.
@@ -169,16 +118,9 @@ impl TableOverrides {
         self.0.is_empty()
     }
 
-    pub(crate) fn number(&self, key: &str) -> Option<u64> {
-        self.0.get(key)?.as_u64()
-    }
-
     /// The table's own keys, and the others from `common`.
     pub(crate) fn apply_to(&self, common: &TableSettings) -> serde_json::Result<TableSettings> {
         let mut keys = object(common);
-        if TTL.iter().any(|key| self.0.contains_key(*key)) {
-            keys.extend(TTL.map(|key| (key.to_owned(), Json::from(0))));
-        }
         keys.extend(self.0.clone());
         serde_json::from_value(Json::Object(keys))
     }
@@ -190,7 +132,7 @@ fn object(settings: &TableSettings) -> Map<String, Json> {
     if let Json::Object(keys) = keys { keys } else { Map::new() }
 }
 
-/// The keys of [`TableSettings`], each with its first sentence and the origin of its default.
+/// The keys of [`TableSettings`], each with the origin of its default.
 impl JsonSchema for TableOverrides {
     fn schema_name() -> Cow<'static, str> {
         "Table".into()
@@ -201,130 +143,34 @@ impl JsonSchema for TableOverrides {
         schema.insert("description".to_owned(), "One embedding table.".into());
         let keys = schema.get_mut("properties").and_then(Json::as_object_mut);
         for (key, property) in keys.into_iter().flatten() {
-            let Json::Object(property) = property else { continue };
-            let whole = property.get("description").and_then(Json::as_str).unwrap_or_default().replace('\n', " ");
-            let first = whole.split_once(". ").map_or(whole.trim_end_matches('.'), |(first, _)| first);
-            let default = if TTL.contains(&key.as_str()) {
-                "that of `[embedding]`, unless the table gives the other time to live".to_owned()
-            } else {
-                format!("`embedding.{key}`")
-            };
-            property.insert("description".to_owned(), format!("{first}. Default: {default}.").into());
+            let doc = property["description"].as_str().unwrap_or_default();
+            property["description"] = format!("{doc} Default: `embedding.{key}`.").into();
         }
         schema
     }
 }
 
-/// Probability that the count of a sketch is too high by more than its `error`.
-const FAILURE: f32 = 0.01;
-
-/// Which ids get a row.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-enum AdmissionKeys {
-    /// Each id, at its first training lookup.
-    Always,
-    /// Each id, once it was looked up for training often enough.
-    Count {
-        /// Training lookups of an id after which it gets a row. The last of them already finds the row.
-        #[serde(default = "admitted_count")]
-        #[schemars(range(min = 1, max = 65535))]
-        min_count: u32,
-        /// How lookups are counted.
-        #[serde(default)]
-        counter: CounterKind,
-        /// Largest overcount, as a share of all lookups of a table on a server; one count in 100 may be too high by more. Used by
-        /// `count_min` only, which takes 27 bytes / error for each table and server.
-        #[serde(default = "count_error")]
-        #[schemars(range(min = 1e-8, max = 0.5))]
-        error: f32,
-    },
-    /// A share of the ids, chosen by a hash of seed, table and id. The other ids never get a row.
-    Probability {
-        /// Share of ids that get a row.
-        #[schemars(range(min = 0.0, max = 1.0))]
-        share: f32,
-    },
-}
-
-/// How lookups are counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-enum CounterKind {
-    /// One counter for each id that has no row yet.
-    #[default]
-    Exact,
-    /// A sketch with constant memory. A count is sometimes too high and never too low (Cormode and Muthukrishnan 2005).
-    CountMin,
-}
-
-fn serialize_admission<S: Serializer>(admission: &AdmissionPolicy, to: S) -> Result<S::Ok, S::Error> {
-    AdmissionKeys::from(*admission).serialize(to)
-}
-
-fn deserialize_admission<'de, D: Deserializer<'de>>(from: D) -> Result<AdmissionPolicy, D::Error> {
-    AdmissionKeys::deserialize(from).map(AdmissionPolicy::from)
-}
-
-impl From<AdmissionKeys> for AdmissionPolicy {
-    fn from(keys: AdmissionKeys) -> Self {
-        match keys {
-            AdmissionKeys::Always => Self::Always,
-            AdmissionKeys::Count { min_count, counter: CounterKind::Exact, .. } => {
-                Self::Count { threshold: min_count, counter: FrequencyCounter::Exact }
-            }
-            AdmissionKeys::Count { min_count, counter: CounterKind::CountMin, error } => {
-                Self::Count { threshold: min_count, counter: FrequencyCounter::CountMin { error, failure: FAILURE } }
-            }
-            AdmissionKeys::Probability { share } => Self::Probability { share },
-        }
-    }
-}
-
-impl From<AdmissionPolicy> for AdmissionKeys {
-    fn from(admission: AdmissionPolicy) -> Self {
-        match admission {
-            AdmissionPolicy::Always => Self::Always,
-            AdmissionPolicy::Count { threshold: min_count, counter: FrequencyCounter::Exact } => {
-                Self::Count { min_count, counter: CounterKind::Exact, error: count_error() }
-            }
-            AdmissionPolicy::Count { threshold: min_count, counter: FrequencyCounter::CountMin { error, .. } } => {
-                Self::Count { min_count, counter: CounterKind::CountMin, error }
-            }
-            AdmissionPolicy::Probability { share } => Self::Probability { share },
-        }
-    }
-}
-
-fn admitted_count() -> u32 {
-    2
-}
-
-fn count_error() -> f32 {
-    1e-5
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{EvictionTarget, Ttl};
 
     #[test]
     fn a_table_overrides_single_keys() {
         let common = TableSettings { dim: 8, clip_norm: 0.1, ..TableSettings::default() };
-        let own = TableSettings { victims: EvictionTarget::Drop, small_norm: 0.3, ..common };
+        let eviction = EvictionPolicy { target: EvictionTarget::Drop, ttl: Some(Ttl::Seconds(9)), ..common.eviction };
+        let own = TableSettings { eviction, clip_value: 0.3, ..common };
         let overrides = TableOverrides::difference(&common, &own);
-        assert_eq!(overrides.0.keys().collect::<Vec<_>>(), ["small_norm", "victims"]);
+        assert_eq!(overrides.0.keys().collect::<Vec<_>>(), ["clip_value", "eviction"]);
         assert_eq!(overrides.apply_to(&common).unwrap(), own);
         assert!(TableOverrides::difference(&own, &own).is_empty());
     }
 
     #[test]
-    fn limits_and_retention_reach_the_table() {
+    fn limits_reach_the_table() {
         let settings = TableSettings::default();
         assert_eq!(settings.table_config().limits, UpdateLimits::default());
-        assert_eq!(settings.table_config().retention, EvictionPolicy::default());
-        let limited = TableSettings { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0, ttl_seconds: 9, ..settings };
+        let limited = TableSettings { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0, ..settings };
         assert_eq!(limited.table_config().limits, UpdateLimits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 });
-        assert_eq!(limited.table_config().retention.ttl, Some(Ttl::Seconds(9)));
     }
 }

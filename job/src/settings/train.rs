@@ -1,131 +1,106 @@
-//! `[train]`: how training runs.
+//! `[train]`: how training runs; and `[optimizer]`, that of the dense network. Those of rows are the table's own, [`zagros_table::Optimizer`].
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zagros_table::NonFinitePolicy;
+use zagros_table::optimizer::dense::DenseRule;
 
 use super::numbers::{limit, size};
 use super::{EarlyStop, Job, RateSchedule, StepCount};
 
-/// How training runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Train")]
-pub struct TrainSettings {
-    /// Samples per step of one worker.
-    #[schemars(range(min = 1, max = 1_048_576))]
-    pub batch_size: usize,
-    /// Epochs over the training files.
-    #[schemars(range(min = 1, max = 10_000))]
-    pub epochs: u32,
-    /// Consistency between embeddings and the dense network.
-    pub mode: Mode,
-    /// Staleness τ of one worker, in batches: how many of its batches may have unacknowledged gradients when the rows of another
-    /// batch are looked up. 0 is strictly sequential. Default: 4 in modes `hybrid` and `async`; 0 in mode `sync`, which allows no
-    /// other value.
-    #[schemars(range(max = 1024))]
-    pub staleness: usize,
-    /// Seed of every random choice: first values of rows and weights, dropout, shuffling.
-    #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
-    pub seed: u64,
-    /// Threads of the dense network inside a step; 0 plans them: the machine's cores without those that parse or serve rows.
-    /// `zagros up` divides the cores among its workers.
-    #[schemars(range(max = 1024))]
-    pub threads: usize,
-    /// Numbers in the dense network's matrix products. Weights, sums of gradients, logits and loss stay f32.
-    pub precision: Precision,
-    /// Where the dense network computes. The optimiser of its weights runs on the processor.
-    pub device: Device,
-    /// Where the weights of the dense network and the optimiser's state are.
-    pub weights: WeightStore,
-    /// Memory that the dense network of one worker may take for weights, gradients and the optimiser's state: a number with a unit, such
-    /// as `"2GiB"`. With `weights = "auto"`, a network that needs more is streamed. With streamed
-    /// weights, layers that are too large for two of them to be in half of it are cut, and two layers, or slices, and their gradients
-    /// must not need more. Default: no limit.
-    #[serde(with = "size")]
-    #[schemars(with = "Option<String>", length(min = 1))]
-    pub memory: Option<u64>,
-    /// A saved model to start from, by its folder or its run's, as a path or `s3://bucket/prefix`. The run begins with its rows, their
-    /// optimiser state and its dense network, and trains them on with this job's data. Tables and layers that only one of the two has
-    /// are dropped or begin anew, and a line says so. Default: none, rows and network begin anew.
-    #[schemars(length(min = 1))]
-    pub start_from: Option<String>,
-    /// From what steps are counted in a run with `start_from`: schedules of learning rates, `ttl_steps` and `max_steps` follow.
-    pub start_steps: StartSteps,
-    /// What becomes of rows and weights of a feature, in a run with `start_from`, whose ids or numbers are made otherwise than in the model:
-    /// other ranges, hash size, vocabulary, date part, column or transform. A line names each such feature.
-    pub start_changed: StartChanged,
-    /// Steps after which training stops. Default: none, all epochs are trained.
-    #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
-    pub max_steps: Option<u64>,
-    /// Steps between two evaluations within an epoch, at least one, also in epochs: `{ epochs = 0.5 }`. An evaluation follows every epoch in any
-    /// case. Default: none.
-    pub evaluate_every: Option<StepCount>,
-    /// Steps of an epoch, by which numbers in epochs become steps: `evaluate_every`, and `warmup`, `decay` and `every` of schedules. Default:
-    /// where a key is given in epochs, `zagros train` and `zagros up` count or estimate them from the rows of the training part when a run starts,
-    /// as `--dry-run` shows them; a run that resumes keeps those that it began with. Roles that are started one by one need the key.
-    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
-    pub epoch_steps: Option<u64>,
-    /// When training ends before its last epoch. The best state is then saved instead of the last. It needs `data.validation` or
-    /// `data.validation_share`. Default: none.
-    pub early_stop: Option<EarlyStop>,
-    /// Share ε of the label that is spread over both classes, in training only: a click counts as 1 − ε/2, no click as ε/2. The
-    /// training loss is that of these labels.
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub label_smoothing: f64,
-    /// Share of the values of the feature vectors that a training step drops, before the network.
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub embedding_dropout: f64,
-    /// Factor λ of a penalty on the feature vectors of a batch: λ/2 times the mean over the samples of their sum of squares. It is part
-    /// of the gradients, so a row is pulled to 0 by the share of the samples that have it; `l2` of a table's optimiser pulls each row of
-    /// a batch alike. The loss is reported without it.
-    #[schemars(range(min = 0.0, max = 1e30))]
-    pub embedding_l2: f64,
-    /// λ of `embedding_l2` for single features, by name: `{ user_id = 0.01, item_id = 0 }`. The others have `embedding_l2`.
-    #[schemars(extend("additionalProperties" = { "type": "number", "minimum": 0.0, "maximum": 1e30 }))]
-    pub feature_l2: BTreeMap<String, f64>,
-    /// Share d of the exponential moving average of the dense weights that a step keeps: average ← d·average + (1 − d)·weights.
-    /// Evaluations, predictions and the saved model use the average; rows have none. Not in mode `async`. Default: none.
-    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
-    pub ema: Option<f64>,
-    /// Whether every epoch but the first begins with new rows, while the dense network is trained on (MEDA, Liu et al. 2023): the
-    /// remedy against the overfitting of rows in a second pass. Not in mode `async`.
-    pub reset_embeddings: bool,
-    /// Bounds and pace of the dense network's updates.
-    #[serde(flatten)]
-    pub updates: DenseUpdates,
-}
-
-impl Default for TrainSettings {
-    fn default() -> Self {
-        Self {
-            batch_size: 4096,
-            epochs: 1,
-            mode: Mode::Hybrid,
-            staleness: 4,
-            seed: 1,
-            threads: 0,
-            precision: Precision::F32,
-            device: Device::Cpu,
-            weights: WeightStore::Auto,
-            memory: None,
-            start_from: None,
-            start_steps: StartSteps::Restart,
-            start_changed: StartChanged::Anew,
-            max_steps: None,
-            evaluate_every: None,
-            epoch_steps: None,
-            early_stop: None,
-            label_smoothing: 0.0,
-            embedding_dropout: 0.0,
-            embedding_l2: 0.0,
-            feature_l2: BTreeMap::new(),
-            ema: None,
-            reset_embeddings: false,
-            updates: DenseUpdates::default(),
-        }
+section! {
+    /// How training runs.
+    #[schemars(rename = "Train")]
+    pub struct TrainSettings {
+        /// Samples per step of one worker.
+        #[schemars(range(min = 1, max = 1_048_576))]
+        pub batch_size: usize = 4096,
+        /// Epochs over the training files.
+        #[schemars(range(min = 1, max = 10_000), extend("x-change" = "operational"))]
+        pub epochs: u32 = 1,
+        /// Consistency between embeddings and the dense network.
+        #[schemars(extend("x-change" = "meaning"))]
+        pub mode: Mode = Mode::Hybrid,
+        /// Staleness τ of one worker, in batches: how many of its batches may have unacknowledged gradients when the rows of another
+        /// batch are looked up. 0 is strictly sequential. Default: 4 in modes `hybrid` and `async`; 0 in mode `sync`, which allows no
+        /// other value.
+        #[schemars(range(max = 1024))]
+        pub staleness: usize = 4,
+        /// Seed of every random choice: first values of rows and weights, dropout, shuffling.
+        #[schemars(range(max = 9_223_372_036_854_775_807_u64), extend("x-change" = "meaning"))]
+        pub seed: u64 = 1,
+        /// Threads of the dense network inside a step; 0 plans them: the machine's cores without those that parse or serve rows.
+        /// `zagros up` divides the cores among its workers.
+        #[schemars(range(max = 1024), extend("x-change" = "operational"))]
+        pub threads: usize = 0,
+        /// Numbers in the dense network's matrix products. Weights, sums of gradients, logits and loss stay f32.
+        pub precision: Precision = Precision::F32,
+        /// Where the dense network computes. The optimiser of its weights runs on the processor.
+        #[schemars(extend("x-change" = "operational"))]
+        pub device: Device = Device::Cpu,
+        /// Where the weights of the dense network and the optimiser's state are.
+        #[schemars(extend("x-change" = "meaning"))]
+        pub weights: WeightStore = WeightStore::Auto,
+        /// Memory that the dense network of one worker may take for weights, gradients and the optimiser's state: a number with a unit, such
+        /// as `"2GiB"`. With `weights = "auto"`, a network that needs more is streamed. With streamed
+        /// weights, layers that are too large for two of them to be in half of it are cut, and two layers, or slices, and their gradients
+        /// must not need more. Default: no limit.
+        #[serde(with = "size")]
+        #[schemars(with = "Option<String>", extend("x-form" = "size", "x-change" = "operational"))]
+        pub memory: Option<u64> = None,
+        /// A saved model to start from, by its folder or its run's, as a path or `s3://bucket/prefix`. The run begins with its rows, their
+        /// optimiser state and its dense network, and trains them on with this job's data. Tables and layers that only one of the two has
+        /// are dropped or begin anew, and a line says so. Default: none, rows and network begin anew.
+        #[schemars(length(min = 1), extend("x-change" = "meaning"))]
+        pub start_from: Option<String> = None,
+        /// From what steps are counted in a run with `start_from`: schedules of learning rates, `eviction.ttl` and `max_steps` follow.
+        #[schemars(extend("x-change" = "meaning"))]
+        pub start_steps: StartSteps = StartSteps::Restart,
+        /// What becomes of rows and weights of a feature, in a run with `start_from`, whose ids or numbers are made otherwise than in the model:
+        /// other ranges, hash size, vocabulary, date part, column or transform. A line names each such feature.
+        #[schemars(extend("x-change" = "meaning"))]
+        pub start_changed: StartChanged = StartChanged::Anew,
+        /// Steps after which training stops. Default: none, all epochs are trained.
+        #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64), extend("x-change" = "operational"))]
+        pub max_steps: Option<u64> = None,
+        /// Steps between two evaluations within an epoch, at least one, also in epochs: `{ epochs = 0.5 }`. An evaluation follows every epoch in any
+        /// case. Default: none.
+        pub evaluate_every: Option<StepCount> = None,
+        /// Steps of an epoch, by which numbers in epochs become steps: `evaluate_every`, and `warmup`, `decay` and `every` of schedules. Default:
+        /// where a key is given in epochs, `zagros train` and `zagros up` count or estimate them from the rows of the training part when a run starts,
+        /// as `--dry-run` shows them; a run that resumes keeps those that it began with. Roles that are started one by one need the key.
+        #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+        pub epoch_steps: Option<u64> = None,
+        /// When training ends before its last epoch. The best state is then saved instead of the last. It needs `data.validation` or
+        /// `data.validation_share`. Default: none.
+        pub early_stop: Option<EarlyStop> = None,
+        /// Share ε of the label that is spread over both classes, in training only: a click counts as 1 − ε/2, no click as ε/2. The
+        /// training loss is that of these labels.
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        pub label_smoothing: f64 = 0.0,
+        /// Share of the values of the feature vectors that a training step drops, before the network.
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        pub embedding_dropout: f64 = 0.0,
+        /// Factor λ of a penalty on the feature vectors of a batch: λ/2 times the mean over the samples of their sum of squares. It is part
+        /// of the gradients, so a row is pulled to 0 by the share of the samples that have it; `l2` of a table's optimiser pulls each row of
+        /// a batch alike. The loss is reported without it.
+        #[schemars(range(min = 0.0, max = 1e30))]
+        pub embedding_l2: f64 = 0.0,
+        /// λ of `embedding_l2` for single features, by name: `{ user_id = 0.01, item_id = 0 }`. The others have `embedding_l2`.
+        #[schemars(extend("additionalProperties" = { "type": "number", "minimum": 0.0, "maximum": 1e30 }))]
+        pub feature_l2: BTreeMap<String, f64> = BTreeMap::new(),
+        /// Share d of the exponential moving average of the dense weights that a step keeps: average ← d·average + (1 − d)·weights.
+        /// Evaluations, predictions and the saved model use the average; rows have none. Not in mode `async`. Default: none.
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        pub ema: Option<f64> = None,
+        /// Whether every epoch but the first begins with new rows, while the dense network is trained on (MEDA, Liu et al. 2023): the
+        /// remedy against the overfitting of rows in a second pass. Not in mode `async`.
+        pub reset_embeddings: bool = false,
+        /// Bounds and pace of the dense network's updates.
+        #[serde(flatten)]
+        pub updates: DenseUpdates = DenseUpdates::default(),
     }
 }
 
@@ -252,6 +227,103 @@ impl Job {
     }
 }
 
+/// Optimiser of the dense network.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum DenseOptimizer {
+    /// Kingma & Ba 2015, β₁ = 0.9, β₂ = 0.999.
+    Adam {
+        /// Learning rate.
+        #[serde(default = "dense::adam_lr")]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
+        lr: f64,
+        /// L2 penalty added to the gradient.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
+        weight_decay: f64,
+    },
+    /// Adam with decoupled decay, Loshchilov & Hutter 2019: an update also makes w ← w − lr·weight_decay·w.
+    #[serde(rename = "adamw")]
+    AdamW {
+        /// Learning rate.
+        #[serde(default = "dense::adam_lr")]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
+        lr: f64,
+        /// Decoupled decay.
+        #[serde(default = "dense::decoupled")]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
+        weight_decay: f64,
+    },
+    /// Duchi et al. 2011: a ← a + g²; w ← w − lr·g / (√a + epsilon).
+    Adagrad {
+        /// Learning rate.
+        #[serde(default = "dense::adagrad_lr")]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
+        lr: f64,
+        /// Added to the root. It keeps the quotient finite.
+        #[serde(default = "dense::epsilon")]
+        #[schemars(range(min = 1e-30, max = 1.0))]
+        epsilon: f64,
+        /// First value of the accumulator a. A value above 0 softens the first steps.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1000.0))]
+        initial_accumulator: f64,
+        /// L2 penalty added to the gradient.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
+        weight_decay: f64,
+    },
+    /// Gradient descent.
+    Sgd {
+        /// Learning rate.
+        #[serde(default = "dense::sgd_lr")]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
+        lr: f64,
+        /// Momentum; 0 for none.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        momentum: f64,
+        /// L2 penalty added to the gradient.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
+        weight_decay: f64,
+    },
+}
+
+impl DenseOptimizer {
+    /// The rule of an update, and its learning rate before the schedule.
+    #[must_use]
+    pub fn update_rule(&self) -> (DenseRule, f64) {
+        match *self {
+            Self::Adam { lr, weight_decay } => (DenseRule::Adam { weight_decay: weight_decay as f32 }, lr),
+            Self::AdamW { lr, weight_decay } => (DenseRule::AdamW { weight_decay }, lr),
+            Self::Sgd { lr, momentum, weight_decay } => {
+                (DenseRule::Sgd { momentum: momentum as f32, weight_decay: weight_decay as f32 }, lr)
+            }
+            Self::Adagrad { lr, epsilon, initial_accumulator, weight_decay } => {
+                let [epsilon, initial_accumulator, weight_decay] =
+                    [epsilon, initial_accumulator, weight_decay].map(|value| value as f32);
+                (DenseRule::Adagrad { epsilon, initial_accumulator, weight_decay }, lr)
+            }
+        }
+    }
+}
+
+impl Default for DenseOptimizer {
+    fn default() -> Self {
+        Self::Adam { lr: dense::adam_lr(), weight_decay: 0.0 }
+    }
+}
+
+/// Defaults of keys.
+mod dense {
+    macro_rules! defaults {
+        ($($name:ident $value:expr),+) => { $(pub(super) fn $name() -> f64 { $value })+ };
+    }
+
+    defaults!(sgd_lr 0.1, adagrad_lr 0.01, adam_lr 0.001, epsilon 1e-10, decoupled 0.01);
+}
+
 #[cfg(test)]
 mod tests {
     use crate::fixture::{CRITEO, job};
@@ -264,6 +336,6 @@ mod tests {
         };
         assert_eq!(look_ahead(""), (0, 0));
         assert_eq!(look_ahead("[cluster]\nmemory = '1GiB'\n"), (2, 6));
-        assert_eq!(look_ahead("[cluster]\nmemory = '1GiB'\n[embedding]\nvictims = 'drop'\n"), (0, 0));
+        assert_eq!(look_ahead("[cluster]\nmemory = '1GiB'\n[embedding]\neviction.target = 'drop'\n"), (0, 0));
     }
 }

@@ -26,9 +26,9 @@ pub(crate) fn run(plan: &Plan) {
 fn optimizers() -> [(&'static str, Optimizer); 3] {
     let (lr, l2, epsilon) = (0.01, 0.0, 1e-8);
     [
-        ("sgd", Optimizer::Sgd { lr, l2 }),
+        ("sgd", Optimizer::Sgd { lr, momentum: 0.0, l2 }),
         ("adagrad", Optimizer::Adagrad { lr, epsilon, initial_accumulator: 0.1, l2 }),
-        ("adam", Optimizer::Adam { lr, beta1: 0.9, beta2: 0.999, epsilon, l2, weight_decay: 0.0 }),
+        ("adam", Optimizer::Adam { lr, beta1: 0.9, beta2: 0.999, epsilon, l2 }),
     ]
 }
 

@@ -47,6 +47,6 @@ fn plan(mut args: impl Iterator<Item = String>) -> Plan {
 
 /// A row is minus the number of its pushes.
 pub(crate) fn ledger() -> TableConfig {
-    let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
+    let optimizer = Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
     TableConfig { dim: DIM, init: Initializer::Zero, optimizer, ..TableConfig::default() }
 }

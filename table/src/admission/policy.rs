@@ -1,44 +1,70 @@
 //! The settings of admission: which ids get a row.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::sketch::CountMinSketch;
 
 /// The largest count of a sketch.
 const LARGEST_COUNT: u32 = u16::MAX as u32;
 
-/// When an id gets a row.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Which ids get a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(rename = "Admission")]
 pub enum AdmissionPolicy {
-    /// At its first use. That is the first training lookup that names it.
+    /// Each id, at its first training lookup.
     #[default]
     Always,
-    /// At its `threshold`-th use.
+    /// Each id, once it was looked up for training often enough.
     Count {
-        /// The number of uses needed, 1 to 65535.
+        /// Training lookups of an id after which it gets a row. The last of them already finds the row.
+        #[serde(rename = "min_count", default = "twice")]
+        #[schemars(range(min = 1, max = 65535))]
         threshold: u32,
+        /// How lookups are counted.
+        #[serde(default)]
         counter: FrequencyCounter,
     },
-    /// At its first use if the id is in the admitted share, otherwise never. The share is a function of (seed, table,
-    /// id).
+    /// A share of the ids, chosen by a hash of seed, table and id. The other ids never get a row.
     Probability {
-        /// The admitted share of ids, 0 to 1.
+        /// Share of ids that get a row.
+        #[schemars(range(min = 0.0, max = 1.0))]
         share: f32,
     },
 }
 
-/// How the uses of an id without a row are counted.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How the lookups of an id without a row are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(rename = "Counter")]
 pub enum FrequencyCounter {
     /// One counter for each id that has no row yet.
+    #[default]
     Exact,
-    /// A count-min sketch (Cormode and Muthukrishnan 2005) with conservative update, in constant memory. A count is
-    /// never too low. With probability 1 − `failure` it is too high by at most `error` times the number of all uses.
-    /// Counts stay: an id whose row was dropped gets a new row at its next use.
+    /// A sketch with constant memory, 27 bytes / error for each table and server. A count is sometimes too high and never too low (Cormode
+    /// and Muthukrishnan 2005). Counts stay: an id whose row was dropped gets a new row at its next use.
     CountMin {
-        /// Largest error, as a share of all uses. Above 0 and below 1.
+        /// Largest overcount, as a share of all lookups of a table on a server; one count in 100 may be too high by more.
+        #[serde(default = "overcount")]
+        #[schemars(range(min = 1e-8, max = 0.5))]
         error: f32,
-        /// Probability of a larger error. Above 0 and below 1.
+        /// Probability of a larger error, above 0 and below 1. Every job has the default.
+        #[serde(skip, default = "failure")]
         failure: f32,
     },
+}
+
+fn twice() -> u32 {
+    2
+}
+
+fn overcount() -> f32 {
+    1e-5
+}
+
+fn failure() -> f32 {
+    0.01
 }
 
 impl AdmissionPolicy {

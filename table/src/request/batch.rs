@@ -219,7 +219,7 @@ mod tests {
     use crate::{Initializer, Optimizer, TableConfig, UpdateLimits};
 
     const UNIFORM: Initializer = Initializer::Uniform { bound: 1.0 };
-    const SGD: Optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
+    const SGD: Optimizer = Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
 
     fn table(optimizer: Optimizer) -> Table {
         Table::new(5, 2, &TableConfig { dim: 2, init: UNIFORM, optimizer, stripes: 4, ..TableConfig::default() })
@@ -269,14 +269,14 @@ mod tests {
 
     fn all_optimizers(lr: f32, l2: f32) -> [Optimizer; 7] {
         let (epsilon, initial_accumulator) = (1e-30, 0.0);
-        let adam = Optimizer::Adam { lr, beta1: 0.9, beta2: 0.999, epsilon, l2, weight_decay: 0.0 };
+        let adam = Optimizer::Adam { lr, beta1: 0.9, beta2: 0.999, epsilon, l2 };
         [
-            Optimizer::Sgd { lr, l2 },
-            Optimizer::Momentum { lr, momentum: 0.9999, l2 },
+            Optimizer::Sgd { lr, momentum: 0.0, l2 },
+            Optimizer::Sgd { lr, momentum: 0.9999, l2 },
             Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 },
             Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 },
             adam,
-            Optimizer::Adam { lr, beta1: 0.0, beta2: 0.999_999, epsilon, l2: 0.0, weight_decay: l2 },
+            Optimizer::AdamW { lr, beta1: 0.0, beta2: 0.999_999, epsilon, weight_decay: l2 },
             Optimizer::Ftrl { lr, beta: 0.0, l1: 0.0, l2 },
         ]
     }

@@ -98,11 +98,11 @@ mod tests {
     fn optimizers() -> [Optimizer; 6] {
         let (lr, l2, epsilon, initial_accumulator) = (0.05, 0.001, 1e-8, 0.1);
         [
-            Optimizer::Sgd { lr, l2 },
-            Optimizer::Momentum { lr, momentum: 0.5, l2 },
+            Optimizer::Sgd { lr, momentum: 0.0, l2 },
+            Optimizer::Sgd { lr, momentum: 0.5, l2 },
             Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 },
             Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 },
-            Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon: 1e-3, l2, weight_decay: 0.01 },
+            Optimizer::AdamW { lr, beta1: 0.9, beta2: 0.99, epsilon: 1e-3, weight_decay: 0.01 },
             Optimizer::Ftrl { lr, beta: 1.0, l1: 0.0, l2 },
         ]
     }
@@ -194,12 +194,12 @@ mod tests {
     fn penalties_of_late_pushes_count_by_their_shares() {
         let (lr, l2, epsilon, initial_accumulator) = (0.05, 0.1, 1e-8, 1.0);
         let decaying = [
-            Optimizer::Sgd { lr, l2 },
-            Optimizer::Momentum { lr, momentum: 0.5, l2 },
+            Optimizer::Sgd { lr, momentum: 0.0, l2 },
+            Optimizer::Sgd { lr, momentum: 0.5, l2 },
             Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 },
             Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 },
-            Optimizer::Adam { lr, beta1: 0.0, beta2: 0.0, epsilon: 1.0, l2, weight_decay: 0.0 },
-            Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon: 1e-3, l2: 0.0, weight_decay: 2.0 * l2 },
+            Optimizer::Adam { lr, beta1: 0.0, beta2: 0.0, epsilon: 1.0, l2 },
+            Optimizer::AdamW { lr, beta1: 0.9, beta2: 0.99, epsilon: 1e-3, weight_decay: 2.0 * l2 },
         ];
         for optimizer in decaying {
             let norm = |shares: &[f32]| {
@@ -242,7 +242,8 @@ mod tests {
         const TARGET: f32 = 1.0 / 3.0;
         let (dim, lr) = (256, 1e-3);
         for element in [WeightType::Bf16, WeightType::Int8] {
-            let (init, optimizer) = (Initializer::Constant { value: 1.0 }, Optimizer::Sgd { lr, l2: 0.0 });
+            let (init, optimizer) =
+                (Initializer::Constant { value: 1.0 }, Optimizer::Sgd { lr, momentum: 0.0, l2: 0.0 });
             let config = TableConfig { dim, init, optimizer, element, ..TableConfig::default() };
             let layout = config.layout(SEED, 0);
             let (mut slot, mut buffer, mut weights) = (vec![0; layout.stride], Vec::new(), vec![0.0; dim]);

@@ -3,15 +3,22 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Which rows leave memory, and where they go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Eviction")]
 pub struct EvictionPolicy {
-    /// Which rows are evicted first when memory is short.
+    /// Which rows leave first once `cluster.memory` is used up.
     pub order: EvictionOrder,
-    /// The age since the last use at which a row is removed. Its next use starts from its first weights.
+    /// Age since the last use at which a row is forgotten, `{ steps = 100000 }` or `{ seconds = 86400 }`. A forgotten row starts again
+    /// from its first value. Default: none, no row is forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Ttl>,
-    /// Rows whose weights have a smaller Euclidean norm than this are evicted. 0 evicts none.
+    /// Euclidean norm below which the weights of a row count as small; 0 for none. Rows with small weights are evicted from time
+    /// to time. With `target = "cold"` it needs `cluster.memory`.
+    #[schemars(range(min = 0.0, max = 1e30))]
     pub small_norm: f32,
-    /// Where evicted rows go.
+    /// Where rows go that are evicted because memory is short or their norm is small.
     pub target: EvictionTarget,
 }
 
@@ -35,12 +42,22 @@ fn half_life() -> u32 {
 }
 
 /// An age, in one of two units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Ttl {
-    /// Steps of training, at least 1.
-    Steps(u32),
-    /// Seconds, at least 1. Then rows are ordered by seconds. LFU counts steps, so it is refused.
-    Seconds(u32),
+    /// By training.
+    Steps(
+        /// Steps of training without a use.
+        #[schemars(range(min = 1, max = 4_294_967_295_u32))]
+        u32,
+    ),
+    /// By time.
+    Seconds(
+        /// Seconds without a use. They are counted while the row's server runs: setting the time of day ages no row, nor does the time
+        /// between a save and the run that resumes from it. Excludes `order` by frequency, which counts steps.
+        #[schemars(range(min = 1, max = 4_294_967_295_u32))]
+        u32,
+    ),
 }
 
 /// Where evicted rows go.

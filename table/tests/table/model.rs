@@ -158,7 +158,7 @@ proptest! {
         servers in 1_usize..5,
         bits in 0_u32..7,
     ) {
-        let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
+        let optimizer = Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
         let config = |stripes| TableConfig { dim: 5, init: INIT, optimizer, stripes, ..TableConfig::default() };
         let make = |stripes| Table::new(SEED, TABLE, &config(stripes)).unwrap();
         let mut scratch = RequestBuffers::new();

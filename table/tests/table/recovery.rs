@@ -358,7 +358,7 @@ fn a_step_goes_on_with_a_gradient_that_waited() {
 /// A gradient whose row could not be read waits, and is in the log.
 #[test]
 fn a_gradient_that_waited_is_applied_again() {
-    let config = config(Kind::Cold, Optimizer::Sgd { lr: 1.0, l2: 0.0 }, WeightType::F32);
+    let config = config(Kind::Cold, Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 }, WeightType::F32);
     let cold = cold_store(&config);
     let (log, live) = trained(Kind::Cold, &config, 4, 1, &cold);
     for table in live.iter() {

@@ -15,7 +15,7 @@ use zagros_zip::ZipEq;
 
 /// SGD with learning rate 1 from zeros: a row is minus the sum of its gradients.
 pub(crate) fn ledger_config(dim: usize, stripes: usize) -> TableConfig {
-    let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
+    let optimizer = Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
     TableConfig { dim, init: Initializer::Zero, optimizer, stripes, ..TableConfig::default() }
 }
 
@@ -121,11 +121,11 @@ pub(crate) fn part<'a>(tables: &TableSet, ids: &'a [u64]) -> RequestPart<'a> {
 pub(crate) fn optimizers() -> Vec<Optimizer> {
     let (lr, l2, epsilon, initial_accumulator) = (0.1, 0.01, 1e-8, 0.1);
     vec![
-        Optimizer::Sgd { lr, l2 },
-        Optimizer::Momentum { lr, momentum: 0.9, l2 },
+        Optimizer::Sgd { lr, momentum: 0.0, l2 },
+        Optimizer::Sgd { lr, momentum: 0.9, l2 },
         Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 },
         Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 },
-        Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon, l2, weight_decay: 0.01 },
+        Optimizer::AdamW { lr, beta1: 0.9, beta2: 0.99, epsilon, weight_decay: 0.01 },
         Optimizer::Ftrl { lr, beta: 1.0, l1: 0.01, l2 },
     ]
 }

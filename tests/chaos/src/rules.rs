@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zagros_job::{AdmissionPolicy, Initializer, Job, RateSchedule, TableOptimizer, TableSettings, WeightType};
+use zagros_job::{AdmissionPolicy, Initializer, Job, Optimizer, RateSchedule, TableSettings, WeightType};
 use zagros_shell::Failure;
 use zagros_shell::launch::{RoleName, WorkerLoss};
 
@@ -11,7 +11,7 @@ use crate::link::LinkName;
 use crate::schedule::FaultTarget;
 
 /// Changes to any job: its tables learn so that each row is minus the sum of its gradients.
-const EXACT: [&str; 12] = [
+const EXACT: [&str; 11] = [
     "embedding.optimizer={ kind = \"sgd\", lr = 1.0 }",
     "embedding.init={ kind = \"zero\" }",
     "embedding.schedule={ kind = \"constant\" }",
@@ -20,8 +20,7 @@ const EXACT: [&str; 12] = [
     "embedding.clip_value=0",
     "embedding.clip_norm=0",
     "embedding.weight_bound=0",
-    "embedding.small_norm=0",
-    "embedding.ttl_steps=0",
+    "embedding.eviction={}",
     "cluster.wire=f32",
     "output.save_model=true",
 ];
@@ -63,7 +62,7 @@ pub(crate) fn check(job: &Job) -> Result<(), Failure> {
 fn inexact(table: &TableSettings) -> Option<&'static str> {
     let TableSettings { optimizer, init, schedule, admission, element, clip_value, clip_norm, weight_bound, .. } =
         table;
-    let is_sgd = *optimizer == TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
+    let is_sgd = *optimizer == Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
     let rules = [
         (is_sgd, "optimizer"),
         (*init == Initializer::Zero, "init"),

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use zagros_job::{
     Categorical, CheckpointSettings, ClusterSettings, CrossStructure, DataOrder, DataSettings, DenseOptimizer,
-    EvalSettings, ExpertLayers, Features, Format, Initializer, Job, KeptEnd, Model, Numeric, OutputSettings, PadSide,
-    PoolAt, Pooling, RegressionLoss, Sequence, Table, TableOptimizer, TableSettings, Target, TargetKind, TestPart,
-    TrainSettings, ValidationPart, Values,
+    EvalSettings, ExpertLayers, Features, Format, HeldOutRows, Initializer, Job, KeptEnd, Model, Numeric, Optimizer,
+    OutputSettings, PadSide, PoolAt, Pooling, RegressionLoss, Sequence, Table, TableSettings, Target, TargetKind,
+    TrainSettings, Values,
 };
 
 /// A job over `numeric` columns and one single-valued feature per entry of `dims`, each with its own table.
@@ -123,8 +123,8 @@ fn data() -> DataSettings {
     DataSettings {
         format: Format::Criteo,
         train: Vec::new(),
-        test: TestPart::None,
-        validation: ValidationPart::None,
+        test: HeldOutRows::None,
+        validation: HeldOutRows::None,
         max_bad_rows: 0,
         max_bad_share: 0.0,
         max_line_bytes: 1 << 20,
@@ -150,7 +150,7 @@ fn features(numeric: usize, categorical: usize) -> Features {
 
 fn table(index: usize, dim: usize) -> Table {
     let init = Initializer::Uniform { bound: 0.1 };
-    let optimizer = TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 };
+    let optimizer = Optimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 };
     Table { name: format!("t{index}"), settings: TableSettings { dim, init, optimizer, ..TableSettings::default() } }
 }
 

@@ -1,9 +1,7 @@
 //! Tests of the measurement of statistics.
 
 use proptest::prelude::*;
-use zagros_job::{
-    Categorical, CategoryEncoding, ColumnReading, EncodeBy, IdRange, MinMax, Standardise, TestPart, ValueBuckets,
-};
+use zagros_job::{Categorical, CategoryEncoding, ColumnReading, EncodeBy, HeldOutRows, IdRange, Scaling, ValueBuckets};
 
 use super::*;
 use crate::fixture;
@@ -11,7 +9,7 @@ use crate::{StreamOptions, hash_value};
 
 fn fitted(job: &Job, column: usize) -> (f64, f64) {
     match &job.features.numeric[column].standardise {
-        Standardise::Given { mean, deviation } => (*mean, *deviation),
+        Scaling::Given(ColumnMoments { mean, deviation }) => (mean[0], deviation[0]),
         other => panic!("column {column} is {other:?}"),
     }
 }
@@ -20,7 +18,7 @@ fn job_over(text: &str) -> (tempfile::TempDir, Job) {
     let (folder, path) = fixture::file(text);
     let mut job = fixture::delimited(|_| ());
     job.data.train = vec![path];
-    job.features.numeric[0].standardise = Standardise::Fit;
+    job.features.numeric[0].standardise = Scaling::Fit;
     (folder, job)
 }
 
@@ -49,7 +47,7 @@ fn bad_rows_are_tolerated_as_in_training_and_leave_no_trace() {
     let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,4,x\n9,9,x,\n0,4,x,\n");
     let error = fit(&mut job).unwrap_err();
     assert!(matches!(error, IngestError::TooManyBadRows { count: 2, .. }), "{error}");
-    assert_eq!(job.features.numeric[0].standardise, Standardise::Fit);
+    assert_eq!(job.features.numeric[0].standardise, Scaling::Fit);
     job.data.max_bad_rows = 2;
     assert_eq!(fit(&mut job).unwrap().bad_rows, 2);
     assert_eq!(fitted(&job, 0), (3.0, 1.0));
@@ -72,7 +70,7 @@ fn described(text: &str) -> (tempfile::TempDir, Job) {
     let (folder, mut job) = job_over(text);
     let frequent = |min_count, max_size| IdRange::Vocabulary(Vocabulary { min_count, max_size, ids: None });
     let features = &mut job.features;
-    features.numeric.push(Numeric { min_max: MinMax::Fit, clip: Some([0.0, 5.0]), ..Numeric::from("age".to_owned()) });
+    features.numeric.push(Numeric { min_max: Scaling::Fit, clip: Some([0.0, 5.0]), ..Numeric::from("age".to_owned()) });
     let source = IdSource::Column { column: "age".into(), reading: ColumnReading::Buckets(ValueBuckets::Fit(4)) };
     features.categorical.push(Categorical { source, ..Categorical::of_column("range", 0) });
     features.categorical[0].ids = frequent(2, 3);
@@ -90,7 +88,7 @@ fn ranges_edges_and_vocabularies_are_measured_in_one_or_two_readings() {
     assert_eq!((report.rows, report.positive_rate), (8, 0.375));
     let bytes = rows.len() as u64 + 20;
     assert!(read.load(Ordering::Relaxed) >= 2 * rows.len() as u64 && read.load(Ordering::Relaxed) <= 2 * bytes);
-    assert_eq!(job.features.numeric[1].min_max, MinMax::Given { min: 1.0, max: 5.0 });
+    assert_eq!(job.features.numeric[1].min_max, Scaling::Given(ColumnRange { min: vec![1.0], max: vec![5.0] }));
     let fitted = ValueBuckets::Fitted { quantiles: 4, edges: vec![2.0, 9.0] };
     assert_eq!(job.features.categorical[2].buckets(), Some(&fitted));
     let ids = |feature: usize| job.features.categorical[feature].vocabulary().unwrap().ids.clone().unwrap();
@@ -120,7 +118,8 @@ fn a_column_of_one_value_or_none_has_a_range_all_the_same() {
     for (value, expected) in [("3", (3.0, 6.0)), ("?", (0.0, 1.0))] {
         let (_folder, mut job) = described(&format!("click,age,city,tags\n1,{value},x,\n0,{value},x,\n"));
         fit(&mut job).unwrap();
-        assert_eq!(job.features.numeric[1].min_max, MinMax::Given { min: expected.0, max: expected.1 });
+        let range = ColumnRange { min: vec![expected.0], max: vec![expected.1] };
+        assert_eq!(job.features.numeric[1].min_max, Scaling::Given(range));
         assert_eq!(job.features.categorical[2].buckets().unwrap().edges(), [0.0; 0]);
     }
 }
@@ -195,7 +194,7 @@ proptest! {
     fn only_training_rows_count_and_threads_do_not(values in prop::collection::vec(-1_000_i32..1_000, 40..80), threads in 1_usize..5) {
         let rows: String = values.iter().map(|value| format!("1,{value},x,\n")).collect();
         let (_folder, mut job) = job_over(&format!("click,age,city,tags\n{rows}"));
-        job.data.test = TestPart::Fraction(0.3);
+        job.data.test = HeldOutRows::Share(0.3);
         let mut threaded = job.clone();
         threaded.data.threads = threads;
         let report = fit(&mut job).unwrap();

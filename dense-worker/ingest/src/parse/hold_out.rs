@@ -7,7 +7,7 @@
 //!
 //! A row without a time is an old row. A malformed row, whose part is not known, belongs to the training part.
 
-use zagros_job::{Job, NewestRows, TestPart, TimeBound, ValidationPart};
+use zagros_job::{Job, NewestRows, TimeBound};
 
 use super::missing::MissingTexts;
 use crate::DataPart;
@@ -42,8 +42,7 @@ enum SplitBound {
 impl HoldOut {
     /// `None` if every row is wanted: only shares and times divide a file.
     pub(crate) fn from_job(job: &Job, wanted: DataPart) -> Option<Self> {
-        let test = if let TestPart::Fraction(share) = job.data.test { share } else { 0.0 };
-        let validation = if let ValidationPart::Share(share) = job.data.validation { share } else { 0.0 };
+        let (test, validation) = (job.data.test.row_share(), job.data.validation.row_share());
         let times = TimeSplit::from_job(job);
         let divides = wanted != DataPart::All && (test + validation > 0.0 || times.is_some());
         divides.then(|| Self { split: HashSplit::new(test, validation), times, wanted })
@@ -84,9 +83,7 @@ impl TimeSplit {
         let column = job.data.time_column()?.to_owned();
         let missing = MissingTexts::new(&job.data.format);
         let bound = |newest: &NewestRows| SplitBound::new(&newest.from);
-        let test = if let TestPart::Newest(newest) = &job.data.test { Some(bound(newest)) } else { None };
-        let validation =
-            if let ValidationPart::Newest(newest) = &job.data.validation { Some(bound(newest)) } else { None };
+        let [test, validation] = [&job.data.test, &job.data.validation].map(|part| part.newest_rows().map(bound));
         Some(Self { column, missing, test, validation })
     }
 
@@ -142,6 +139,8 @@ impl SplitBound {
 
 #[cfg(test)]
 mod tests {
+    use zagros_job::HeldOutRows;
+
     use super::*;
     use crate::fixture;
 
@@ -158,7 +157,7 @@ mod tests {
         let newest = |from| NewestRows { column: "age".into(), from };
         let mut job = fixture::delimited(|_| ());
         (job.data.test, job.data.validation) =
-            (TestPart::Newest(newest(test)), ValidationPart::Newest(newest(validation)));
+            (HeldOutRows::Newest(newest(test)), HeldOutRows::Newest(newest(validation)));
         job
     }
 
@@ -196,7 +195,7 @@ mod tests {
     #[test]
     fn the_hash_divides_the_rows_before_the_bounds() {
         let mut job = job(TimeBound::Number(500.0), TimeBound::Number(900.0));
-        job.data.validation = ValidationPart::Share(0.25);
+        job.data.validation = HeldOutRows::Share(0.25);
         let count = |part| (0..1000).filter(|time| parts(&job, &time.to_string()) == [part]).count();
         assert_eq!(count(DataPart::Test), 100);
         let validation = count(DataPart::Validation);

@@ -1,7 +1,7 @@
 //! What a stream gives, whatever threads, splits and blocks it reads by.
 
 use proptest::prelude::*;
-use zagros_job::{MissingLabel, Numeric, Target, TargetKind, TestPart};
+use zagros_job::{HeldOutRows, MissingLabel, Numeric, Target, TargetKind};
 
 use super::*;
 use crate::fixture::{self, criteo_text, cut, samples, whole};
@@ -201,7 +201,7 @@ proptest! {
         }
         let (_folder, path) = fixture::file(if returns { text.replace('\n', "\r\n") } else { text });
         let mut job = fixture::criteo();
-        (job.data.threads, job.data.shuffle_rows, job.data.test) = (1, shuffle_rows, TestPart::Fraction(0.2));
+        (job.data.threads, job.data.shuffle_rows, job.data.test) = (1, shuffle_rows, HeldOutRows::Share(0.2));
         let Ok(expected) = batches(&job, DataPart::Train, whole(&path), BLOCK_BYTES) else {
             // By chance all rows are in the test part.
             return Ok(());

@@ -9,7 +9,7 @@ use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::{ClientError, Shard};
 use zagros_fakes::{FakeControlPlane, FakeShard};
 use zagros_ingest::Batch;
-use zagros_job::NonFinitePolicy;
+use zagros_job::{NonFinitePolicy, Ttl};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
 use zagros_scoring::TrainingOutcome;
@@ -247,7 +247,7 @@ async fn a_batch_that_waits_for_the_lease_is_trained_on_before_the_worker_stops(
     let mut worker = setting.worker(0);
     worker.job.train.mode = zagros_job::Mode::Sync;
     // Of such tables no row is looked up early.
-    worker.job.tables.iter_mut().for_each(|table| table.settings.ttl_steps = u32::MAX);
+    worker.job.tables.iter_mut().for_each(|table| table.settings.eviction.ttl = Some(Ttl::Steps(u32::MAX)));
     (worker.job.train.epochs, worker.job.cluster.timeout) = (u32::MAX, Duration::from_secs(3600));
     let running = tokio::spawn(run(worker, 10));
     until("it trains", || setting.shard.pushes() > 0).await;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zagros_coordinator_client::{Membership, Waiting};
 use zagros_ingest::{FitReport, IngestError, fit_features};
-use zagros_job::{EncodingTable, FeatureStatistic, Job, MeasuredValue};
+use zagros_job::{ColumnMoments, ColumnRange, EncodingTable, FeatureStatistic, Job, MeasuredValue};
 use zagros_plumbing::Deadline;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{Transform, TransformsRequest, TransformsResponse, WaitKind};
@@ -156,10 +156,8 @@ impl SplitClient {
 
 fn transforms(job: &Job, statistics: &[FeatureStatistic]) -> Vec<Transform> {
     let message = |measured| match measured {
-        MeasuredValue::Moments { mean, deviation } => Transform { mean, deviation, ..Transform::default() },
-        MeasuredValue::Range { min, max } => Transform { numbers: vec![min, max], ..Transform::default() },
-        MeasuredValue::MomentsEach { mean: one, deviation: other }
-        | MeasuredValue::RangeEach { min: one, max: other } => {
+        MeasuredValue::Moments(ColumnMoments { mean: one, deviation: other })
+        | MeasuredValue::Range(ColumnRange { min: one, max: other }) => {
             Transform { numbers: [one, other].concat(), ..Transform::default() }
         }
         MeasuredValue::Edges(numbers) => Transform { numbers, ..Transform::default() },
@@ -174,22 +172,17 @@ fn transforms(job: &Job, statistics: &[FeatureStatistic]) -> Vec<Transform> {
 fn measured(statistic: FeatureStatistic, message: &Transform) -> Option<MeasuredValue> {
     let Transform { mean, deviation, numbers, ids, values } = message;
     match statistic {
-        FeatureStatistic::Standardise(_) if *deviation > 0.0 => {
-            Some(MeasuredValue::Moments { mean: *mean, deviation: *deviation })
-        }
         // One after another, as many of each.
-        FeatureStatistic::Standardise(_) => {
-            let (mean, deviation) = numbers.split_at(numbers.len() / 2);
-            let fits = deviation.iter().all(|deviation| *deviation > 0.0) && mean.len() == deviation.len();
-            fits.then(|| MeasuredValue::MomentsEach { mean: mean.to_vec(), deviation: deviation.to_vec() })
+        FeatureStatistic::Standardise(_) | FeatureStatistic::MinMax(_) => {
+            let (one, other) = numbers.split_at(numbers.len() / 2);
+            let is_range = matches!(statistic, FeatureStatistic::MinMax(_));
+            let fits = one.len() == other.len() && (is_range || other.iter().all(|deviation| *deviation > 0.0));
+            let (one, other) = (one.to_vec(), other.to_vec());
+            fits.then(|| match is_range {
+                true => MeasuredValue::Range(ColumnRange { min: one, max: other }),
+                false => MeasuredValue::Moments(ColumnMoments { mean: one, deviation: other }),
+            })
         }
-        FeatureStatistic::MinMax(_) => match numbers.split_at(numbers.len() / 2) {
-            ([min], [max]) => Some(MeasuredValue::Range { min: *min, max: *max }),
-            (min, max) if min.len() == max.len() => {
-                Some(MeasuredValue::RangeEach { min: min.to_vec(), max: max.to_vec() })
-            }
-            _ => None,
-        },
         FeatureStatistic::Edges(_) => Some(MeasuredValue::Edges(numbers.clone())),
         FeatureStatistic::Vocabulary(_) => Some(MeasuredValue::Ids(ids.clone())),
         // First the numbers of rare categories, then those of each id.
@@ -221,8 +214,8 @@ mod over_grpc;
 mod tests {
     use zagros_fakes::FakeControlPlane;
     use zagros_job::{
-        Categorical, CategoryEncoding, ColumnReading, EncodeBy, IdRange, IdSource, MinMax, Numeric, Standardise,
-        ValueBuckets, Vocabulary,
+        Categorical, CategoryEncoding, ColumnReading, EncodeBy, IdRange, IdSource, Numeric, Scaling, ValueBuckets,
+        Vocabulary,
     };
 
     use super::*;
@@ -267,8 +260,8 @@ mod tests {
             fitted: None,
         };
         job.features.numeric.push(Numeric { encode: Some(encoding), ..Numeric::from("e".to_owned()) });
-        job.features.numeric[0].standardise = Standardise::Fit;
-        job.features.numeric[1].min_max = MinMax::Fit;
+        job.features.numeric[0].standardise = Scaling::Fit;
+        job.features.numeric[1].min_max = Scaling::Fit;
         let source = IdSource::Column { column: "n".into(), reading: ColumnReading::Buckets(ValueBuckets::Fit(4)) };
         job.features.categorical = vec![
             Categorical { source, ..Categorical::of_column("b", 0) },
@@ -277,8 +270,8 @@ mod tests {
         let statistics = job.features.unmeasured_statistics();
         let mut known = job.clone();
         let values = [
-            MeasuredValue::Moments { mean: -1.5, deviation: 2.0 },
-            MeasuredValue::Range { min: 0.0, max: 3.0 },
+            MeasuredValue::Moments(ColumnMoments { mean: vec![-1.5], deviation: vec![2.0] }),
+            MeasuredValue::Range(ColumnRange { min: vec![0.0], max: vec![3.0] }),
             MeasuredValue::Encoding(EncodingTable {
                 mean: 0.25,
                 deviation: 0.5,

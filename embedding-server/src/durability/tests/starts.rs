@@ -102,7 +102,7 @@ fn a_server_goes_on_under_another_learning_rate() {
     push_items(&service, &[1], 1, 1.0);
     let old_rows = read(&service, &[(ITEM, &[1])]);
     drop(service);
-    home.job.tables[1].optimizer = zagros_job::TableOptimizer::Sgd { lr: 0.5, momentum: 0.0, l2: 0.0 };
+    home.job.tables[1].optimizer = zagros_job::Optimizer::Sgd { lr: 0.5, momentum: 0.0, l2: 0.0 };
     let service = home.start();
     assert!(service.has_recovered());
     push_items(&service, &[1], 2, 1.0);
@@ -174,7 +174,7 @@ fn a_server_that_fails_while_it_forgets_rows_has_another_lineage() {
 fn rows_that_do_not_fit_any_more_are_the_oldest() {
     let mut home = LogFixture::with_change("memory = \"16MiB\"", |job| {
         for table in &mut job.tables {
-            table.victims = zagros_table::EvictionTarget::Drop;
+            table.eviction.target = zagros_table::EvictionTarget::Drop;
         }
     });
     let service = home.start();

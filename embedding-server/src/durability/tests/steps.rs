@@ -1,6 +1,6 @@
 //! A server that ends, or writes a base, between two pushes of one step.
 
-use zagros_job::{Mode, TableOptimizer};
+use zagros_job::{Mode, Optimizer};
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn trained(home: &LogFixture, mut between: impl FnMut(usize, Arc<EmbeddingServic
 fn home(mode: Mode, cluster: &str) -> LogFixture {
     LogFixture::with_change(cluster, |job| {
         job.train.mode = mode;
-        job.tables[ITEM as usize].optimizer = TableOptimizer::Sgd { lr: 0.5, momentum: 0.9, l2: 0.1 };
+        job.tables[ITEM as usize].optimizer = Optimizer::Sgd { lr: 0.5, momentum: 0.9, l2: 0.1 };
     })
 }
 

@@ -1,13 +1,13 @@
 //! A move between two pushes of one step.
 
-use zagros_job::{Job, Mode, TableOptimizer};
+use zagros_job::{Job, Mode, Optimizer};
 
 use super::*;
 
 fn job() -> Job {
     let mut job = job_with(2, "");
     job.train.mode = Mode::Sync;
-    job.tables[ITEM as usize].optimizer = TableOptimizer::Sgd { lr: 0.5, momentum: 0.9, l2: 0.1 };
+    job.tables[ITEM as usize].optimizer = Optimizer::Sgd { lr: 0.5, momentum: 0.9, l2: 0.1 };
     job
 }
 

@@ -33,7 +33,7 @@ fn rows_that_a_run_trains_outlive_rows_of_its_model_that_it_does_not_use() {
     for order in [EvictionOrder::Lru, EvictionOrder::Lfu { half_life: 64 }] {
         let mut job = job_with(1, "memory = \"256KiB\"");
         job.tables.iter_mut().for_each(|table| {
-            (table.evict, table.victims) = (order, EvictionTarget::Drop);
+            (table.eviction.order, table.eviction.target) = (order, EvictionTarget::Drop);
         });
         let saved = placed_with(&job);
         saved.tables.advance_clock(10_000, 0);

@@ -12,14 +12,14 @@ const DIM: usize = 5;
 
 fn optimizers() -> [Optimizer; 7] {
     let (lr, l2, epsilon, initial_accumulator) = (0.05, 0.1, 1e-8, 0.1);
-    let adam = Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon, l2, weight_decay: 0.0 };
+    let adam = Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon, l2 };
     [
-        Optimizer::Sgd { lr, l2 },
-        Optimizer::Momentum { lr, momentum: 0.5, l2 },
+        Optimizer::Sgd { lr, momentum: 0.0, l2 },
+        Optimizer::Sgd { lr, momentum: 0.5, l2 },
         Optimizer::Adagrad { lr, epsilon, initial_accumulator, l2 },
         Optimizer::RowAdagrad { lr, epsilon, initial_accumulator, l2 },
         adam,
-        Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon, l2: 0.0, weight_decay: 0.5 },
+        Optimizer::AdamW { lr, beta1: 0.9, beta2: 0.99, epsilon, weight_decay: 0.5 },
         Optimizer::Ftrl { lr, beta: 1.0, l1: 0.01, l2 },
     ]
 }
@@ -123,7 +123,7 @@ proptest! {
 
 #[test]
 fn a_late_push_is_an_update_of_its_own_and_loses_no_other() {
-    let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
+    let optimizer = Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
     let plain = TableConfig { dim: DIM, optimizer, stripes: 1, ..TableConfig::default() };
     let (found, expected) = (Table::new(5, 2, &plain).unwrap(), Table::new(5, 2, &plain).unwrap());
     // The pushes of two workers at steps 3 to 5, in an order that a group does not promise.
@@ -137,7 +137,7 @@ fn a_late_push_is_an_update_of_its_own_and_loses_no_other() {
 
 #[test]
 fn what_changes_a_row_between_two_pushes_of_a_step_stays() {
-    let sgd = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
+    let sgd = Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
     let config = TableConfig { dim: DIM, optimizer: sgd, stripes: 1, ..TableConfig::default() };
     let table = Table::new(5, 2, &config).unwrap();
     let read = || {

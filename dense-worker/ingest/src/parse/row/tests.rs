@@ -1,7 +1,7 @@
 //! Lines of every format become rows, malformed rows, or rows of another part.
 
 use proptest::prelude::*;
-use zagros_job::{DecimalMark, NewestRows, TestPart, TimeBound, ValidationPart};
+use zagros_job::{DecimalMark, HeldOutRows, NewestRows, TimeBound};
 
 use super::*;
 use crate::parse::sink::BatchSink;
@@ -117,15 +117,15 @@ fn held_out_rows_have_a_group_and_training_rows_have_none() {
 #[test]
 fn the_parts_of_a_hash_split_partition_the_rows() {
     let mut job = fixture::criteo();
-    job.data.test = TestPart::Fraction(0.3);
-    job.data.validation = ValidationPart::Share(0.2);
+    job.data.test = HeldOutRows::Share(0.3);
+    job.data.validation = HeldOutRows::Share(0.2);
     let text = fixture::criteo_text(500);
     let (train, seen) = parse(&job, DataPart::Train, text.as_bytes());
     let [test, validation] = [DataPart::Test, DataPart::Validation].map(|part| parse(&job, part, text.as_bytes()).0);
     assert_eq!(train.size + test.size + validation.size, 500);
     assert_eq!(seen.other_part as usize, test.size + validation.size);
     assert!((60..140).contains(&validation.size), "{}", validation.size);
-    job.data.validation = ValidationPart::None;
+    job.data.validation = HeldOutRows::None;
     assert_eq!(parse(&job, DataPart::Test, text.as_bytes()).0, test, "a validation part changes no test part");
     assert!((100..200).contains(&test.size), "{}", test.size);
 }
@@ -140,8 +140,8 @@ proptest! {
     ) {
         let mut job = fixture::delimited(|_| ());
         let newest = |from| NewestRows { column: "age".into(), from: TimeBound::Number(from) };
-        job.data.test = TestPart::Newest(newest(test));
-        job.data.validation = ValidationPart::Newest(newest(validation));
+        job.data.test = HeldOutRows::Newest(newest(test));
+        job.data.validation = HeldOutRows::Newest(newest(validation));
         let text: String = times.iter().map(|time| format!("1,{time},x,y\n1,{time}\n")).collect();
         let count = |part| {
             let (rows, outcome) = parse(&job, part, text.as_bytes());

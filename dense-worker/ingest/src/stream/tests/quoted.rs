@@ -36,7 +36,7 @@ fn a_quote_that_is_not_closed_is_an_error_however_many_malformed_rows_are_allowe
     let mut tolerant = job();
     (tolerant.data.max_bad_rows, tolerant.data.max_bad_share) = (u64::MAX, 1.0);
     // Whichever part the record is in.
-    tolerant.data.test = zagros_job::TestPart::Fraction(0.5);
+    tolerant.data.test = zagros_job::HeldOutRows::Share(0.5);
     for (block_bytes, part) in [(16, DataPart::All), (1 << 20, DataPart::Train), (1 << 20, DataPart::Test)] {
         let error = batches(&tolerant, part, whole(&path), block_bytes).unwrap_err().to_string();
         assert!(error.contains("data.txt:3:3: expected a closing quote, found the end of the file"), "{error}");

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use parquet::file::properties::WriterProperties;
 use zagros_ingest::{Batch, DataPart, fit_features, hash_value, inspect_columns};
-use zagros_job::{FeatureStatistic, MeasuredValue};
+use zagros_job::{ColumnMoments, FeatureStatistic, MeasuredValue};
 use zagros_zip::ZipEq;
 
 use super::described::write_json;
@@ -58,7 +58,9 @@ fn weighted_bags_and_vectors_are_the_same_in_every_format() {
 
 /// What the values are, computed by hand from the rows.
 fn check((features, batch): &(zagros_job::Features, Batch), pooling: &str) {
-    let Some(MeasuredValue::MomentsEach { mean, deviation }) = features.measured_value(MOMENTS) else { panic!() };
+    let Some(MeasuredValue::Moments(ColumnMoments { mean, deviation })) = features.measured_value(MOMENTS) else {
+        panic!()
+    };
     let rows: Vec<Row> = (0..1_000).map(Row::new).collect();
     let row = |sample: usize| {
         let offsets = batch.categorical[1].offsets.as_ref().unwrap();
@@ -98,7 +100,9 @@ fn each_number_of_a_vector_is_standardised_by_its_own_moments() {
     write_json(&twins, 200);
     for format in FORMATS {
         let (features, _) = batch(&twins, format, "sum", None);
-        let Some(MeasuredValue::MomentsEach { mean, deviation }) = features.measured_value(MOMENTS) else { panic!() };
+        let Some(MeasuredValue::Moments(ColumnMoments { mean, deviation })) = features.measured_value(MOMENTS) else {
+            panic!()
+        };
         for number in 0..3 {
             let values = (0..200).filter_map(|n| Row::new(n).vector.and_then(|vector| vector[number]));
             let values: Vec<f64> = values.collect();

@@ -1,9 +1,10 @@
-//! The messages that a user reads when a job is wrong.
+//! The job file through the public functions: messages, shipped examples, and the schema.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
-use zagros_job::{Job, JobErrors, Overrides};
+use zagros_job::{Format, HeldOutRows, Job, JobErrors, Model, Overrides, Scaling, Values};
 
 fn errors(text: &str, sets: &[&str]) -> JobErrors {
     Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap_err()
@@ -192,19 +193,11 @@ fn files_that_cannot_be_job_files_are_named() {
 }
 
 #[test]
-fn a_value_whose_brackets_or_quotes_are_missing_is_shown_with_them() {
-    let help = |set: &str| {
-        let errors = errors(GOOD, &[set]).plain_text();
-        errors.split("in single quotes for the shell: ").nth(1).map(str::to_owned).unwrap_or(errors)
-    };
-    let ffnn = "[data]\nformat = 'criteo'\ntrain = 'train.txt'\n[model]\nkind = 'ffnn'\n";
-    let widths = errors(ffnn, &["model.hidden=64,32"]).plain_text();
-    assert!(widths.ends_with("in single quotes for the shell: 'model.hidden=[64,32]'"), "{widths}");
-    assert_eq!(help("model={kind=dcnv2}"), "'model={kind=\"dcnv2\"}'");
-    assert_eq!(help("model.bottom=64,32"), "'model.bottom=[64,32]'");
-    for set in ["model.hidden=[64,32]", "model={kind=\"ffnn\",hidden=[64,32]}"] {
-        let sets = Overrides::sets([set]);
-        assert!(Job::parse(ffnn, Path::new("job.toml"), &sets).is_ok(), "{set}");
+fn a_value_whose_brackets_or_quotes_are_missing_is_asked_for_as_toml() {
+    for (key, set) in [("model", "model={kind=dcnv2}"), ("model.bottom", "model.bottom=64,32")] {
+        let page = errors(GOOD, &[set]).plain_text();
+        let help = format!("give the value as TOML, in single quotes for the shell, such as '{key}=[64, 32]'");
+        assert!(page.contains(&help), "{page}");
     }
     let plain = errors(GOOD, &["train.mode=hybird"]).plain_text();
     assert!(plain.ends_with("did you mean \"hybrid\"?"), "{plain}");
@@ -241,4 +234,69 @@ fn too_many_nested_brackets_are_refused() {
     }
     let page = rendered(&format!("a = {}", "[".repeat(1_000_000)), &[]);
     assert!(page.contains("more than 64 nested brackets"), "{page}");
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
+}
+
+fn load(name: &str) -> Job {
+    Job::load(&folder().join(name), &Overrides::none()).unwrap()
+}
+
+#[test]
+fn every_example_loads_and_its_resolved_form_too() {
+    let files = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
+    assert!(files.len() >= 4, "{files:?}");
+    for path in files {
+        let job = Job::load(&path, &Overrides::none()).unwrap();
+        assert_eq!(job.name, path.file_stem().unwrap().to_string_lossy());
+        let resolved = Job::parse(&job.to_toml(), Path::new("/elsewhere/resolved.toml"), &Overrides::none());
+        assert_eq!(resolved.unwrap(), job);
+    }
+}
+
+#[test]
+fn criteo_implies_all_its_features() {
+    let job = load("quickstart.toml");
+    assert_eq!((job.features.numeric.len(), job.features.categorical.len(), job.tables.len()), (13, 26, 26));
+    assert!(job.features.numeric.iter().all(|feature| feature.log && feature.standardise == Scaling::No));
+    assert_eq!((job.tables[25].name.as_str(), job.tables[25].dim), ("C26", 16));
+    assert!(job.data_files().iter().all(|path| path.is_absolute()), "{:?}", job.data_files());
+    assert!(job.data.train[0].ends_with("examples/../data/quickstart/train.txt"), "{:?}", job.data.train);
+    assert_eq!(load("criteo.toml").data.test, HeldOutRows::Share(0.1));
+}
+
+#[test]
+fn adult_reads_headerless_csv() {
+    let job = load("adult.toml");
+    let Format::Delimited(layout) = &job.data.format else { panic!("{:?}", job.data.format) };
+    assert_eq!((layout.delimiter, layout.header, layout.columns.len(), layout.trim), (b',', false, 15, true));
+    let zagros_job::TargetKind::Click { positive, .. } = &job.features.main_target().kind else { panic!("a click") };
+    assert_eq!(*positive, [">50K", ">50K."]);
+    assert!(matches!(job.model, Model::Ffnn { .. }));
+}
+
+#[test]
+fn finalmlp_has_a_gate_of_the_user_and_one_of_the_movie() {
+    let job = load("movielens_finalmlp.toml");
+    let Model::FinalMlp { gate: Some(gate), .. } = &job.model else { panic!("{:?}", job.model) };
+    assert_eq!((&gate.first[..], &gate.second[..]), (&["user_id".to_owned()][..], &["movie_id".to_owned()][..]));
+}
+
+#[test]
+fn movielens_pools_genres_and_tags() {
+    let job = load("movielens.toml");
+    let many = job.features.categorical.iter().filter(|feature| matches!(feature.values, Values::Many { .. }));
+    assert_eq!(many.map(|feature| feature.name.as_str()).collect::<Vec<_>>(), ["genres", "tags"]);
+    assert_eq!(job.data.shuffle_rows, 100_000);
+}
+
+#[test]
+fn the_schema_is_json_that_refuses_unknown_keys() {
+    let schema: serde_json::Value = serde_json::from_str(&zagros_job::schema_json()).unwrap();
+    assert_eq!(schema["additionalProperties"], false);
+    assert_eq!(schema["$defs"]["Train"]["properties"]["batch_size"]["maximum"], 1_048_576);
 }
