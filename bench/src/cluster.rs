@@ -15,7 +15,9 @@ use zagros_embedding_client::{Connect, GrpcShard};
 use zagros_job::Job;
 use zagros_plumbing::process::{cpu_time, cpu_time_of};
 use zagros_protocol::datapath::Encoding;
-use zagros_shell::launch::{ChildOutput, EmbeddedCluster, LaunchPlan, RoleAddresses, RowFolders, RunConsole, Supervisor};
+use zagros_shell::launch::{
+    ChildOutput, EmbeddedCluster, LaunchPlan, RoleAddresses, RowFolders, RunConsole, Supervisor,
+};
 use zagros_shell::{Exit, Failure, Logging, OrFailure};
 use zagros_transport::RoleKey;
 

@@ -88,7 +88,7 @@ pub struct TableFigures {
 
 /// Fills the table, uses it, and compares every row with the ledger.
 pub fn measure_table(load: &TableLoad<'_>) -> Result<TableFigures, Failure> {
-    // SGD at learning rate 1 from zero. Momentum 0 gives each row as much state as Adagrad.
+    // SGD at learning rate 1 from zero. A momentum that changes nothing gives each row as much state as Adagrad.
     let optimizer = Optimizer::Sgd { lr: 1.0, momentum: 1e-20, l2: 0.0 };
     let config = TableConfig { dim: DIM, init: Initializer::Zero, optimizer, ..TableConfig::default() };
     let folder = tempfile::tempdir_in(load.folder).or_internal()?;
