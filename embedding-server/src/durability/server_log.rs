@@ -186,10 +186,10 @@ impl ServerLog {
     }
 
     /// A load of saved rows starts. Until [`Self::end_load`], a process that ends leaves a part of a model.
-    /// Refused as `Disk` if the log is stopped, as `Storage` if the load adds rows to a part of a model. Nothing is changed.
-    pub(crate) fn start_load(&self, replaces: bool) -> Result<BeforeLoad, Refusal> {
+    /// Refused as `Disk` if the log is stopped. Nothing is changed.
+    pub(crate) fn start_load(&self) -> Result<BeforeLoad, Refusal> {
         self.writer.check_running().map_err(|stopped| self.refusal(&stopped))?;
-        let before_load = self.load.start_load(self.index, replaces, || self.writer.start_load())?;
+        let before_load = self.load.start_load(|| self.writer.start_load());
         match self.flush() {
             Ok(()) => Ok(before_load),
             Err(refusal) => {

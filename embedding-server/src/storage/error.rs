@@ -23,9 +23,9 @@ pub(crate) enum StorageError {
     FileName { file: String },
     #[error("{} was saved from another model: {problem}", path.display())]
     OtherModel { path: PathBuf, problem: String },
-    #[error("a load that replaces all rows names no file, so it would only remove rows; name the files of the save")]
+    #[error("a load names no file, so it would only remove rows; name the files of the save")]
     NothingInPlace,
-    #[error("a request that removes all rows names files to load; name none, or ask for a load that replaces the rows")]
+    #[error("a request that removes all rows names files to load; name none, or ask for a load")]
     ClearWithFiles,
     #[error(
         "a request removes all rows, and the job of this server never does (`train.reset_embeddings` is false); no row is removed"

@@ -24,13 +24,13 @@ use crate::datapath::OwnedBuckets;
 /// How often the wait for the placement checks whether there is one.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Reads the data of this server twice: first to verify it, then to load it. A damaged file therefore leaves memory
-/// unchanged, even when the load replaces all rows.
+/// Replaces all rows. Reads the data of this server twice: first to verify it, then to load it. A damaged file therefore
+/// leaves memory unchanged.
 pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
     if request.clear {
         return clear_rows(service, request);
     }
-    if request.replace && request.files.is_empty() {
+    if request.files.is_empty() {
         return Err(StorageError::NothingInPlace.into());
     }
     wait_for_placement(service)?;
@@ -48,7 +48,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     sources.iter_mut().try_for_each(SavedTables::verify_data)?;
     service.checkpoints.forget_newest();
     let clock = if request.restart_steps { StepClock::Restarts } else { StepClock::GoesOn };
-    let rows = change_tables(service, request.replace, || put_all(service, &sources, &chains, clock))?;
+    let rows = replace_rows(service, || put_all(service, &sources, &chains, clock))?;
     let dropped: BTreeSet<String> = sources.iter().flat_map(|source| source.dropped.iter().cloned()).collect();
     let dropped = Vec::from_iter(dropped);
     info!(rows, files = sources.len(), folder = request.folder, dropped = dropped.join(", "), "rows loaded");
@@ -57,7 +57,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
 
 /// Removes every row. Steps go on: the next push names its own.
 fn clear_rows(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
-    if request.replace || !request.files.is_empty() {
+    if !request.files.is_empty() {
         return Err(StorageError::ClearWithFiles.into());
     }
     if !service.resets_rows {
@@ -70,43 +70,30 @@ fn clear_rows(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadR
         service.placement()?.check_generation(request.generation)?;
     }
     service.checkpoints.forget_newest();
-    change_tables(service, true, || Ok(0))?;
+    replace_rows(service, || Ok(0))?;
     info!("all rows are removed: an epoch begins with new ones");
     Ok(LoadResponse::default())
 }
 
-/// Changes the tables by a load. If the load fails half-way, or its process ends, the server refuses to use the part that is there.
-fn change_tables(
-    service: &EmbeddingService,
-    replaces: bool,
-    put: impl FnOnce() -> Result<u64, Refusal>,
-) -> Result<u64, Refusal> {
+/// If the load fails half-way, or its process ends, the server refuses to use the part that is there.
+fn replace_rows(service: &EmbeddingService, put: impl FnOnce() -> Result<u64, Refusal>) -> Result<u64, Refusal> {
     let (state, log) = (service.load_state(), service.log.as_ref());
     let before_load = match log {
-        Some(log) => log.start_load(replaces)?,
-        None => state.start_load(service.index, replaces, || ())?,
+        Some(log) => log.start_load()?,
+        None => state.start_load(|| ()),
     };
     service.windows.steps.clear();
-    let cleared = if replaces { service.tables.clear() } else { Ok(()) };
-    match cleared {
-        Ok(()) => {}
-        // Nothing is removed.
-        Err(error @ ClearError::Busy { .. }) => {
-            match log {
-                Some(log) => log.undo_load(before_load),
-                None => state.undo_load(before_load, || ()),
-            }
-            return Err(StorageError::Clear(error).into());
+    if let Err(error) = service.tables.clear() {
+        match (&error, log) {
+            // Nothing is removed.
+            (ClearError::Busy { .. }, Some(log)) => log.undo_load(before_load),
+            (ClearError::Busy { .. }, None) => state.undo_load(before_load, || ()),
+            _ => state.fail_load(),
         }
-        Err(error) => {
-            state.fail_load();
-            return Err(StorageError::Clear(error).into());
-        }
+        return Err(StorageError::Clear(error).into());
     }
-    if let Some(log) = log.filter(|_| replaces) {
-        // So are the rows that pushes had changed before they died.
-        log.partial.clear();
-    }
+    // So are the rows that pushes had changed before they died.
+    log.iter().for_each(|log| log.partial.clear());
     let rows = put().inspect_err(|_| state.fail_load())?;
     match log {
         Some(log) => log.end_load()?,

@@ -58,8 +58,7 @@ fn save_anew(services: &[Arc<EmbeddingService>]) -> (tempfile::TempDir, Vec<Stri
 }
 
 fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u64, Refusal> {
-    let request = LoadRequest { replace: false, ..load_request(folder, unchecked(files)) };
-    storage::load(service, &request).map(|response| response.rows)
+    storage::load(service, &load_request(folder, unchecked(files))).map(|response| response.rows)
 }
 
 /// Loads into all servers in the place of what they have. Returns their rows.
@@ -241,7 +240,7 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_loaded() {
     let now = save_digests(&servers, newer.path());
     assert_eq!((then[1].bytes, &then[1].name), (now[1].bytes, &now[1].name));
     fs::copy(older.path().join(&then[1].name), newer.path().join(&now[1].name)).unwrap();
-    let request = LoadRequest { replace: false, ..load_request(newer.path(), now.clone()) };
+    let request = load_request(newer.path(), now.clone());
     for servers in [1, 2, 3] {
         let refused = (0..servers).filter(|index| {
             let service = placed(servers, *index);

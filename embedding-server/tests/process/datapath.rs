@@ -96,11 +96,10 @@ async fn a_process_of_an_earlier_run_changes_nothing_and_is_shown_both_runs() {
     let below = folder.path().join("model");
     let mut storage = StorageClient::new(process.channel(Some(RunId(0xb))));
     let save = SaveRequest { folder: below.display().to_string(), ..SaveRequest::default() };
-    let load = LoadRequest { replace: true, ..LoadRequest::default() };
     let refusals = [
         storage.describe(DescribeRequest {}).await.map(drop),
         storage.save(save.clone()).await.map(drop),
-        storage.load(load).await.map(drop),
+        storage.load(LoadRequest::default()).await.map(drop),
         StorageClient::new(process.channel(None)).save(save).await.map(drop),
     ];
     let kinds = refusals.map(|refused| refusal_of(refused.unwrap_err()).kind);

@@ -29,7 +29,7 @@ fn save_to(folder: impl ToString) -> SaveRequest {
 }
 
 fn load_of(folder: impl ToString, files: Vec<FileDigest>) -> LoadRequest {
-    LoadRequest { folder: folder.to_string(), files, replace: true, ..LoadRequest::default() }
+    LoadRequest { folder: folder.to_string(), files, ..LoadRequest::default() }
 }
 
 fn file(name: &str) -> FileDigest {

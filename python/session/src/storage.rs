@@ -55,12 +55,7 @@ impl Session {
         let load = async {
             let servers = self.link.client.newest_servers().await?;
             let load = |server: &std::sync::Arc<dyn Shard>| {
-                let request = LoadRequest {
-                    folder: folder.to_owned(),
-                    files: files.clone(),
-                    replace: true,
-                    ..Default::default()
-                };
+                let request = LoadRequest { folder: folder.to_owned(), files: files.clone(), ..Default::default() };
                 let server = server.clone();
                 async move { server.load(request).await.map_err(|refusal| refused(&*server, "load rows", &refusal)) }
             };
