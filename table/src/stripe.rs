@@ -14,11 +14,9 @@ use crate::machine::prefetch;
 use crate::request::step_rows::StepRows;
 use crate::request::update::RowUpdate;
 use crate::row::slab::{Slab, SlotAddress};
-use crate::snapshot::capture_budget::CaptureBudget;
-use crate::snapshot::stripe_capture::StripeCapture;
+use crate::snapshot::capture::{CaptureBudget, StripeCapture};
 use crate::tier::StripeSweep;
-use crate::tier::cold_versions::ColdVersions;
-use crate::tier::hinted_rows::HintedRows;
+use crate::tier::stripe_notes::{ColdVersions, HintedRows};
 use crate::update_log::StripeChanges;
 use crate::{PushStep, RowBatch, SnapshotKind, TableCounts};
 

@@ -15,7 +15,7 @@ use zagros_table::{FrequencyCounts, RowBatch, SnapshotKind, Table, TableError, T
 
 use super::StorageError;
 use super::checkpoint_files::SavePlan;
-use super::target::describe_table;
+use super::load::describe_table;
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 

@@ -85,8 +85,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cold::flushed::{FlushedTable, SyncedUpTo};
-    use crate::cold::record::RecordFormat;
+    use crate::cold::folder::{FlushedTable, SyncedUpTo};
+    use crate::cold::segment::RecordFormat;
     use crate::cold::segment::parse_name;
 
     const FORMAT: RecordFormat = RecordFormat { table: 0, width: 5 };

@@ -20,8 +20,8 @@ use zagros_table::ColdError;
 use zagros_zip::{ZipEq, number_from};
 
 use super::counters::LogCounters;
-use super::flushed::{SyncedUpTo, sync_folder};
-use super::record::LogRecordKind;
+use super::folder::{SyncedUpTo, sync_folder};
+use super::segment::LogRecordKind;
 use super::segment::RowSegment;
 use super::segment_set::SegmentSet;
 use super::table_log::{CompactionCursor, CompactionState, TableLog};

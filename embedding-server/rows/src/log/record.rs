@@ -6,8 +6,8 @@ use zagros_table::{FrequencyCounts, PushOrigin, PushStep, StepRowBatch, StepRowS
 use crate::log::format::{
     COUNT_BYTES, ORIGIN_BYTES, RecordHead, RecordKind, copy_numbers, count_of, origin_of, u32_at, u64_at,
 };
+use crate::log::rows_view::WindowGroup;
 use crate::log::rows_view::{LoggedRows, RowsView};
-use crate::log::window_group::WindowGroup;
 
 /// A gradient that was acknowledged and waits for its row.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use zagros_zip::ZipEq;
 
-use crate::snapshot::find_row::row_bucket;
+use crate::snapshot::chain::row_bucket;
 use crate::snapshot::format::{BlockContent, BlockHeader, TableHeader};
 use crate::snapshot::rewrite::RowChange;
 use crate::snapshot::{RowConversionError, SavedFile, SnapshotError, SnapshotReader};
