@@ -102,11 +102,6 @@ impl Table {
         self.layout.optimizer.stages_gradients()
     }
 
-    #[must_use]
-    pub fn state_layout(&self) -> &'static str {
-        self.layout.optimizer.state_layout()
-    }
-
     /// The format of access metadata, for a saved model. Tables with an equal format can read each other's metadata.
     /// `None` if rows have no metadata.
     #[must_use]

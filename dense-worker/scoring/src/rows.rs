@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use zagros_job::{Job, ServerTable, TableOptimizer};
 use zagros_rows::cold::{MemoryBudget, StoreContent};
-use zagros_rows::snapshot::{BlockContent, BlockKind, FileChain, RowConversion, SnapshotTime, TableHeader};
+use zagros_rows::snapshot::{BlockContent, BlockKind, FileChain, RowConversion, TableHeader};
 use zagros_table::{
     ColdStore, EvictionPolicy, EvictionTarget, LookupMode, RequestBuffers, RowBatch, StepClock, Table, TableConfig,
     TableError, TableResources, TableSet, TableTime,
@@ -86,7 +86,7 @@ impl ModelRows {
             let header = chain.newest_header()?;
             let targets = header.tables.iter().map(|table| self.find_target(table)).collect::<Result<Vec<_>, _>>();
             let targets = targets.map_err(|reason| damaged(folder, reason))?;
-            let mut newest = SnapshotTime::default();
+            let mut newest = TableTime::default();
             for file in chain.files() {
                 newest = manifest.check_rows(folder, file, |_| ())?.clock;
                 steps = steps.max(newest.steps);

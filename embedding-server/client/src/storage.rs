@@ -51,7 +51,7 @@ impl RetryingShard {
         self.current_server(placement).map(|server| Arc::clone(&server.shard)).ok_or_else(gone)
     }
 
-    async fn call<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
+    async fn call<T>(&self, call: impl FnOnce(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
         let placement = self.placements.current().await.map_err(no_server)?;
         call(self.current_shard(&placement)?).await
     }
@@ -111,15 +111,11 @@ impl Shard for RetryingShard {
     }
 
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        self.call(repeatable(request, move |shard, request| {
-            async move { shard.lookup(request, deadline).await }.boxed()
-        }))
-        .boxed()
+        self.call(move |shard| async move { shard.lookup(request, deadline).await }.boxed()).boxed()
     }
 
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        self.call(repeatable(request, move |shard, request| async move { shard.push(request, deadline).await }.boxed()))
-            .boxed()
+        self.call(move |shard| async move { shard.push(request, deadline).await }.boxed()).boxed()
     }
 
     /// A hint that is lost is not repeated.

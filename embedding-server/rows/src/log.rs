@@ -26,7 +26,7 @@ pub use error::{LogError, LogStopped};
 pub use folder::{LineageFile, LogFolder, LogPlace, TableDescription};
 pub use format::{RecordHead, RecordKind};
 pub use record::{LogRecord, LoggedGradient};
-pub use rows_view::{LoggedRows, RowsView, WindowGroup, WindowImage};
+pub use rows_view::{RowsView, WindowGroup, WindowImage};
 pub use segments::{SEGMENT_BYTES, WriterConfig};
 pub use small_files::{LogDisk, SyncMode, SystemDisk};
 pub use tail::{LogSummary, LogTail, RecordCount, SegmentEnd, TailPlan, TailSegment, WriterSummary};

@@ -28,12 +28,12 @@ pub use chain::{
 pub use error::{RewriteError, RowConversionError, SnapshotError};
 pub use forget::{ForgottenIds, MentionedIds};
 pub use format::{
-    BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock, SnapshotHeader, SnapshotTime, TableHeader,
-    delta_name, file_name,
+    BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock, SnapshotHeader, TableHeader, delta_name,
+    file_name,
 };
 pub use reader::{SnapshotInput, SnapshotReader};
 pub use rewrite::{RowChange, RowConversion, StateConversion, rewrite_rows};
 pub use row_values::{NormBin, NormStatistics, SlotPart, decode_part, slot_parts};
 pub use saved_file::{SavedFile, VerifiedFile, verify_file};
 pub use writer::{SnapshotWriter, WrittenFile};
-pub use zagros_table::RowBatch;
+pub use zagros_table::{RowBatch, TableTime};

@@ -12,8 +12,7 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
 use zagros_rows::snapshot::{
     BlockContent, BlockHeader, BlockKind, ChainLink, ChainPlace, FollowedFile, LaterRows, RowConversion,
-    RowConversionError, SavedFile, SnapshotBlock, SnapshotHeader, SnapshotTime, StateConversion, TableHeader,
-    group_links,
+    RowConversionError, SavedFile, SnapshotBlock, SnapshotHeader, StateConversion, TableHeader, group_links,
 };
 use zagros_store::{Folder, hex_digits};
 use zagros_table::{ClearError, RowBatch, StepClock, Table, TableError, TableTime};
@@ -238,21 +237,20 @@ impl<'a> SavedTables<'a> {
     /// headers of the others.
     fn verify_data(&mut self) -> Result<(), StorageError> {
         if let Some(digest) = &self.digest {
-            let SnapshotTime { steps, seconds } = self.compare_hash(digest)?;
-            self.saved_at = TableTime { steps, seconds };
+            self.saved_at = self.compare_hash(digest)?;
             return Ok(());
         }
         let mut reader = self.saved.open()?;
         while let Some(block) = reader.next_block(|head| self.may_concern(head))? {
-            if let BlockContent::Clock(SnapshotTime { steps, seconds }) = block.content {
-                self.saved_at = TableTime { steps, seconds };
+            if let BlockContent::Clock(clock) = block.content {
+                self.saved_at = clock;
             }
         }
         Ok(())
     }
 
     /// Compares the whole file with its hash. Returns the time of the save.
-    fn compare_hash(&self, digest: &FileDigest) -> Result<SnapshotTime, StorageError> {
+    fn compare_hash(&self, digest: &FileDigest) -> Result<TableTime, StorageError> {
         let checked = zagros_rows::snapshot::verify_file(&self.saved, |_| ())?;
         if checked.sha256[..] == digest.sha256[..] {
             return Ok(checked.clock);

@@ -6,19 +6,9 @@ use std::borrow::Cow;
 
 use bytemuck::{Pod, try_cast_slice};
 use serde::{Deserialize, Serialize};
-use zagros_table::{PushOrigin, RowSlices};
+use zagros_table::{PushOrigin, RowBatch, RowSlices};
 
 use crate::log::format::{COUNT_BYTES, ORIGIN_BYTES, RecordHead, RecordKind, copy_numbers, count_of, origin_of};
-
-/// Rows of a record.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LoggedRows {
-    pub ids: Vec<u64>,
-    /// Words of 32 bits, `[ids.len() * width]`.
-    pub slots: Vec<u32>,
-    /// Access metadata, `[ids.len()]`; empty where the table has none.
-    pub access: Vec<u32>,
-}
 
 /// Rows of a payload. They are copied only if the payload lies in memory without alignment.
 #[derive(Clone, Debug)]
@@ -60,9 +50,9 @@ impl<'a> RowsView<'a> {
     }
 
     #[must_use]
-    pub fn into_rows(self) -> LoggedRows {
+    pub fn into_rows(self) -> RowBatch {
         let Self { ids, slots, access, .. } = self;
-        LoggedRows { ids: ids.into_owned(), slots: slots.into_owned(), access: access.into_owned() }
+        RowBatch { ids: ids.into_owned(), slots: slots.into_owned(), access: access.into_owned() }
     }
 }
 

@@ -214,17 +214,14 @@ pub struct FoundRow {
     pub block: u64,
 }
 
-/// The bucket of a row. `None` if the file does not state the number of buckets.
 #[must_use]
-pub fn row_bucket(header: &SnapshotHeader, table: &TableHeader, id: u64) -> Option<u32> {
-    let key = RowKey { table: TableId(table.number), id };
-    (header.buckets > 0).then(|| bucket_of(key, header.buckets))
+pub fn row_bucket(header: &SnapshotHeader, table: &TableHeader, id: u64) -> u32 {
+    bucket_of(RowKey { table: TableId(table.number), id }, header.buckets)
 }
 
 /// Whether rows of a bucket can be in this file. `true` if the file does not state its buckets.
 #[must_use]
-pub fn may_hold_bucket(header: &SnapshotHeader, bucket: Option<u32>) -> bool {
-    let Some(bucket) = bucket else { return true };
+pub fn may_hold_bucket(header: &SnapshotHeader, bucket: u32) -> bool {
     header.owned.is_empty() || header.owned.iter().any(|[first, end]| (*first..*end).contains(&bucket))
 }
 
@@ -246,7 +243,7 @@ pub(crate) fn find_mention(
     let may_mention = |head: &BlockHeader| {
         matches!(head.kind, BlockKind::Rows | BlockKind::Removed)
             && head.table as usize == number
-            && bucket.is_none_or(|bucket| head.has_bucket(bucket))
+            && head.has_bucket(bucket)
     };
     while let Some(block) = reader.next_block(may_mention)? {
         match block.content {
@@ -365,10 +362,10 @@ mod tests {
         let (_folder, path) = write_test_file(&header(64), |writer| {
             (0..20).try_for_each(|id| writer.write_rows(0, &rows_of(id..id + 1, 4, false)))
         });
-        let bucket_7 = row_bucket(&header(64), &header(64).tables[0], 7).unwrap();
+        let bucket_7 = row_bucket(&header(64), &header(64).tables[0], 7);
         let mut bytes = std::fs::read(&path).unwrap();
         // Damages every row in other buckets. The first word of a row follows its id.
-        for id in (0..20_u64).filter(|id| row_bucket(&header(64), &header(64).tables[0], *id) != Some(bucket_7)) {
+        for id in (0..20_u64).filter(|id| row_bucket(&header(64), &header(64).tables[0], *id) != bucket_7) {
             let pattern = [&id.to_le_bytes()[..], &(id as u32).to_le_bytes()].concat();
             let position = bytes.windows(12).position(|window| window == pattern).unwrap();
             bytes[position + 8] ^= 0x80;
@@ -381,8 +378,8 @@ mod tests {
     #[test]
     fn a_file_states_its_buckets() {
         let mut header = header(64);
-        assert!(may_hold_bucket(&header, Some(3)) && may_hold_bucket(&header, None));
+        assert!(may_hold_bucket(&header, 3));
         header.owned = vec![[0, 3], [9, 12]];
-        assert_eq!([2, 3, 9, 12].map(|bucket| may_hold_bucket(&header, Some(bucket))), [true, false, true, false]);
+        assert_eq!([2, 3, 9, 12].map(|bucket| may_hold_bucket(&header, bucket)), [true, false, true, false]);
     }
 }

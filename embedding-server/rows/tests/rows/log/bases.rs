@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use zagros_rows::log::{BaseDraft, BaseManifest, LogBase, LogError, LogRecord, LoggedRows};
-use zagros_table::FrequencyCounts;
+use zagros_rows::log::{BaseDraft, BaseManifest, LogBase, LogError, LogRecord};
+use zagros_table::{FrequencyCounts, RowBatch};
 
 use crate::log::support::LINEAGE;
 
@@ -34,7 +34,7 @@ fn read(base: &LogBase) -> Result<(usize, usize), LogError> {
         base.read_part(part, |head, payload| {
             assert_eq!(head.table, 7);
             match LogRecord::decode(head, payload).unwrap() {
-                LogRecord::Rows(None, LoggedRows { ids, slots, .. }) => {
+                LogRecord::Rows(None, RowBatch { ids, slots, .. }) => {
                     assert!(ids.iter().all(|id| *id % 4 == u64::from(head.stripe)));
                     assert_eq!(slots.len(), 3 * ids.len());
                     rows += ids.len();
