@@ -3,7 +3,6 @@
 
 use std::time::Instant;
 
-use zagros_table::memory::PageSize;
 use zagros_table::{LookupMode, RequestBuffers, Table, WeightType};
 use zagros_zip::ZipEq;
 
@@ -39,8 +38,7 @@ pub(crate) fn run(plan: &Plan) {
     );
     println!("known: a gather, or Adagrad's read-modify-write, in an array whose places are known");
     println!("indexed: the same where a random cache line must be read to know a place\n");
-    println!("                    ordinary pages            huge pages");
-    println!("dim ids      what       known       indexed       known       indexed   table   bytes/row");
+    println!("dim ids      what       known       indexed   table   bytes/row");
     for dim in &plan.dims {
         for ids in [Ids::Uniform, Ids::Zipf] {
             Bench::new(plan, *dim, ids).print(ids);
@@ -58,24 +56,19 @@ impl<'a> Bench<'a> {
     }
 
     fn print(&self, ids: Ids) {
-        let small = self.plain_rates(PageSize::Small, 0);
-        let huge = self.plain_rates(PageSize::Huge, 1);
+        let [lookup, update] = self.plain_rates();
         let bytes = self.table.memory_bytes() as f64 / self.plan.rows as f64;
         let ids = format!("{ids:?}").to_lowercase();
-        for (what, small, huge) in [("lookup", small[0], huge[0]), ("update", small[1], huge[1])] {
-            let share = |of: f64, rates: Rates| format!("{of:6.1} {:3.0} %", 100.0 * rates.table / of);
-            let shares = [small, huge].map(|rates| [share(rates.plain, rates), share(rates.indexed, rates)].join("  "));
-            println!("{:3} {ids:<8} {what} {}  {:6.1}  {bytes:7.1}", self.dim, shares.join("  "), huge.table);
+        for (what, rates) in [("lookup", lookup), ("update", update)] {
+            let [known, indexed] =
+                [rates.plain, rates.indexed].map(|of| format!("{of:6.1} {:3.0} %", 100.0 * rates.table / of));
+            println!("{:3} {ids:<8} {what} {known}  {indexed}  {:6.1}  {bytes:7.1}", self.dim, rates.table);
         }
     }
 
-    /// Rates of lookups and of updates. The table has had all updates `before` times, so the array must have them too.
-    fn plain_rates(&self, pages: PageSize, before: usize) -> [Rates; 2] {
-        let mut plain = Plain::new(self.plan.rows, self.dim, pages);
-        let (rows, gradients) = (&self.requests.rows, &self.gradients);
-        for _ in 0..before * self.plan.passes {
-            rows.iter().for_each(|rows| plain.update(Places::Known, rows, gradients));
-        }
+    /// Rates of lookups and of updates.
+    fn plain_rates(&self) -> [Rates; 2] {
+        let mut plain = Plain::new(self.plan.rows, self.dim);
         let lookups = self.lookups(&plain);
         let updates = self.updates(&mut plain);
         self.check(&plain);

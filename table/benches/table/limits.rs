@@ -1,7 +1,7 @@
 //! The limit of the memory: the same rows in one plain array, with prefetching. In one variant the position of a row is
 //! known. In the other a random cache line must be read first, as in every index that is larger than the caches.
 
-use zagros_table::memory::{Arena, MemoryBlock, PageSize};
+use zagros_table::memory::{Arena, MemoryBlock};
 use zagros_table::{prefetch, run_wide};
 
 /// A row is prefetched this many rows before its use.
@@ -32,8 +32,8 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    pub(crate) fn new(rows: usize, dim: usize, pages: PageSize) -> Self {
-        let arena = Arena::new(pages);
+    pub(crate) fn new(rows: usize, dim: usize) -> Self {
+        let arena = Arena::new();
         let zeros = |words: usize| {
             let mut memory = arena.take_block(words);
             memory.as_floats_mut().fill(0.0);

@@ -3,7 +3,6 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
-use zagros_table::memory::PageSize;
 use zagros_table::{LookupMode, RequestBuffers, Table, WeightType};
 
 use crate::limits::{Places, Plain};
@@ -32,7 +31,7 @@ pub(crate) fn run(plan: &Plan) {
 }
 
 fn gather_limit(plan: &Plan, dim: usize, requests: &Requests) -> [f64; 3] {
-    let plain = Plain::new(plan.rows, dim, PageSize::Huge);
+    let plain = Plain::new(plan.rows, dim);
     let gather = || {
         let mut out = vec![0.0; requests.rows[0].len() * dim];
         let plain = &plain;

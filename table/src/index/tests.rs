@@ -6,10 +6,9 @@ use hashbrown::HashMap;
 
 use super::*;
 use crate::key::key_of;
-use crate::machine::memory::PageSize;
 
 fn empty() -> SlotIndex {
-    SlotIndex::new(&Arena::new(PageSize::Huge))
+    SlotIndex::new(&Arena::new())
 }
 
 fn filled(keys: impl IntoIterator<Item = u64>) -> (SlotIndex, HashMap<u64, u32>) {

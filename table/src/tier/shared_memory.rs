@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::machine::memory::{Arena, PageSize};
+use crate::machine::memory::Arena;
 use crate::snapshot::capture::{CaptureBudget, CopyRoom};
 use crate::tier::eviction_buffer::EvictionBuffer;
 use crate::tier::eviction_policy::TableClock;
@@ -60,7 +60,7 @@ impl SharedMemory {
             hints: HintClock::new(capacity.look_ahead),
             capacity,
             clock: TableClock::default(),
-            arena: Arena::new(PageSize::Huge),
+            arena: Arena::new(),
             cold_writes: RwLock::default(),
             buffer: Mutex::default(),
             failure: Mutex::default(),

@@ -64,7 +64,8 @@ impl TableLog {
             // A failure is logged where it happens, and is no failure of the caller.
             let Ok(CompactionStep::Records(records)) = self.compact_part(&mut compaction, counters) else { break };
             compaction.owed = compaction.owed.saturating_sub(u64::from(records));
-            counters.count_assisted(records as usize * self.layout.format.record_bytes());
+            counters
+                .update(|counts| counts.assisted_bytes += records as u64 * self.layout.format.record_bytes() as u64);
         }
         // A later writer pays for at most a part of what could not be compacted now.
         compaction.owed = compaction.owed.min(part);

@@ -80,7 +80,7 @@ impl TableLog {
         let table = self.layout.format.table;
         match failure {
             Some(reason) => {
-                counters.compaction_failed();
+                counters.update(|counts| counts.compaction_failures += 1);
                 if !was_failing {
                     let reason = reason.to_string();
                     warn!(
@@ -175,7 +175,7 @@ impl TableLog {
         }
         writer.records = records;
         let appended = self.append(&mut writer)?;
-        counters.count_moved(kept.len() * bytes);
+        counters.update(|counts| counts.moved_bytes += (kept.len() * bytes) as u64);
         let mut state = self.state.write();
         for ((kind, cold_key), address) in kept.iter().zip_eq(self.record_addresses(&appended)) {
             match kind {

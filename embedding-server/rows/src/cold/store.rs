@@ -146,7 +146,10 @@ impl ColdStore for LogStore {
         }
         self.log.check_index(table_log, cold_keys)?;
         let has_waste = table_log.write(cold_keys, rows)?;
-        self.log.counters.count_write(size_of_val(rows), cold_keys.len() * format.record_bytes());
+        self.log.counters.update(|counts| {
+            counts.row_bytes += size_of_val(rows) as u64;
+            counts.appended_bytes += (cold_keys.len() * format.record_bytes()) as u64;
+        });
         self.log.finish_change(table_log, has_waste, cold_keys.len());
         Ok(())
     }
@@ -154,7 +157,7 @@ impl ColdStore for LogStore {
     fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError> {
         let table_log = self.log.table("remove", table)?;
         let removed = table_log.remove(cold_keys)?;
-        self.log.counters.count_write(0, removed.appended);
+        self.log.counters.update(|counts| counts.appended_bytes += removed.appended as u64);
         // A row less, and perhaps a record more.
         self.log.finish_change(table_log, removed.has_waste, 3 * cold_keys.len());
         Ok(())
