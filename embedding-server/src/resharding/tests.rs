@@ -3,7 +3,6 @@
 
 mod cluster;
 mod forged;
-mod logged;
 mod lookups;
 mod pushes;
 mod steps;

@@ -1,8 +1,8 @@
 //! The server as a worker sees it: a generated client calls a server behind a socket.
 
 use zagros_protocol::control::{DescribeRequest, LoadRequest, SaveRequest, Writer};
-use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
-use zagros_protocol::{Refusal, RefusalKind, RunId, Segment, Segments, TableId};
+use zagros_protocol::datapath::{Access, LookupRequest, PushRequest};
+use zagros_protocol::{Refusal, RefusalKind, RunId};
 use zagros_transport::control::storage_client::StorageClient;
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
 use zagros_transport::refusal_of;
@@ -50,33 +50,6 @@ async fn rows_are_looked_up_pushed_once_and_looked_up_again_and_measured() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
-}
-
-#[tokio::test]
-async fn refused_requests_are_named_and_not_applied() {
-    let process = Process::ready(ScriptedRun::placed(4)).await;
-    let mut client = process.client();
-    let first = rows(&mut client).await;
-    let segment = |table, rows, dim| Segments::new(vec![Segment { table: TableId(table), rows, dim }]).pack().into();
-    let good = push(1);
-    let cases = [
-        (PushRequest { generation: 3, ..good.clone() }, RefusalKind::Moved, "generation 3, but this server has 4"),
-        (PushRequest { segments: segment(0, 3, 4), ..good.clone() }, RefusalKind::Invalid, "table `item`"),
-        (PushRequest { segments: segment(5, 3, 2), ..good.clone() }, RefusalKind::Invalid, "no table 5"),
-        (PushRequest { segments: segment(0, 2, 2), ..good.clone() }, RefusalKind::Invalid, "16 bytes, found 24"),
-        (PushRequest { gradients: good.gradients.slice(8..), ..good.clone() }, RefusalKind::Invalid, "gradients"),
-        (PushRequest { encoding: Encoding::F16 as i32, ..good.clone() }, RefusalKind::Invalid, "gradients"),
-    ];
-    for (request, kind, words) in cases {
-        let refusal = refused(&mut client, request).await;
-        assert_eq!(refusal.kind, kind, "{refusal}");
-        assert!(refusal.message.contains(words), "{refusal}");
-    }
-    assert_eq!(rows(&mut client).await, first);
-    // No refused push has used its number.
-    assert!(!client.push(good).await.unwrap().into_inner().duplicate);
-    let old = PushRequest { incarnation: 0, ..push(2) };
-    assert_eq!(refused(&mut client, old).await.kind, RefusalKind::Fenced);
 }
 
 /// Invariant MB-2: members, generations and writers count from 1 in each run.

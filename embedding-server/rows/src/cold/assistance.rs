@@ -64,8 +64,9 @@ impl TableLog {
             // A failure is logged where it happens, and is no failure of the caller.
             let Ok(CompactionStep::Records(records)) = self.compact_part(&mut compaction, counters) else { break };
             compaction.owed = compaction.owed.saturating_sub(u64::from(records));
-            counters
-                .update(|counts| counts.assisted_bytes += records as u64 * self.layout.format.record_bytes() as u64);
+            counters.update(|counts| {
+                counts.assisted_bytes += u64::from(records) * self.layout.format.record_bytes() as u64
+            });
         }
         // A later writer pays for at most a part of what could not be compacted now.
         compaction.owed = compaction.owed.min(part);
