@@ -5,7 +5,6 @@ mod cluster;
 mod forged;
 mod lookups;
 mod pushes;
-mod steps;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,7 +8,6 @@
 //! tests that judge no time. `--batch` is the number of rows of a request, `--order` the order of its ids: that of their stripes
 //! (`stripes`, which is served soonest) or any. In every mode the table's rows must equal the plain array's at the end, bit for bit.
 
-mod beside;
 mod formats;
 mod kernels;
 mod limits;
@@ -37,7 +36,7 @@ struct Plan {
 
 fn main() {
     let plan = plan(std::env::args().skip(1));
-    let runs = [beside::run, kernels::run, formats::run, threads::run];
+    let runs = [limits::run, kernels::run, formats::run, threads::run];
     for (part, run) in PARTS.iter().zip_eq(runs) {
         if plan.only.as_deref().is_none_or(|only| only == *part) {
             run(&plan);

@@ -9,5 +9,4 @@ mod ledger;
 mod look_ahead;
 mod model;
 mod moving;
-mod races;
 mod snapshots;
