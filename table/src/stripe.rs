@@ -392,13 +392,6 @@ impl Stripe {
         self.slab.words(slot)
     }
 
-    /// Ids and slots of all rows, in ascending order of ids. A saved table therefore depends on its content alone.
-    pub(crate) fn sorted_rows(&self) -> Vec<(u64, u32)> {
-        let mut rows: Vec<(u64, u32)> = self.index.iter().map(|(key, slot)| (id_of(key), slot)).collect();
-        rows.sort_unstable();
-        rows
-    }
-
     pub(crate) fn row_count(&self) -> usize {
         self.index.len()
     }

@@ -139,16 +139,6 @@ impl Table {
         rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebase(*access, saved, now, steps));
     }
 
-    /// Appends all rows of one stripe that are in memory, in ascending order of ids.
-    pub fn read_stripe(&self, stripe: usize, into: &mut RowBatch) {
-        let stripe = self.lock(stripe);
-        into.ids.reserve(stripe.row_count());
-        into.slots.reserve(stripe.row_count() * self.stride());
-        for (id, slot) in stripe.sorted_rows() {
-            into.push_row(id, stripe.slot(slot), self.is_managed.then(|| stripe.access(slot)));
-        }
-    }
-
     /// The cold tier. `None` if evicted rows do not go there.
     pub(crate) fn cold_store(&self) -> Option<&dyn ColdStore> {
         self.shared.capacity.cold.as_deref().filter(|_| self.is_tiered)

@@ -150,12 +150,11 @@ impl TableSnapshot<'_> {
         Ok(removed)
     }
 
-    /// Appends all rows that one stripe of a table had at the instant, in ascending order of ids. A stripe can be read
-    /// once. The call needs memory for two copies of all these rows. [`Self::open_stripe`] reads in parts.
+    /// Appends all rows that one stripe of a table had at the instant. A stripe can be read once. [`Self::open_stripe`]
+    /// reads in parts.
     pub fn read_stripe(&self, table: u32, stripe: usize, into: &mut RowBatch) -> Result<(), TableError> {
-        let (mut parts, mut rows) = (self.open_stripe(table, stripe)?, RowBatch::default());
-        while parts.read(usize::MAX, &mut rows)? {}
-        append_sorted(self.set.table(table)?, &rows, into);
+        let mut parts = self.open_stripe(table, stripe)?;
+        while parts.read(usize::MAX, into)? {}
         Ok(())
     }
 
@@ -226,17 +225,6 @@ impl Table {
                 self.charge(&mut stripe);
             }
         }
-    }
-}
-
-fn append_sorted(table: &Table, rows: &RowBatch, into: &mut RowBatch) {
-    let stride = table.stride();
-    let mut order: Vec<usize> = (0..rows.ids.len()).collect();
-    order.sort_unstable_by_key(|row| rows.ids[*row]);
-    into.ids.reserve(order.len());
-    into.slots.reserve(order.len() * stride);
-    for row in order {
-        into.push_row(rows.ids[row], &rows.slots[row * stride..][..stride], rows.access.get(row).copied());
     }
 }
 
