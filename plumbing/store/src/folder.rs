@@ -248,7 +248,7 @@ impl Folder {
     /// A file that does not exist is no error.
     pub fn delete_file(&self, file: &str) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => delete_file(&path.join(file)),
+            FolderKind::Disk(path) => deleted(&path.join(file), fs::remove_file(path.join(file))),
             FolderKind::Bucket { bucket, prefix } => delete_object(bucket, &prefix.clone().join(file)),
         }
     }
@@ -265,17 +265,7 @@ impl Folder {
 
     /// Deletes the files of the folder but these.
     pub fn delete_except(&self, kept: &BTreeSet<String>) -> Result<(), StoreError> {
-        match &self.place {
-            FolderKind::Disk(path) => entries(path, false)?
-                .iter()
-                .filter(|name| !kept.contains(*name))
-                .try_for_each(|name| delete_file(&path.join(name))),
-            FolderKind::Bucket { bucket, prefix } => {
-                let is_kept = |key: &Key| key.filename().is_some_and(|name| kept.contains(name));
-                let found = bucket.list_all(prefix)?.into_iter().map(|object| object.location);
-                found.filter(|key| !is_kept(key)).try_for_each(|key| delete_object(bucket, &key))
-            }
-        }
+        self.file_names()?.iter().filter(|name| !kept.contains(*name)).try_for_each(|name| self.delete_file(name))
     }
 
     /// The cause inside an I/O error that [`StoreError::into_io`] made.
@@ -334,17 +324,12 @@ fn entries(path: &Path, folders: bool) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
-/// A file that does not exist is no error.
 /// What is absent is deleted.
 fn deleted(path: &Path, done: io::Result<()>) -> Result<(), StoreError> {
     match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(disk_error("delete", path)(error)),
         _ => Ok(()),
     }
-}
-
-fn delete_file(path: &Path) -> Result<(), StoreError> {
-    deleted(path, fs::remove_file(path))
 }
 
 /// Bytes that one read takes.
