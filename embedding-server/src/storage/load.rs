@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tracing::info;
 use zagros_plumbing::Deadline;
-use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
+use zagros_protocol::{Refusal, RefusalKind};
 use zagros_rows::snapshot::{
     BlockContent, BlockHeader, BlockKind, ChainLink, ChainPlace, FollowedFile, LaterRows, RowConversion,
     RowConversionError, SavedFile, SnapshotBlock, SnapshotHeader, StateConversion, TableHeader, group_links,
@@ -32,7 +32,8 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
         return clear_rows(service, request);
     }
     if request.files.is_empty() {
-        return Err(StorageError::NothingInPlace.into());
+        let nothing = "a load names no file, so it would only remove rows; name the files of the save";
+        return Err(Refusal::invalid(nothing));
     }
     wait_for_placement(service)?;
     let _turn = service.storage.take_turn()?;
@@ -59,10 +60,12 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
 /// Removes every row. Steps go on: the next push names its own.
 fn clear_rows(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
     if !request.files.is_empty() {
-        return Err(StorageError::ClearWithFiles.into());
+        let both = "a request that removes all rows names files to load; name none, or ask for a load";
+        return Err(Refusal::invalid(both));
     }
     if !service.resets_rows {
-        return Err(StorageError::ClearUnwanted.into());
+        let unwanted = "a request removes all rows, and the job of this server never does (`train.reset_embeddings` is false); no row is removed";
+        return Err(Refusal::new(RefusalKind::Forbidden, unwanted));
     }
     wait_for_placement(service)?;
     let _turn = service.storage.take_turn()?;
@@ -228,7 +231,10 @@ impl<'a> SavedTables<'a> {
                 let (saved_at, follows) = (TableTime::default(), header.follows.clone());
                 Ok(Self { service, placement, saved, tables, dropped, has_ours, digest, saved_at, follows })
             }
-            Err(problem) => Err(StorageError::OtherModel { path: saved.path().to_owned(), problem }),
+            Err(problem) => {
+                let path = saved.path().display();
+                Err(Refusal::invalid(format!("{path} was saved from another model: {problem}")).into())
+            }
         }
     }
 
@@ -256,7 +262,12 @@ impl<'a> SavedTables<'a> {
             return Ok(checked.clock);
         }
         let (expected, found) = (hex_digits(&digest.sha256), hex_digits(&checked.sha256));
-        Err(StorageError::OtherSave { path: self.saved.path().to_owned(), expected, found })
+        Err(Refusal::invalid(format!(
+            "{} is not the file that was saved: its SHA-256 is {found}, but the manifest says {expected}; the file is \
+             damaged or belongs to another save; use another checkpoint or model",
+            self.saved.path().display()
+        ))
+        .into())
     }
 
     /// Inserts the rows of this server that no later file of the chain has. Returns how many there are.
@@ -327,7 +338,7 @@ impl<'a> SavedTables<'a> {
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
         inserted.map_err(|error| self.table_error(target, error))?;
         // Block by block, so that the log holds no more than one of them in memory.
-        self.service.log.as_ref().map_or(Ok(()), |log| log.flush()).map_err(StorageError::Log)?;
+        self.service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
         Ok(rows.ids.len() as u64)
     }
 

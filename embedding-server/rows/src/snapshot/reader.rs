@@ -179,8 +179,7 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     let place = from.place_here("the header".to_owned());
     let preamble = from.take_up_to(PREAMBLE_BYTES as u64)?;
     if !preamble.starts_with(&MAGIC) {
-        let found = preamble.into_iter().take(MAGIC.len()).collect();
-        return Err(SnapshotError::Magic { path: from.path.to_owned(), found });
+        return Err(SnapshotError::Magic { path: from.path.to_owned() });
     }
     if preamble.len() < PREAMBLE_BYTES {
         let needed = (PREAMBLE_BYTES - preamble.len()) as u64;
