@@ -95,19 +95,21 @@ impl Service<Request<Body>> for EmbeddingEndpoint {
                     let work = |message| async move {
                         let mut answer = shard.lookup(message, deadline).await.map_err(status_of)?;
                         let payloads = answer.take_payloads();
-                        Ok(OutgoingMessage::new(answer, payloads))
+                        Ok::<_, Status>(OutgoingMessage::new(answer, payloads))
                     };
                     unary::answer_call(request, work).await
                 }
                 PUSH => {
                     let work = |message| async move {
-                        Ok(OutgoingMessage::new(shard.push(message, deadline).await.map_err(status_of)?, []))
+                        let answer = shard.push(message, deadline).await.map_err(status_of)?;
+                        Ok::<_, Status>(OutgoingMessage::new(answer, []))
                     };
                     unary::answer_call(request, work).await
                 }
                 HINT => {
                     let work = |message| async move {
-                        Ok(OutgoingMessage::new(shard.hint(message, deadline).await.map_err(status_of)?, []))
+                        let answer = shard.hint(message, deadline).await.map_err(status_of)?;
+                        Ok::<_, Status>(OutgoingMessage::new(answer, []))
                     };
                     unary::answer_call(request, work).await
                 }
