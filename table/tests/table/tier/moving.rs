@@ -6,10 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use zagros_table::{ChangeWatcher, ColdStore, RowBatch, Table, TableSet};
+use zagros_table::{
+    AdmissionPolicy, ChangeWatcher, ColdStore, FrequencyCounter, LookupMode, RequestBuffers, RequestDeadline,
+    RequestPart, RowBatch, Table, TableConfig, TableResources, TableSet,
+};
 use zagros_zip::ZipEq;
 
-use crate::support::{HookedStore, cold_row, crowd, hot, ledger_config, push, read, tables_within, tiny, train};
+use crate::support::{
+    HookedStore, cold_row, crowd, hot, ledger_config, lookup_before, push, read, saved, tables_within, tiny, train,
+};
 
 const IDS: u64 = 3000;
 const DIM: usize = 2;
@@ -230,4 +235,34 @@ fn a_request_ends_however_often_its_copies_are_stale() {
     let overtaken = train(&tables, &[1])[0];
     assert!(overtaken <= -106.0, "{overtaken}");
     assert_eq!(overtaken, read(&tables, &[1])[0]);
+}
+
+#[test]
+fn cleared_tables_are_as_they_were_made() {
+    let (tables, store) = tiny(&[ledger_config(2, 4), ledger_config(2, 2)]);
+    let ids: Vec<u64> = (0..3000).collect();
+    push(&tables, &ids, 1.0);
+    let other = RequestPart { table: 1, dim: 2, ids: &[7] };
+    tables.push(&[other], &[1.0, 1.0], 0, &mut RequestBuffers::new()).unwrap();
+    assert!(store.size().rows > 0 && !hot(&tables).is_empty());
+    tables.clear().unwrap();
+    assert_eq!((store.size().rows, hot(&tables)), (0, vec![]));
+    assert!(tables.iter().all(|table| table.row_count() == 0));
+    assert_eq!(read(&tables, &ids), vec![0.0; 6000]);
+    // Cleared tables learn like new ones.
+    push(&tables, &[5], 1.0);
+    assert_eq!(read(&tables, &[5, 6]), [-1.0, -1.0, 0.0, 0.0]);
+    assert_eq!(saved(&tables.take_snapshot().unwrap(), 0, 4).ids, [5]);
+}
+
+#[test]
+fn frequency_counts_are_removed_too() {
+    for counter in [FrequencyCounter::Exact, FrequencyCounter::CountMin { error: 0.01, failure: 0.01 }] {
+        let config = TableConfig { admission: AdmissionPolicy::Count { threshold: 2, counter }, ..ledger_config(2, 1) };
+        let tables = TableSet::new(0, &[config], TableResources::default()).unwrap();
+        train(&tables, &[1]);
+        tables.clear().unwrap();
+        let look = || lookup_before(&tables, &[1], LookupMode::Train, RequestDeadline::NONE).unwrap().1.created;
+        assert_eq!((look(), look()), (0, 1), "{counter:?}");
+    }
 }
