@@ -1,9 +1,7 @@
 //! The server as a member of a run. This module touches no samples.
 
 mod member_loop;
-mod run_check;
-mod storage_folders;
+mod request_checks;
 
 pub(crate) use member_loop::{StopReason, take_part_in_run};
-pub(crate) use run_check::RunCheck;
-pub(crate) use storage_folders::StorageFolders;
+pub(crate) use request_checks::{RunCheck, StorageFolders};

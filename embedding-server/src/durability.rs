@@ -17,7 +17,6 @@ mod open;
 pub(crate) mod partial_pushes;
 mod recovery;
 mod server_log;
-mod tail_bound;
 #[cfg(test)]
 mod tests;
 
@@ -26,5 +25,6 @@ pub(crate) use load_state::LoadState;
 pub(crate) use open::open;
 pub(crate) use partial_pushes::RemainingRows;
 pub(crate) use server_log::{LogHost, PushedRows, ServerLog};
+
 #[cfg(test)]
-pub(crate) use tail_bound::LogSizes;
+pub(crate) use server_log::LogSizes;

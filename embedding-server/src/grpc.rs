@@ -21,7 +21,6 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse,
 };
-use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_transport::control::storage_server::{Storage, StorageServer};
 use zagros_transport::datapath::embedding_server::SERVICE_NAME;
 use zagros_transport::headers::{HINT, LOOKUP, PUSH};
@@ -92,40 +91,33 @@ impl Service<Request<Body>> for EmbeddingEndpoint {
                 return status_of(refusal).into_http();
             }
             match request.uri().path() {
-                LOOKUP => unary::answer_call(request, |message| lookup(shard, message, deadline)).await,
-                PUSH => unary::answer_call(request, |message| push(shard, message, deadline)).await,
-                HINT => unary::answer_call(request, |message| hint(shard, message, deadline)).await,
+                LOOKUP => {
+                    let work = |message| async move {
+                        let mut answer = shard.lookup(message, deadline).await.map_err(status_of)?;
+                        let payloads = answer.take_payloads();
+                        Ok::<_, Status>(OutgoingMessage::new(answer, payloads))
+                    };
+                    unary::answer_call(request, work).await
+                }
+                PUSH => {
+                    let work = |message| async move {
+                        let answer = shard.push(message, deadline).await.map_err(status_of)?;
+                        Ok::<_, Status>(OutgoingMessage::new(answer, []))
+                    };
+                    unary::answer_call(request, work).await
+                }
+                HINT => {
+                    let work = |message| async move {
+                        let answer = shard.hint(message, deadline).await.map_err(status_of)?;
+                        Ok::<_, Status>(OutgoingMessage::new(answer, []))
+                    };
+                    unary::answer_call(request, work).await
+                }
                 other => Status::unimplemented(format!("this server has no call {other}")).into_http(),
             }
         };
         answered.map(Ok).boxed()
     }
-}
-
-async fn lookup(
-    shard: Arc<dyn Shard>,
-    request: LookupRequest,
-    deadline: Deadline,
-) -> Result<OutgoingMessage<LookupResponse>, Status> {
-    let mut answer = shard.lookup(request, deadline).await.map_err(status_of)?;
-    let payloads = answer.take_payloads();
-    Ok(OutgoingMessage::new(answer, payloads))
-}
-
-async fn push(
-    shard: Arc<dyn Shard>,
-    request: PushRequest,
-    deadline: Deadline,
-) -> Result<OutgoingMessage<PushResponse>, Status> {
-    Ok(OutgoingMessage::new(shard.push(request, deadline).await.map_err(status_of)?, []))
-}
-
-async fn hint(
-    shard: Arc<dyn Shard>,
-    request: HintRequest,
-    deadline: Deadline,
-) -> Result<OutgoingMessage<HintResponse>, Status> {
-    Ok(OutgoingMessage::new(shard.hint(request, deadline).await.map_err(status_of)?, []))
 }
 
 #[tonic::async_trait]

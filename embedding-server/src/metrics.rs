@@ -1,8 +1,7 @@
 //! Metrics of an embedding server. Children are resolved once, here.
 
-mod cold;
+mod figures;
 mod recent_lookups;
-mod tables;
 
 use std::sync::Arc;
 
@@ -11,9 +10,9 @@ use zagros_plumbing::metrics::{Gauge, Histogram, IntCounter, IntGauge, latency_b
 use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
 use zagros_table::TableSet;
 
-pub(crate) use cold::{cold_call_metrics, register_cold_store};
+use figures::register_tables;
+pub(crate) use figures::{cold_call_metrics, register_cold_store};
 pub(crate) use recent_lookups::RecentLookups;
-use tables::TableCollector;
 
 use crate::datapath::WaitingHints;
 
@@ -82,7 +81,7 @@ impl ServerMetrics {
         };
         let refused_connections = "Connections that were refused because their peer gave a false proof of membership.";
         let duplicates = "Pushes that were duplicates, because they had been applied before.";
-        TableCollector::register(&label, tables, names);
+        register_tables(&label, tables, names);
         Self {
             lookup: call("lookup"),
             push: call("push"),

@@ -11,12 +11,10 @@
 
 mod adopt;
 mod bucket_set;
-mod changed_rows;
 mod incoming;
 mod incoming_rows;
 mod moves;
 mod outgoing;
-mod outgoing_scan;
 mod runner;
 #[cfg(test)]
 mod tests;

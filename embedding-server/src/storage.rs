@@ -6,9 +6,7 @@ mod checkpoint_files;
 mod error;
 mod forget;
 mod load;
-mod loads;
 mod save;
-mod target;
 #[cfg(test)]
 mod tests;
 

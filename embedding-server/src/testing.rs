@@ -205,9 +205,8 @@ pub(crate) fn save_request(folder: &Path) -> SaveRequest {
     SaveRequest { folder: folder.display().to_string(), ..SaveRequest::default() }
 }
 
-/// Loads files in the place of what is there.
 pub(crate) fn load_request(folder: &Path, files: Vec<FileDigest>) -> LoadRequest {
-    LoadRequest { folder: folder.display().to_string(), files, replace: true, ..LoadRequest::default() }
+    LoadRequest { folder: folder.display().to_string(), files, ..LoadRequest::default() }
 }
 
 /// Files of whose content nothing is known.

@@ -3,10 +3,8 @@
 
 mod health;
 mod maintenance;
-mod open;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use health::{StoreCalls, WatchedStore};
-pub(crate) use maintenance::TableMaintenance;
-pub(crate) use open::{ColdTier, limit_heap, open};
+pub(crate) use maintenance::{ColdTier, TableMaintenance, limit_heap, open};

@@ -1275,16 +1275,13 @@ pub struct SaveResponse {
     #[prost(double, tag = "6")]
     pub pause_seconds: f64,
 }
-/// Loads the rows of this server's buckets from a saved model. The folder must be inside of a folder that the job names.
+/// Replaces all rows of the server by those of its buckets in a saved model. Refused if no file is named. The folder must be inside of a folder that the job names.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LoadRequest {
     #[prost(string, tag = "1")]
     pub folder: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "4")]
     pub files: ::prost::alloc::vec::Vec<FileDigest>,
-    /// Removes every row of the server first. Otherwise rows that are not in the files stay. Refused if no file is named.
-    #[prost(bool, tag = "3")]
-    pub replace: bool,
     /// As for a save.
     #[prost(uint64, tag = "5")]
     pub generation: u64,

@@ -9,9 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use zagros_job::Job;
-use zagros_rows::snapshot::{
-    RowBatch, SlotPart, SnapshotHeader, SnapshotTime, SnapshotWriter, TableHeader, slot_parts,
-};
+use zagros_rows::snapshot::{RowBatch, SlotPart, SnapshotHeader, SnapshotWriter, TableHeader, TableTime, slot_parts};
 use zagros_session::parse_job;
 use zagros_table::TableConfig;
 use zagros_zip::ZipEq;
@@ -127,7 +125,7 @@ impl NativeRowWriter {
             }
             let finish = || {
                 let mut writer = open.writer;
-                writer.write_clock(SnapshotTime::default())?;
+                writer.write_clock(TableTime::default())?;
                 let (written, to) = writer.finish_into()?;
                 to.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
                 Ok(written)

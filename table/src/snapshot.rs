@@ -1,9 +1,6 @@
 //! Snapshots: all rows of one instant, read while requests change them.
 
-pub(crate) mod capture_budget;
-pub(crate) mod request_guard;
-pub(crate) mod stripe_capture;
-pub(crate) mod stripe_reader;
+pub(crate) mod capture;
 pub(crate) mod table_snapshot;
 
 /// Which rows a snapshot has, and whether changes are noted from its instant on.

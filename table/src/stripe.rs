@@ -14,11 +14,9 @@ use crate::machine::prefetch;
 use crate::request::step_rows::StepRows;
 use crate::request::update::RowUpdate;
 use crate::row::slab::{Slab, SlotAddress};
-use crate::snapshot::capture_budget::CaptureBudget;
-use crate::snapshot::stripe_capture::StripeCapture;
+use crate::snapshot::capture::{CaptureBudget, StripeCapture};
 use crate::tier::StripeSweep;
-use crate::tier::cold_versions::ColdVersions;
-use crate::tier::hinted_rows::HintedRows;
+use crate::tier::stripe_notes::{ColdVersions, HintedRows};
 use crate::update_log::StripeChanges;
 use crate::{PushStep, RowBatch, SnapshotKind, TableCounts};
 
@@ -392,13 +390,6 @@ impl Stripe {
     #[inline(always)]
     pub(crate) fn slot(&self, slot: u32) -> &[u32] {
         self.slab.words(slot)
-    }
-
-    /// Ids and slots of all rows, in ascending order of ids. A saved table therefore depends on its content alone.
-    pub(crate) fn sorted_rows(&self) -> Vec<(u64, u32)> {
-        let mut rows: Vec<(u64, u32)> = self.index.iter().map(|(key, slot)| (id_of(key), slot)).collect();
-        rows.sort_unstable();
-        rows
     }
 
     pub(crate) fn row_count(&self) -> usize {

@@ -102,11 +102,6 @@ impl Table {
         self.layout.optimizer.stages_gradients()
     }
 
-    #[must_use]
-    pub fn state_layout(&self) -> &'static str {
-        self.layout.optimizer.state_layout()
-    }
-
     /// The format of access metadata, for a saved model. Tables with an equal format can read each other's metadata.
     /// `None` if rows have no metadata.
     #[must_use]
@@ -142,16 +137,6 @@ impl Table {
     pub fn rebase_access(&self, rows: &mut RowBatch, saved: TableTime, steps: StepClock) {
         let now = self.shared.clock.now();
         rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebase(*access, saved, now, steps));
-    }
-
-    /// Appends all rows of one stripe that are in memory, in ascending order of ids.
-    pub fn read_stripe(&self, stripe: usize, into: &mut RowBatch) {
-        let stripe = self.lock(stripe);
-        into.ids.reserve(stripe.row_count());
-        into.slots.reserve(stripe.row_count() * self.stride());
-        for (id, slot) in stripe.sorted_rows() {
-            into.push_row(id, stripe.slot(slot), self.is_managed.then(|| stripe.access(slot)));
-        }
     }
 
     /// The cold tier. `None` if evicted rows do not go there.

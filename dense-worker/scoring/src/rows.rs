@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use zagros_job::{Job, Optimizer, ServerTable, StreamedLayer, TiledTensor};
 use zagros_model::{LayerStore, LayerValues, ModelError, PendingLayer, TraversalPurpose};
 use zagros_rows::cold::{MemoryBudget, StoreContent};
-use zagros_rows::snapshot::{BlockContent, BlockKind, FileChain, RowConversion, SnapshotTime, TableHeader};
+use zagros_rows::snapshot::{BlockContent, BlockKind, FileChain, RowConversion, TableHeader};
 use zagros_table::{
     ColdStore, EvictionPolicy, EvictionTarget, LookupMode, RequestBuffers, RowBatch, StepClock, Table, TableConfig,
     TableError, TableResources, TableSet, TableTime,
@@ -87,7 +87,7 @@ impl ModelRows {
             let header = chain.newest_header()?;
             let targets = header.tables.iter().map(|table| self.find_target(table)).collect::<Result<Vec<_>, _>>();
             let targets = targets.map_err(|reason| damaged(folder, reason))?;
-            let mut newest = SnapshotTime::default();
+            let mut newest = TableTime::default();
             for file in chain.files() {
                 newest = manifest.check_rows(folder, file, |_| ())?.clock;
                 steps = steps.max(newest.steps);

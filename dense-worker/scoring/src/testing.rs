@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use zagros_job::{Job, ServerTable};
 use zagros_model::Backend;
-use zagros_rows::snapshot::{RowBatch, SnapshotHeader, SnapshotTime, SnapshotWriter, TableHeader, file_name};
+use zagros_rows::snapshot::{RowBatch, SnapshotHeader, SnapshotWriter, TableHeader, TableTime, file_name};
 use zagros_store::Folder;
 use zagros_zip::number_from;
 
@@ -65,7 +65,7 @@ fn row_content(job: &Job, rows: &[(usize, u64)]) -> Vec<u8> {
         let slots = ids.iter().flat_map(slot).collect();
         writer.write_rows(table, &RowBatch { ids, slots, access: Vec::new() }).unwrap();
     }
-    writer.write_clock(SnapshotTime { steps: 1, seconds: 1 }).unwrap();
+    writer.write_clock(TableTime { steps: 1, seconds: 1 }).unwrap();
     writer.finish().unwrap();
     content
 }

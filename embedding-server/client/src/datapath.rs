@@ -7,15 +7,12 @@ mod dedup;
 mod exchange;
 mod route;
 mod route_part;
-mod split;
 mod staleness_window;
-mod unanswered_requests;
 
 pub use bags::{TableBags, bag_bytes};
 pub use client::{ClientConfig, EmbeddingClient, LookupAnswers, PushAcknowledgement, PushedBatch};
 pub use dedup::{BatchRows, Deduplicator, FeatureIds, TableIds, UniqueIds};
-pub use exchange::{AfterPushes, RequestReach};
+pub use exchange::{AfterPushes, RequestReach, UnansweredRequests};
 pub use route::RoutedIds;
 pub(crate) use route_part::RoutePart;
 pub use staleness_window::{StalenessWindow, WindowPermit};
-pub use unanswered_requests::UnansweredRequests;

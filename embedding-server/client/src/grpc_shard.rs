@@ -65,10 +65,16 @@ impl GrpcShard {
         Ok(Arc::new(Self { name, call_timeout, headers, embedding, storage }))
     }
 
-    fn stamped_request<T>(&self, message: T) -> Request<T> {
+    fn call_storage<'a, Q, A: 'a, F: Future<Output = Result<Response<A>, Status>> + Send + 'a>(
+        &self,
+        timeout: Duration,
+        message: Q,
+        call: impl FnOnce(StorageClient<Channel>, Request<Q>) -> F,
+    ) -> BoxFuture<'a, Result<A, Refusal>> {
         let mut request = Request::new(message);
         request.metadata_mut().as_mut().extend(self.headers.clone());
-        request
+        let answer = call(self.storage.clone(), request);
+        bound_call(Deadline::from_now(timeout), async { answer.await.map(Response::into_inner) })
     }
 
     /// A call of the data path, whose long fields are not copied.
@@ -119,33 +125,23 @@ impl Shard for GrpcShard {
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
-        bound_call(Deadline::from_now(self.call_timeout), async move {
-            client.describe(request).await.map(Response::into_inner)
-        })
+        self.call_storage(
+            self.call_timeout,
+            request,
+            |mut client, request| async move { client.describe(request).await },
+        )
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
-        bound_call(
-            Deadline::from_now(STORAGE_TIMEOUT),
-            async move { client.save(request).await.map(Response::into_inner) },
-        )
+        self.call_storage(STORAGE_TIMEOUT, request, |mut client, request| async move { client.save(request).await })
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
-        bound_call(
-            Deadline::from_now(STORAGE_TIMEOUT),
-            async move { client.load(request).await.map(Response::into_inner) },
-        )
+        self.call_storage(STORAGE_TIMEOUT, request, |mut client, request| async move { client.load(request).await })
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
-        bound_call(Deadline::from_now(self.call_timeout), async move {
-            client.forget(request).await.map(Response::into_inner)
-        })
+        self.call_storage(self.call_timeout, request, |mut client, request| async move { client.forget(request).await })
     }
 }
 

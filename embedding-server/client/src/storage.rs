@@ -51,7 +51,7 @@ impl RetryingShard {
         self.current_server(placement).map(|server| Arc::clone(&server.shard)).ok_or_else(gone)
     }
 
-    async fn call<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
+    async fn call<T>(&self, call: impl FnOnce(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
         let placement = self.placements.current().await.map_err(no_server)?;
         call(self.current_shard(&placement)?).await
     }
@@ -111,15 +111,11 @@ impl Shard for RetryingShard {
     }
 
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        self.call(repeatable(request, move |shard, request| {
-            async move { shard.lookup(request, deadline).await }.boxed()
-        }))
-        .boxed()
+        self.call(move |shard| async move { shard.lookup(request, deadline).await }.boxed()).boxed()
     }
 
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        self.call(repeatable(request, move |shard, request| async move { shard.push(request, deadline).await }.boxed()))
-            .boxed()
+        self.call(move |shard| async move { shard.push(request, deadline).await }.boxed()).boxed()
     }
 
     /// A hint that is lost is not repeated.
@@ -140,12 +136,9 @@ impl Shard for RetryingShard {
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        let is_repeatable = request.replace;
         let generation = self.listed.map.generation().0;
         let request = LoadRequest { attempt: rand::random(), generation, ..request };
-        let call = repeatable(request, |shard, request| async move { shard.load(request).await }.boxed());
-        // A load that adds rows is not repeated: it would add the same counts again.
-        if is_repeatable { self.retry(call).boxed() } else { self.call(call).boxed() }
+        self.retry(repeatable(request, |shard, request| async move { shard.load(request).await }.boxed())).boxed()
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
@@ -198,7 +191,7 @@ mod tests {
             fail(&flaky, &[Unavailable; 2]);
             shard.describe(DescribeRequest {}).await.unwrap();
             fail(&flaky, &[Unavailable; 2]);
-            shard.load(LoadRequest { replace: true, ..LoadRequest::default() }).await.unwrap();
+            shard.load(LoadRequest::default()).await.unwrap();
         }
     }
 
@@ -208,8 +201,6 @@ mod tests {
             let (_, shard) = flaky(&[Unavailable, final_one]).await;
             assert_eq!(shard.save(SaveRequest::default()).await.unwrap_err().kind, final_one);
         }
-        let (_, shard) = flaky(&[Unavailable]).await;
-        assert!(shard.load(LoadRequest::default()).await.is_err(), "rows would be added twice");
         let started = tokio::time::Instant::now();
         let (_, shard) = flaky(&[Unavailable; 1000]).await;
         assert_eq!(shard.describe(DescribeRequest {}).await.unwrap_err().kind, Unavailable);

@@ -14,13 +14,11 @@ mod assistance;
 mod call_threads;
 mod compaction;
 mod counters;
-mod flushed;
 mod folder;
 mod key_index;
 mod memory_budget;
 mod pieces;
 mod read_queue;
-mod record;
 mod recovery;
 mod ring;
 mod segment;
@@ -30,7 +28,6 @@ mod store;
 mod table_log;
 #[cfg(test)]
 mod tests;
-mod view;
 
 pub use counters::LogCounts;
 pub use memory_budget::MemoryBudget;

@@ -10,7 +10,6 @@
 //! has no runtime and no clock, and starts no threads.
 
 mod base;
-mod disk;
 mod error;
 mod folder;
 pub mod format;
@@ -19,20 +18,16 @@ mod rows_view;
 mod segment_reader;
 mod segments;
 pub(crate) mod small_files;
-mod summary;
 mod tail;
-mod window_group;
 mod writer;
 
 pub use base::{BaseDraft, BaseManifest, BasePartDraft, LogBase, PartSize, PartialImage};
-pub use disk::{LogDisk, SyncMode, SystemDisk};
 pub use error::{LogError, LogStopped};
 pub use folder::{LineageFile, LogFolder, LogPlace, TableDescription};
 pub use format::{RecordHead, RecordKind};
 pub use record::{LogRecord, LoggedGradient};
-pub use rows_view::{LoggedRows, RowsView};
+pub use rows_view::{RowsView, WindowGroup, WindowImage};
 pub use segments::{SEGMENT_BYTES, WriterConfig};
-pub use summary::{LogSummary, RecordCount, WriterSummary};
-pub use tail::{LogTail, SegmentEnd, TailPlan, TailSegment};
-pub use window_group::{WindowGroup, WindowImage};
+pub use small_files::{LogDisk, SyncMode, SystemDisk};
+pub use tail::{LogSummary, LogTail, RecordCount, SegmentEnd, TailPlan, TailSegment, WriterSummary};
 pub use writer::{LogReservation, LogWriter};

@@ -11,33 +11,29 @@
 //! [`format`] describes the bytes.
 
 mod chain;
-mod convert;
 mod error;
-mod find_row;
 mod forget;
 pub mod format;
-mod norms;
 mod reader;
 mod rewrite;
+mod row_values;
 mod saved_file;
-mod slot_parts;
 #[cfg(test)]
 mod testing;
 mod writer;
 
-pub use chain::{ChainLink, ChainPlace, FileChain, LaterRows, as_rows, group_links};
-pub use convert::{RowConversion, StateConversion};
+pub use chain::{
+    ChainLink, ChainPlace, FileChain, FoundRow, LaterRows, as_rows, group_links, may_hold_bucket, row_bucket,
+};
 pub use error::{RewriteError, RowConversionError, SnapshotError};
-pub use find_row::{FoundRow, may_hold_bucket, row_bucket};
 pub use forget::{ForgottenIds, MentionedIds};
 pub use format::{
-    BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock, SnapshotHeader, SnapshotTime, TableHeader,
-    delta_name, file_name,
+    BlockContent, BlockHeader, BlockKind, FollowedFile, SnapshotBlock, SnapshotHeader, TableHeader, delta_name,
+    file_name,
 };
-pub use norms::{NormBin, NormStatistics};
 pub use reader::{SnapshotInput, SnapshotReader};
-pub use rewrite::{RowChange, rewrite_rows};
+pub use rewrite::{RowChange, RowConversion, StateConversion, rewrite_rows};
+pub use row_values::{NormBin, NormStatistics, SlotPart, decode_part, slot_parts};
 pub use saved_file::{SavedFile, VerifiedFile, verify_file};
-pub use slot_parts::{SlotPart, decode_part, slot_parts};
 pub use writer::{SnapshotWriter, WrittenFile};
-pub use zagros_table::RowBatch;
+pub use zagros_table::{RowBatch, TableTime};

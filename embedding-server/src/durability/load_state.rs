@@ -4,7 +4,7 @@
 //!           a load starts                       it fails, or its process ends
 //! Whole ────────────────────► Loading ────────────────────────────────────────► Partial: lookups, pushes and saves are refused
 //!   ▲                            │                                                 │
-//!   └──── all rows are there ────┘◄──────── a load that replaces all rows starts ──┘
+//!   └──── all rows are there ────┘◄────────────────── another load starts ─────────┘
 //! ```
 
 use parking_lot::RwLock;
@@ -36,26 +36,21 @@ impl LoadState {
     pub(crate) fn check_whole(&self, server: ServerIndex) -> Result<(), Refusal> {
         match *self.0.read() {
             LoadPhase::Whole | LoadPhase::Loading => Ok(()),
-            LoadPhase::Partial => Err(partial_refusal(server)),
+            LoadPhase::Partial => Err(Refusal::new(
+                RefusalKind::Storage,
+                format!(
+                    "embedding server {server} holds a part of a model: a load did not end; load the model again, or start the run \
+                     again from its newest checkpoint"
+                ),
+            )),
         }
     }
 
     /// A load starts. `started` notes it in the log, in one step with the change of state. Answers what was before.
-    /// Refused if the tables hold a part of a model and the load adds rows to them.
-    pub(crate) fn start_load(
-        &self,
-        server: ServerIndex,
-        replaces: bool,
-        started: impl FnOnce(),
-    ) -> Result<BeforeLoad, Refusal> {
+    pub(crate) fn start_load(&self, started: impl FnOnce()) -> BeforeLoad {
         let mut phase = self.0.write();
-        let old_phase = *phase;
-        if old_phase == LoadPhase::Partial && !replaces {
-            return Err(partial_refusal(server));
-        }
-        *phase = LoadPhase::Loading;
         started();
-        Ok(BeforeLoad(old_phase))
+        BeforeLoad(std::mem::replace(&mut *phase, LoadPhase::Loading))
     }
 
     /// The load ended before it changed anything. `completed` notes it in the log, unless a part of a model is there as before.
@@ -84,14 +79,6 @@ impl LoadState {
     }
 }
 
-fn partial_refusal(server: ServerIndex) -> Refusal {
-    let message = format!(
-        "embedding server {server} holds a part of a model: a load did not end; load the model again, or start the run again from \
-         its newest checkpoint"
-    );
-    Refusal::new(RefusalKind::Storage, message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,19 +91,18 @@ mod tests {
         let refused = state.check_whole(SERVER).unwrap_err();
         assert!(refused.message.starts_with("embedding server 3 holds a part of a model"));
         assert!(!refused.kind.is_retryable());
-        assert_eq!(state.start_load(SERVER, false, || panic!("it adds rows")).unwrap_err(), refused);
-        let before_load = state.start_load(SERVER, true, || ()).unwrap();
+        let before_load = state.start_load(|| ());
         state.undo_load(before_load, || panic!("a part is there as before"));
         assert_eq!(state.check_whole(SERVER), Err(refused));
-        state.start_load(SERVER, true, || ()).unwrap();
+        state.start_load(|| ());
         assert_eq!(state.check_whole(SERVER), Ok(()));
         assert!(state.with_open_load(|open| open));
         state.fail_load();
         assert!(state.check_whole(SERVER).is_err() && state.with_open_load(|open| open));
-        state.start_load(SERVER, true, || ()).unwrap();
+        state.start_load(|| ());
         state.complete_load(|| ());
         assert!(!state.with_open_load(|open| open));
-        let before_load = state.start_load(SERVER, false, || ()).unwrap();
+        let before_load = state.start_load(|| ());
         state.undo_load(before_load, || ());
         assert!(state.check_whole(SERVER).is_ok() && !state.with_open_load(|open| open));
     }

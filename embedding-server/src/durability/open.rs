@@ -57,19 +57,18 @@ pub(crate) fn open(
     let Some(mut lineage) = found.filter(|found| !is_cut_off(found, boot, &folder, index)) else {
         folder.discard_old_log().map_err(failed)?;
         let (log, lineage) = (rand::random(), new_lineage());
-        let lineage =
-            LineageFile { version: format::VERSION, log, lineage, tables, cold: has_tier, place: Some(place) };
+        let lineage = LineageFile { version: format::VERSION, log, lineage, tables, cold: has_tier, place };
         return Ok(Some(OpenedLog { folder, lineage, has_rows: false }));
     };
     let no_tier = "rows that had left memory lie in a cold tier, and the job has none (`cluster.memory`)";
     let unfit = find_difference(&lineage.tables, &tables);
     match unfit.or_else(|| (lineage.cold && !has_tier).then(|| no_tier.to_owned())) {
         None => {
-            if lineage.place.as_ref().is_some_and(|before| *before != place) {
+            if lineage.place != place {
                 if place == LogPlace::Disk {
                     folder.sync().map_err(failed)?;
                 }
-                lineage.place = Some(place);
+                lineage.place = place;
                 folder.set_lineage(&lineage).map_err(failed)?;
             }
             Ok(Some(OpenedLog { folder, lineage, has_rows: true }))
@@ -83,7 +82,7 @@ pub(crate) fn open(
 /// Whether acknowledged pushes may be missing at the end of a log: they were in the cache of a machine that was started again, or of
 /// another one.
 fn is_cut_off(found: &LineageFile, boot: Option<&str>, folder: &LogFolder, index: ServerIndex) -> bool {
-    let is_cut_off = matches!(&found.place, Some(LogPlace::Cache(before)) if Some(before.as_str()) != boot);
+    let is_cut_off = matches!(&found.place, LogPlace::Cache(before) if Some(before.as_str()) != boot);
     if is_cut_off {
         let folder = folder.path().display();
         warn!(server = %index, %folder, "the machine was started again, or is another one, since pushes were acknowledged whose records were not on the disk yet \

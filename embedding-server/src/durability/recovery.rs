@@ -14,8 +14,7 @@
 //! Step 3 puts in every image of a row and not only the last one: to know which one is the last costs the search in an index that
 //! the copy costs as well, and a row that changes often is in the cache.
 
-mod tail_summary;
-mod tail_worker;
+mod tail;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,8 +29,7 @@ use zagros_rows::log::{
 };
 use zagros_table::{FrequencyCounts, PushOrigin, RequestBuffers, TableError, TableSet, TableTime};
 
-use self::tail_summary::{SegmentEvents, TailSummary};
-use self::tail_worker::{CountPositions, TailReplay, TailWorker, damaged_at};
+use self::tail::{CountPositions, SegmentEvents, TailReplay, TailSummary, TailWorker, damaged_at};
 use super::partial_pushes::{AppliedRows, PartialPushes};
 use crate::ServerError;
 use crate::datapath::SequenceWindows;

@@ -26,7 +26,6 @@ mod damage;
 mod full_disk;
 mod loads;
 mod starts;
-mod steps;
 
 /// A folder for logs, and servers that use it one after another.
 struct LogFixture {

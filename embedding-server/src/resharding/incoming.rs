@@ -221,42 +221,40 @@ impl BucketCopy<'_> {
 
     /// Reports once. A report that is lost is followed by others.
     async fn report(&mut self) -> Result<(), CopyStop> {
-        let deadline = Deadline::from_now(self.service.timeout);
         self.reported = Instant::now();
-        loop {
-            match self.reports.report(self.stage, self.progress, String::new()).await {
-                Ok(verdict) => return copy_end(&verdict).map_or(Ok(()), |end| Err(CopyStop::Ended(end))),
-                Err(refusal) if refusal.kind.is_retryable() && !deadline.is_past() => tokio::time::sleep(PAUSE).await,
-                Err(refusal) => return Err(refusal.into()),
-            }
-        }
+        let deadline = Deadline::from_now(self.service.timeout);
+        self.ask_verdict("", Some(deadline)).await?.map_or(Ok(()), |end| Err(CopyStop::Ended(end)))
     }
 
     async fn report_failure(&mut self, reason: String) -> CopyEnd {
-        let stage = MoveStage::Failed;
-        loop {
-            match self.reports.report(stage, self.progress, reason.clone()).await {
-                Ok(verdict) => return copy_end(&verdict).unwrap_or(CopyEnd::Abandoned(reason)),
-                Err(refusal) if refusal.kind.is_retryable() => tokio::time::sleep(PAUSE).await,
-                // This process is no member any more. The next one has its slot, and asks for itself.
-                Err(refusal) => return CopyEnd::Abandoned(refusal.message),
-            }
+        self.stage = MoveStage::Failed;
+        match self.ask_verdict(&reason, None).await {
+            Ok(end) => end.unwrap_or(CopyEnd::Abandoned(reason)),
+            // This process is no member any more. The next one has its slot, and asks for itself.
+            Err(refusal) => CopyEnd::Abandoned(refusal.message),
         }
     }
 
     /// The source and this server now wait for the coordinator alone.
     async fn ask_until_decided(&mut self) -> Result<CopyEnd, CopyStop> {
         loop {
-            match self.reports.report(self.stage, self.progress, String::new()).await {
-                Ok(verdict) => {
-                    if let Some(end) = copy_end(&verdict) {
-                        return Ok(end);
-                    }
-                }
-                Err(refusal) if refusal.kind.is_retryable() => {}
-                Err(refusal) => return Err(refusal.into()),
+            if let Some(end) = self.ask_verdict("", None).await? {
+                return Ok(end);
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Reports until the coordinator answers, refuses for good, or the deadline is past.
+    async fn ask_verdict(&self, reason: &str, deadline: Option<Deadline>) -> Result<Option<CopyEnd>, Refusal> {
+        loop {
+            match self.reports.report(self.stage, self.progress, reason.to_owned()).await {
+                Ok(verdict) => return Ok(copy_end(&verdict)),
+                Err(refusal) if refusal.kind.is_retryable() && deadline.is_none_or(|deadline| !deadline.is_past()) => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(refusal) => return Err(refusal),
+            }
         }
     }
 }

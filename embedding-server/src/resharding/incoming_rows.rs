@@ -11,6 +11,7 @@ use zagros_rows::log::{WindowGroup, WindowImage};
 use zagros_table::{RequestBuffers, RowBatch, StepClock, StepRowBatch, Table, TableTime};
 
 use super::PlannedMove;
+use super::moves::RowChunk;
 use crate::EmbeddingService;
 
 /// Windows that one source may send. A run has one for each worker and each group of buckets that moved together.
@@ -19,19 +20,9 @@ const MOST_WINDOWS: usize = 1 << 16;
 /// Some buckets, and the windows of all of them.
 type SentWindows = (Vec<u32>, Vec<WindowImage>);
 
-/// What a source sent, with lengths that agree and of buckets that move.
-#[derive(Debug)]
-struct CheckedChunk {
-    rows: RowBatch,
-    removed: Vec<u64>,
-    counted: Vec<u64>,
-    counts: Vec<u32>,
-    sketch: Vec<u32>,
-    step_rows: StepRowBatch,
-}
-
-impl CheckedChunk {
-    fn new(plan: &PlannedMove, table: &Table, sent: &MoveRowsResponse) -> Result<Self, Refusal> {
+impl RowChunk {
+    /// What a source sent, with lengths that agree and of buckets that move.
+    fn checked(plan: &PlannedMove, table: &Table, sent: &MoveRowsResponse) -> Result<Self, Refusal> {
         let refused =
             |why: String| Err(Refusal::invalid(format!("the source of {plan} sent {why}; nothing of it is put in")));
         let words = [(8, &sent.ids), (8, &sent.removed), (8, &sent.counted), (4, &sent.slots), (4, &sent.access)];
@@ -71,6 +62,8 @@ impl CheckedChunk {
             counted: counted.into_owned(),
             counts: words_of(&sent.counts),
             sketch: words_of(&sent.sketch),
+            sketch_stripe: sent.sketch_stripe,
+            sketch_from: sent.sketch_from,
             step_rows: StepRowBatch {
                 step: sent.step,
                 ids: step_ids.into_owned(),
@@ -90,23 +83,23 @@ pub(super) fn put_chunk(
 ) -> Result<(), Refusal> {
     let refuse = |error| service.table_refusal(&error);
     let table = service.tables.table(sent.table).map_err(refuse)?;
-    let CheckedChunk { mut rows, removed, counted, counts, sketch, step_rows } = CheckedChunk::new(plan, table, sent)?;
+    let mut chunk = RowChunk::checked(plan, table, sent)?;
     let step = sent.steps.max(sent.step);
     if !service.writers.admit_step(step) {
         let why = format!("the source of {plan} is at step {step}, and no worker can be");
         return Err(Refusal::new(RefusalKind::Unavailable, why));
     }
-    table.raise_sketch(sent.sketch_stripe as usize, sent.sketch_from as usize, &sketch).map_err(refuse)?;
+    table.raise_sketch(chunk.sketch_stripe as usize, chunk.sketch_from as usize, &chunk.sketch).map_err(refuse)?;
     service.tables.advance_clock(sent.steps, 0);
-    table.rebase_access(&mut rows, TableTime { steps: sent.steps, seconds: sent.seconds }, StepClock::GoesOn);
+    table.rebase_access(&mut chunk.rows, TableTime { steps: sent.steps, seconds: sent.seconds }, StepClock::GoesOn);
     let cold = |source| service.table_refusal(&zagros_table::TableError::Cold { table: sent.table, source });
-    table.remove_ids(&removed).map_err(cold)?;
-    table.forget_counts(&rows.ids);
-    if !rows.ids.is_empty() {
-        table.insert(&rows, &mut RequestBuffers::new()).map_err(refuse)?;
+    table.remove_ids(&chunk.removed).map_err(cold)?;
+    table.forget_counts(&chunk.rows.ids);
+    if !chunk.rows.ids.is_empty() {
+        table.insert(&chunk.rows, &mut RequestBuffers::new()).map_err(refuse)?;
     }
-    table.put_step_rows(&step_rows.as_slices()).map_err(refuse)?;
-    table.take_counts(&counted, &counts).map_err(refuse)?;
+    table.put_step_rows(&chunk.step_rows.as_slices()).map_err(refuse)?;
+    table.take_counts(&chunk.counted, &chunk.counts).map_err(refuse)?;
     // Chunk by chunk, so that the log holds no more than one of them in memory.
     service.log.as_ref().map_or(Ok(()), |log| log.flush())
 }

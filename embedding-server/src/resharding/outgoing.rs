@@ -10,9 +10,8 @@ use zagros_protocol::{Refusal, RefusalKind};
 use zagros_table::{ChangeWatcher, ColdError, Table};
 
 use super::PlannedMove;
-use super::changed_rows::ChangedRows;
-use super::moves::{CopyCursor, MoveActivity, OutgoingMove};
-use super::outgoing_scan::{RowChunk, TableScan, most_rows};
+use super::bucket_set::ChangedRows;
+use super::moves::{CopyCursor, MoveActivity, OutgoingMove, RowChunk, TableScan, most_rows};
 use crate::EmbeddingService;
 
 /// The longest wait for a moment without requests. Requests that come meanwhile wait as well.

@@ -3,10 +3,8 @@
 
 mod cluster;
 mod forged;
-mod logged;
 mod lookups;
 mod pushes;
-mod steps;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +21,6 @@ use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Serve
 use zagros_rows::log::{WindowGroup, WindowImage};
 
 use super::incoming::{CopyProgress, MoveSource};
-use super::incoming_rows::put_chunk;
 use super::*;
 use crate::EmbeddingService;
 use crate::testing::{BUCKETS, HeldGate, even_map, job_with, placed, push, push_of, read, service, slots};
@@ -242,39 +239,6 @@ async fn a_target_begins_without_a_row_of_the_buckets() {
         copy_buckets(Arc::clone(&target), plan, Arc::new(NoSource), Arc::new(Verdict(Arc::clone(&target)))).await;
     assert_eq!(ended, CopyEnd::Abandoned(String::new()));
     assert!(target.moves.begin_load(target.index).is_ok(), "the move is over");
-}
-
-/// A row is sent once, again when it has changed, and is named when it is gone.
-#[test]
-fn what_changes_after_it_was_sent_is_sent_again() {
-    let (source, target) = (announced(0), announced(1));
-    let (plan, _) = adopt_placement(&target, &placement(1, Some(7))).unwrap().unwrap().incoming.unwrap();
-    let ids: Vec<u64> = ids_of(0).take(50).collect();
-    push(&source, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
-    begin_copy(&source, 7).unwrap();
-    let mut number = 0;
-    let mut next = || {
-        let chunk = next_rows(&source, 7, number).unwrap();
-        assert_eq!(next_rows(&source, 7, number).unwrap(), chunk, "the answer was lost");
-        assert_eq!(next_rows(&source, 7, number + 2).unwrap_err().kind, RefusalKind::Invalid);
-        number += 1;
-        put_chunk(&target, &plan, &chunk).unwrap();
-        chunk
-    };
-    while !next().scanned {}
-    assert_eq!(target.current_load().rows, 50);
-    push(&source, &push_of(&[(ITEM, &ids[..20])], 2, 1.0)).unwrap();
-    source.tables.table(ITEM).unwrap().remove_ids(&ids[10..15]).unwrap();
-    let mut sent = (0, 0);
-    loop {
-        let chunk = next();
-        sent = (sent.0 + chunk.ids.len() / 8, sent.1 + chunk.removed.len() / 8);
-        if chunk.changed == 0 {
-            break;
-        }
-    }
-    assert_eq!((sent, target.current_load().rows), ((15, 5), 45));
-    assert_eq!(slots(&[target]), slots(&[source]));
 }
 
 /// Its retry would find a part of its rows at the source's log, and the rest at the target.

@@ -91,37 +91,37 @@ impl GrpcMoveSource {
         Ok(Self { bucket_move, headers, client, timeout })
     }
 
-    fn stamped_request<T>(&self, message: T) -> Request<T> {
+    fn call<'a, Q, A: 'a, F: Future<Output = Result<Response<A>, Status>> + Send + 'a>(
+        &self,
+        message: Q,
+        call: impl FnOnce(MigrationClient<Channel>, Request<Q>) -> F,
+    ) -> BoxFuture<'a, Result<A, Refusal>> {
         let mut request = Request::new(message);
         request.metadata_mut().as_mut().extend(self.headers.clone());
-        request
-    }
-
-    async fn bound_call<T>(
-        &self,
-        call: impl Future<Output = Result<Response<T>, Status>> + Send,
-    ) -> Result<T, Refusal> {
-        let answer = Deadline::from_now(self.timeout).bound(call).await.map_err(Refusal::no_answer)?;
-        answer.map(Response::into_inner).map_err(refusal_of)
+        let (deadline, answer) = (Deadline::from_now(self.timeout), call(self.client.clone(), request));
+        async move {
+            let answer = deadline.bound(answer).await.map_err(Refusal::no_answer)?;
+            answer.map(Response::into_inner).map_err(refusal_of)
+        }
+        .boxed()
     }
 }
 
 impl MoveSource for GrpcMoveSource {
     fn begin_copy(&self) -> BoxFuture<'_, Result<(), Refusal>> {
-        let (mut client, request) =
-            (self.client.clone(), self.stamped_request(BeginMoveRequest { bucket_move: self.bucket_move }));
-        async move { self.bound_call(client.begin_move(request)).await.map(|_| ()) }.boxed()
+        let begin = BeginMoveRequest { bucket_move: self.bucket_move };
+        self.call(begin, |mut client, request| async move {
+            client.begin_move(request).await.map(|answer| answer.map(|_| ()))
+        })
     }
 
     fn next_rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
-        let request = self.stamped_request(MoveRowsRequest { bucket_move: self.bucket_move, number });
-        let mut client = self.client.clone();
-        async move { self.bound_call(client.move_rows(request)).await }.boxed()
+        let rows = MoveRowsRequest { bucket_move: self.bucket_move, number };
+        self.call(rows, |mut client, request| async move { client.move_rows(request).await })
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>> {
-        let request = self.stamped_request(FreezeMoveRequest { bucket_move: self.bucket_move });
-        let mut client = self.client.clone();
-        async move { self.bound_call(client.freeze_move(request)).await }.boxed()
+        let freeze = FreezeMoveRequest { bucket_move: self.bucket_move };
+        self.call(freeze, |mut client, request| async move { client.freeze_move(request).await })
     }
 }

@@ -7,10 +7,8 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use zagros_plumbing::Deadline;
-use zagros_protocol::Refusal;
 use zagros_protocol::control::{LoadResponse, SaveRequest, SaveResponse};
-
-use super::StorageError;
+use zagros_protocol::{Refusal, RefusalKind};
 
 /// The last captured snapshot. Its files are being written, or are complete.
 #[derive(Debug, Default)]
@@ -64,7 +62,8 @@ pub(crate) struct StorageLock(Mutex<()>);
 
 impl StorageLock {
     /// Does not wait.
-    pub(crate) fn take_turn(&self) -> Result<MutexGuard<'_, ()>, StorageError> {
-        self.0.try_lock().ok_or(StorageError::Busy)
+    pub(crate) fn take_turn(&self) -> Result<MutexGuard<'_, ()>, Refusal> {
+        let busy = "rows are being saved or loaded already; try again when this is done";
+        self.0.try_lock().ok_or_else(|| Refusal::new(RefusalKind::Unavailable, busy))
     }
 }

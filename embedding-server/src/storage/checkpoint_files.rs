@@ -26,8 +26,8 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 use tracing::info;
-use zagros_protocol::Generation;
 use zagros_protocol::control::{FileDigest, SaveRequest, SaveStage};
+use zagros_protocol::{Generation, Refusal};
 use zagros_rows::snapshot::{FollowedFile, delta_name, file_name};
 use zagros_store::{FileName, Folder, hex_digits};
 use zagros_table::SnapshotKind;
@@ -201,7 +201,9 @@ impl SavePlan {
         for FileDigest { name, .. } in self.files_before() {
             let (found, own) = folder.locate_file(name).ok_or(StorageError::FileName { file: name.clone() })?;
             if own != name && !found.has_file(own).map_err(StorageError::Folder)? {
-                return Err(StorageError::Gone { file: format!("{found}/{own}") });
+                let gone = "which the changes follow, is gone; this save is given up, and the next one has all rows; delete no files of \
+                            checkpoints while their run goes on";
+                return Err(Refusal::invalid(format!("{found}/{own}, {gone}")).into());
             }
         }
         Ok(())

@@ -14,8 +14,8 @@ use zagros_job::is_dense_table;
 use zagros_protocol::control::{ForgetRequest, ForgetResponse};
 use zagros_protocol::packed::{decode_ids, encode_ids};
 use zagros_protocol::{Refusal, RefusalKind};
+use zagros_table::ColdError;
 
-use super::StorageError;
 use crate::EmbeddingService;
 
 /// How long running requests may take to end. Others wait meanwhile.
@@ -35,7 +35,11 @@ pub(crate) fn forget(service: &EmbeddingService, request: &ForgetRequest) -> Res
     let unavailable = |why: String| Refusal::new(RefusalKind::Unavailable, why);
     service.log.as_ref().map_or(Ok(()), |log| log.check_health()).map_err(unavailable)?;
     let table = service.tables.table(number).map_err(|error| service.table_refusal(&error))?;
-    let cold = |error| Refusal::from(StorageError::Cold(error));
+    let cold = |error: ColdError| {
+        unavailable(format!(
+            "some rows may be left in the cold tier: {error}; check its disk, then give the same command again"
+        ))
+    };
     let owned = || -> Result<Vec<u64>, Refusal> {
         let placement = service.placement()?;
         placement.check_request(request.generation)?;
@@ -48,19 +52,22 @@ pub(crate) fn forget(service: &EmbeddingService, request: &ForgetRequest) -> Res
         service.checkpoints.forget_newest();
         table.remove_ids(&owned).map_err(cold)
     });
-    removed.ok_or(StorageError::RequestsGoOn { waited: QUIET })??;
+    let go_on = || format!("no row is removed: waited {QUIET:?} for lookups and pushes to end; try again later");
+    removed.ok_or_else(|| unavailable(go_on()))??;
     service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
     info!(server = service.index.0, table = request.table, rows = known.len(), "rows were removed by their ids");
     Ok(ForgetResponse { removed: encode_ids(&known).into() })
 }
 
-fn feature_table(service: &EmbeddingService, name: &str) -> Result<u32, StorageError> {
+fn feature_table(service: &EmbeddingService, name: &str) -> Result<u32, Refusal> {
     if is_dense_table(name) {
-        return Err(StorageError::DenseTable { name: name.to_owned() });
+        let dense = format!("table `{name}` holds the dense network, and no rows of ids; name a table of features");
+        return Err(Refusal::invalid(dense));
     }
     let found = service.names.iter().position(|known| known == name);
     let known = || service.names.iter().filter(|name| !is_dense_table(name)).cloned().collect::<Vec<_>>().join(", ");
-    found.map(|number| number as u32).ok_or_else(|| StorageError::NoTable { name: name.to_owned(), known: known() })
+    let unknown = || Refusal::invalid(format!("there is no table `{name}`; the tables are {}", known()));
+    found.map(|number| number as u32).ok_or_else(unknown)
 }
 
 #[cfg(test)]

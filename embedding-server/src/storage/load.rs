@@ -1,4 +1,6 @@
 //! Loads the rows of this server's buckets from saved files. The files may come from any number of servers.
+//!
+//! The table that takes the rows of a saved table, and the description in which they must agree.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,32 +8,32 @@ use std::time::Duration;
 
 use tracing::info;
 use zagros_plumbing::Deadline;
-use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
+use zagros_protocol::{Refusal, RefusalKind};
 use zagros_rows::snapshot::{
-    BlockContent, BlockHeader, BlockKind, ChainLink, ChainPlace, FollowedFile, LaterRows, SavedFile, SnapshotBlock,
-    SnapshotHeader, SnapshotTime, TableHeader, group_links,
+    BlockContent, BlockHeader, BlockKind, ChainLink, ChainPlace, FollowedFile, LaterRows, RowConversion,
+    RowConversionError, SavedFile, SnapshotBlock, SnapshotHeader, StateConversion, TableHeader, group_links,
 };
 use zagros_store::{Folder, hex_digits};
-use zagros_table::{ClearError, RowBatch, StepClock, TableError, TableTime};
+use zagros_table::{ClearError, RowBatch, StepClock, Table, TableError, TableTime};
 use zagros_zip::ZipEq;
 
 use super::StorageError;
-use super::target::{FormatRule, TableTarget};
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 
 /// How often the wait for the placement checks whether there is one.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Reads the data of this server twice: first to verify it, then to load it. A damaged file therefore leaves memory
-/// unchanged, even when the load replaces all rows.
+/// Replaces all rows. Reads the data of this server twice: first to verify it, then to load it. A damaged file therefore
+/// leaves memory unchanged.
 pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
     if request.clear {
         return clear_rows(service, request);
     }
-    if request.replace && request.files.is_empty() {
-        return Err(StorageError::NothingInPlace.into());
+    if request.files.is_empty() {
+        let nothing = "a load names no file, so it would only remove rows; name the files of the save";
+        return Err(Refusal::invalid(nothing));
     }
     wait_for_placement(service)?;
     let _turn = service.storage.take_turn()?;
@@ -48,7 +50,7 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
     sources.iter_mut().try_for_each(SavedTables::verify_data)?;
     service.checkpoints.forget_newest();
     let clock = if request.restart_steps { StepClock::Restarts } else { StepClock::GoesOn };
-    let rows = change_tables(service, request.replace, || put_all(service, &sources, &chains, clock))?;
+    let rows = replace_rows(service, || put_all(service, &sources, &chains, clock))?;
     let dropped: BTreeSet<String> = sources.iter().flat_map(|source| source.dropped.iter().cloned()).collect();
     let dropped = Vec::from_iter(dropped);
     info!(rows, files = sources.len(), folder = request.folder, dropped = dropped.join(", "), "rows loaded");
@@ -57,11 +59,13 @@ pub(crate) fn load(service: &EmbeddingService, request: &LoadRequest) -> Result<
 
 /// Removes every row. Steps go on: the next push names its own.
 fn clear_rows(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadResponse, Refusal> {
-    if request.replace || !request.files.is_empty() {
-        return Err(StorageError::ClearWithFiles.into());
+    if !request.files.is_empty() {
+        let both = "a request that removes all rows names files to load; name none, or ask for a load";
+        return Err(Refusal::invalid(both));
     }
     if !service.resets_rows {
-        return Err(StorageError::ClearUnwanted.into());
+        let unwanted = "a request removes all rows, and the job of this server never does (`train.reset_embeddings` is false); no row is removed";
+        return Err(Refusal::new(RefusalKind::Forbidden, unwanted));
     }
     wait_for_placement(service)?;
     let _turn = service.storage.take_turn()?;
@@ -70,43 +74,30 @@ fn clear_rows(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadR
         service.placement()?.check_generation(request.generation)?;
     }
     service.checkpoints.forget_newest();
-    change_tables(service, true, || Ok(0))?;
+    replace_rows(service, || Ok(0))?;
     info!("all rows are removed: an epoch begins with new ones");
     Ok(LoadResponse::default())
 }
 
-/// Changes the tables by a load. If the load fails half-way, or its process ends, the server refuses to use the part that is there.
-fn change_tables(
-    service: &EmbeddingService,
-    replaces: bool,
-    put: impl FnOnce() -> Result<u64, Refusal>,
-) -> Result<u64, Refusal> {
+/// If the load fails half-way, or its process ends, the server refuses to use the part that is there.
+fn replace_rows(service: &EmbeddingService, put: impl FnOnce() -> Result<u64, Refusal>) -> Result<u64, Refusal> {
     let (state, log) = (service.load_state(), service.log.as_ref());
     let before_load = match log {
-        Some(log) => log.start_load(replaces)?,
-        None => state.start_load(service.index, replaces, || ())?,
+        Some(log) => log.start_load()?,
+        None => state.start_load(|| ()),
     };
     service.windows.steps.clear();
-    let cleared = if replaces { service.tables.clear() } else { Ok(()) };
-    match cleared {
-        Ok(()) => {}
-        // Nothing is removed.
-        Err(error @ ClearError::Busy { .. }) => {
-            match log {
-                Some(log) => log.undo_load(before_load),
-                None => state.undo_load(before_load, || ()),
-            }
-            return Err(StorageError::Clear(error).into());
+    if let Err(error) = service.tables.clear() {
+        match (&error, log) {
+            // Nothing is removed.
+            (ClearError::Busy { .. }, Some(log)) => log.undo_load(before_load),
+            (ClearError::Busy { .. }, None) => state.undo_load(before_load, || ()),
+            _ => state.fail_load(),
         }
-        Err(error) => {
-            state.fail_load();
-            return Err(StorageError::Clear(error).into());
-        }
+        return Err(StorageError::Clear(error).into());
     }
-    if let Some(log) = log.filter(|_| replaces) {
-        // So are the rows that pushes had changed before they died.
-        log.partial.clear();
-    }
+    // So are the rows that pushes had changed before they died.
+    log.iter().for_each(|log| log.partial.clear());
     let rows = put().inspect_err(|_| state.fail_load())?;
     match log {
         Some(log) => log.end_load()?,
@@ -240,7 +231,10 @@ impl<'a> SavedTables<'a> {
                 let (saved_at, follows) = (TableTime::default(), header.follows.clone());
                 Ok(Self { service, placement, saved, tables, dropped, has_ours, digest, saved_at, follows })
             }
-            Err(problem) => Err(StorageError::OtherModel { path: saved.path().to_owned(), problem }),
+            Err(problem) => {
+                let path = saved.path().display();
+                Err(Refusal::invalid(format!("{path} was saved from another model: {problem}")).into())
+            }
         }
     }
 
@@ -249,27 +243,31 @@ impl<'a> SavedTables<'a> {
     /// headers of the others.
     fn verify_data(&mut self) -> Result<(), StorageError> {
         if let Some(digest) = &self.digest {
-            let SnapshotTime { steps, seconds } = self.compare_hash(digest)?;
-            self.saved_at = TableTime { steps, seconds };
+            self.saved_at = self.compare_hash(digest)?;
             return Ok(());
         }
         let mut reader = self.saved.open()?;
         while let Some(block) = reader.next_block(|head| self.may_concern(head))? {
-            if let BlockContent::Clock(SnapshotTime { steps, seconds }) = block.content {
-                self.saved_at = TableTime { steps, seconds };
+            if let BlockContent::Clock(clock) = block.content {
+                self.saved_at = clock;
             }
         }
         Ok(())
     }
 
     /// Compares the whole file with its hash. Returns the time of the save.
-    fn compare_hash(&self, digest: &FileDigest) -> Result<SnapshotTime, StorageError> {
+    fn compare_hash(&self, digest: &FileDigest) -> Result<TableTime, StorageError> {
         let checked = zagros_rows::snapshot::verify_file(&self.saved, |_| ())?;
         if checked.sha256[..] == digest.sha256[..] {
             return Ok(checked.clock);
         }
         let (expected, found) = (hex_digits(&digest.sha256), hex_digits(&checked.sha256));
-        Err(StorageError::OtherSave { path: self.saved.path().to_owned(), expected, found })
+        Err(Refusal::invalid(format!(
+            "{} is not the file that was saved: its SHA-256 is {found}, but the manifest says {expected}; the file is \
+             damaged or belongs to another save; use another checkpoint or model",
+            self.saved.path().display()
+        ))
+        .into())
     }
 
     /// Inserts the rows of this server that no later file of the chain has. Returns how many there are.
@@ -340,11 +338,89 @@ impl<'a> SavedTables<'a> {
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
         inserted.map_err(|error| self.table_error(target, error))?;
         // Block by block, so that the log holds no more than one of them in memory.
-        self.service.log.as_ref().map_or(Ok(()), |log| log.flush()).map_err(StorageError::Log)?;
+        self.service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
         Ok(rows.ids.len() as u64)
     }
 
     fn table_error(&self, target: &TableTarget<'_>, source: TableError) -> StorageError {
         StorageError::Table { name: self.service.names[target.number as usize].clone(), source }
+    }
+}
+
+/// What becomes of rows whose weights are saved in another number format than that of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FormatRule {
+    Same,
+    /// Their weights are rounded to the nearest numbers of the table's format.
+    Convert,
+}
+
+/// The table that the rows of a saved table go to.
+pub(super) struct TableTarget<'a> {
+    pub(super) number: u32,
+    pub(super) table: &'a Table,
+    /// The file has the same number of buckets, so a block can be skipped by its header.
+    pub(super) same_buckets: bool,
+    /// The file has access metadata of the same format.
+    pub(super) same_access: bool,
+    /// The file's sketches have the same layout and can be added.
+    pub(super) same_counter: bool,
+    /// Words of a slot in the file.
+    pub(super) saved_width: usize,
+    /// `None` if the table keeps every bit of the file's slots.
+    conversion: Option<RowConversion>,
+}
+
+impl<'a> TableTarget<'a> {
+    pub(super) fn find_table(
+        service: &'a EmbeddingService,
+        placement: &OwnedBuckets,
+        (header, saved): (&SnapshotHeader, &TableHeader),
+        rule: FormatRule,
+    ) -> Result<Self, String> {
+        let name = &saved.name;
+        let Some(number) = service.names.iter().position(|own| own == name) else {
+            return Err(format!("this model has no table `{name}`"));
+        };
+        let here = describe_table(service, number);
+        let conversion = (rule == FormatRule::Convert)
+            .then(|| RowConversion::new(saved, service.configs[number].element, StateConversion::Keep))
+            .filter(RowConversion::changes_rows);
+        let taken = conversion.as_ref().map_or(saved, RowConversion::converted_header);
+        if taken.find_difference(&here).is_some() {
+            return Err(saved.find_difference(&here).unwrap_or_default());
+        }
+        let table = service.tables.table(number as u32).map_err(|error| error.to_string())?;
+        let same_buckets = header.buckets == placement.bucket_count() && saved.number == here.number;
+        let (same_access, same_counter) = (saved.access == here.access, saved.counter == here.counter);
+        let (number, saved_width) = (here.number, saved.width);
+        Ok(Self { number, table, same_buckets, same_access, same_counter, saved_width, conversion })
+    }
+
+    /// Keeps the rows of this server, in the table's format. Drops access metadata of another format: the rows then count as used now.
+    pub(super) fn keep_owned(
+        &self,
+        placement: &OwnedBuckets,
+        mut rows: RowBatch,
+    ) -> Result<RowBatch, RowConversionError> {
+        if !self.same_access {
+            rows.access.clear();
+        }
+        placement.keep_owned(self.number, &mut rows);
+        match &self.conversion {
+            Some(conversion) => conversion.convert_rows(rows),
+            None => Ok(rows),
+        }
+    }
+}
+
+/// Describes table `number` of the service.
+pub(super) fn describe_table(service: &EmbeddingService, number: usize) -> TableHeader {
+    let config = &service.configs[number];
+    let table = service.tables.iter().nth(number);
+    TableHeader {
+        access: table.and_then(Table::access_layout),
+        counter: table.and_then(Table::counter_layout),
+        ..TableHeader::new(&service.names[number], number as u32, config)
     }
 }

@@ -9,13 +9,13 @@ use tracing::info;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{FileDigest, SaveRequest, SaveResponse};
 use zagros_rows::snapshot::format::RUN_BYTES;
-use zagros_rows::snapshot::{SnapshotHeader, SnapshotTime, SnapshotWriter, WrittenFile};
+use zagros_rows::snapshot::{SnapshotHeader, SnapshotWriter, WrittenFile};
 use zagros_store::Folder;
 use zagros_table::{FrequencyCounts, RowBatch, SnapshotKind, Table, TableError, TableSnapshot, TableSnapshotError};
 
 use super::StorageError;
 use super::checkpoint_files::SavePlan;
-use super::target::describe_table;
+use super::load::describe_table;
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 
@@ -134,8 +134,7 @@ fn write_tables(
     file: &mut dyn Write,
 ) -> Result<WrittenRows, StorageError> {
     let mut writer = SnapshotWriter::start(file, snapshot_header(service, placement, plan))?;
-    let moment = snapshot.snapshot_time();
-    writer.write_clock(SnapshotTime { steps: moment.steps, seconds: moment.seconds })?;
+    writer.write_clock(snapshot.snapshot_time())?;
     let mut foreign = 0;
     for (number, table) in service.tables.iter().enumerate() {
         let refused = |source| StorageError::Table { name: service.names[number].clone(), source };

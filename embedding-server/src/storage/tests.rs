@@ -1,6 +1,5 @@
 //! Save and load: between different numbers of servers, during training, and with damaged files.
 
-mod converted;
 mod deltas;
 mod starts;
 
@@ -19,7 +18,7 @@ use zagros_table::{EvictionTarget, Ttl};
 
 use crate::testing::{
     BUCKETS, Content, DIM, content, even_map, job, job_with, load_request, lookup_of, placed, placed_at, placed_with,
-    push_of, read, save_request, service, slots, unchecked,
+    push_of, save_request, service, slots, unchecked,
 };
 use crate::{EmbeddingService, storage, testing};
 
@@ -58,8 +57,7 @@ fn save_anew(services: &[Arc<EmbeddingService>]) -> (tempfile::TempDir, Vec<Stri
 }
 
 fn load(service: &EmbeddingService, folder: &Path, files: &[String]) -> Result<u64, Refusal> {
-    let request = LoadRequest { replace: false, ..load_request(folder, unchecked(files)) };
-    storage::load(service, &request).map(|response| response.rows)
+    storage::load(service, &load_request(folder, unchecked(files))).map(|response| response.rows)
 }
 
 /// Loads into all servers in the place of what they have. Returns their rows.
@@ -140,29 +138,6 @@ fn a_load_waits_for_the_placement_until_the_timeout_of_the_job() {
     assert!(refusal.message.contains("embedding server 0 has no placement yet"), "{refusal}");
 }
 
-/// Invariant CK-1, for readers.
-#[test]
-fn a_damaged_file_is_reported_and_changes_no_row() {
-    let (folder, files, service) = small();
-    let path = folder.path().join(&files[0]);
-    let good = fs::read(&path).unwrap();
-    let refused = |bytes: &[u8], what: &str| {
-        fs::write(&path, bytes).unwrap();
-        let refusal = load(&service, folder.path(), &files).expect_err(what);
-        assert_eq!(refusal.kind, RefusalKind::Invalid);
-        assert!(refusal.message.contains(&files[0]), "{what}: {refusal}");
-        assert_eq!(service.current_load().rows, 0, "{what}");
-    };
-    for position in (0..good.len()).step_by(7) {
-        let mut bytes = good.clone();
-        bytes[position] ^= 1 << (position % 8);
-        refused(&bytes, &format!("bit flipped in byte {position}"));
-        refused(&good[..position], &format!("cut to {position} bytes"));
-    }
-    fs::write(&path, &good).unwrap();
-    assert_eq!(load(&service, folder.path(), &files), Ok(4));
-}
-
 #[test]
 fn one_save_or_load_runs_at_a_time() {
     let (folder, files, service) = small();
@@ -186,48 +161,6 @@ fn a_save_reports_size_checksum_and_time() {
     assert!(saved.pause_seconds <= saved.seconds);
 }
 
-/// Every push changes every row by the same amount. So all rows of a save have changed by the same amount.
-#[test]
-fn a_save_under_traffic_is_of_one_instant() {
-    let service = placed(1, 0);
-    let ids: Vec<u64> = (0..50).collect();
-    let pushed = |seq| testing::push(&service, &push_of(&[(1, &ids)], seq, 1.0)).unwrap();
-    pushed(1);
-    let folder = tempfile::tempdir().unwrap();
-    let saves: Vec<Content> = std::thread::scope(|scope| {
-        let pushes = scope.spawn(|| (2..400).for_each(|seq| assert!(!pushed(seq).duplicate)));
-        let mut saves = Vec::new();
-        while !pushes.is_finished() || saves.is_empty() {
-            let files = save(std::slice::from_ref(&service), folder.path());
-            let loaded = placed(1, 0);
-            load(&loaded, folder.path(), &files).unwrap();
-            saves.push(content(&[loaded]));
-        }
-        saves
-    });
-    let first = read(&placed(1, 0), &[(1, &ids)]);
-    for content in saves {
-        let moved = |id: &u64| {
-            let first = first[*id as usize * DIM as usize];
-            (first - f32::from_bits(content[&(1, *id)].0[0])).round()
-        };
-        assert!(ids.iter().all(|id| moved(id) == moved(&0)), "{content:?}");
-    }
-}
-
-#[test]
-fn one_damaged_file_of_several_loads_none_of_them() {
-    let (folder, files) = save_anew(&trained(2));
-    let path = folder.path().join(&files[1]);
-    let mut bytes = fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&path, &bytes).unwrap();
-    let service = placed(1, 0);
-    assert!(load(&service, folder.path(), &files).unwrap_err().message.contains(&files[1]));
-    assert_eq!(service.current_load().rows, 0);
-}
-
 /// Two saves of the same tables at different steps. Names, sizes and block lengths are equal.
 #[test]
 fn a_whole_file_of_another_save_is_refused_and_nothing_is_loaded() {
@@ -241,7 +174,7 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_loaded() {
     let now = save_digests(&servers, newer.path());
     assert_eq!((then[1].bytes, &then[1].name), (now[1].bytes, &now[1].name));
     fs::copy(older.path().join(&then[1].name), newer.path().join(&now[1].name)).unwrap();
-    let request = LoadRequest { replace: false, ..load_request(newer.path(), now.clone()) };
+    let request = load_request(newer.path(), now.clone());
     for servers in [1, 2, 3] {
         let refused = (0..servers).filter(|index| {
             let service = placed(servers, *index);
@@ -291,7 +224,9 @@ fn files_are_named_not_found_and_not_followed_elsewhere() {
     }
     fs::write(folder.path().join("notes.txt"), "these are notes about the run").unwrap();
     let notes = load(&service, folder.path(), &["notes.txt".to_owned()]).unwrap_err();
-    assert!(notes.message.contains("is not a file of rows"), "{notes}");
+    assert!(notes.message.contains("is not a file of rows") && !notes.message.contains("these are"), "{notes}");
+    let nothing = load(&service, folder.path(), &[]).unwrap_err();
+    assert!(nothing.message.contains("names no file, so it would only remove rows"), "{nothing}");
 }
 
 fn changed(servers: u32, change: impl FnOnce(&mut Job)) -> Vec<Arc<EmbeddingService>> {

@@ -1,11 +1,12 @@
 //! The server as a worker sees it: a generated client calls a server behind a socket.
+//! Saves and loads by members of the run and by strangers.
 
-use zagros_protocol::control::{DescribeRequest, LoadRequest, SaveRequest, Writer};
-use zagros_protocol::datapath::{Access, Encoding, LookupRequest, PushRequest};
-use zagros_protocol::{Refusal, RefusalKind, RunId, Segment, Segments, TableId};
+use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest, Writer};
+use zagros_protocol::datapath::{Access, LookupRequest, PushRequest};
+use zagros_protocol::{Refusal, RefusalKind, RunId};
 use zagros_transport::control::storage_client::StorageClient;
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
-use zagros_transport::refusal_of;
+use zagros_transport::{refusal_of, stamp_server};
 use zagros_zip::ZipEq;
 
 use crate::fake::{MemberChannel, Process, RUN, ScriptedRun, WRITER, lookup_of, push_of, row_values, wait};
@@ -52,33 +53,6 @@ async fn rows_are_looked_up_pushed_once_and_looked_up_again_and_measured() {
     }
 }
 
-#[tokio::test]
-async fn refused_requests_are_named_and_not_applied() {
-    let process = Process::ready(ScriptedRun::placed(4)).await;
-    let mut client = process.client();
-    let first = rows(&mut client).await;
-    let segment = |table, rows, dim| Segments::new(vec![Segment { table: TableId(table), rows, dim }]).pack().into();
-    let good = push(1);
-    let cases = [
-        (PushRequest { generation: 3, ..good.clone() }, RefusalKind::Moved, "generation 3, but this server has 4"),
-        (PushRequest { segments: segment(0, 3, 4), ..good.clone() }, RefusalKind::Invalid, "table `item`"),
-        (PushRequest { segments: segment(5, 3, 2), ..good.clone() }, RefusalKind::Invalid, "no table 5"),
-        (PushRequest { segments: segment(0, 2, 2), ..good.clone() }, RefusalKind::Invalid, "16 bytes, found 24"),
-        (PushRequest { gradients: good.gradients.slice(8..), ..good.clone() }, RefusalKind::Invalid, "gradients"),
-        (PushRequest { encoding: Encoding::F16 as i32, ..good.clone() }, RefusalKind::Invalid, "gradients"),
-    ];
-    for (request, kind, words) in cases {
-        let refusal = refused(&mut client, request).await;
-        assert_eq!(refusal.kind, kind, "{refusal}");
-        assert!(refusal.message.contains(words), "{refusal}");
-    }
-    assert_eq!(rows(&mut client).await, first);
-    // No refused push has used its number.
-    assert!(!client.push(good).await.unwrap().into_inner().duplicate);
-    let old = PushRequest { incarnation: 0, ..push(2) };
-    assert_eq!(refused(&mut client, old).await.kind, RefusalKind::Fenced);
-}
-
 /// Invariant MB-2: members, generations and writers count from 1 in each run.
 #[tokio::test]
 async fn a_process_of_an_earlier_run_changes_nothing_and_is_shown_both_runs() {
@@ -96,11 +70,10 @@ async fn a_process_of_an_earlier_run_changes_nothing_and_is_shown_both_runs() {
     let below = folder.path().join("model");
     let mut storage = StorageClient::new(process.channel(Some(RunId(0xb))));
     let save = SaveRequest { folder: below.display().to_string(), ..SaveRequest::default() };
-    let load = LoadRequest { replace: true, ..LoadRequest::default() };
     let refusals = [
         storage.describe(DescribeRequest {}).await.map(drop),
         storage.save(save.clone()).await.map(drop),
-        storage.load(load).await.map(drop),
+        storage.load(LoadRequest::default()).await.map(drop),
         StorageClient::new(process.channel(None)).save(save).await.map(drop),
     ];
     let kinds = refusals.map(|refused| refusal_of(refused.unwrap_err()).kind);
@@ -134,4 +107,61 @@ async fn an_incarnation_that_was_never_assigned_fences_nobody() {
     let far_push = || PushRequest { seq: 1 << 40, step: 1 << 40, ..next() };
     wait("the coordinator has reported how far the run is", async || process.client().push(far_push()).await.is_ok())
         .await;
+}
+
+fn storage(process: &Process) -> StorageClient<MemberChannel> {
+    StorageClient::new(process.channel(Some(RUN)))
+}
+
+fn save_to(folder: impl ToString) -> SaveRequest {
+    SaveRequest { folder: folder.to_string(), ..SaveRequest::default() }
+}
+
+fn load_of(folder: impl ToString, files: Vec<FileDigest>) -> LoadRequest {
+    LoadRequest { folder: folder.to_string(), files, ..LoadRequest::default() }
+}
+
+fn file(name: &str) -> FileDigest {
+    FileDigest { name: name.to_owned(), ..FileDigest::default() }
+}
+
+#[tokio::test]
+async fn rows_are_saved_to_and_loaded_from_the_folders_of_the_job_only() {
+    let process = Process::ready(ScriptedRun::placed(4)).await;
+    process.client().lookup(lookup()).await.unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = process.runs.path().join("link");
+    std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
+    let up = format!("{}/a/../../b", process.runs.path().display());
+    let folders = [elsewhere.path().join("made").display().to_string(), link.join("made").display().to_string(), up];
+    for folder in folders.into_iter().chain(["s3://bucket/model".to_owned(), "relative".to_owned()]) {
+        let load = load_of(&folder, vec![file("rows-0-of-1.zrows")]);
+        let refusals =
+            [storage(&process).save(save_to(&folder)).await.map(drop), storage(&process).load(load).await.map(drop)];
+        for refused in refusals {
+            let refusal = refusal_of(refused.unwrap_err());
+            assert_eq!(refusal.kind, RefusalKind::Invalid);
+            assert!(refusal.message.contains("is outside of the allowed folders"), "{refusal}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0, "something was made");
+
+    let folder = process.runs.path().join("run/model").display().to_string();
+    let saved = storage(&process).save(save_to(&folder)).await.unwrap().into_inner();
+    assert_eq!(saved.rows, 3);
+    assert_eq!(storage(&process).load(load_of(folder, saved.files)).await.unwrap().into_inner().rows, 3);
+}
+
+/// Another process at the same address has none of the rows. Its save would be an empty model.
+#[tokio::test]
+async fn a_request_for_an_ended_process_is_not_served_by_the_next_one() {
+    let process = Process::ready(ScriptedRun::placed(4)).await;
+    let instance = process.coordinator.change(|state| state.joined.clone()).unwrap().instance;
+    let folder = process.runs.path().join("model");
+    for (meant, expected) in [(instance, None), (instance ^ 1, Some(RefusalKind::Moved))] {
+        let mut request = tonic::Request::new(save_to(folder.display()));
+        stamp_server(meant, request.metadata_mut().as_mut());
+        let refused = storage(&process).save(request).await.err().map(|status| refusal_of(status).kind);
+        assert_eq!(refused, expected);
+    }
 }

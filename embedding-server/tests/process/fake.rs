@@ -53,15 +53,13 @@ pub(crate) struct ScriptedState {
     pub(crate) leaving: bool,
     /// Writers in addition to [`WRITER`].
     pub(crate) more_writers: Vec<Writer>,
-    /// The address that workers get instead of the server's own.
-    pub(crate) proxy: Option<String>,
     /// The largest number that workers have reported.
     pub(crate) batch: u64,
 }
 
 impl ScriptedState {
     fn entry(&self, joined: &JoinRequest) -> ServerEntry {
-        let address = self.proxy.clone().unwrap_or_else(|| joined.address.clone());
+        let address = joined.address.clone();
         ServerEntry { index: 0, address, instance: joined.instance, alive: true, run: RUN.0, lineage: joined.lineage }
     }
 

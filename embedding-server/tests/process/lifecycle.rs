@@ -6,12 +6,12 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use zagros_embedding_server::ServerError;
 use zagros_plumbing::StopMeaning;
-use zagros_protocol::control::{Outcome, Role};
+use zagros_protocol::control::Outcome;
 use zagros_protocol::datapath::{Access, Encoding, LookupRequest};
-use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, RefusalKind};
+use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind};
 use zagros_transport::refusal_of;
 
-use crate::fake::{BUCKETS, Process, ScriptedRun, away, job, wait};
+use crate::fake::{BUCKETS, Process, ScriptedRun, away, wait};
 
 /// A `cluster.timeout_seconds` that tests wait for.
 const SHORT: Duration = Duration::from_millis(200);
@@ -20,16 +20,6 @@ const SHORT: Duration = Duration::from_millis(200);
 fn no_rows(generation: u64) -> LookupRequest {
     let (access, encoding) = (Access::Read as i32, Encoding::F32 as i32);
     LookupRequest { generation, access, encoding, ..LookupRequest::default() }
-}
-
-#[tokio::test]
-async fn it_joins_with_what_the_coordinator_must_check() {
-    let process = Process::ready(ScriptedRun::placed(1)).await;
-    let joined = process.coordinator.change(|state| state.joined.clone()).unwrap();
-    assert_eq!((joined.role(), joined.index), (Role::EmbeddingServer, 0));
-    assert_eq!((joined.job_fingerprint, joined.protocol_version), (job().fingerprint(), PROTOCOL_VERSION));
-    assert_eq!(joined.address, process.address);
-    process.coordinator.until("the load was reported", |state| state.load.is_some_and(|load| load.bytes > 0)).await;
 }
 
 #[tokio::test]

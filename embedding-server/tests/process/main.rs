@@ -5,4 +5,3 @@ mod fake;
 mod kills;
 mod lifecycle;
 mod moves;
-mod storage;

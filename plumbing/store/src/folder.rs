@@ -1,4 +1,6 @@
 //! A folder on a disk or in an object store.
+//!
+//! The digest of a file: size and SHA-256.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, Write};
@@ -9,15 +11,14 @@ use std::{fmt, fs};
 
 use object_store::path::Path as Key;
 use object_store::{ListResult, ObjectStore, ObjectStoreExt};
+use sha2::{Digest as _, Sha256};
 use zagros_plumbing::{disk, durable};
 
 use crate::bucket::{ObjectBucket, store_variables};
-use crate::digest::ContentDigest;
 use crate::download::ObjectInput;
 use crate::error::StoreError;
-use crate::file_name::FileName;
 use crate::upload::{ObjectUpload, PartSizes};
-use crate::url::FolderLocation;
+use crate::url::{FileName, FolderLocation};
 
 /// Name of the file that a check writes and deletes.
 const PROBE: &str = ".may-write";
@@ -247,7 +248,7 @@ impl Folder {
     /// A file that does not exist is no error.
     pub fn delete_file(&self, file: &str) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => delete_file(&path.join(file)),
+            FolderKind::Disk(path) => deleted(&path.join(file), fs::remove_file(path.join(file))),
             FolderKind::Bucket { bucket, prefix } => delete_object(bucket, &prefix.clone().join(file)),
         }
     }
@@ -264,17 +265,7 @@ impl Folder {
 
     /// Deletes the files of the folder but these.
     pub fn delete_except(&self, kept: &BTreeSet<String>) -> Result<(), StoreError> {
-        match &self.place {
-            FolderKind::Disk(path) => entries(path, false)?
-                .iter()
-                .filter(|name| !kept.contains(*name))
-                .try_for_each(|name| delete_file(&path.join(name))),
-            FolderKind::Bucket { bucket, prefix } => {
-                let is_kept = |key: &Key| key.filename().is_some_and(|name| kept.contains(name));
-                let found = bucket.list_all(prefix)?.into_iter().map(|object| object.location);
-                found.filter(|key| !is_kept(key)).try_for_each(|key| delete_object(bucket, &key))
-            }
-        }
+        self.file_names()?.iter().filter(|name| !kept.contains(*name)).try_for_each(|name| self.delete_file(name))
     }
 
     /// The cause inside an I/O error that [`StoreError::into_io`] made.
@@ -333,7 +324,6 @@ fn entries(path: &Path, folders: bool) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
-/// A file that does not exist is no error.
 /// What is absent is deleted.
 fn deleted(path: &Path, done: io::Result<()>) -> Result<(), StoreError> {
     match done {
@@ -342,6 +332,58 @@ fn deleted(path: &Path, done: io::Result<()>) -> Result<(), StoreError> {
     }
 }
 
-fn delete_file(path: &Path) -> Result<(), StoreError> {
-    deleted(path, fs::remove_file(path))
+/// Bytes that one read takes.
+const PIECE: usize = 1 << 20;
+
+/// Size and SHA-256 of a content. Two contents with one digest are taken as equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentDigest {
+    pub bytes: u64,
+    pub sha256: [u8; 32],
+}
+
+impl ContentDigest {
+    #[must_use]
+    pub fn compute(content: &[u8]) -> Self {
+        Self { bytes: content.len() as u64, sha256: Sha256::digest(content).into() }
+    }
+
+    /// The digest of everything left to read. Now and then `passed` gets the number of bytes read so far.
+    pub fn read(mut from: impl Read, passed: &dyn Fn(u64)) -> io::Result<Self> {
+        let (mut sha256, mut bytes, mut piece) = (Sha256::new(), 0, vec![0; PIECE]);
+        loop {
+            let read = match from.read(&mut piece) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            if read == 0 {
+                return Ok(Self { bytes, sha256: sha256.finalize().into() });
+            }
+            sha256.update(&piece[..read]);
+            bytes += read as u64;
+            passed(read as u64);
+        }
+    }
+}
+
+/// Hexadecimal digits, as `sha256sum` prints them.
+#[must_use]
+pub fn hex_digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_equals_the_one_of_sha256sum_however_it_is_read() {
+        // `printf abc | sha256sum`
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hex_digits(&ContentDigest::compute(b"abc").sha256), expected);
+        let long = vec![7; 3 * PIECE + 5];
+        let passed = std::cell::Cell::new(0);
+        let read = ContentDigest::read(&long[..], &|bytes| passed.set(passed.get() + bytes)).unwrap();
+        assert_eq!((read, passed.get()), (ContentDigest::compute(&long), long.len() as u64));
+    }
 }

@@ -15,26 +15,20 @@
 
 mod allowed;
 mod bucket;
-mod digest;
 mod download;
 mod error;
-mod file_name;
 mod folder;
 mod objects;
-mod range;
 mod stores;
 mod upload;
 mod url;
 
-pub use allowed::{AllowedFolders, FolderNotAllowed};
-pub use digest::{ContentDigest, hex_digits};
-pub use download::ObjectInput;
-pub use error::{StoreError, StoreFault, StoreProblem};
-pub use file_name::FileName;
-pub use folder::{FileInput, Folder};
-pub use objects::{Objects, StoredObject};
-pub use range::ObjectRange;
-pub use url::{ObjectUrl, hide_secrets};
-
 #[cfg(test)]
 mod tests;
+
+pub use allowed::{AllowedFolders, FolderNotAllowed};
+pub use download::{ObjectInput, ObjectRange};
+pub use error::{StoreError, StoreFault, StoreProblem};
+pub use folder::{ContentDigest, FileInput, Folder, hex_digits};
+pub use objects::{Objects, StoredObject};
+pub use url::{FileName, ObjectUrl, hide_secrets};

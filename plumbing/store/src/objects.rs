@@ -11,8 +11,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 
 use crate::StoreError;
 use crate::bucket::{ObjectBucket, store_variables};
-use crate::download::{ObjectInput, PiecePlan};
-use crate::range::ObjectRange;
+use crate::download::{ObjectInput, ObjectRange, PiecePlan};
 use crate::stores::{Environment, StoreKind};
 
 /// Requests of one call that are under way at once.

@@ -51,7 +51,7 @@ impl Session {
             Ok(()) | Err(SessionError::RefusedPush(_)) => {}
             Err(error) => return Err(error),
         }
-        let request = LoadRequest { folder: folder.to_owned(), files, replace: true, ..Default::default() };
+        let request = LoadRequest { folder: folder.to_owned(), files, ..Default::default() };
         let load = |server: Arc<dyn Shard>| {
             let request = request.clone();
             async move { server.load(request).await }

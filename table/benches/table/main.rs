@@ -3,20 +3,16 @@
 //! `cargo bench -p zagros-table --bench table -- [--rows N] [--dim 16|64] [--passes N] [--batch N] [--order any|stripes] [--quick]
 //! [--only PART]`
 //!
-//! Parts: `limits`, `rivals` (other data structures), `kernels` (arithmetic alone), `formats` (of weights), `threads` (one
+//! Parts: `limits`, `kernels` (arithmetic alone), `formats` (of weights), `threads` (one
 //! table, several threads). The default is all parts. All parts but `threads` use one thread. `--quick` uses few rows, for
 //! tests that judge no time. `--batch` is the number of rows of a request, `--order` the order of its ids: that of their stripes
 //! (`stripes`, which is served soonest) or any. In every mode the table's rows must equal the plain array's at the end, bit for bit.
 
-mod beside;
 mod formats;
 mod kernels;
 mod limits;
-mod rivals;
 mod threads;
 mod workload;
-
-use std::time::Instant;
 
 use limits::{EPSILON, LR};
 use workload::{Order, RequestShape, id_of};
@@ -27,7 +23,7 @@ use zagros_zip::ZipEq;
 const REQUESTS: usize = 64;
 
 /// As the parts follow each other.
-const PARTS: [&str; 5] = ["limits", "rivals", "kernels", "formats", "threads"];
+const PARTS: [&str; 4] = ["limits", "kernels", "formats", "threads"];
 
 /// The arguments of the command line.
 struct Plan {
@@ -40,7 +36,7 @@ struct Plan {
 
 fn main() {
     let plan = plan(std::env::args().skip(1));
-    let runs = [beside::run, rivals::run, kernels::run, formats::run, threads::run];
+    let runs = [limits::run, kernels::run, formats::run, threads::run];
     for (part, run) in PARTS.iter().zip_eq(runs) {
         if plan.only.as_deref().is_none_or(|only| only == *part) {
             run(&plan);
@@ -64,20 +60,6 @@ fn filled(rows: usize, dim: usize, element: WeightType, scratch: &mut RequestBuf
 /// Small numbers of both signs, never zero.
 fn gradients(len: usize) -> Vec<f32> {
     (0..len).map(|index| ((index % 13) as f32 - 6.5) * 1e-3).collect()
-}
-
-/// Million rows per second. Each request counts with its fastest pass, so other load on the machine matters little.
-fn best<T>(passes: usize, requests: &[Vec<T>], mut pass: impl FnMut(&Vec<T>)) -> f64 {
-    let mut fastest = vec![f64::INFINITY; requests.len()];
-    for _ in 0..passes {
-        for (request, fastest) in requests.iter().zip_eq(&mut fastest) {
-            let start = Instant::now();
-            pass(request);
-            *fastest = fastest.min(start.elapsed().as_secs_f64());
-        }
-    }
-    let rows: usize = requests.iter().map(Vec::len).sum();
-    rows as f64 / 1e6 / fastest.iter().sum::<f64>()
 }
 
 fn plan(args: impl Iterator<Item = String>) -> Plan {
@@ -112,6 +94,6 @@ fn plan(args: impl Iterator<Item = String>) -> Plan {
 
 fn usage(arg: &str) -> ! {
     panic!(
-        "{arg}: expected [--rows N] [--dim 16|64] [--passes N] [--batch N] [--order any|stripes] [--quick] [--only limits|rivals|kernels|formats|threads]"
+        "{arg}: expected [--rows N] [--dim 16|64] [--passes N] [--batch N] [--order any|stripes] [--quick] [--only limits|kernels|formats|threads]"
     )
 }

@@ -1,11 +1,9 @@
-//! One table and several threads, each with its own requests. Also one request divided among several threads.
+//! One table and several threads, each with its own requests.
 
 use std::sync::Barrier;
 use std::time::Instant;
 
-use zagros_table::memory::PageSize;
 use zagros_table::{LookupMode, RequestBuffers, Table, WeightType};
-use zagros_zip::ZipEq;
 
 use crate::limits::{Places, Plain};
 use crate::workload::{Ids, Requests};
@@ -16,7 +14,7 @@ const THREADS: [usize; 3] = [1, 2, 4];
 pub(crate) fn run(plan: &Plan) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     println!("\n{} rows, Zipf ids, {cores} cores; million rows a second of all threads (times one thread)", plan.rows);
-    println!("dim threads     gather limit            lookup              push   one request divided, µs");
+    println!("dim threads     gather limit            lookup              push");
     for dim in &plan.dims {
         let requests = Requests::new(Ids::Zipf, plan.rows, plan.shape);
         let gathers = gather_limit(plan, *dim, &requests);
@@ -26,15 +24,14 @@ pub(crate) fn run(plan: &Plan) {
         let pushes = THREADS.map(|threads| fastest_rate(plan.passes, threads, &ids, || push(&table, ids[0].len())));
         for (index, threads) in THREADS.into_iter().enumerate() {
             let [gather, lookup, push] = [gathers, lookups, pushes].map(|rates| scaled(&rates, index));
-            let divided = divided(plan.passes, threads, &table, &ids);
-            println!("{dim:3} {threads:7} {gather} {lookup} {push} {divided:10.0}");
+            println!("{dim:3} {threads:7} {gather} {lookup} {push}");
         }
         assert_eq!(table.row_count(), plan.rows);
     }
 }
 
 fn gather_limit(plan: &Plan, dim: usize, requests: &Requests) -> [f64; 3] {
-    let plain = Plain::new(plan.rows, dim, PageSize::Huge);
+    let plain = Plain::new(plan.rows, dim);
     let gather = || {
         let mut out = vec![0.0; requests.rows[0].len() * dim];
         let plain = &plain;
@@ -82,34 +79,6 @@ where
     });
     let rows: usize = requests.iter().map(Vec::len).sum();
     (threads * rows) as f64 / 1e6 / fastest
-}
-
-/// Microseconds of a lookup whose ids are divided among threads started for it, in the fastest pass.
-fn divided(passes: usize, threads: usize, table: &Table, requests: &[Vec<u64>]) -> f64 {
-    let mut scratches: Vec<RequestBuffers> = (0..threads).map(|_| RequestBuffers::new()).collect();
-    let mut out = vec![0.0; requests[0].len() * table.dim()];
-    let mut total = 0.0;
-    for ids in requests {
-        let share = ids.len().div_ceil(threads);
-        let mut fastest = f64::INFINITY;
-        for _ in 0..passes {
-            let start = Instant::now();
-            let parts = ids.chunks(share).zip_eq(out.chunks_mut(share * table.dim()));
-            std::thread::scope(|scope| {
-                for ((ids, out), scratch) in parts.zip_eq(&mut scratches[..ids.len().div_ceil(share)]) {
-                    let mut work = move || table.lookup(ids, LookupMode::Train, out, scratch).expect("lengths agree");
-                    if threads == 1 {
-                        work();
-                    } else {
-                        scope.spawn(work);
-                    }
-                }
-            });
-            fastest = fastest.min(start.elapsed().as_secs_f64());
-        }
-        total += fastest;
-    }
-    total * 1e6 / requests.len() as f64
 }
 
 fn scaled(rates: &[f64; 3], index: usize) -> String {

@@ -6,10 +6,9 @@ use hashbrown::HashMap;
 
 use super::*;
 use crate::key::key_of;
-use crate::machine::memory::PageSize;
 
 fn empty() -> SlotIndex {
-    SlotIndex::new(&Arena::new(PageSize::Huge))
+    SlotIndex::new(&Arena::new())
 }
 
 fn filled(keys: impl IntoIterator<Item = u64>) -> (SlotIndex, HashMap<u64, u32>) {
@@ -38,19 +37,6 @@ fn check(index: &SlotIndex, model: &HashMap<u64, u32>) {
 }
 
 proptest! {
-    /// Some keys share their home, one half, or all their bits. They make long overflows, also around the end.
-    #[test]
-    fn the_index_is_a_map_of_any_keys(keys in prop::collection::vec((0_u64..6, 0_u64..40, any::<bool>()), 0..300)) {
-        let high = |part: u64, end: bool| if end { u64::from(u32::MAX) - part } else { part };
-        let keys: Vec<u64> = keys.into_iter().map(|(part, low, end)| high(part, end) << 32 | low).collect();
-        let (index, model) = filled(keys.iter().copied());
-        check(&index, &model);
-        for part in 0..8 {
-            let absent = part << 32 | 99;
-            prop_assert!(matches!(index.find(absent), IndexEntry::Nothing(_)));
-        }
-    }
-
     /// Removals between additions make holes in the middle of overflows, also around the end.
     #[test]
     fn removed_keys_are_gone_and_other_keys_stay(

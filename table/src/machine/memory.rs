@@ -41,17 +41,9 @@ pub struct MemoryBlock {
 /// Large chunks of memory, and their unused parts.
 #[derive(Debug)]
 pub struct Arena {
-    pages: PageSize,
     state: Mutex<ArenaState>,
     /// Bytes of freed blocks that wait for reuse. The process holds this memory.
     idle: AtomicUsize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageSize {
-    Huge,
-    /// The system's ordinary pages.
-    Small,
 }
 
 #[derive(Debug)]
@@ -81,10 +73,10 @@ unsafe impl Send for ArenaState {}
 
 impl Arena {
     #[must_use]
-    pub fn new(pages: PageSize) -> Arc<Self> {
+    pub fn new() -> Arc<Self> {
         let free = HashMap::new();
         let state = ArenaState { chunks: Vec::new(), mapped: 0, rest: NonNull::dangling(), rest_len: 0, free };
-        Arc::new(Self { pages, state: Mutex::new(state), idle: AtomicUsize::new(0) })
+        Arc::new(Self { state: Mutex::new(state), idle: AtomicUsize::new(0) })
     }
 
     /// Takes a block of `len` zeros. A page uses no memory until it is touched.
@@ -103,7 +95,7 @@ impl Arena {
                 }
                 Some(start)
             }
-            None => state.split_off(words, self.pages),
+            None => state.split_off(words),
         };
         drop(state);
         start.map_or_else(|| heap(len), |start| MemoryBlock { start, len, arena: Some(Arc::clone(self)) })
@@ -198,9 +190,9 @@ impl ArenaState {
         let _ = offset;
     }
 
-    fn split_off(&mut self, len: usize, pages: PageSize) -> Option<NonNull<u32>> {
+    fn split_off(&mut self, len: usize) -> Option<NonNull<u32>> {
         if self.rest_len < len {
-            self.map(len, pages)?;
+            self.map(len)?;
         }
         let start = self.rest;
         self.rest = pointer_after(start, len);
@@ -211,17 +203,12 @@ impl ArenaState {
     /// Maps a new chunk that starts at a huge page. The unused part of the last chunk is lost, but it was never
     /// touched.
     #[cold]
-    fn map(&mut self, len: usize, pages: PageSize) -> Option<()> {
+    fn map(&mut self, len: usize) -> Option<()> {
         let bytes = (self.mapped / 4).min(LARGEST_CHUNK).max(len * WORD).next_multiple_of(HUGE_PAGE);
         let mut chunk = MmapMut::map_anon(bytes + HUGE_PAGE).ok()?;
         // The kernel may refuse the advice, for example if it is built without huge pages. Then pages are small.
         #[cfg(target_os = "linux")]
-        let _ = chunk.advise(match pages {
-            PageSize::Huge => memmap2::Advice::HugePage,
-            PageSize::Small => memmap2::Advice::NoHugePage,
-        });
-        #[cfg(not(target_os = "linux"))]
-        let _ = pages;
+        let _ = chunk.advise(memmap2::Advice::HugePage);
         let slack = chunk.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
         let words: &mut [u32] = bytemuck::cast_slice_mut(&mut chunk[slack..][..bytes]);
         (self.rest, self.rest_len) = (NonNull::from(words).cast(), bytes / WORD);
@@ -265,23 +252,21 @@ mod tests {
 
     #[test]
     fn memory_of_every_size_is_zero_and_aligned() {
-        for pages in [PageSize::Huge, PageSize::Small] {
-            let arena = Arena::new(pages);
-            for len in [0, 1, 16, 1000, 1024, 5000, HUGE_PAGE / WORD, 3 * HUGE_PAGE / WORD + 5] {
-                let mut memory = arena.take_block(len);
-                assert_eq!((memory.words().len(), memory.byte_len()), (len, 4 * len));
-                assert!(memory.words().iter().all(|word| *word == 0));
-                assert_eq!(memory.words().as_ptr() as usize % CACHE_LINE, 0, "{len} words");
-                memory.as_floats_mut().fill(1.0);
-                assert!(memory.words_mut().iter().all(|word| *word == 1.0_f32.to_bits()));
-            }
+        let arena = Arena::new();
+        for len in [0, 1, 16, 1000, 1024, 5000, HUGE_PAGE / WORD, 3 * HUGE_PAGE / WORD + 5] {
+            let mut memory = arena.take_block(len);
+            assert_eq!((memory.words().len(), memory.byte_len()), (len, 4 * len));
+            assert!(memory.words().iter().all(|word| *word == 0));
+            assert_eq!(memory.words().as_ptr() as usize % CACHE_LINE, 0, "{len} words");
+            memory.as_floats_mut().fill(1.0);
+            assert!(memory.words_mut().iter().all(|word| *word == 1.0_f32.to_bits()));
         }
     }
 
     #[test]
     #[cfg_attr(miri, ignore = "there is nothing to map")]
     fn a_chunk_starts_at_a_huge_page_and_blocks_follow_each_other() {
-        let arena = Arena::new(PageSize::Huge);
+        let arena = Arena::new();
         let [first, second] = [2000, 3000].map(|len| arena.take_block(len));
         assert_eq!(first.words().as_ptr() as usize % HUGE_PAGE, 0);
         assert_eq!(second.words().as_ptr() as usize % HUGE_PAGE, 2000 * WORD);
@@ -290,7 +275,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "there is nothing to map")]
     fn a_freed_block_is_used_again() {
-        let arena = Arena::new(PageSize::Huge);
+        let arena = Arena::new();
         let start = arena.take_block(5000).words().as_ptr();
         assert_eq!(arena.idle_bytes(), 5008 * WORD);
         assert_eq!(arena.take_block(5000).words().as_ptr(), start);
@@ -299,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_large_freed_block_does_not_count_and_is_zero_when_it_is_taken_again() {
-        let arena = Arena::new(PageSize::Huge);
+        let arena = Arena::new();
         for len in [RETURNED / WORD, 3 * HUGE_PAGE / WORD + 16] {
             let mut memory = arena.take_block(len);
             memory.words_mut().fill(7);
@@ -314,7 +299,7 @@ mod tests {
 
     #[test]
     fn memory_outlives_the_owners_handle_on_its_arena() {
-        let arena = Arena::new(PageSize::Huge);
+        let arena = Arena::new();
         let mut memory = arena.take_block(5000);
         drop(arena);
         memory.words_mut()[4999] = 7;
@@ -326,7 +311,7 @@ mod tests {
         /// A block in use keeps its words. A new block is zero, whatever its memory held before.
         #[test]
         fn blocks_never_overlap(calls in prop::collection::vec((0_usize..6, any::<bool>()), 0..120)) {
-            let arena = Arena::new(PageSize::Small);
+            let arena = Arena::new();
             let mut used: Vec<(MemoryBlock, u32)> = Vec::new();
             for (value, (which, release)) in calls.into_iter().enumerate() {
                 if release && !used.is_empty() {

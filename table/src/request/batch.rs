@@ -339,7 +339,8 @@ mod tests {
                     table.push(&[7, 7], &gradient.repeat(2), 0, &mut RequestBuffers::new()).unwrap();
                 }
                 let mut rows = RowBatch::default();
-                (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
+                (0..table.stripes())
+                    .for_each(|stripe| table.read_rows(stripe, &table.ids_in_memory(stripe), &mut rows));
                 let slot: &[f32] = bytemuck::cast_slice(&rows.slots);
                 prop_assert!(slot.iter().all(|value| value.is_finite()), "{:?}: {:?}", optimizer, slot);
             }

@@ -233,10 +233,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::machine::memory::{CACHE_LINE, PageSize};
+    use crate::machine::memory::CACHE_LINE;
 
     fn empty(stride: usize, with_access: bool) -> Slab {
-        Slab::new(&Arena::new(PageSize::Huge), stride, with_access)
+        Slab::new(&Arena::new(), stride, with_access)
     }
 
     fn filled(stride: usize, slots: usize) -> (Slab, Vec<u32>) {

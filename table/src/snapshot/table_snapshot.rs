@@ -7,21 +7,34 @@
 //! ```
 //!
 //! A stripe copies each row that changes until the snapshot has read the stripe. Read a snapshot soon, because the
-//! budget counts these copies. They have a limit ([`crate::snapshot::capture_budget`]). The access metadata of a row may be of a lookup after the instant. The weights and
+//! budget counts these copies. They have a limit ([`crate::snapshot::capture`]). The access metadata of a row may be of a lookup after the instant. The weights and
 //! optimiser state are always of the instant.
 //!
 //! If a row has two copies, the copy that was in memory counts (invariant TI-1).
+//!
+//! Reads the rows of one stripe as they were at the instant of a snapshot, in parts.
+//!
+//! The reader merges two sequences by cold key. If a row has two copies, the copy that was in memory counts:
+//!
+//! ```text
+//! in memory, by cold key:     b · · e · g      changed rows are copies, the others are read where they lie
+//! cold tier, by cold key:     a b' c · f       b' is void, since b was in memory (invariant TI-1)
+//! answered:                   a b c e f g      the order depends on the content alone
+//! ```
+//!
+//! The reader holds only some rows of each sequence at a time.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLockWriteGuard};
 
-use crate::snapshot::stripe_reader::StripeReader;
+use crate::key::{cold_key_of, cold_keys_of_stripe, id_of};
 use crate::tier::maintenance::cold_error;
 use crate::{
-    ColdError, ColdView, FrequencyCounts, RowBatch, SnapshotCopies, SnapshotKind, Table, TableError, TableSet,
-    TableTime,
+    ColdError, ColdScan, ColdView, FrequencyCounts, RowBatch, SnapshotCopies, SnapshotKind, Table, TableError,
+    TableSet, TableTime,
 };
 
 /// Longest wait for running requests, and the share of a request's timeout that the wait may take.
@@ -137,12 +150,11 @@ impl TableSnapshot<'_> {
         Ok(removed)
     }
 
-    /// Appends all rows that one stripe of a table had at the instant, in ascending order of ids. A stripe can be read
-    /// once. The call needs memory for two copies of all these rows. [`Self::open_stripe`] reads in parts.
+    /// Appends all rows that one stripe of a table had at the instant. A stripe can be read once. [`Self::open_stripe`]
+    /// reads in parts.
     pub fn read_stripe(&self, table: u32, stripe: usize, into: &mut RowBatch) -> Result<(), TableError> {
-        let (mut parts, mut rows) = (self.open_stripe(table, stripe)?, RowBatch::default());
-        while parts.read(usize::MAX, &mut rows)? {}
-        append_sorted(self.set.table(table)?, &rows, into);
+        let mut parts = self.open_stripe(table, stripe)?;
+        while parts.read(usize::MAX, into)? {}
         Ok(())
     }
 
@@ -216,13 +228,161 @@ impl Table {
     }
 }
 
-fn append_sorted(table: &Table, rows: &RowBatch, into: &mut RowBatch) {
-    let stride = table.stride();
-    let mut order: Vec<usize> = (0..rows.ids.len()).collect();
-    order.sort_unstable_by_key(|row| rows.ids[*row]);
-    into.ids.reserve(order.len());
-    into.slots.reserve(order.len() * stride);
-    for row in order {
-        into.push_row(rows.ids[row], &rows.slots[row * stride..][..stride], rows.access.get(row).copied());
+/// How many rows in memory are read under one lock.
+const HOT_AT_ONCE: usize = 256;
+/// How many rows of the cold tier are read at a time.
+const COLD_AT_ONCE: usize = 1024;
+
+/// Reads the rows of one stripe. [`crate::TableSnapshot::open_stripe`] makes a reader.
+pub struct StripeReader<'a> {
+    table: &'a Table,
+    stripe: usize,
+    /// The tick of the instant. Rows past their time to live at that tick are skipped.
+    tick: u64,
+    hot: MemorySource,
+    cold: Option<ColdSource<'a>>,
+}
+
+struct MemorySource {
+    /// Cold keys and slots of all these rows, in ascending order.
+    all: Vec<(u64, u32)>,
+    read: usize,
+    /// The last rows read, and how many of them have been returned.
+    rows: RowBatch,
+    answered: usize,
+}
+
+struct ColdSource<'a> {
+    view: &'a Mutex<Box<dyn ColdView>>,
+    /// The range of cold keys that have not been read.
+    left: Option<RangeInclusive<u64>>,
+    scan: ColdScan,
+    answered: usize,
+}
+
+impl<'a> StripeReader<'a> {
+    /// A reader for the rows in memory with these keys and slots, and for the frozen cold tier.
+    pub(super) fn new(
+        table: &'a Table,
+        stripe: usize,
+        tick: u64,
+        hot: Vec<(u64, u32)>,
+        view: Option<&'a Mutex<Box<dyn ColdView>>>,
+    ) -> Self {
+        let mut all = hot;
+        all.iter_mut().for_each(|(key, _)| *key = cold_key_of(*key));
+        all.sort_unstable();
+        let left = Some(cold_keys_of_stripe(stripe, table.stripes()));
+        let cold = view.map(|view| ColdSource { view, left, scan: ColdScan::default(), answered: 0 });
+        Self { table, stripe, tick, hot: MemorySource { all, read: 0, rows: RowBatch::default(), answered: 0 }, cold }
+    }
+
+    /// Appends at most `limit` rows. Returns whether there are more.
+    pub fn read(&mut self, limit: usize, into: &mut RowBatch) -> Result<bool, TableError> {
+        let enough = into.ids.len().saturating_add(limit);
+        while into.ids.len() < enough {
+            self.refill()?;
+            let (hot, cold) = (self.hot.next(), self.cold.as_ref().and_then(ColdSource::next));
+            match (hot, cold) {
+                (None, None) => {
+                    self.table.shared.check_snapshot()?;
+                    self.table.end_capture(self.stripe);
+                    return Ok(false);
+                }
+                (Some(hot), Some(cold)) if cold < hot => self.answer_cold(into),
+                (None, Some(_)) => self.answer_cold(into),
+                (Some(hot), cold) => {
+                    // A cold copy of a row that was in memory is void.
+                    if cold == Some(hot) {
+                        self.cold.iter_mut().for_each(|cold| cold.answered += 1);
+                    }
+                    self.answer_hot(into);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads more rows on each side that has no unreturned row.
+    fn refill(&mut self) -> Result<(), TableError> {
+        let Self { table, stripe, hot, cold, .. } = self;
+        if hot.answered == hot.rows.ids.len() {
+            hot.refill(table, *stripe)?;
+        }
+        match cold {
+            Some(cold) if cold.answered == cold.scan.cold_keys.len() => cold.refill(table),
+            _ => Ok(()),
+        }
+    }
+
+    fn answer_hot(&mut self, into: &mut RowBatch) {
+        let (MemorySource { rows, answered, .. }, stride) = (&mut self.hot, self.table.stride());
+        let (row, access) = (*answered, rows.access.get(*answered).copied());
+        *answered += 1;
+        if access.is_none_or(|access| !self.table.access_codec.is_expired(access, self.tick)) {
+            into.push_row(rows.ids[row], &rows.slots[row * stride..][..stride], access);
+        }
+    }
+
+    fn answer_cold(&mut self, into: &mut RowBatch) {
+        let (Some(ColdSource { scan, answered, .. }), stride) = (&mut self.cold, self.table.stride()) else { return };
+        let (words, access) = scan.rows[*answered * (stride + 1)..][..stride + 1].split_at(stride);
+        let cold_key = scan.cold_keys[*answered];
+        *answered += 1;
+        if !self.table.access_codec.is_expired(access[0], self.tick) {
+            into.push_row(id_of(cold_key_of(cold_key)), words, Some(access[0]));
+        }
+    }
+}
+
+impl MemorySource {
+    fn next(&self) -> Option<u64> {
+        let waiting = self.rows.ids.len() - self.answered;
+        self.all[..self.read].get(self.read - waiting).map(|(cold_key, _)| *cold_key)
+    }
+
+    /// Reads some rows under the stripe's lock.
+    fn refill(&mut self, table: &Table, stripe: usize) -> Result<(), TableError> {
+        let Self { all, read, rows, answered } = self;
+        rows.ids.clear();
+        rows.slots.clear();
+        rows.access.clear();
+        *answered = 0;
+        let end = all.len().min(*read + HOT_AT_ONCE);
+        if *read == end {
+            return Ok(());
+        }
+        let mut stripe = table.lock(stripe);
+        if !stripe.is_captured() {
+            return Err(TableError::SnapshotGivenUp);
+        }
+        for (cold_key, slot) in &all[*read..end] {
+            stripe.read_captured(*slot, cold_key_of(*cold_key), rows);
+        }
+        *read = end;
+        Ok(())
+    }
+}
+
+impl ColdSource<'_> {
+    fn next(&self) -> Option<u64> {
+        self.scan.cold_keys.get(self.answered).copied()
+    }
+
+    fn refill(&mut self, table: &Table) -> Result<(), TableError> {
+        let Some(range) = self.left.take() else { return Ok(()) };
+        let end = *range.end();
+        self.scan.cold_keys.clear();
+        self.scan.rows.clear();
+        self.answered = 0;
+        let from = self.view.lock().scan(table.number, range, COLD_AT_ONCE, &mut self.scan);
+        self.left = from.map_err(|source| table.unreadable(source))?.map(|from| from..=end);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for StripeReader<'_> {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("StripeReader").field("stripe", &self.stripe).field("tick", &self.tick).finish_non_exhaustive()
     }
 }

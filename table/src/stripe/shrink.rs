@@ -47,7 +47,7 @@ mod tests {
     use crate::changed_rows::ChangedRows;
     use crate::config::RowLayout;
     use crate::key::key_of;
-    use crate::machine::memory::{Arena, PageSize};
+    use crate::machine::memory::Arena;
     use crate::{AdmissionPolicy, TableConfig};
 
     fn layout() -> RowLayout {
@@ -59,7 +59,7 @@ mod tests {
         fn a_stripe_that_shrinks_keeps_its_rows_and_needs_less_memory(count in 100_u64..3000, every in 2_u64..9) {
             let layout = layout();
             let always = StripeFilter::new(AdmissionPolicy::Always, 1, 0, 0);
-            let mut stripe = Stripe::new(0, &layout, true, always, &Arena::new(PageSize::Huge));
+            let mut stripe = Stripe::new(0, &layout, true, always, &Arena::new());
             for id in 0..count {
                 let (slot, _) = stripe.find_or_create(key_of(id), &layout);
                 *stripe.access_mut(slot) = id as u32;

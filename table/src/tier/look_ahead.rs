@@ -11,9 +11,9 @@
 use crate::key::cold_key_of;
 use crate::stripe::Stripe;
 use crate::tier::eviction::RoomFor;
-use crate::tier::hinted_rows::HintNumber;
 use crate::tier::page_in::read_cold_of_all;
 use crate::tier::page_in_rows::{PageIn, PageInEntry};
+use crate::tier::stripe_notes::HintNumber;
 use crate::{RequestBuffers, RequestGuard, RequestPart, Table, TableError};
 
 impl RequestGuard<'_> {

@@ -5,7 +5,7 @@
 //! A request reads the cold tier without a lock. Meanwhile another thread may page the row in, change it and evict it
 //! again. Then the copy that the request has read is stale. Each stripe therefore has a *cold version*, which every
 //! eviction to the cold tier increases. A copy is valid if its row was not evicted since the version at which the row was
-//! found missing ([`crate::tier::cold_versions`]):
+//! found missing ([`crate::tier::stripe_notes`]):
 //!
 //! ```text
 //! thread A                                     thread B                      cold version of the stripe

@@ -1,8 +1,8 @@
-//! Admission: which ids get a row, next to existing rows and across a snapshot.
+//! Admission: which ids get a row, next to existing rows.
 
 use zagros_table::{
-    AdmissionPolicy, EvictionPolicy, FrequencyCounter, FrequencyCounts, Initializer, LookupMode, LookupReport,
-    Optimizer, PushReport, RequestBuffers, RequestDeadline, RowBatch, TableConfig, TableResources, TableSet, Ttl,
+    AdmissionPolicy, EvictionPolicy, FrequencyCounter, Initializer, LookupMode, LookupReport, Optimizer, PushReport,
+    RequestDeadline, TableConfig, TableResources, TableSet, Ttl,
 };
 
 use crate::support::{lookup_before, push_before};
@@ -93,47 +93,6 @@ fn a_removed_row_has_to_be_admitted_again() {
     assert_eq!(lookup(&set, &[1, 2], LookupMode::Train).0, [0.0, 0.5]);
     assert_eq!(lookup(&set, &[1, 2], LookupMode::Train).0, [1.0, 0.5]);
     assert_eq!(set.table(0).unwrap().event_counts().expired, 1);
-}
-
-/// The rows and frequency counts of a snapshot, stripe after stripe.
-fn saved(set: &TableSet, meanwhile: impl FnOnce()) -> (RowBatch, Vec<FrequencyCounts>) {
-    let cut = set.take_snapshot().unwrap();
-    meanwhile();
-    let mut rows = RowBatch::default();
-    let counts = (0..4).map(|stripe| {
-        let mut counts = FrequencyCounts::default();
-        cut.read_frequency_counts(0, stripe, &mut counts).unwrap();
-        cut.read_stripe(0, stripe, &mut rows).unwrap();
-        assert!(cut.read_frequency_counts(0, stripe, &mut counts).is_err());
-        counts
-    });
-    let counts = counts.collect();
-    (rows, counts)
-}
-
-#[test]
-fn a_snapshot_carries_the_frequency_counts_of_its_instant_to_another_table() {
-    for counter in COUNTERS {
-        let first = set(twice(counter), EvictionPolicy::default());
-        lookup(&first, &[1, 2, 3, 4], LookupMode::Train);
-        lookup(&first, &[4], LookupMode::Train);
-        let (rows, counts) = saved(&first, || {
-            // After the instant. Some of these ids have a count already.
-            lookup(&first, &[1, 5, 6, 7, 8], LookupMode::Train);
-        });
-        assert_eq!(rows.ids, [4]);
-        let second = set(twice(counter), EvictionPolicy::default());
-        let table = second.table(0).unwrap();
-        assert_eq!(table.counter_layout(), first.table(0).unwrap().counter_layout());
-        table.insert(&rows, &mut RequestBuffers::new()).unwrap();
-        for (stripe, counts) in counts.iter().enumerate() {
-            table.insert_frequency_counts(&counts.ids, &counts.counts).unwrap();
-            if !counts.cells.is_empty() {
-                table.merge_sketch(stripe, &counts.cells).unwrap();
-            }
-        }
-        assert_eq!(lookup(&second, &[1, 2, 3, 4, 5, 6], LookupMode::Train).0, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]);
-    }
 }
 
 #[test]

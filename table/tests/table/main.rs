@@ -4,7 +4,6 @@ mod admission;
 mod changes;
 mod copies;
 mod model;
-mod narrow;
 mod recovery;
 mod support;
 mod tier;

@@ -137,9 +137,9 @@ pub(crate) fn hot(tables: &TableSet) -> Vec<u64> {
 pub(crate) fn in_memory(table: &Table) -> RowBatch {
     let mut rows = RowBatch::default();
     for stripe in 0..table.stripes() {
-        let start = rows.ids.len();
-        table.read_stripe(stripe, &mut rows);
-        assert!(rows.ids[start..].is_sorted(), "stripe {stripe} is read in the order of ids");
+        let mut ids = table.ids_in_memory(stripe);
+        ids.sort_unstable();
+        table.read_rows(stripe, &ids, &mut rows);
     }
     rows
 }

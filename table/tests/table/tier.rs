@@ -1,7 +1,6 @@
 //! Tables larger than memory: compared with a model, with many threads, with a failing cold tier, with senders that give
 //! up, and with snapshots.
 
-mod clear;
 mod deadlines;
 mod failures;
 mod index_memory;
@@ -9,5 +8,4 @@ mod ledger;
 mod look_ahead;
 mod model;
 mod moving;
-mod races;
 mod snapshots;

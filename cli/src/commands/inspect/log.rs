@@ -107,7 +107,9 @@ fn as_json(summary: &LogSummary) -> serde_json::Value {
 mod tests {
     use std::sync::Arc;
 
-    use zagros_rows::log::{LineageFile, LogFolder, LogWriter, SEGMENT_BYTES, SyncMode, SystemDisk, WriterConfig};
+    use zagros_rows::log::{
+        LineageFile, LogFolder, LogPlace, LogWriter, SEGMENT_BYTES, SyncMode, SystemDisk, WriterConfig,
+    };
     use zagros_table::{ChangeKind, PushOrigin, StripeChange, TableTime, UpdateLog};
 
     use super::*;
@@ -122,7 +124,7 @@ mod tests {
             lineage: 255,
             tables: Vec::new(),
             cold: false,
-            place: None,
+            place: LogPlace::Disk,
         };
         held.begin_log(&lineage).unwrap();
         let config = WriterConfig { mode: SyncMode::Process, lineage: 3, segment_bytes: SEGMENT_BYTES, next: 0 };

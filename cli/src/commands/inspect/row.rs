@@ -21,7 +21,7 @@ struct RowReport {
     id: String,
     file: String,
     block: u64,
-    bucket: Option<u32>,
+    bucket: u32,
     element: String,
     norm: f64,
     /// First `weights`, then the optimiser's state by name.
@@ -51,8 +51,8 @@ pub(super) fn show(model: &InspectedModel, table: &str, id: u64, json: bool) -> 
     Err(missing(table, id, &would_be))
 }
 
-fn place(header: &SnapshotHeader, file: String, bucket: Option<u32>) -> String {
-    bucket.map_or_else(|| file.clone(), |bucket| format!("{file}, bucket {bucket} of {}", header.buckets))
+fn place(header: &SnapshotHeader, file: String, bucket: u32) -> String {
+    format!("{file}, bucket {bucket} of {}", header.buckets)
 }
 
 fn missing(table: &str, id: u64, would_be: &[String]) -> Failure {
@@ -66,7 +66,7 @@ fn missing(table: &str, id: u64, would_be: &[String]) -> Failure {
 }
 
 impl RowReport {
-    fn new(table: &TableHeader, id: u64, file: String, bucket: Option<u32>, found: &FoundRow) -> Self {
+    fn new(table: &TableHeader, id: u64, file: String, bucket: u32, found: &FoundRow) -> Self {
         let mut values = Vec::new();
         let mut numbers = |part: &zagros_rows::snapshot::SlotPart| {
             decode_part(part, &found.slot, &mut values);
@@ -86,8 +86,7 @@ fn as_object<S: serde::Serializer>(parts: &[(&'static str, Vec<f32>)], to: S) ->
 
 fn print(report: &RowReport, table: &TableHeader) {
     let RowReport { id, file, block, bucket, element, norm, parts, mark, .. } = report;
-    let bucket = bucket.map_or_else(String::new, |bucket| format!(", bucket {bucket}"));
-    out!("{} id {id}  {}", report.table.bold(), format!("{file}, block {block}{bucket}").dimmed());
+    out!("{} id {id}  {}", report.table.bold(), format!("{file}, block {block}, bucket {bucket}").dimmed());
     out!("{:<16} {}", "norm", number(*norm));
     if let (Some(mark), Some(marks)) = (mark, &table.access) {
         out!("{:<16} {mark} ({marks})", "mark");

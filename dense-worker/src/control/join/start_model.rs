@@ -110,8 +110,7 @@ impl StartModel {
         let tiles = tensors.iter().map(|tensor| format!("{DENSE_TABLE} {tensor}"));
         let anew: Vec<String> = changed.tables_anew().into_iter().cloned().chain(tiles).collect();
         let restart_steps = self.steps == StartSteps::Restart;
-        let how =
-            LoadRequest { replace: true, other_run: true, restart_steps, anew: anew.clone(), ..Default::default() };
+        let how = LoadRequest { other_run: true, restart_steps, anew: anew.clone(), ..Default::default() };
         let (_, loaded) = on_all(servers, |_, server| load_rows(&self.saved, server, how.clone())).await?;
         let rows = loaded.iter().map(|loaded| loaded.rows).sum();
         let mut differences = self.tables(job, &loaded);

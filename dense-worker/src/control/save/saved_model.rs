@@ -250,8 +250,7 @@ pub(crate) async fn load_model(
     let weights = read_file(saved, &manifest.dense).await?;
     let taken = dense.call(move |dense| dense.model.load_safetensors(&weights)).await?;
     taken.map_err(|error| damaged(folder, format!("{}: {error}", manifest.dense)))?;
-    let how = LoadRequest { replace: true, ..LoadRequest::default() };
-    let (_, loaded) = on_all(servers, |_, server| load_rows(saved, server, how.clone())).await?;
+    let (_, loaded) = on_all(servers, |_, server| load_rows(saved, server, LoadRequest::default())).await?;
     let loaded: u64 = loaded.iter().map(|loaded| loaded.rows).sum();
     if loaded == manifest.rows {
         return Ok(());

@@ -16,11 +16,12 @@ use zagros_protocol::packed::{PackError, ValueBuffers};
 use zagros_zip::ZipEq;
 
 use super::dedup::{BatchRows, UniqueIds};
-use super::exchange::{AfterPushes, AnsweredPart, Exchange, LookupCall, RequestReach};
+use super::exchange::{
+    AfterPushes, AnsweredPart, Exchange, LookupCall, OpenRequests, RequestReach, UnansweredRequests,
+};
 use super::route::RoutedIds;
 use super::route_part::RoutePart;
 use super::staleness_window::PushesInFlight;
-use super::unanswered_requests::{OpenRequests, UnansweredRequests};
 use crate::Shard;
 use crate::errors::ClientError;
 use crate::metrics::{ClientCallMetrics, ClientMetrics, LookAheadCounts};

@@ -17,7 +17,7 @@ use zagros_protocol::{BucketMap, Generation};
 
 use super::dedup::UniqueIds;
 use super::route_part::RoutePart;
-use super::split::{split_by_owner, split_part};
+use super::route_part::{split_by_owner, split_part};
 
 /// The distinct ids of a batch, and their route after the first call has computed it.
 #[derive(Debug, Default)]

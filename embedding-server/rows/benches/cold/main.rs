@@ -1,4 +1,4 @@
-//! Compares the log and RocksDB with each other and with a plain file at known offsets.
+//! Compares the log with a plain file at known offsets.
 //!
 //! `cargo bench -p zagros-rows --bench cold -- [--rows N] [--dim N] [--folder PATH] [--only NAME] [--quick]`
 //!
@@ -8,15 +8,12 @@
 //! cache. `--quick` uses few rows, for tests that judge no time. In every mode each row must be read as it was written.
 
 mod plain;
-mod rocks;
 mod workload;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use plain::{Cache, Plain, forget};
-use rocks::RocksStore;
-use rocksdb::DBCompressionType;
 use workload::Workload;
 use zagros_rows::cold::{LogOptions, LogStore, ReadMethod, StoreContent};
 use zagros_table::{ColdRows, ColdStore};
@@ -75,12 +72,6 @@ fn main() {
     for (name, reads) in [("log", ReadMethod::Ring), ("log, no io_uring", ReadMethod::Calls)] {
         if is_wanted(name) {
             print(name, &measure_log(&plan, &workload, reads), limit);
-        }
-    }
-    for compression in [DBCompressionType::None, DBCompressionType::Lz4, DBCompressionType::Zstd] {
-        let name = format!("RocksDB, {compression:?}").to_lowercase();
-        if is_wanted(&name) {
-            print(&name, &measure_rocks(&plan, &workload, compression), limit);
         }
     }
 }
@@ -143,14 +134,6 @@ fn measure_log(plan: &Plan, workload: &Workload, reads: ReadMethod) -> Cost {
         LogStore::open(StoreContent::Scratch, folder.path(), &[workload.width()], &options).expect("an empty store");
     let mut cost = measure_store(plan, workload, &store, folder.path());
     cost.memory = store.memory() as f64 / 1e6;
-    cost
-}
-
-fn measure_rocks(plan: &Plan, workload: &Workload, compression: DBCompressionType) -> Cost {
-    let folder = tempfile::tempdir_in(&plan.folder).expect("a folder for the store");
-    let store = RocksStore::open(folder.path(), workload.width(), compression).expect("an empty store");
-    let mut cost = measure_store(plan, workload, &store, folder.path());
-    cost.memory = rocks::MEMORY as f64 / 1e6;
     cost
 }
 

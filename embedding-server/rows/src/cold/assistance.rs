@@ -64,7 +64,9 @@ impl TableLog {
             // A failure is logged where it happens, and is no failure of the caller.
             let Ok(CompactionStep::Records(records)) = self.compact_part(&mut compaction, counters) else { break };
             compaction.owed = compaction.owed.saturating_sub(u64::from(records));
-            counters.count_assisted(records as usize * self.layout.format.record_bytes());
+            counters.update(|counts| {
+                counts.assisted_bytes += u64::from(records) * self.layout.format.record_bytes() as u64
+            });
         }
         // A later writer pays for at most a part of what could not be compacted now.
         compaction.owed = compaction.owed.min(part);
@@ -85,8 +87,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cold::flushed::{FlushedTable, SyncedUpTo};
-    use crate::cold::record::RecordFormat;
+    use crate::cold::folder::{FlushedTable, SyncedUpTo};
+    use crate::cold::segment::RecordFormat;
     use crate::cold::segment::parse_name;
 
     const FORMAT: RecordFormat = RecordFormat { table: 0, width: 5 };

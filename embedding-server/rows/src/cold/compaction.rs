@@ -20,8 +20,8 @@ use zagros_table::ColdError;
 use zagros_zip::{ZipEq, number_from};
 
 use super::counters::LogCounters;
-use super::flushed::{SyncedUpTo, sync_folder};
-use super::record::LogRecordKind;
+use super::folder::{SyncedUpTo, sync_folder};
+use super::segment::LogRecordKind;
 use super::segment::RowSegment;
 use super::segment_set::SegmentSet;
 use super::table_log::{CompactionCursor, CompactionState, TableLog};
@@ -80,7 +80,7 @@ impl TableLog {
         let table = self.layout.format.table;
         match failure {
             Some(reason) => {
-                counters.compaction_failed();
+                counters.update(|counts| counts.compaction_failures += 1);
                 if !was_failing {
                     let reason = reason.to_string();
                     warn!(
@@ -175,7 +175,7 @@ impl TableLog {
         }
         writer.records = records;
         let appended = self.append(&mut writer)?;
-        counters.count_moved(kept.len() * bytes);
+        counters.update(|counts| counts.moved_bytes += (kept.len() * bytes) as u64);
         let mut state = self.state.write();
         for ((kind, cold_key), address) in kept.iter().zip_eq(self.record_addresses(&appended)) {
             match kind {

@@ -60,22 +60,8 @@ impl LogCounters {
         ReadsUnderWay { all: self, pieces: pieces.len() as u64 }
     }
 
-    pub(crate) fn count_write(&self, rows: usize, records: usize) {
-        let mut counts = self.0.lock();
-        counts.row_bytes += rows as u64;
-        counts.appended_bytes += records as u64;
-    }
-
-    pub(crate) fn count_moved(&self, records: usize) {
-        self.0.lock().moved_bytes += records as u64;
-    }
-
-    pub(crate) fn count_assisted(&self, bytes: usize) {
-        self.0.lock().assisted_bytes += bytes as u64;
-    }
-
-    pub(crate) fn compaction_failed(&self) {
-        self.0.lock().compaction_failures += 1;
+    pub(crate) fn update(&self, change: impl FnOnce(&mut LogCounts)) {
+        change(&mut self.0.lock());
     }
 
     /// All of [`LogCounts`]. The caller knows the dead bytes.

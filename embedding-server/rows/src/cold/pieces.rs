@@ -73,8 +73,8 @@ pub(super) fn hang_error(patience: Duration, piece: Option<&FilePiece>) -> ColdE
 #[cfg(test)]
 pub(super) mod testing {
     use super::*;
-    use crate::cold::record::RecordFormat;
     use crate::cold::segment::HEAD;
+    use crate::cold::segment::RecordFormat;
 
     /// A segment of `count` numbers of four bytes after its head.
     pub(crate) fn numbers(folder: &std::path::Path, count: u32) -> Arc<RowSegment> {
@@ -98,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cold::record::RecordFormat;
+    use crate::cold::segment::RecordFormat;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use zagros_table::ColdError;
 use zagros_zip::number_from;
 
-use super::flushed::{FlushedTable, SyncedUpTo};
-use super::record::LogRecordKind;
+use super::folder::{FlushedTable, SyncedUpTo};
+use super::segment::LogRecordKind;
 use super::segment::{RowSegment, file_error, gone_path, segment_path};
 use super::table_log::TableLog;
 

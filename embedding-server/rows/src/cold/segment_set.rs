@@ -162,7 +162,7 @@ impl SegmentSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cold::record::RecordFormat;
+    use crate::cold::segment::RecordFormat;
 
     #[test]
     fn the_segment_with_the_fewest_rows_is_compacted_first_and_a_removal_is_kept_while_it_hides_something() {

@@ -9,8 +9,7 @@ use zagros_zip::ZipEq;
 
 use super::compaction::CompactionStep;
 use super::counters::LogCounters;
-use super::flushed::{self, FlushedTable, SyncedUpTo, sync_folder};
-use super::folder::StoreFolder;
+use super::folder::{FlushedTable, StoreFolder, SyncedUpTo, read_mark, sync_folder, write_mark};
 use super::read_queue::ReadQueue;
 use super::table_log::{TableLog, TableState};
 
@@ -89,14 +88,14 @@ impl SharedLog {
         sync_folder(self.folder.path())?;
         let tables: Vec<_> =
             self.tables.iter().zip_eq(up_to).map(|(table, up_to)| table.flushed_table(up_to)).collect();
-        flushed::write(self.folder.path(), &tables)?;
+        write_mark(self.folder.path(), &tables)?;
         // Those that stay do no harm.
         gone.into_iter().for_each(|path| _ = std::fs::remove_file(path));
         Ok(())
     }
 
     pub(crate) fn recover_tables(&self) -> Result<(), ColdError> {
-        let flushed = flushed::read(self.folder.path())?;
+        let flushed = read_mark(self.folder.path())?;
         let mut files = self.folder.list_segments()?;
         for table in &self.tables {
             let number = table.layout.format.table;

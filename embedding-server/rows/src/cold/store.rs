@@ -1,5 +1,9 @@
 //! The store: all tables of a server, and the thread that compacts them.
+//!
+//! A view: the content of a store at one moment. It has clones of the indices, which share what has not changed since, and
+//! holds the files that they point into.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,16 +11,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use zagros_table::{ColdError, ColdRead, ColdRows, ColdSize, ColdStore, ColdView};
+use zagros_table::{ColdError, ColdRead, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
+use zagros_zip::number_from;
 
 use super::counters::{LogCounters, LogCounts};
 use super::folder::StoreFolder;
 use super::pieces::{RecordRead, group_reads};
 use super::read_queue::{ReadMethod, ReadQueue};
-use super::record::RecordFormat;
+use super::segment::RecordFormat;
 use super::shared::{CompactionWork, SharedLog};
-use super::table_log::TableLog;
-use super::view::LogView;
+use super::table_log::{TableLog, TableState};
 
 /// Rows on disk, in a log. A folder belongs to one store at a time.
 #[derive(Debug)]
@@ -142,7 +146,10 @@ impl ColdStore for LogStore {
         }
         self.log.check_index(table_log, cold_keys)?;
         let has_waste = table_log.write(cold_keys, rows)?;
-        self.log.counters.count_write(size_of_val(rows), cold_keys.len() * format.record_bytes());
+        self.log.counters.update(|counts| {
+            counts.row_bytes += size_of_val(rows) as u64;
+            counts.appended_bytes += (cold_keys.len() * format.record_bytes()) as u64;
+        });
         self.log.finish_change(table_log, has_waste, cold_keys.len());
         Ok(())
     }
@@ -150,7 +157,7 @@ impl ColdStore for LogStore {
     fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError> {
         let table_log = self.log.table("remove", table)?;
         let removed = table_log.remove(cold_keys)?;
-        self.log.counters.count_write(0, removed.appended);
+        self.log.counters.update(|counts| counts.appended_bytes += removed.appended as u64);
         // A row less, and perhaps a record more.
         self.log.finish_change(table_log, removed.has_waste, 3 * cold_keys.len());
         Ok(())
@@ -221,5 +228,93 @@ impl SharedLog {
             let row_of = |read: &RecordRead| (part.cold_keys[read.position as usize], read.position as usize * width);
             table.take_rows(piece, bytes, reads, &row_of, &mut part.into.rows)
         })
+    }
+}
+
+/// Bytes of rows that are read at a time when a scan goes on where the last one ended.
+const AHEAD: usize = 4 << 20;
+
+pub(crate) struct LogView {
+    log: Arc<SharedLog>,
+    tables: Vec<TableState>,
+    ahead: ReadAhead,
+}
+
+/// Rows that were read ahead for a scan of many calls. Eviction writes the rows of a stripe together and in order, so a long
+/// range of keys is read in longer pieces than a short one.
+#[derive(Debug, Default)]
+struct ReadAhead {
+    table: u32,
+    /// The last key of the scan.
+    end: u64,
+    /// Where the last call said to go on from.
+    next: Option<u64>,
+    rows: ColdScan,
+    /// How many of the rows are answered.
+    answered: usize,
+    rest: Option<u64>,
+}
+
+impl LogView {
+    pub(crate) fn new(log: Arc<SharedLog>, tables: Vec<TableState>) -> Self {
+        Self { log, tables, ahead: ReadAhead::default() }
+    }
+
+    /// Reads rows of a range, at most `limit`, and appends them.
+    fn read(
+        &self,
+        table: u32,
+        range: RangeInclusive<u64>,
+        limit: usize,
+        into: &mut ColdScan,
+    ) -> Result<Option<u64>, ColdError> {
+        let (log, state) = (&self.log.tables[table as usize], &self.tables[table as usize]);
+        let mut found = Vec::new();
+        let next = state.index.scan(range, limit, &mut found);
+        let (width, start) = (log.layout.format.width, into.rows.len());
+        into.cold_keys.extend(found.iter().map(|(cold_key, _)| *cold_key));
+        into.rows.resize(start + found.len() * width, 0);
+        let read = |(position, (_, address)): (u32, &(u64, u32))| RecordRead { address: *address, position };
+        let mut reads: Vec<RecordRead> = number_from(0, &found).map(read).collect();
+        reads.sort_unstable_by_key(|read| read.address);
+        let pieces = group_reads(&reads, log.layout, &state.segments.files(), self.log.queue.longest_piece)?;
+        let row_of = |read: &RecordRead| (found[read.position as usize].0, read.position as usize * width);
+        let _under_way = self.log.counters.count_reads(&pieces);
+        self.log
+            .queue
+            .read(&pieces, &mut |piece, bytes| log.take_rows(piece, bytes, &reads, &row_of, &mut into.rows[start..]))?;
+        Ok(next)
+    }
+}
+
+impl ColdView for LogView {
+    fn scan(
+        &mut self,
+        table: u32,
+        range: RangeInclusive<u64>,
+        limit: usize,
+        into: &mut ColdScan,
+    ) -> Result<Option<u64>, ColdError> {
+        self.log.table("scan", table)?;
+        let end = *range.end();
+        let goes_on = self.ahead.table == table && self.ahead.end == end && self.ahead.next == Some(*range.start());
+        if !goes_on {
+            let next = self.read(table, range, limit, into)?;
+            self.ahead = ReadAhead { table, end, next, rest: next, ..ReadAhead::default() };
+            return Ok(next);
+        }
+        let width = self.log.tables[table as usize].layout.format.width;
+        if self.ahead.answered == self.ahead.rows.cold_keys.len() {
+            let (mut rows, at_once) = (ColdScan::default(), (AHEAD / size_of::<u32>() / width.max(1)).max(limit));
+            let rest = self.read(table, range, at_once, &mut rows)?;
+            self.ahead = ReadAhead { table, end, next: None, rows, answered: 0, rest };
+        }
+        let ReadAhead { rows, answered, rest, .. } = &mut self.ahead;
+        let (from, to) = (*answered, rows.cold_keys.len().min(*answered + limit));
+        into.cold_keys.extend_from_slice(&rows.cold_keys[from..to]);
+        into.rows.extend_from_slice(&rows.rows[from * width..to * width]);
+        *answered = to;
+        self.ahead.next = rows.cold_keys.get(to).copied().or(*rest);
+        Ok(self.ahead.next)
     }
 }

@@ -17,10 +17,10 @@ use parking_lot::{Mutex, RwLock};
 use zagros_table::{ColdError, ColdRows};
 use zagros_zip::ZipEq;
 
-use super::flushed::{FlushedTable, SyncedUpTo};
+use super::folder::{FlushedTable, SyncedUpTo};
 use super::key_index::KeyIndex;
 use super::pieces::{FilePiece, RecordRead};
-use super::record::RecordFormat;
+use super::segment::RecordFormat;
 use super::segment::{RowSegment, SegmentLayout};
 use super::segment_set::{RowSegmentFiles, SegmentSet};
 

@@ -53,9 +53,8 @@ pub struct LineageFile {
     pub tables: Vec<TableDescription>,
     /// Whether rows that have left memory lie in a cold tier.
     pub cold: bool,
-    /// Where all acknowledged records are. `None` in a log of an earlier release.
-    #[serde(default)]
-    pub place: Option<LogPlace>,
+    /// Where all acknowledged records are.
+    pub place: LogPlace,
 }
 
 /// Where all acknowledged records of a log are.
@@ -126,7 +125,7 @@ impl LogFolder {
                 let why = format!("{} is there, and nothing says whose rows it has", file.display());
                 Err(LogError::missing(self.path.join(LINEAGE), why))
             }
-            (Some(known), _) if known.place.is_some() && !mark_path(&self.path).exists() => {
+            (Some(_), _) if !mark_path(&self.path).exists() => {
                 Err(LogError::missing(mark_path(&self.path), "nothing else says how far the log was written"))
             }
             (known, _) => Ok(known),
@@ -286,7 +285,7 @@ mod tests {
     fn lineage() -> LineageFile {
         let settings = BTreeMap::from([("dim".to_owned(), "4".to_owned())]);
         let tables = vec![TableDescription { name: "a".to_owned(), settings }];
-        LineageFile { version: VERSION, log: u64::MAX, lineage: 7, tables, cold: true, place: Some(LogPlace::Disk) }
+        LineageFile { version: VERSION, log: u64::MAX, lineage: 7, tables, cold: true, place: LogPlace::Disk }
     }
 
     fn names(folder: &LogFolder) -> Vec<String> {

@@ -1,13 +1,14 @@
 //! Records as values: what a payload holds, and how it is made.
 
 use bytemuck::cast_slice;
-use zagros_table::{FrequencyCounts, PushOrigin, PushStep, StepRowBatch, StepRowSlices, TableTime, TileUpdate};
+use zagros_table::{
+    FrequencyCounts, PushOrigin, PushStep, RowBatch, StepRowBatch, StepRowSlices, TableTime, TileUpdate,
+};
 
 use crate::log::format::{
     COUNT_BYTES, ORIGIN_BYTES, RecordHead, RecordKind, copy_numbers, count_of, origin_of, u32_at, u64_at,
 };
-use crate::log::rows_view::{LoggedRows, RowsView};
-use crate::log::window_group::WindowGroup;
+use crate::log::rows_view::{RowsView, WindowGroup};
 
 /// A gradient that was acknowledged and waits for its row.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +24,7 @@ pub struct LoggedGradient {
 #[derive(Clone, Debug, PartialEq)]
 pub enum LogRecord {
     /// Rows after a change, and the push that changed them, if one did.
-    Rows(Option<PushOrigin>, LoggedRows),
+    Rows(Option<PushOrigin>, RowBatch),
     /// Rows before a step that is under way, and the sums of their gradients.
     StepRows(StepRowBatch),
     Removed(Vec<u64>),
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_read_as_it_was_written() {
-        let rows = LoggedRows { ids: vec![5, u64::MAX], slots: vec![1, 2, 3, 4, 5, 6], access: vec![7, 8] };
+        let rows = RowBatch { ids: vec![5, u64::MAX], slots: vec![1, 2, 3, 4, 5, 6], access: vec![7, 8] };
         for origin in [None, Some(ORIGIN)] {
             let draft = RecordDraft::rows([1, 2], origin.as_ref(), &rows.ids, &rows.slots, &rows.access);
             let (head, record) = read_back(&draft);

@@ -27,9 +27,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::log::LogError;
-use crate::log::disk::{LogDisk, SyncMode};
 use crate::log::folder::{list_segments, list_spares, segment_path, spare_path};
 use crate::log::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble};
+use crate::log::small_files::{LogDisk, SyncMode};
 use crate::log::small_files::{WrittenMark, mark_path, sync_folder};
 
 pub const SEGMENT_BYTES: u64 = 64 << 20;

@@ -9,16 +9,19 @@
 //!
 //! It is written in place after each flush, and never synced: a loss of power may leave an older one, which is still true of what
 //! the log had. The kernel writes it together with the records that a process has written, so it is exact after the end of a process.
+//!
+//! The calls of the system that the writer depends on, as a trait: tests make them fail.
 
-use std::fs::{self, File};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FallocateFlags, fallocate};
 use serde::de::DeserializeOwned;
 
 use crate::log::LogError;
-use crate::log::disk::LogDisk;
 use crate::log::format::{u32_at, u64_at};
 
 /// Writes a small file so that it has all of the content or is unchanged: temporary file, sync, rename, sync of the folder
@@ -126,4 +129,46 @@ fn to_bytes(log: u64, lsn: u64) -> [u8; BYTES] {
     let checksum = crc32c::crc32c(&bytes[..28]);
     bytes[28..].copy_from_slice(&checksum.to_le_bytes());
     bytes
+}
+
+/// The calls are those of the system, unless an implementation replaces them.
+pub trait LogDisk: Send + Sync + fmt::Debug {
+    /// Makes a file, whose first `bytes` bytes then have room on the disk and are zero.
+    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => Ok(file),
+            // A file system that cannot reserve room shows a full disk later: when it is written.
+            Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes).map(|()| file),
+            Err(error) => {
+                let _ = std::fs::remove_file(path);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// A failure may leave some of the bytes written.
+    fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()> {
+        file.write_all_at(bytes, place)
+    }
+
+    /// Waits until what was written is on the disk.
+    /// After a failure, what was written since the last success may be lost.
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemDisk;
+
+impl LogDisk for SystemDisk {}
+
+/// What makes a record durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// The system has it: it survives the end of the process.
+    Process,
+    /// The disk has it: it survives a loss of power.
+    Machine,
 }

@@ -24,10 +24,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use zagros_table::{ChangeKind, ColdError, PushOrigin, StripeChange, TableTime, UpdateLog};
 
-use crate::log::disk::LogDisk;
 use crate::log::format::RecordKind;
 use crate::log::record::RecordDraft;
 use crate::log::segments::{SegmentFiles, WriterConfig};
+use crate::log::small_files::LogDisk;
 use crate::log::{LogError, LogStopped, WindowGroup};
 
 /// A buffer that is empty keeps this much room at most.

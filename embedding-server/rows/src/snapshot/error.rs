@@ -10,11 +10,9 @@ use zagros_table::WeightType;
 pub enum SnapshotError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error(
-        "{} is not a file of rows: it starts with {found:02x?}; files of rows end in .zrows and are in a model folder",
-        path.display()
-    )]
-    Magic { path: PathBuf, found: Vec<u8> },
+    /// The message does not show the content of a file that is not ours.
+    #[error("{} is not a file of rows; files of rows end in .zrows and are in a model folder", path.display())]
+    Magic { path: PathBuf },
     #[error(
         "{} has format version {found}, this release reads versions 2 to {newest}; it was written by release \
          {release}: use that release or a later one",

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use zagros_zip::ZipEq;
 
-use crate::snapshot::find_row::row_bucket;
+use crate::snapshot::chain::row_bucket;
 use crate::snapshot::format::{BlockContent, BlockHeader, TableHeader};
 use crate::snapshot::rewrite::RowChange;
 use crate::snapshot::{RowConversionError, SavedFile, SnapshotError, SnapshotReader};
@@ -63,11 +63,10 @@ impl ForgottenIds {
     fn may_mention(&self, reader: &SnapshotReader) -> Option<impl Fn(&BlockHeader) -> bool + use<>> {
         let header = reader.header();
         let (number, saved) = reader.find_table(&self.table).ok()?;
-        let buckets: Option<BTreeSet<u32>> = self.ids.iter().map(|id| row_bucket(header, saved, *id)).collect();
+        let buckets: BTreeSet<u32> = self.ids.iter().map(|id| row_bucket(header, saved, *id)).collect();
         Some(move |head: &BlockHeader| {
-            let is_covered =
-                |buckets: &BTreeSet<u32>| buckets.range(head.from..head.until.max(head.from)).next().is_some();
-            head.kind.is_keyed() && head.table as usize == number && buckets.as_ref().is_none_or(is_covered)
+            let is_covered = buckets.range(head.from..head.until.max(head.from)).next().is_some();
+            head.kind.is_keyed() && head.table as usize == number && is_covered
         })
     }
 }
@@ -116,7 +115,7 @@ mod tests {
     use crate::snapshot::testing::{
         damage, find_row, followed, found, header, rows_of, saves, write_changes, write_test_file,
     };
-    use crate::snapshot::{FileChain, FollowedFile, SnapshotTime, WrittenFile, rewrite_rows, verify_file};
+    use crate::snapshot::{FileChain, FollowedFile, TableTime, WrittenFile, rewrite_rows, verify_file};
 
     fn forgotten(table: &str, ids: impl IntoIterator<Item = u64>) -> ForgottenIds {
         ForgottenIds { table: table.to_owned(), ids: ids.into_iter().collect() }
@@ -138,7 +137,7 @@ mod tests {
             writer.write_rows(1, &rows_of(0..100, 3, true))?;
             writer.write_counts(1, &[7, 200, 300], &[1, 2, 3])?;
             writer.write_sketch(1, 0, &[9, 9, 9])?;
-            writer.write_clock(SnapshotTime { steps: 5, seconds: 6 })
+            writer.write_clock(TableTime { steps: 5, seconds: 6 })
         });
         let gone = forgotten("item", [7, 50, 200, 999]);
         let mentioned = gone.find_mentions(&SavedFile::on_disk(&path)).unwrap();
@@ -148,7 +147,7 @@ mod tests {
         let copied = copy(&path, &target, &gone, None);
         let checked = verify_file(&SavedFile::on_disk(&target), |_| ()).unwrap();
         assert_eq!((checked.sha256, checked.rows), (copied.sha256, 198));
-        assert_eq!(checked.clock, SnapshotTime { steps: 5, seconds: 6 });
+        assert_eq!(checked.clock, TableTime { steps: 5, seconds: 6 });
         assert!(gone.is_applied(&SavedFile::on_disk(&target)).unwrap());
         let row = |path: &Path, table, id| find_row(SnapshotReader::open(path).unwrap(), table, id).unwrap();
         for id in 0..100 {

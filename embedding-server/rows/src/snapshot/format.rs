@@ -35,7 +35,7 @@
 //! counts and sketches are all that there are. [`crate::snapshot::FileChain`] says how a file and its deltas are read.
 
 use serde::{Deserialize, Serialize};
-use zagros_table::{RowBatch, TableConfig, WeightType};
+use zagros_table::{RowBatch, TableConfig, TableTime, WeightType};
 
 /// First bytes of a file. A transfer in text mode changes the line ends or the control byte, which shows.
 pub const MAGIC: [u8; 8] = *b"ZROWS\r\n\x1a";
@@ -236,13 +236,6 @@ pub fn file_name(server: u32, servers: u32) -> String {
     format!("rows-{server}-of-{servers}.zrows")
 }
 
-/// The time of a snapshot. Access metadata counts from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SnapshotTime {
-    pub steps: u64,
-    pub seconds: u64,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockContent {
     Rows(RowBatch),
@@ -255,7 +248,8 @@ pub enum BlockContent {
         stripe: u32,
         cells: Vec<u32>,
     },
-    Clock(SnapshotTime),
+    /// The time of the snapshot. Access metadata counts from it.
+    Clock(TableTime),
     /// Ids of rows of a table that are gone.
     Removed(Vec<u64>),
 }
@@ -284,7 +278,7 @@ impl BlockContent {
             BlockKind::Clock | BlockKind::End => {
                 let numbers = read_u64s(words);
                 let number = |index: usize| numbers.get(index).copied().unwrap_or_default();
-                Self::Clock(SnapshotTime { steps: number(0), seconds: number(1) })
+                Self::Clock(TableTime { steps: number(0), seconds: number(1) })
             }
         }
     }

@@ -1,16 +1,12 @@
 //! Reads a file of rows block by block. Every number is checked before it is used.
 
-mod source;
-
 use std::fs::File;
-use std::io::{Read, Seek};
-use std::path::Path;
-
-use source::{FilePlace, FileSource, word_at};
+use std::io::{self, BufReader, Read, Seek};
+use std::path::{Path, PathBuf};
 
 use crate::snapshot::SnapshotError;
 use crate::snapshot::format::{
-    BlockContent, BlockHeader, BlockKind, DELTA_VERSION, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotBlock,
+    BlockContent, BlockHeader, BlockKind, CRC_BYTES, DELTA_VERSION, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotBlock,
     SnapshotHeader, TableHeader, VERSION,
 };
 
@@ -183,8 +179,7 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     let place = from.place_here("the header".to_owned());
     let preamble = from.take_up_to(PREAMBLE_BYTES as u64)?;
     if !preamble.starts_with(&MAGIC) {
-        let found = preamble.into_iter().take(MAGIC.len()).collect();
-        return Err(SnapshotError::Magic { path: from.path.to_owned(), found });
+        return Err(SnapshotError::Magic { path: from.path.to_owned() });
     }
     if preamble.len() < PREAMBLE_BYTES {
         let needed = (PREAMBLE_BYTES - preamble.len()) as u64;
@@ -216,10 +211,96 @@ fn other_version(path: &Path, found: u32, json: &[u8]) -> SnapshotError {
     SnapshotError::Version { path: path.to_owned(), found, newest: DELTA_VERSION, release }
 }
 
-#[cfg(test)]
-mod tests;
-
 /// The source of a file's bytes.
 pub trait SnapshotInput: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send> SnapshotInput for T {}
+
+struct FileSource {
+    path: PathBuf,
+    from: BufReader<Box<dyn SnapshotInput>>,
+    offset: u64,
+    /// Bytes left. A length beyond this is refused before memory is allocated for it.
+    left: u64,
+}
+
+/// A part of a file, for errors.
+#[derive(Clone, Debug)]
+struct FilePlace {
+    name: String,
+    offset: u64,
+}
+
+impl FileSource {
+    fn new(path: &Path, from: impl SnapshotInput + 'static, bytes: u64) -> Self {
+        let from: Box<dyn SnapshotInput> = Box::new(from);
+        Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, from), offset: 0, left: bytes }
+    }
+
+    fn place_here(&self, name: String) -> FilePlace {
+        FilePlace { name, offset: self.offset }
+    }
+
+    fn take_bytes(&mut self, place: &FilePlace, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
+        self.check_left(place, bytes)?;
+        self.take_up_to(bytes)
+    }
+
+    /// Reads the next `bytes` bytes, or fewer at the end of the file.
+    fn take_up_to(&mut self, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
+        let mut taken = vec![0; bytes.min(self.left) as usize];
+        self.from.read_exact(&mut taken).map_err(|source| self.read_error(source))?;
+        self.advance(taken.len() as u64);
+        Ok(taken)
+    }
+
+    fn skip_bytes(&mut self, place: &FilePlace, bytes: u64) -> Result<(), SnapshotError> {
+        self.check_left(place, bytes)?;
+        let distance = i64::try_from(bytes).map_err(|error| self.read_error(io::Error::other(error)))?;
+        self.from.seek_relative(distance).map_err(|source| self.read_error(source))?;
+        self.advance(bytes);
+        Ok(())
+    }
+
+    fn check_crc(&mut self, place: &FilePlace, parts: &[&[u8]]) -> Result<u32, SnapshotError> {
+        let expected = word_at(&self.take_bytes(place, CRC_BYTES as u64)?, 0);
+        let mut crc = crc32fast::Hasher::new();
+        parts.iter().for_each(|part| crc.update(part));
+        let found = crc.finalize();
+        if found == expected {
+            return Ok(found);
+        }
+        let (path, FilePlace { name, offset }) = (self.path.clone(), place.clone());
+        Err(SnapshotError::Corrupt { path, place: name, offset, expected, found })
+    }
+
+    fn inconsistency(&self, place: &FilePlace, problem: String) -> SnapshotError {
+        let problem = format!("{} at byte {} {problem}", place.name, place.offset);
+        SnapshotError::Inconsistent { path: self.path.clone(), problem }
+    }
+
+    fn check_left(&self, place: &FilePlace, needed: u64) -> Result<(), SnapshotError> {
+        if needed <= self.left {
+            return Ok(());
+        }
+        let (path, left, FilePlace { name, offset }) = (self.path.clone(), self.left, place.clone());
+        Err(SnapshotError::Truncated { path, place: name, offset, needed, left })
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        self.offset += bytes;
+        self.left -= bytes;
+    }
+
+    fn read_error(&self, source: io::Error) -> SnapshotError {
+        SnapshotError::Read { path: self.path.clone(), source }
+    }
+}
+
+/// Word `index` of `bytes`. The caller has read enough bytes.
+fn word_at(bytes: &[u8], index: usize) -> u32 {
+    bytes.as_chunks::<4>().0.get(index).map_or(0, |word| u32::from_le_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::snapshot::{BlockContent, SnapshotError, SnapshotInput, SnapshotReader, SnapshotTime};
+use crate::snapshot::{BlockContent, SnapshotError, SnapshotInput, SnapshotReader, TableTime};
 
 /// Opens a file. Also returns its size in bytes.
 type OpenFile = dyn Fn() -> io::Result<(Box<dyn SnapshotInput>, u64)> + Send + Sync;
@@ -72,7 +72,7 @@ pub struct VerifiedFile {
     pub version: u32,
     /// SHA-256 of the file. It equals the hash in [`crate::snapshot::WrittenFile`] if this is the file that was saved.
     pub sha256: [u8; 32],
-    pub clock: SnapshotTime,
+    pub clock: TableTime,
 }
 
 /// Checks a whole file. `passed` gets the number of bytes of each block.
@@ -81,7 +81,7 @@ pub fn verify_file(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Veri
     let sha256 = Arc::new(Mutex::new(Sha256::new()));
     let mut reader =
         SnapshotReader::from_input(file.path(), HashedInput { input, sha256: Arc::clone(&sha256) }, bytes)?;
-    let (mut before, mut clock) = (0, SnapshotTime::default());
+    let (mut before, mut clock) = (0, TableTime::default());
     while let Some(block) = reader.next_block(|_| true)? {
         if let BlockContent::Clock(reported) = block.content {
             clock = reported;

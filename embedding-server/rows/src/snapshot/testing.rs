@@ -11,7 +11,7 @@ use proptest::option;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use crate::snapshot::find_row::{RowMention, find_mention};
+use crate::snapshot::chain::{RowMention, find_mention};
 use crate::snapshot::{
     FileChain, FollowedFile, FoundRow, RowBatch, SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter,
     TableHeader, WrittenFile,

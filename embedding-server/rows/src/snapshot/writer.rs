@@ -5,12 +5,11 @@ use std::ops::Range;
 
 use sha2::{Digest, Sha256};
 use zagros_protocol::{RowKey, TableId, bucket_of};
-use zagros_table::RowBatch;
+use zagros_table::{RowBatch, TableTime};
 use zagros_zip::ZipEq;
 
 use crate::snapshot::format::{
-    BLOCK_BYTES, BlockContent, BlockHeader, BlockKind, DELTA_VERSION, MAGIC, SnapshotHeader, SnapshotTime, TableHeader,
-    VERSION,
+    BLOCK_BYTES, BlockContent, BlockHeader, BlockKind, DELTA_VERSION, MAGIC, SnapshotHeader, TableHeader, VERSION,
 };
 
 /// A file that is being written. The caller chooses the target and makes the file appear whole or not at all.
@@ -91,7 +90,7 @@ impl<W: Write> SnapshotWriter<W> {
         self.finish_block(BlockHeader { kind, table, from, until, entries: 1, words })
     }
 
-    pub fn write_clock(&mut self, clock: SnapshotTime) -> io::Result<()> {
+    pub fn write_clock(&mut self, clock: TableTime) -> io::Result<()> {
         self.write_numbers(BlockKind::Clock, [clock.steps, clock.seconds])
     }
 

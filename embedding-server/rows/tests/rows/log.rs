@@ -1,6 +1,5 @@
 //! The log as a whole: what was flushed is read again, whatever the end of the process or the disk does to it.
 
-mod bases;
 mod failures;
 mod support;
 mod tails;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use zagros_rows::snapshot::{
     BlockContent, FollowedFile, RowBatch, SavedFile, SnapshotBlock, SnapshotError, SnapshotHeader, SnapshotReader,
-    SnapshotTime, SnapshotWriter, TableHeader, verify_file,
+    SnapshotWriter, TableHeader, TableTime, verify_file,
 };
 use zagros_zip::ZipEq;
 
@@ -37,7 +37,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 /// A file with every kind of block, narrow weights, access metadata, a NaN, and the largest id.
 fn version_2() -> (SnapshotHeader, Vec<u8>) {
-    let clock = SnapshotTime { steps: 1 << 33, seconds: 1_700_000_000 };
+    let clock = TableTime { steps: 1 << 33, seconds: 1_700_000_000 };
     let item = TableHeader {
         access: Some("steps".to_owned()),
         counter: Some("exact".to_owned()),
@@ -85,7 +85,7 @@ fn read_fixture(name: &str, (expected, bytes): (SnapshotHeader, Vec<u8>)) -> Vec
 fn version_2_loads_and_is_what_is_written_today() {
     let blocks = read_fixture("v2.zrows", version_2());
     let contents: Vec<BlockContent> = blocks.into_iter().map(|block| block.content).collect();
-    assert_eq!(contents[0], BlockContent::Clock(SnapshotTime { steps: 1 << 33, seconds: 1_700_000_000 }));
+    assert_eq!(contents[0], BlockContent::Clock(TableTime { steps: 1 << 33, seconds: 1_700_000_000 }));
     assert_eq!(sorted(&contents[1], 4), sorted(&rows(&[3, 1 << 40, u64::MAX], &user_words(), &[]), 4));
     assert_eq!(sorted(&contents[2], 3), sorted(&rows(&[0, 7], &[1, 2, 3, 4, 5, 6], &[40, u32::MAX]), 3));
     let BlockContent::Counts { ids, counts } = &contents[3] else { panic!("{:?}", contents[3]) };
@@ -104,7 +104,7 @@ fn version_3() -> (SnapshotHeader, Vec<u8>) {
     let mut bytes = Vec::new();
     let mut writer = SnapshotWriter::start(&mut bytes, header.clone()).unwrap();
     let mut put = || -> std::io::Result<()> {
-        writer.write_clock(SnapshotTime { steps: 9, seconds: 10 })?;
+        writer.write_clock(TableTime { steps: 9, seconds: 10 })?;
         writer.write_rows(0, &RowBatch { ids: vec![7], slots: vec![1, 2, 3, 4], access: vec![] })?;
         writer.write_removed_ids(0, &[u64::MAX, 3])?;
         writer.write_removed_ids(1, &[0])

@@ -1,4 +1,5 @@
-//! Requests and answers of moves that are forged or damaged: each is refused whole, and nothing is put in.
+//! Requests and answers of moves that are forged or damaged: each is refused whole, and nothing is put in. A target whose log
+//! takes nothing.
 
 use zagros_job::Job;
 use zagros_protocol::control::{
@@ -9,7 +10,8 @@ use zagros_protocol::control::{
 use zagros_table::{AdmissionPolicy, FrequencyCounter};
 
 use super::*;
-use crate::testing::DIM;
+use crate::durability::LogHost;
+use crate::testing::{DIM, FaultyDisk};
 
 /// Server 1, to which buckets 0 … 31 move. Table 1 counts ids in a sketch, table 0 does not count.
 fn target() -> (Arc<EmbeddingService>, LocalMove) {
@@ -167,4 +169,27 @@ fn requests_for_rows_of_another_move_or_out_of_order_are_refused_and_a_repeated_
     let second = rows(7, 1).unwrap();
     assert_eq!((kind_of(rows(7, 0)), rows(7, 1).unwrap()), (RefusalKind::Invalid, second));
     assert!(calls.put_rows(&first).unwrap_err().message.contains("no rows come"), "a source takes no rows");
+}
+
+/// No push comes to a new server, so nothing else than the chunks themselves waits for the disk.
+#[test]
+fn a_chunk_that_the_log_does_not_take_is_refused_and_put_in_again() {
+    let ((_folder, job), disk) = (logged_job(2), Arc::<FaultyDisk>::default());
+    let host = LogHost { disk: Arc::clone(&disk) as _, ..LogHost::default() };
+    let service = EmbeddingService::open_on_host(&job, ServerIndex(1), &Registry::new(), host).unwrap();
+    let target = LocalMove::from_placement(Arc::clone(&service), &placement(1, Some(7))).unwrap();
+    let width = service.tables.table(ITEM).unwrap().stride();
+    let (ids, slots) = (zagros_protocol::packed::encode_ids(&[id_of(0)]).into(), vec![0; 4 * width].into());
+    let chunk = MoveRowsResponse { table: ITEM, ids, slots, ..MoveRowsResponse::default() };
+    target.put_rows(&chunk).unwrap();
+    disk.fail(Some("write"));
+    let refused = target.put_rows(&chunk).unwrap_err();
+    assert!(refused.kind == RefusalKind::Disk && refused.message.contains("write failed"), "{refused}");
+    disk.fail(None);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while let Err(refusal) = target.put_rows(&chunk) {
+        assert!(refusal.kind.is_retryable() && std::time::Instant::now() < deadline, "{refusal}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(service.current_load().rows, 1);
 }

@@ -44,7 +44,11 @@ fn push(table: &Table, rows: &[(u64, f32)], number: u64, share: f32) {
 /// Rows with their optimiser state.
 fn rows(table: &Table) -> RowBatch {
     let mut rows = RowBatch::default();
-    (0..table.stripes()).for_each(|stripe| table.read_stripe(stripe, &mut rows));
+    for stripe in 0..table.stripes() {
+        let mut ids = table.ids_in_memory(stripe);
+        ids.sort_unstable();
+        table.read_rows(stripe, &ids, &mut rows);
+    }
     rows
 }
 

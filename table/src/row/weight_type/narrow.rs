@@ -108,7 +108,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::row::weight_type::{StepNoise, WeightType};
 
     struct Format {
         round: fn(f32, u32) -> u16,
@@ -219,29 +218,5 @@ mod tests {
             assert!(widen(nearest(f32::NAN)).is_nan());
             assert_eq!(widen(nearest(f32::INFINITY)), f32::INFINITY);
         }
-    }
-
-    /// Takes 400 steps, each a hundredth of the distance between bfloat16 numbers at 1. With rounding to nearest the
-    /// weight would not move.
-    #[test]
-    fn small_steps_add_up() {
-        let (step, steps) = (2.0_f32.powi(-7) / 100.0, 400);
-        let mean = |element: WeightType| {
-            let mut weights = vec![1.0_f32; 512];
-            let mut words = vec![0; element.words(weights.len())];
-            for push in 0..steps {
-                weights.iter_mut().for_each(|weight| *weight += step);
-                element.encode_stochastic(&weights, &mut words, StepNoise::new(1, 2, push).row(9));
-                element.decode(&words, &mut weights);
-            }
-            weights.iter().sum::<f32>() / weights.len() as f32
-        };
-        for element in [WeightType::F16, WeightType::Bf16] {
-            // The steps sum to four bfloat16 distances. The mean of 512 weights has a standard deviation of 0.2
-            // distances / √512.
-            let expected = 1.0 + steps as f32 * step;
-            assert!((mean(element) - expected).abs() < 0.002, "{}: {} {expected}", element.name(), mean(element));
-        }
-        assert_eq!(bf16_to_f32(nearest_bf16(1.0 + step)), 1.0);
     }
 }

@@ -1,14 +1,20 @@
 //! Rows are copied while they are trained, evicted and paged in; and rows are removed from both tiers.
+//! Everything that may happen between the read of a cold row and its use.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use zagros_table::{ChangeWatcher, ColdStore, RowBatch, Table, TableSet};
+use zagros_table::{
+    AdmissionPolicy, ChangeWatcher, ColdStore, FrequencyCounter, LookupMode, RequestBuffers, RequestDeadline,
+    RequestPart, RowBatch, Table, TableConfig, TableResources, TableSet,
+};
 use zagros_zip::ZipEq;
 
-use crate::support::{HookedStore, cold_row, crowd, hot, ledger_config, push, read, tables_within, tiny, train};
+use crate::support::{
+    HookedStore, cold_row, crowd, hot, ledger_config, lookup_before, push, read, saved, tables_within, tiny, train,
+};
 
 const IDS: u64 = 3000;
 const DIM: usize = 2;
@@ -163,4 +169,100 @@ fn the_rows_of_many_ids_are_found_by_one_read_a_stripe() {
     assert_eq!(reads.load(Ordering::Relaxed), 4);
     table.remove_ids(&asked).unwrap();
     assert_eq!(table.known_ids(&asked).unwrap(), [] as [u64; 0]);
+}
+
+/// Invariant TI-1: a copy is void if the row was paged in, changed and evicted after the copy was read.
+#[test]
+fn a_stale_copy_is_read_again() {
+    let (tables, store) = cold_row(2);
+    let others = Arc::clone(&tables);
+    store.after_read(move || {
+        push(&others, &[1], 2.0);
+        crowd(&others, 2000);
+        assert!(!hot(&others).contains(&1));
+    });
+    assert_eq!(train(&tables, &[1]), [-7.0, -7.0]);
+    let others = Arc::clone(&tables);
+    crowd(&tables, 3000);
+    store.after_read(move || {
+        push(&others, &[1], 1.0);
+        crowd(&others, 2000);
+    });
+    push(&tables, &[1], 10.0);
+    assert_eq!(read(&tables, &[1]), [-18.0, -18.0]);
+}
+
+#[test]
+fn a_row_that_was_paged_in_meanwhile_is_used_in_memory() {
+    let (tables, store) = cold_row(2);
+    let others = Arc::clone(&tables);
+    store.after_read(move || push(&others, &[1], 2.0));
+    assert_eq!(train(&tables, &[1]), [-7.0, -7.0]);
+}
+
+#[test]
+fn a_row_that_was_created_and_evicted_meanwhile_is_not_created_again() {
+    let (tables, store) = tiny(&[ledger_config(2, 1)]);
+    let tables = Arc::new(tables);
+    let others = Arc::clone(&tables);
+    store.after_read(move || {
+        push(&others, &[1], 3.0);
+        crowd(&others, 2000);
+    });
+    assert_eq!(train(&tables, &[1]), [-3.0, -3.0]);
+}
+
+/// A request whose copies are stale in every round still ends: its last read holds the lock.
+#[test]
+fn a_request_ends_however_often_its_copies_are_stale() {
+    let (tables, store) = cold_row(2);
+    for round in 0..3 {
+        let others = Arc::clone(&tables);
+        store.after_read(move || {
+            push(&others, &[1], 1.0);
+            crowd(&others, 2000 + 100 * round);
+        });
+        // The reads that the hook makes have no hook themselves.
+        store.after_read(|| {});
+        store.after_read(|| {});
+    }
+    push(&tables, &[1], 100.0);
+    while store.has_hooks() {
+        train(&tables, &[9]);
+        crowd(&tables, 5000);
+        crowd(&tables, 6000);
+    }
+    let overtaken = train(&tables, &[1])[0];
+    assert!(overtaken <= -106.0, "{overtaken}");
+    assert_eq!(overtaken, read(&tables, &[1])[0]);
+}
+
+#[test]
+fn cleared_tables_are_as_they_were_made() {
+    let (tables, store) = tiny(&[ledger_config(2, 4), ledger_config(2, 2)]);
+    let ids: Vec<u64> = (0..3000).collect();
+    push(&tables, &ids, 1.0);
+    let other = RequestPart { table: 1, dim: 2, ids: &[7] };
+    tables.push(&[other], &[1.0, 1.0], 0, &mut RequestBuffers::new()).unwrap();
+    assert!(store.size().rows > 0 && !hot(&tables).is_empty());
+    tables.clear().unwrap();
+    assert_eq!((store.size().rows, hot(&tables)), (0, vec![]));
+    assert!(tables.iter().all(|table| table.row_count() == 0));
+    assert_eq!(read(&tables, &ids), vec![0.0; 6000]);
+    // Cleared tables learn like new ones.
+    push(&tables, &[5], 1.0);
+    assert_eq!(read(&tables, &[5, 6]), [-1.0, -1.0, 0.0, 0.0]);
+    assert_eq!(saved(&tables.take_snapshot().unwrap(), 0, 4).ids, [5]);
+}
+
+#[test]
+fn frequency_counts_are_removed_too() {
+    for counter in [FrequencyCounter::Exact, FrequencyCounter::CountMin { error: 0.01, failure: 0.01 }] {
+        let config = TableConfig { admission: AdmissionPolicy::Count { threshold: 2, counter }, ..ledger_config(2, 1) };
+        let tables = TableSet::new(0, &[config], TableResources::default()).unwrap();
+        train(&tables, &[1]);
+        tables.clear().unwrap();
+        let look = || lookup_before(&tables, &[1], LookupMode::Train, RequestDeadline::NONE).unwrap().1.created;
+        assert_eq!((look(), look()), (0, 1), "{counter:?}");
+    }
 }

@@ -9,7 +9,6 @@ use zagros_table::{
     ColdStore, EvictionOrder, EvictionPolicy, EvictionTarget, RequestBuffers, RowBatch, TableConfig, TableError,
     TableResources, TableSet, TableSnapshot, TableSnapshotError, Ttl,
 };
-use zagros_zip::ZipEq;
 
 use crate::support::{by_id, hot, ledger_config, maintain_all, part, push, read, saved, tables_within, tiny, train};
 
@@ -55,26 +54,6 @@ fn a_snapshot_waits_for_running_requests() {
         drop(entry);
         assert_eq!(reported.recv_timeout(Duration::from_secs(30)).unwrap(), expect(&[(1, -2.0)]));
     });
-}
-
-#[test]
-fn a_loaded_snapshot_is_the_same_table() {
-    let (tables, _) = tiny(&[ledger_config(2, 2)]);
-    for step in 1..10 {
-        tables.advance_clock(step, 0);
-        push(&tables, &(step * 50..step * 50 + 100).collect::<Vec<_>>(), step as f32);
-    }
-    let snapshot = tables.take_snapshot().unwrap();
-    let rows = saved(&snapshot, 0, 2);
-    assert_eq!((rows.ids.len(), snapshot.snapshot_time().steps), (500, 9));
-    let (loaded, _) = tiny(&[ledger_config(2, 4)]);
-    loaded.advance_clock(snapshot.snapshot_time().steps, snapshot.snapshot_time().seconds);
-    assert_eq!(loaded.table(0).unwrap().insert(&rows, &mut RequestBuffers::new()).unwrap(), 500);
-    assert_eq!(read(&loaded, &rows.ids), read(&tables, &rows.ids));
-    let again = saved(&loaded.take_snapshot().unwrap(), 0, 4);
-    let access =
-        |rows: &RowBatch| rows.ids.iter().copied().zip_eq(rows.access.iter().copied()).collect::<BTreeMap<_, _>>();
-    assert_eq!((by_id(&again, 2), access(&again)), (by_id(&rows, 2), access(&rows)));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use zagros_fakes::{ScriptedFault, added, row_value};
 use zagros_protocol::control::{PlacementResponse, ServerEntry};
 use zagros_protocol::{BucketMap, RefusalKind, RowKey, ServerIndex, TableId};
-use zagros_zip::{ZipEq, number_from};
+use zagros_zip::ZipEq;
 
 use super::*;
 use crate::LookAheadCounts;
@@ -94,36 +94,6 @@ fn fault() -> impl Strategy<Value = ScriptedFault> {
     ]
 }
 
-proptest! {
-    #[test]
-    fn any_number_of_servers_answers_as_one(
-        unique in unique_ids().prop_flat_map(with_bags), servers in 1_u32..=7, faults in prop::collection::vec((0_u32..7, fault()), 0..12)
-    ) {
-        let cluster = Cluster::new(servers);
-        fail(&cluster, &faults);
-        let rows = run(client(&cluster).lookup(&unique.clone().into(), Access::Train)).unwrap();
-        prop_assert_eq!(rows, expected(&unique));
-    }
-
-    /// Invariants DP-2 and DP-3.
-    #[test]
-    fn every_gradient_is_applied_exactly_once_at_its_owner(
-        batches in prop::collection::vec(unique_ids().prop_flat_map(with_bags), 1..4),
-        servers in 1_u32..=7,
-        faults in prop::collection::vec((0_u32..7, fault()), 0..12),
-    ) {
-        let (cluster, client) = with_client(servers);
-        fail(&cluster, &faults);
-        let mut booked = Ledger::new();
-        for (seq, unique) in number_from(0, &batches) {
-            let gradients = expected(unique);
-            run(client.push(seq, &unique.clone().into(), &gradients)).unwrap();
-            book(&mut booked, unique, &gradients);
-        }
-        prop_assert_eq!(cluster.ledger(), booked);
-    }
-}
-
 /// Buckets that get another owner after a pause, and the time until the other servers know.
 #[derive(Clone, Debug)]
 struct ScriptedMove {
@@ -165,7 +135,8 @@ async fn make_moves(cluster: &Cluster, servers: u32, moves: &[ScriptedMove]) {
 }
 
 proptest! {
-    /// ADR 39: whatever moves between and during calls, each id's gradient reaches its row once, and lookups get every row.
+    /// Invariants DP-2 and DP-3, and ADR 39: whatever moves between and during calls, each gradient reaches its row once, and lookups
+    /// get every row.
     #[test]
     fn every_gradient_is_applied_exactly_once_while_buckets_move(
         batches in prop::collection::vec(unique_ids().prop_flat_map(with_bags), 1..6),

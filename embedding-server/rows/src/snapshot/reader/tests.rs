@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::snapshot::testing::{header, rows_of, write_test_file};
-use crate::snapshot::{RowBatch, SavedFile, SnapshotTime, SnapshotWriter, verify_file};
+use crate::snapshot::{RowBatch, SavedFile, SnapshotWriter, TableTime, verify_file};
 
 fn all(path: &Path) -> Result<Vec<SnapshotBlock>, SnapshotError> {
     let mut reader = SnapshotReader::open(path)?;
@@ -21,7 +21,7 @@ fn all(path: &Path) -> Result<Vec<SnapshotBlock>, SnapshotError> {
 /// A file with one block of each kind.
 fn one_of_each() -> (tempfile::TempDir, PathBuf) {
     write_test_file(&header(8), |writer| {
-        writer.write_clock(SnapshotTime { steps: 1 << 40, seconds: 7 })?;
+        writer.write_clock(TableTime { steps: 1 << 40, seconds: 7 })?;
         writer.write_rows(0, &rows_of(0..3, 4, false))?;
         writer.write_counts(0, &[u64::MAX, 5], &[2, 1])?;
         writer.write_sketch(1, 63, &[9, 0, u32::MAX])
@@ -32,7 +32,7 @@ fn one_of_each() -> (tempfile::TempDir, PathBuf) {
 fn every_kind_comes_back() {
     let (_folder, path) = one_of_each();
     let blocks = all(&path).unwrap();
-    assert_eq!(blocks[0].content, BlockContent::Clock(SnapshotTime { steps: 1 << 40, seconds: 7 }));
+    assert_eq!(blocks[0].content, BlockContent::Clock(TableTime { steps: 1 << 40, seconds: 7 }));
     assert_eq!(blocks[2].content, BlockContent::Counts { ids: vec![5, u64::MAX], counts: vec![1, 2] });
     let content = BlockContent::Sketch { stripe: 63, cells: vec![9, 0, u32::MAX] };
     assert_eq!(blocks[3], SnapshotBlock { table: 1, content });
@@ -73,7 +73,7 @@ fn a_fifth_of_the_buckets_is_in_about_a_fifth_of_the_blocks() {
 #[test]
 fn a_file_without_tables_is_a_file() {
     let empty = SnapshotHeader { tables: Vec::new(), ..header(8) };
-    let (_folder, path) = write_test_file(&empty, |writer| writer.write_clock(SnapshotTime::default()));
+    let (_folder, path) = write_test_file(&empty, |writer| writer.write_clock(TableTime::default()));
     assert_eq!(verify_file(&SavedFile::on_disk(&path), |_| ()).unwrap().blocks, 1);
 }
 

@@ -8,10 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use zagros_rows::log::{
-    LogDisk, LogError, LogRecord, LogTail, LogWriter, LoggedRows, SyncMode, SystemDisk, WriterConfig,
-};
-use zagros_table::{ChangeKind, PushOrigin, StripeChange, TableTime, UpdateLog};
+use zagros_rows::log::{LogDisk, LogError, LogRecord, LogTail, LogWriter, SyncMode, SystemDisk, WriterConfig};
+use zagros_table::{ChangeKind, PushOrigin, RowBatch, StripeChange, TableTime, UpdateLog};
 
 pub(crate) const LINEAGE: u64 = 77;
 /// Small, so that a test of some hundred records has several.
@@ -45,9 +43,9 @@ pub(crate) fn origin(seq: u64) -> PushOrigin {
 }
 
 impl RecordChange {
-    fn rows(ids: &[u64], width: usize) -> LoggedRows {
+    fn rows(ids: &[u64], width: usize) -> RowBatch {
         let slots = ids.iter().flat_map(|id| (0..width as u32).map(move |word| *id as u32 ^ word)).collect();
-        LoggedRows { ids: ids.to_vec(), slots, access: ids.iter().map(|id| *id as u32).collect() }
+        RowBatch { ids: ids.to_vec(), slots, access: ids.iter().map(|id| *id as u32).collect() }
     }
 
     /// What the log should say of it.
@@ -69,7 +67,7 @@ impl RecordChange {
             |kind, origin: Option<&PushOrigin>| log.append(&StripeChange { table: 1, stripe: 2, origin, kind });
         match self {
             Self::Rows { ids, width, pushed } => {
-                let LoggedRows { ids, slots, access } = Self::rows(ids, *width);
+                let RowBatch { ids, slots, access } = Self::rows(ids, *width);
                 let pushed = pushed.then(|| origin(1));
                 change(ChangeKind::Rows { ids: &ids, slots: &slots, access: &access }, pushed.as_ref());
             }

@@ -48,7 +48,7 @@ fn rows_that_are_discarded_are_deleted_at_the_end() {
     drop(store);
     assert!(!folder.path().exists());
     let error = kept(folder.path()).unwrap_err();
-    let problem = "flushed is missing, or the rows are of an earlier release";
+    let problem = "flushed is missing; restore it";
     assert!(error.doing == "open" && error.reason.contains(problem), "{error}");
 }
 

@@ -1,8 +1,14 @@
 //! The folders where a server writes and reads rows for other processes.
+//!
+//! Checks that a request over a socket belongs to the run that the server has joined.
 
+use std::sync::OnceLock;
+
+use http::HeaderMap;
 use zagros_job::Job;
-use zagros_protocol::Refusal;
+use zagros_protocol::{Refusal, RefusalKind, RunId, ServerIndex};
 use zagros_store::{AllowedFolders, FileName, FolderNotAllowed, StoreError};
+use zagros_transport::{check_run, check_server};
 
 /// Without this check, a process that may ask for a save could make the server write to any folder, or send rows to any bucket
 /// with the server's credentials.
@@ -42,6 +48,36 @@ impl StorageFolders {
 fn folder_refusal(outside: &FolderNotAllowed) -> Refusal {
     let help = "give all roles the same job file, or start the embedding server with `--storage-folder FOLDER`";
     Refusal::invalid(format!("{outside}; {help}"))
+}
+
+/// Accepts requests of one run. A server that is called inside its process needs no check.
+#[derive(Debug)]
+pub(crate) struct RunCheck {
+    name: String,
+    /// The run, and the instance of this process.
+    joined: OnceLock<(RunId, u64)>,
+}
+
+impl RunCheck {
+    pub(crate) fn new(server: ServerIndex) -> Self {
+        Self { name: format!("embedding server {server}"), joined: OnceLock::new() }
+    }
+
+    /// Records the run and the instance. A server joins one run only.
+    pub(crate) fn note_joined(&self, run: RunId, instance: u64) {
+        let _ = self.joined.set((run, instance));
+    }
+
+    /// Refuses a request of another run or for another process, before its message is read (invariant MB-2).
+    /// Before the server has joined, the refusal is `Unavailable`.
+    pub(crate) fn check_request(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let Some((run, instance)) = self.joined.get() else {
+            let message = format!("{} has not joined a run yet; it waits for the coordinator", self.name);
+            return Err(Refusal::new(RefusalKind::Unavailable, message));
+        };
+        check_run(*run, headers, &self.name)?;
+        check_server(*instance, headers, &self.name)
+    }
 }
 
 #[cfg(test)]

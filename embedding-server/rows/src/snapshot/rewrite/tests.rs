@@ -9,7 +9,7 @@ use zagros_zip::ZipEq;
 use super::*;
 use crate::snapshot::testing::{damage, find_row, followed, header, rows_of, write_following, write_test_file};
 use crate::snapshot::{
-    FileChain, RewriteError, SavedFile, SnapshotTime, WrittenFile, decode_part, rewrite_rows, slot_parts, verify_file,
+    FileChain, RewriteError, SavedFile, TableTime, WrittenFile, decode_part, rewrite_rows, slot_parts, verify_file,
 };
 
 /// A table `user` of an element, with Adagrad's state or another one of so many words.
@@ -193,7 +193,7 @@ fn users(ids: std::ops::Range<u64>, weight: f32) -> RowBatch {
 #[test]
 fn a_copy_has_the_table_converted_and_all_else_as_it_was() {
     let (folder, path) = write_test_file(&header(64), |writer| {
-        writer.write_clock(SnapshotTime { steps: 5, seconds: 6 })?;
+        writer.write_clock(TableTime { steps: 5, seconds: 6 })?;
         writer.write_rows(0, &users(0..100, 12.7))?;
         writer.write_rows(1, &rows_of(0..50, 3, true))?;
         writer.write_counts(1, &[7, 200], &[1, 2])?;
@@ -205,7 +205,7 @@ fn a_copy_has_the_table_converted_and_all_else_as_it_was() {
     let checked = verify_file(&after, |_| ()).unwrap();
     assert_eq!((checked.sha256, checked.rows, checked.bytes), (copied.sha256, 150, copied.bytes));
     assert_eq!([&before, &after].map(|file| users_to(WeightType::Int8).is_applied(file).unwrap()), [false, true]);
-    assert_eq!(checked.clock, SnapshotTime { steps: 5, seconds: 6 });
+    assert_eq!(checked.clock, TableTime { steps: 5, seconds: 6 });
     for id in 0..50 {
         let item =
             |file: &SavedFile| find_row(file.open().unwrap(), "item", id).unwrap().map(|row| (row.slot, row.access));
@@ -229,11 +229,11 @@ fn a_file_and_its_delta_become_one_file_of_the_rows_that_are_left() {
     let folder = tempfile::tempdir().unwrap();
     let [base, delta] = ["a.zrows", "b.zrows"].map(|name| folder.path().join(name));
     let written = write_following(&base, None, |writer| {
-        writer.write_clock(SnapshotTime { steps: 1, seconds: 0 })?;
+        writer.write_clock(TableTime { steps: 1, seconds: 0 })?;
         writer.write_rows(0, &users(0..10, 1.0))
     });
     write_following(&delta, Some(followed(&base, &written)), |writer| {
-        writer.write_clock(SnapshotTime { steps: 2, seconds: 0 })?;
+        writer.write_clock(TableTime { steps: 2, seconds: 0 })?;
         writer.write_rows(0, &users(3..4, 2.0))?;
         writer.write_removed_ids(0, &[5])
     });
