@@ -132,8 +132,8 @@ pub enum IngestError {
         text: u64,
         source: io::Error,
     },
-    /// A compressed file can only be read from its start.
-    #[error("{}: a compressed file cannot be read from byte {start} on; give it as one split", path.display())]
+    /// A compressed file, or one with `data.quoted_breaks`, can only be read from its start.
+    #[error("{}: this file cannot be read from byte {start} on; give it as one split", path.display())]
     UnsplittableFile { path: PathBuf, start: u64 },
     #[error(
         "feature \"{feature}\" has more than {most} different categories, too many to count for its vocabulary; remove `vocabulary`, and \

@@ -14,7 +14,6 @@ use crate::parse::fields::{FieldSyntax, LineFields};
 use crate::read::names::{check_objects, most_similar, used_columns, usual_separators};
 use crate::read::records::{RecordScanner, RecordSyntax};
 use crate::read::text::{FileText, ReadReach};
-use crate::source::object_url;
 use crate::stdin::is_stdin;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -112,9 +111,8 @@ impl FileLayout {
     pub(crate) fn is_splittable(&self) -> bool {
         match &self.row_groups {
             Some(row_groups) => row_groups.groups.len() > 1,
-            // Where the records of an object start is not known before all of it is read.
-            None if self.records.is_some() && object_url(&self.path).is_some() => false,
-            None => !self.is_compressed && !is_stdin(&self.path),
+            // Where a record starts is not known before all of the file before it is read.
+            None => !self.is_compressed && self.records.is_none() && !is_stdin(&self.path),
         }
     }
 }

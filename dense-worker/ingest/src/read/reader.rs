@@ -11,8 +11,7 @@ use zagros_job::Job;
 use crate::columnar::groups::{RowGroups, RowSlice};
 use crate::read::layout::FileLayout;
 use crate::read::line_blocks::{BlockLimits, LineBlocks};
-use crate::read::record_blocks::RecordBlocks;
-use crate::read::record_starts::record_start;
+use crate::read::records::RecordBlocks;
 use crate::read::text::{FileText, ReadReach};
 use crate::{IngestError, SplitSource, SplitTask};
 
@@ -176,17 +175,13 @@ impl BlockReader {
     }
 
     fn open_lines(&self, task: &SplitTask, layout: Arc<FileLayout>) -> Result<OpenSplit, IngestError> {
-        if layout.is_compressed && task.start > 0 {
+        if !layout.is_splittable() && task.start > 0 {
             return Err(IngestError::UnsplittableFile { path: task.path.clone(), start: task.start });
         }
         let limits = BlockLimits { block_bytes: self.block_bytes, max_line_bytes: self.job.data.max_line_bytes };
-        let end = if layout.is_compressed { u64::MAX } else { task.end };
+        let end = if layout.is_splittable() { task.end } else { u64::MAX };
         let starts_at_data = task.start <= layout.data_start;
-        let offset = match &layout.records {
-            _ if starts_at_data => layout.data_start,
-            None => task.start - 1,
-            Some(records) => record_start(&task.path, records, layout.data_start, task.start, &self.cancel)?,
-        };
+        let offset = if starts_at_data { layout.data_start } else { task.start - 1 };
         let text = if layout.is_compressed {
             let mut text = FileText::open(&task.path, ReadReach::To(u64::MAX), &self.cancel)?;
             text.skip_to(offset)?;
@@ -195,7 +190,7 @@ impl BlockReader {
             FileText::open_at(&task.path, offset, end, &self.cancel)?
         };
         let text = match &layout.records {
-            Some(records) => SplitBlocks::Records(RecordBlocks::new(text, records.clone(), offset, end, limits)),
+            Some(records) => SplitBlocks::Records(RecordBlocks::new(text, records.clone(), offset, limits)),
             None => {
                 let mut lines = LineBlocks::new(text, offset, end, limits);
                 if !starts_at_data {

@@ -25,7 +25,7 @@ fn a_field_with_line_breaks_is_one_value_whose_row_has_its_first_line() {
     assert_eq!(found.categorical[0].ids, [b"a\nb".as_slice(), b"c"].map(hash_value));
     assert_eq!(found.categorical[1].ids, [b"x".as_slice(), b"\n"].map(hash_value));
     job.data.max_bad_rows = 3;
-    let error = batches(&job, DataPart::All, cut(&path, vec![30]), 16).unwrap_err();
+    let error = batches(&job, DataPart::All, whole(&path), 16).unwrap_err();
     let IngestError::TooManyBadRows { first, .. } = error else { panic!("{error}") };
     assert_eq!(first.iter().map(|row| row.line).collect::<Vec<_>>(), [5, 10]);
 }
@@ -83,15 +83,18 @@ fn a_file_of_lines_has_the_same_rows_whether_breaks_are_allowed_or_not() {
     let (_folder, path) = fixture::file(format!("click,age,city,tags\n{rows}"));
     let lines = batches(&fixture::delimited(|_| ()), DataPart::All, whole(&path), 64).unwrap();
     assert_eq!(batches(&job(), DataPart::All, whole(&path), 64).unwrap(), lines);
+    // Where a record starts is not known in the middle of a file.
+    assert!(!find_files(&job(), std::slice::from_ref(&path)).unwrap()[0].splittable);
+    let error = batches(&job(), DataPart::All, cut(&path, vec![30]), 64).unwrap_err().to_string();
+    assert!(error.contains("cannot be read from byte 30 on; give it as one split"), "{error}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn threads_splits_and_blocks_do_not_change_the_rows(
+    fn threads_and_blocks_do_not_change_quoted_rows(
         cities in prop::collection::vec("[ab\n,\"]{0,12}|[ab]{1,3}", 1..40),
-        borders in prop::collection::vec(1_u64..800, 0..6),
         threads in 1_usize..5,
         block_bytes in 8_usize..400,
         returns: bool,
@@ -110,17 +113,16 @@ proptest! {
             format.comment = Some("#".into());
         }
         job.data.threads = threads;
-        let found = samples(&batches(&job, DataPart::All, cut(&path, borders), block_bytes).unwrap());
+        let found = samples(&batches(&job, DataPart::All, whole(&path), block_bytes).unwrap());
         let ids: Vec<_> = cities.iter().map(|city| if returns { city.replace("\n", "\r\n") } else { city.clone() }).collect();
         prop_assert_eq!(&found.numeric, &(0..cities.len()).map(|n| n as f32).collect::<Vec<_>>());
         prop_assert_eq!(&found.categorical[0].ids, &ids.iter().map(|city| hash_value(city.as_bytes())).collect::<Vec<_>>());
     }
 
-    /// Any bytes: the rows, good and malformed, do not depend on splits and blocks.
+    /// Any bytes: the rows, good and malformed, do not depend on blocks.
     #[test]
-    fn any_text_has_the_same_rows_in_any_splits(
+    fn any_text_has_the_same_rows_in_any_blocks(
         text in prop::collection::vec(prop_oneof![Just(b','), Just(b'\n'), Just(b'1'), Just(b'"'), Just(b'a'), any::<u8>()], 0..300),
-        borders in prop::collection::vec(1_u64..320, 0..5),
         block_bytes in 1_usize..100,
         max_line_bytes in 20_usize..80,
     ) {
@@ -128,11 +130,11 @@ proptest! {
         let mut job = job();
         (job.data.max_bad_rows, job.data.max_line_bytes) = (1_000, max_line_bytes);
         // A record that may be many rows is an error.
-        let read = |tasks, block_bytes| {
-            let mut stream = open(&job, DataPart::All, tasks, block_bytes);
+        let read = |block_bytes| {
+            let mut stream = open(&job, DataPart::All, whole(&path), block_bytes);
             let found = stream.by_ref().collect::<Result<Vec<Batch>, _>>().ok()?;
             Some((samples(&found), stream.stats().bad_rows))
         };
-        prop_assert_eq!(read(cut(&path, borders), block_bytes), read(whole(&path), BLOCK_BYTES));
+        prop_assert_eq!(read(block_bytes), read(BLOCK_BYTES));
     }
 }
