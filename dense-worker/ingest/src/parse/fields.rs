@@ -64,7 +64,7 @@ impl LineFields {
 
     /// A field of the newest line that holds a number, or several: with a point in place of a decimal comma.
     #[inline]
-    pub(crate) fn number<'a>(&'a self, line: &'a [u8], field: usize) -> &'a [u8] {
+    fn number<'a>(&'a self, line: &'a [u8], field: usize) -> &'a [u8] {
         let Some(pointed) = &self.pointed else { return self.get(line, field) };
         let (start, end) = self.bounds[field];
         &pointed[start as usize..end as usize]

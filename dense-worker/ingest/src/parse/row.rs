@@ -9,6 +9,7 @@ use crate::DataPart;
 use crate::category::reading::{CellReading, CrossId};
 use crate::parse::bad::{BadRows, FieldFault, LostRecord, quoted_text};
 use crate::parse::bags::ValueWeights;
+use crate::parse::cells::{LineCells, RowCells};
 use crate::parse::fields::{FieldSyntax, LineFields, QuoteError};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
@@ -17,23 +18,23 @@ use crate::parse::numbers::NumberCell;
 use crate::parse::sink::RowSink;
 use crate::read::layout::{ColumnPositions, field_syntax, record_syntax};
 use crate::read::names::{used_columns, usual_separators};
-use crate::read::records::RecordSyntax;
+use crate::read::records::{RecordScanner, RecordSyntax};
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
 pub(crate) struct RowParser {
     syntax: FieldSyntax,
     comment: Vec<u8>,
-    pub(super) missing: MissingTexts,
+    missing: MissingTexts,
     max_line_bytes: usize,
     hold_out: Option<HoldOut>,
-    pub(super) targets: Vec<LabelTexts>,
+    targets: Vec<LabelTexts>,
     /// Labels of the row that is read, one for each target.
-    pub(super) labels: Vec<f32>,
-    pub(super) weight: Option<String>,
-    pub(super) numeric: Vec<NumberCell>,
-    pub(super) categorical: Vec<CategoryReader>,
-    pub(super) groups: bool,
+    labels: Vec<f32>,
+    weight: Option<String>,
+    numeric: Vec<NumberCell>,
+    categorical: Vec<CategoryReader>,
+    groups: bool,
     fields: LineFields,
     /// Where quoted fields may hold line breaks.
     records: Option<RecordSyntax>,
@@ -44,7 +45,7 @@ pub(crate) struct RowParser {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum CategoryReader {
+enum CategoryReader {
     One(PartReader),
     /// A value in each of several columns, whose combination is the category.
     Cross(Vec<PartReader>),
@@ -54,7 +55,7 @@ pub(super) enum CategoryReader {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct PartReader {
+struct PartReader {
     column: String,
     reading: CellReading,
 }
@@ -133,6 +134,47 @@ impl RowParser {
         outcome
     }
 
+    /// Parses records whose quoted fields may hold line breaks.
+    fn parse_records<S: RowSink>(
+        &mut self,
+        records: RecordSyntax,
+        (block, offset): (&[u8], u64),
+        is_clean: bool,
+        positions: &ColumnPositions,
+        sink: &mut S,
+        outcome: &mut ParseOutcome,
+    ) {
+        let (mut scanner, mut start, mut line) = (RecordScanner::new(records), 0, 0);
+        while start < block.len() {
+            let end = scanner.next_end(block, start);
+            let record = &block[start..end.unwrap_or(block.len())];
+            let row = record.strip_suffix(b"\n").unwrap_or(record);
+            let lines = memchr::memchr_iter(b'\n', row).count() as u64 + 1;
+            let place = RowInBlock { index: line, offset: offset + start as u64, lines };
+            let is_open = end.is_none() && scanner.is_quoted();
+            if lines > 1 && (is_open || row.len() > self.max_line_bytes) {
+                self.lose(place, row, outcome);
+            } else {
+                self.take_row(place, row, is_clean, positions, sink, outcome);
+            }
+            line += lines;
+            start += record.len();
+        }
+    }
+
+    /// Notes a record that a stray quote has probably made of many rows.
+    #[cold]
+    fn lose(&mut self, place: RowInBlock, record: &[u8], outcome: &mut ParseOutcome) {
+        let unclosed = match self.fields.tokenize(record, self.syntax) {
+            Err(error) if record.len() <= self.max_line_bytes => quote_fault(error, true),
+            _ => self.too_long(record),
+        };
+        outcome.bad.add(place.index, place.lines, (*unclosed).clone());
+        let reason = "no number of malformed rows allows it";
+        let lost = LostRecord { line: place.index, lines: place.lines, fault: *unclosed, reason };
+        outcome.bad.lost.get_or_insert(lost);
+    }
+
     /// Parses a row, unless it is none, or of another part.
     #[inline]
     fn take_row<S: RowSink>(
@@ -197,8 +239,11 @@ impl RowParser {
         sink.place(offset);
         let mut labels = std::mem::take(&mut self.labels);
         let read = match &self.object {
-            Some(object) => self.read_object(object, positions, &mut labels, sink),
-            None => self.read_fields(line, positions, &mut labels, sink),
+            Some(object) => self.read_row(object, positions, &mut labels, sink),
+            None => {
+                let cells = LineCells { fields: &self.fields, line, trim: self.syntax.trim };
+                self.read_row(&cells, positions, &mut labels, sink)
+            }
         };
         self.labels = labels;
         read.map(|()| true)
@@ -234,69 +279,73 @@ impl RowParser {
     fn row_time<'a>(&'a self, line: &'a [u8], positions: &ColumnPositions) -> Result<&'a [u8], Box<FieldFault>> {
         let Some(field) = positions.time else { return Ok(b"") };
         let Some(object) = &self.object else { return Ok(self.fields.get(without_return(line), field)) };
-        object
-            .get(field)
-            .text()
-            .ok_or_else(|| FieldFault::new(0, "a single value in the column of data.time_column", "an array"))
+        object.single(field, false, || "a single value in the column of data.time_column".to_owned())
     }
 
     #[inline]
-    fn read_fields<S: RowSink>(
+    fn read_row<C: RowCells, S: RowSink>(
         &self,
-        line: &[u8],
+        cells: &C,
         positions: &ColumnPositions,
         labels: &mut [f32],
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
         for field in &positions.keys {
-            sink.key(self.fields.get(line, *field));
+            sink.key(cells.single(*field, false, || "a single value in each key column".to_owned())?);
         }
         for (target, field) in positions.labels.iter().enumerate() {
-            let reader = &self.targets[target];
-            labels[target] = reader.read(self.fields.cell(line, *field, reader.are_numbers()), *field)?;
+            labels[target] = read_label(&self.targets[target], cells, *field)?;
         }
-        let weight = self.read_weight(line, positions)?;
-        self.read_numbers(line, positions, sink)?;
-        self.read_categories(line, positions, sink)?;
-        self.read_group(line, positions, sink);
+        let weight = self.read_weight(cells, positions)?;
+        self.read_numbers(cells, positions, sink)?;
+        self.read_categories(cells, positions, sink)?;
+        if let Some(field) = positions.group.filter(|_| self.groups) {
+            // The whole cell, even if its column is multi-valued. A missing value is a group of its own.
+            let text = cells.single(field, false, || "a single value in the column of eval.group_by".to_owned())?;
+            sink.group(self.missing.present_text(text));
+        }
         sink.commit(labels, weight);
         Ok(())
     }
 
     #[inline]
-    fn read_weight(&self, line: &[u8], positions: &ColumnPositions) -> Result<Option<f32>, Box<FieldFault>> {
+    fn read_weight<C: RowCells>(&self, cells: &C, positions: &ColumnPositions) -> Result<Option<f32>, Box<FieldFault>> {
         let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
-        let text = self.fields.number(line, field);
-        let bad = || FieldFault::new(field, expected_weight(column), quoted_text(text));
+        let text = cells.single(field, true, || expected_weight(column))?;
+        let bad = || FieldFault::new(cells.fault_field(field), expected_weight(column), quoted_text(text));
         sample_weight(self.missing.present_text(text)).map(Some).ok_or_else(bad)
     }
 
     #[inline]
-    fn read_numbers<S: RowSink>(
+    fn read_numbers<C: RowCells, S: RowSink>(
         &self,
-        line: &[u8],
+        cells: &C,
         positions: &ColumnPositions,
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
         let mut number = 0;
         for (cell, field) in self.numeric.iter().zip_eq(&positions.numeric) {
-            let text = self.fields.number(line, *field);
-            let at_field = |fault: Box<FieldFault>| fault.locate_field(*field);
+            let at_field = |fault: Box<FieldFault>| fault.locate_field(cells.fault_field(*field));
             if let Some(form) = &cell.form {
-                let values = self.missing.split_values(text, &form.separator, self.syntax.trim);
+                let values = cells.values(*field, true, &form.separator, &self.missing);
                 number = cell.put_vector(form.width, values, &self.missing, (number, &mut *sink)).map_err(at_field)?;
-            } else {
-                sink.numeric(number, cell.parse_number(text, &self.missing).map_err(at_field)?);
-                number += 1;
+                continue;
             }
+            let text = cells.single(*field, true, || cell.expected() + "; give the feature `width` to use arrays")?;
+            let value = match cells.truth(*field) {
+                Some(truth) if !self.missing.is_missing(text) => Some(f64::from(u8::from(truth))),
+                _ => cell.parse_number(text, &self.missing).map_err(at_field)?,
+            };
+            sink.numeric(number, value);
+            number += 1;
         }
         Ok(())
     }
 
     #[inline]
-    fn read_categories<S: RowSink>(
+    fn read_categories<C: RowCells, S: RowSink>(
         &self,
-        line: &[u8],
+        cells: &C,
         positions: &ColumnPositions,
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
@@ -305,25 +354,25 @@ impl RowParser {
         let mut next = || fields.next().copied().unwrap_or_default();
         for (feature, cell) in self.categorical.iter().enumerate() {
             match cell {
-                CategoryReader::One(part) => sink.id(feature, self.part_id(part, line, next())?),
+                CategoryReader::One(part) => sink.id(feature, self.part_id(part, cells, next())?),
                 CategoryReader::Cross(parts) => {
                     let mut cross = CrossId::default();
                     for part in parts {
-                        cross.add(self.part_id(part, line, next())?);
+                        cross.add(self.part_id(part, cells, next())?);
                     }
                     sink.id(feature, cross.finish());
                 }
                 CategoryReader::Many(separator) => {
-                    let values = self.missing.split_values(self.fields.get(line, next()), separator, self.syntax.trim);
+                    let values = cells.values(next(), false, separator, &self.missing);
                     values.filter(|value| !value.is_empty()).for_each(|value| sink.value(feature, value));
                     sink.end_bag(feature);
                 }
                 CategoryReader::Weighted(separator, weights) => {
                     let (of_ids, of_weights) = (next(), next());
-                    let texts = [self.fields.get(line, of_ids), self.fields.number(line, of_weights)];
-                    let [ids, values] = texts.map(|text| self.missing.split_values(text, separator, self.syntax.trim));
+                    let ids = cells.values(of_ids, false, separator, &self.missing);
+                    let values = cells.values(of_weights, true, separator, &self.missing);
                     let pairs = weights.read_pairs(ids, values, |id, weight| sink.weighted_id(feature, id, weight));
-                    pairs.map_err(|fault| fault.locate_field(of_weights))?;
+                    pairs.map_err(|fault| fault.locate_field(cells.fault_field(of_weights)))?;
                     sink.end_bag(feature);
                 }
             }
@@ -332,23 +381,12 @@ impl RowParser {
     }
 
     #[inline]
-    fn part_id(&self, part: &PartReader, line: &[u8], field: usize) -> Result<u64, Box<FieldFault>> {
-        let text = self.fields.cell(line, field, part.reading.is_number());
-        self.id_of(part, text).map_err(|fault| fault.locate_field(field))
-    }
-
-    /// The id of a part's text. The fault is at the first field.
-    #[inline]
-    pub(super) fn id_of(&self, part: &PartReader, text: &[u8]) -> Result<u64, Box<FieldFault>> {
-        part.reading.id(self.missing.present_text(text)).ok_or_else(|| part.fault(text))
-    }
-
-    /// The whole cell, even if its column is multi-valued. A missing value is a group of its own.
-    #[inline]
-    fn read_group<S: RowSink>(&self, line: &[u8], positions: &ColumnPositions, sink: &mut S) {
-        if let Some(field) = positions.group.filter(|_| self.groups) {
-            sink.group(self.missing.present_text(self.fields.get(line, field)));
-        }
+    fn part_id<C: RowCells>(&self, part: &PartReader, cells: &C, field: usize) -> Result<u64, Box<FieldFault>> {
+        let array = || "a single value; give the feature `pooling` to use arrays".to_owned();
+        let text = cells.single(field, part.reading.is_number(), array)?;
+        let expected = || part.reading.expected_text(&part.column);
+        let fault = || FieldFault::new(cells.fault_field(field), expected(), quoted_text(text));
+        part.reading.id(self.missing.present_text(text)).ok_or_else(fault)
     }
 
     /// Checks a line of a block that contains a NUL or an invalid character.
@@ -403,14 +441,17 @@ impl CategoryReader {
 }
 
 impl PartReader {
-    pub(super) fn new(part: &ColumnPart<'_>) -> Self {
+    fn new(part: &ColumnPart<'_>) -> Self {
         Self { column: part.column.to_owned(), reading: CellReading::new(part.reading) }
     }
+}
 
-    #[cold]
-    fn fault(&self, text: &[u8]) -> Box<FieldFault> {
-        FieldFault::new(0, self.reading.expected_text(&self.column), quoted_text(text))
-    }
+/// The value of a label. `true` is also 1, and `false` 0.
+#[inline]
+fn read_label<C: RowCells>(target: &LabelTexts, cells: &C, field: usize) -> Result<f32, Box<FieldFault>> {
+    let text = cells.single(field, target.are_numbers(), || target.expected.clone())?;
+    let of_truth = cells.truth(field).and_then(|truth| target.truth_value(truth));
+    of_truth.map_or_else(|| target.read(text, cells.fault_field(field)), Ok)
 }
 
 /// Whether rows of a part have a group. Training does not use groups.
@@ -441,6 +482,5 @@ fn quote_fault(error: QuoteError, breaks: bool) -> Box<FieldFault> {
     FieldFault::new(field, expected, found)
 }
 
-mod records;
 #[cfg(test)]
 mod tests;
