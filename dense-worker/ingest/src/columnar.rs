@@ -16,10 +16,9 @@ pub(crate) mod parquet;
 pub(crate) mod parser;
 pub(crate) mod texts;
 
-mod categories;
 mod decoded;
 mod fault;
-mod numbers;
+mod features;
 mod output;
 
 use std::path::Path;
