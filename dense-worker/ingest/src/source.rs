@@ -113,7 +113,7 @@ impl RandomAccess {
 }
 
 /// Parts that are near each other as one, and in which of these each part is.
-fn merge_parts(parts: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<usize>) {
+pub(crate) fn merge_parts(parts: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<usize>) {
     let mut whole: Vec<Range<u64>> = Vec::new();
     let mut places = Vec::with_capacity(parts.len());
     for part in parts {

@@ -16,8 +16,7 @@ use ::arrow_ipc::{Block, Footer, MessageHeader, MetadataVersion, Schema, root_as
 use ::arrow_schema::SchemaRef;
 use zagros_zip::ZipEq;
 
-use super::batches::{RecordBatches, arrow_fault};
-use super::body::StoredMessage;
+use super::batches::{RecordBatches, StoredMessage, arrow_fault, dictionary_error};
 use super::schema::{ArrowLeaf, collect_dictionaries, schema_leaves};
 use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
@@ -119,10 +118,7 @@ impl ArrowFooter {
             match read.and_then(|stored| Ok((dictionary_id(&stored)?, stored))) {
                 Ok((id, stored)) if named.contains(&id) => used.push(stored),
                 Ok(_) => {}
-                Err(FileFault(reason)) => {
-                    let reason = format!("a dictionary: {reason}; if the file is damaged, write it again");
-                    return Err(IngestError::DamagedFooter { path: path.into(), reason });
-                }
+                Err(FileFault(reason)) => return Err(dictionary_error(path, &reason)),
             }
         }
         Ok(used)
@@ -215,7 +211,7 @@ fn read_content(path: &Path, source: &RandomAccess, bytes: u64) -> std::result::
                 format!("the message at byte {at} of the stream: {reason}; if the file is damaged, write it again");
             IngestError::DamagedFooter { path: path.into(), reason }
         };
-        let stored = StoredMessage::read(path, source, bytes, &block).map_err(|failure| failure.explain(damaged))?;
+        let stored = StoredMessage::read(path, source, bytes, &block, damaged)?;
         let length = catch_panics(|| add_message(&stored, block, &mut content, &mut seen)).map_err(damaged)?;
         at = stored.body.start.saturating_add(length);
     }
