@@ -5,10 +5,13 @@
 use std::path::{Path, PathBuf};
 
 use crate::init::{describe_format, rows_format};
-use zagros_job::{ColumnarFormat, DecimalMark, DelimitedFormat, Format, Job, PredictRows};
+use zagros_ingest::DataContent;
+use zagros_job::{DecimalMark, DelimitedFormat, Format, Job, PredictRows};
 use zagros_shell::{Exit, Failure, OrFailure, note, parse_job};
 
 use crate::saved::SavedModel;
+
+const CRITEO: &str = "criteo";
 
 /// Keys that say how rows are written.
 const FORMAT: &str = "data.format";
@@ -68,12 +71,8 @@ fn checked(job: &Job, sets: &[String]) -> Result<Job, Failure> {
 
 /// A format without any of its keys.
 fn default_of(name: &str) -> Option<Format> {
-    let columnar = ColumnarFormat::default;
     Some(match name {
-        "criteo" => Format::Criteo,
-        "parquet" => Format::Parquet(columnar()),
-        "arrow" => Format::Arrow(columnar()),
-        "jsonl" => Format::Jsonl(columnar()),
+        CRITEO => Format::Criteo,
         "delimited" => Format::Delimited(DelimitedFormat {
             delimiter: b',',
             header: true,
@@ -84,18 +83,12 @@ fn default_of(name: &str) -> Option<Format> {
             decimal: DecimalMark::Point,
             missing: Vec::new(),
         }),
-        _ => return None,
+        other => return DataContent::from_name(other)?.job_format(&[]),
     })
 }
 
 fn name(format: &Format) -> &'static str {
-    match format {
-        Format::Criteo => "criteo",
-        Format::Delimited(_) => "delimited",
-        Format::Parquet(_) => "parquet",
-        Format::Arrow(_) => "arrow",
-        Format::Jsonl(_) => "jsonl",
-    }
+    if *format == Format::Criteo { CRITEO } else { DataContent::from_format(format).format_name() }
 }
 
 fn key(set: &str) -> &str {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use zagros_ingest::{
-    ColumnFormat, FileStart, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, criteo_columns,
+    DataContent, FileStart, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, criteo_columns,
     file_starts, sample_rows,
 };
 use zagros_zip::ZipEq;
@@ -15,7 +15,7 @@ use crate::init::dialect::{DividedLines, TextDialect, first_fields};
 pub(crate) enum DataLayout {
     Delimited(TextDialect),
     Criteo,
-    Columns(ColumnFormat),
+    Columns(DataContent),
 }
 
 #[derive(Debug)]

@@ -27,12 +27,7 @@ use self::arrow::file::ArrowFooter;
 use self::groups::RowGroups;
 use self::parquet::file::ParquetFooter;
 use crate::IngestError;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileFormat {
-    Parquet,
-    Arrow,
-}
+use crate::formats::DataContent;
 
 #[derive(Debug)]
 pub(crate) enum ColumnFile {
@@ -41,11 +36,13 @@ pub(crate) enum ColumnFile {
 }
 
 impl ColumnFile {
-    pub(crate) fn open(path: &Path, format: FileFormat) -> Result<Self, IngestError> {
-        Ok(match format {
-            FileFormat::Parquet => Self::Parquet(ParquetFooter::open(path)?),
-            FileFormat::Arrow => Self::Arrow(ArrowFooter::open(path)?),
-        })
+    /// Opens a file of a format; `None` if its rows are lines.
+    pub(crate) fn open(path: &Path, content: DataContent) -> Option<Result<Self, IngestError>> {
+        match content {
+            DataContent::Parquet => Some(ParquetFooter::open(path).map(Self::Parquet)),
+            DataContent::Arrow => Some(ArrowFooter::open(path).map(Self::Arrow)),
+            DataContent::Lines | DataContent::Jsonl => None,
+        }
     }
 
     pub(crate) fn column_names(&self) -> &[String] {
@@ -71,19 +68,5 @@ impl ColumnFile {
             Self::Parquet(footer) => footer.row_groups(path, positions),
             Self::Arrow(footer) => footer.row_groups(path, positions),
         }
-    }
-}
-
-pub(crate) const PARQUET: &[u8; 4] = b"PAR1";
-pub(crate) const ARROW: &[u8; 6] = b"ARROW1";
-/// The first bytes of every Arrow stream, and of each of its messages.
-pub(crate) const ARROW_STREAM: [u8; 4] = [0xff; 4];
-
-/// What a file of columns is that starts like this, and what to do with it.
-pub(crate) fn other_format(start: &[u8]) -> Option<&'static str> {
-    match start {
-        _ if start.starts_with(PARQUET) => Some("it is a Parquet file; set data.format = \"parquet\""),
-        _ if start.starts_with(ARROW) => Some("it is an Arrow file; set data.format = \"arrow\""),
-        _ => None,
     }
 }

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zagros_job::{Format, Job};
+use zagros_job::Job;
 use zagros_zip::ZipEq;
 
 use crate::columnar::groups::UsedColumn;
 use crate::columnar::kind::ValueKind;
 use crate::find::expand_paths;
+use crate::formats::DataContent;
 use crate::parse::BlockParser;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::NullSink;
@@ -59,7 +60,7 @@ pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result
 /// looked at: [`find_files`] compares the others with it.
 pub fn check_same_types(job: &Job, train: &[FileInfo], held_out: &[FileInfo]) -> Result<(), IngestError> {
     let (Some(train), Some(held_out)) = (train.first(), held_out.first()) else { return Ok(()) };
-    if train.path == held_out.path || !matches!(job.data.format, Format::Parquet(_) | Format::Arrow(_)) {
+    if train.path == held_out.path || !DataContent::from_format(&job.data.format).has_columns() {
         return Ok(());
     }
     let layout = |file: &FileInfo| FileLayout::read(job, &file.path, &Arc::default());

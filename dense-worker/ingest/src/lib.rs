@@ -27,6 +27,7 @@ mod cursor;
 mod find;
 #[cfg(test)]
 mod fixture;
+mod formats;
 mod parse;
 mod pipeline;
 mod quantiles;
@@ -38,20 +39,20 @@ mod stdin;
 mod transform;
 
 pub use batch::{Batch, CategoryIds, SplitEnd};
-pub use content::{DataContent, FileStart, can_read_file, file_start, file_starts};
+pub use content::{FileStart, can_read_file, file_start, file_starts};
 pub use contradictions::ContradictoryRows;
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};
 pub use files::{check_first_rows, check_same_types, find_files};
 pub use fingerprint::{changed_at, fingerprint_files};
+pub use formats::{DataContent, criteo_columns};
 pub use fit::{FitReport, RareCategories, fit_features};
 pub use hash::{DataPart, hash_value};
 pub use input::{InputRow, InputRows};
 pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, inspect_columns};
-pub use read::layout::criteo_columns;
 pub use sample::{
-    ColumnFormat, LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, sample_rows,
+    LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, sample_rows,
 };
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};
 pub use stream::{BatchStream, StreamOptions, StreamStats};

@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 
 use crate::IngestError;
 pub use crate::columnar::texts::LIST_SEPARATOR;
-use crate::content::{DataContent, same_content, spread_indices};
+use crate::content::{same_content, spread_indices};
 use crate::find::expand_paths;
+use crate::formats::DataContent;
 
 /// Places of a file whose rows are read.
 const PLACES: usize = 16;
@@ -51,23 +52,12 @@ pub enum SampledRows {
     /// of another file that is the same is not there.
     Lines(Vec<String>),
     Columns {
-        format: ColumnFormat,
+        format: DataContent,
         /// The columns, each with as many texts as there are rows.
         columns: Vec<SampledColumn>,
         /// Columns that the trainer cannot read, and why.
         unusable: Vec<(String, String)>,
     },
-}
-
-/// A format whose columns have names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColumnFormat {
-    /// `data.format = "parquet"`.
-    Parquet,
-    /// `data.format = "arrow"`.
-    Arrow,
-    /// `data.format = "jsonl"`.
-    Jsonl,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,9 +94,9 @@ pub fn sample_rows(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample,
         bytes: (limits.bytes / chosen.len()).max(64 << 10),
         files: 1,
     };
-    let mut sample = match same_content(&found)?[0].content {
-        DataContent::Parquet => columns::sample_rows(&chosen, ColumnFormat::Parquet, each)?,
-        DataContent::Arrow => columns::sample_rows(&chosen, ColumnFormat::Arrow, each)?,
+    let content = same_content(&found)?[0].content;
+    let mut sample = match content {
+        DataContent::Parquet | DataContent::Arrow => columns::sample_rows(&chosen, content, each)?,
         DataContent::Jsonl => objects::sample_rows(first, lines::sample_rows(&chosen, each)?)?,
         DataContent::Lines => lines::sample_rows(&chosen, each)?,
     };

@@ -4,8 +4,6 @@
 //! quoted line break is part of the field where the job says that there are some (`data.quoted_breaks`); elsewhere lines are
 //! divided first, and the row is refused, not misread. Quotes inside an unquoted field are ordinary characters.
 
-use zagros_job::{DecimalMark, Format};
-
 /// Fields of the newest line. The memory is used again for each line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LineFields {
@@ -34,9 +32,8 @@ pub(crate) enum QuoteError {
 }
 
 impl LineFields {
-    pub(crate) fn new(format: &Format) -> Self {
-        let comma = matches!(format, Format::Delimited(format) if format.decimal == DecimalMark::Comma);
-        Self { pointed: comma.then(Vec::new), ..Self::default() }
+    pub(crate) fn new(has_decimal_comma: bool) -> Self {
+        Self { pointed: has_decimal_comma.then(Vec::new), ..Self::default() }
     }
 
     /// Divides a line, which is given without its line end.

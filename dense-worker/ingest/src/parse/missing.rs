@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use memchr::memmem::Finder;
-use zagros_job::{DecimalMark, Format};
+use zagros_job::Format;
 
+use crate::formats::TextSyntax;
 use crate::parse::bags::split_values;
 
 /// The texts of a missing value, besides the empty one.
@@ -19,7 +20,7 @@ impl MissingTexts {
     pub(crate) fn new(format: &Format) -> Self {
         let mut texts = to_bytes(format.missing_texts());
         // A cell of a number is read with a point in place of the comma.
-        if matches!(format, Format::Delimited(format) if format.decimal == DecimalMark::Comma) {
+        if TextSyntax::new(format).has_decimal_comma {
             let has_comma = |text: &&String| text.contains(',');
             texts.extend(
                 format.missing_texts().iter().filter(has_comma).map(|text| text.replace(',', ".").into_bytes()),

@@ -1,30 +1,30 @@
 //! Parses lines into rows. Performance-critical: no allocation per row, and only work in memory.
 
 use memchr::memmem::Finder;
-use zagros_job::{Categorical, ColumnPart, Features, Format, IdSource, Job};
+use zagros_job::{Categorical, ColumnPart, Features, IdSource, Job};
 use zagros_zip::ZipEq;
 
 use super::missing::MissingTexts;
 use crate::DataPart;
 use crate::category::reading::{CellReading, CrossId};
+use crate::formats::TextSyntax;
 use crate::parse::bad::{BadRows, FieldFault, LostRecord, quoted_text};
 use crate::parse::bags::ValueWeights;
 use crate::parse::cells::{LineCells, RowCells};
-use crate::parse::fields::{FieldSyntax, LineFields, QuoteError};
+use crate::parse::fields::{LineFields, QuoteError};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
 use crate::parse::numbers::NumberCell;
 use crate::parse::sink::RowSink;
-use crate::read::layout::{ColumnPositions, field_syntax, record_syntax};
+use crate::read::layout::ColumnPositions;
 use crate::read::names::{used_columns, usual_separators};
 use crate::read::records::{RecordScanner, RecordSyntax};
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
 pub(crate) struct RowParser {
-    syntax: FieldSyntax,
-    comment: Vec<u8>,
+    syntax: TextSyntax,
     missing: MissingTexts,
     max_line_bytes: usize,
     hold_out: Option<HoldOut>,
@@ -36,8 +36,6 @@ pub(crate) struct RowParser {
     categorical: Vec<CategoryReader>,
     groups: bool,
     fields: LineFields,
-    /// Where quoted fields may hold line breaks.
-    records: Option<RecordSyntax>,
     /// Where a line is a JSON object, its values.
     object: Option<JsonFields>,
     /// Whether a malformed row has a line of its own among the scores.
@@ -84,15 +82,9 @@ impl RowParser {
     /// Parses the rows of `part`. Only a held-out *share* divides a file. Separate test and validation files are read whole
     /// ([`DataPart::All`]).
     pub(crate) fn new(job: &Job, part: DataPart) -> Self {
-        let comment = match &job.data.format {
-            Format::Delimited(format) => format.comment.clone().unwrap_or_default().into_bytes(),
-            _ => Vec::new(),
-        };
-        let missing = MissingTexts::new(&job.data.format);
+        let (syntax, missing) = (TextSyntax::new(&job.data.format), MissingTexts::new(&job.data.format));
         let categories = job.features.category_features();
         Self {
-            syntax: field_syntax(&job.data.format),
-            comment,
             targets: job.features.targets.iter().map(|target| LabelTexts::new(target, &missing)).collect(),
             labels: vec![0.0; job.features.targets.len()],
             weight: wants_weights(job, part).then(|| job.features.weight.clone()).flatten(),
@@ -102,9 +94,9 @@ impl RowParser {
             numeric: job.features.number_features().map(NumberCell::new).collect(),
             categorical: categories.iter().map(|feature| CategoryReader::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
-            fields: LineFields::new(&job.data.format),
-            records: record_syntax(&job.data.format),
-            object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
+            fields: LineFields::new(syntax.has_decimal_comma),
+            object: syntax.has_objects().then(|| JsonFields::new(used_columns(job))),
+            syntax,
             keeps_bad: job.eval.predict.as_ref().is_some_and(|rows| rows.keep_bad),
         }
     }
@@ -120,7 +112,7 @@ impl RowParser {
         // Once per block, so that a usual block costs next to nothing.
         let is_clean = memchr::memchr(0, block).is_none() && std::str::from_utf8(block).is_ok();
         // Without a quote, records are lines.
-        if let Some(records) = self.records.clone().filter(|_| memchr::memchr(b'"', block).is_some()) {
+        if let Some(records) = self.syntax.records.clone().filter(|_| memchr::memchr(b'"', block).is_some()) {
             self.parse_records(records, (block, offset), is_clean, positions, sink, &mut outcome);
             return outcome;
         }
@@ -165,7 +157,7 @@ impl RowParser {
     /// Notes a record that a stray quote has probably made of many rows.
     #[cold]
     fn lose(&mut self, place: RowInBlock, record: &[u8], outcome: &mut ParseOutcome) {
-        let unclosed = match self.fields.tokenize(record, self.syntax) {
+        let unclosed = match self.fields.tokenize(record, self.syntax.fields) {
             Err(error) if record.len() <= self.max_line_bytes => quote_fault(error, true),
             _ => self.too_long(record),
         };
@@ -186,7 +178,7 @@ impl RowParser {
         sink: &mut S,
         outcome: &mut ParseOutcome,
     ) {
-        if self.is_no_row(line) {
+        if self.syntax.is_no_row(line) {
             return;
         }
         match self.parse_line((line, place.offset), is_clean, positions, sink) {
@@ -202,11 +194,6 @@ impl RowParser {
                 outcome.bad.add(place.index, place.lines, *fault);
             }
         }
-    }
-
-    #[inline]
-    fn is_no_row(&self, line: &[u8]) -> bool {
-        line.is_empty() || line == b"\r" || (!self.comment.is_empty() && line.starts_with(&self.comment))
     }
 
     /// Gives a line of the wanted part to `sink`; false for a line of another part.
@@ -241,7 +228,7 @@ impl RowParser {
         let read = match &self.object {
             Some(object) => self.read_row(object, positions, &mut labels, sink),
             None => {
-                let cells = LineCells { fields: &self.fields, line, trim: self.syntax.trim };
+                let cells = LineCells { fields: &self.fields, line, trim: self.syntax.fields.trim };
                 self.read_row(&cells, positions, &mut labels, sink)
             }
         };
@@ -269,7 +256,9 @@ impl RowParser {
         if !is_clean {
             self.check_text(line)?;
         }
-        self.fields.tokenize(line, self.syntax).map_err(|error| quote_fault(error, self.records.is_some()))?;
+        self.fields
+            .tokenize(line, self.syntax.fields)
+            .map_err(|error| quote_fault(error, self.syntax.records.is_some()))?;
         if self.fields.len() != positions.fields {
             return Err(self.wrong_count(line, positions.fields));
         }
@@ -399,9 +388,10 @@ impl RowParser {
             (None, Some(at)) => (at, "UTF-8"),
             (None, None) => return Ok(()),
         };
-        let start = memchr::memrchr(self.syntax.delimiter, &line[..at]).map_or(0, |delimiter| delimiter + 1);
-        let end = memchr::memchr(self.syntax.delimiter, &line[at..]).map_or(line.len(), |delimiter| at + delimiter);
-        let field = memchr::memchr_iter(self.syntax.delimiter, &line[..at]).count();
+        let start = memchr::memrchr(self.syntax.fields.delimiter, &line[..at]).map_or(0, |delimiter| delimiter + 1);
+        let end =
+            memchr::memchr(self.syntax.fields.delimiter, &line[at..]).map_or(line.len(), |delimiter| at + delimiter);
+        let field = memchr::memchr_iter(self.syntax.fields.delimiter, &line[..at]).count();
         Err(FieldFault::new(field, expected, quoted_text(&line[start..end])))
     }
 
@@ -415,9 +405,9 @@ impl RowParser {
     #[cold]
     fn wrong_count(&self, line: &[u8], expected: usize) -> Box<FieldFault> {
         let found = self.fields.len();
-        let delimiter = quoted_text(&[self.syntax.delimiter]);
+        let delimiter = quoted_text(&[self.syntax.fields.delimiter]);
         let expected_text = format!("{expected} fields separated by {delimiter}");
-        let other = usual_separators(self.syntax.delimiter)
+        let other = usual_separators(self.syntax.fields.delimiter)
             .find(|separator| found == 1 && memchr::memchr_iter(*separator, line).count() + 1 == expected);
         let hint = other.map(|separator| format!(" (is the separator {}?)", quoted_text(&[separator])));
         let found_text = format!("{found}{}", hint.unwrap_or_default());

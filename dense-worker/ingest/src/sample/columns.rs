@@ -2,21 +2,19 @@
 
 use std::path::Path;
 
-use super::{
-    ColumnFormat, PLACES, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, shortened, spread_indices,
-};
+use super::{PLACES, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, shortened, spread_indices};
 use crate::IngestError;
+use crate::columnar::ColumnFile;
 use crate::columnar::groups::{RowGroups, RowSlice, UsedColumn};
 use crate::columnar::kind::ValueKind;
 use crate::columnar::texts::column_texts;
-use crate::columnar::{ColumnFile, FileFormat};
+use crate::formats::DataContent;
 
 /// Columns of all files. The first file says which there are.
-pub(super) fn sample_rows(files: &[&Path], format: ColumnFormat, each: SampleLimits) -> Result<RowSample, IngestError> {
+pub(super) fn sample_rows(files: &[&Path], format: DataContent, each: SampleLimits) -> Result<RowSample, IngestError> {
     let (mut columns, mut unusable, mut is_whole) = (Vec::new(), Vec::new(), true);
-    let file_format = if format == ColumnFormat::Arrow { FileFormat::Arrow } else { FileFormat::Parquet };
     for (index, path) in files.iter().enumerate() {
-        let footer = ColumnFile::open(path, file_format)?;
+        let Some(footer) = ColumnFile::open(path, format).transpose()? else { continue };
         if index == 0 {
             (columns, unusable) = usable_columns(&footer, path);
         }

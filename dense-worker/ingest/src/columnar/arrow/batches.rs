@@ -22,8 +22,8 @@ use ::arrow_schema::{ArrowError, DataType, Field, SchemaRef, UnionMode};
 use bytes::Bytes;
 
 use crate::IngestError;
-use crate::columnar::ARROW_STREAM as CONTINUATION;
 use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
+use crate::formats::ARROW_STREAM as CONTINUATION;
 use crate::source::{RandomAccess, merge_parts};
 
 /// Record batches that are held at least: the one that is read, and its neighbours.

@@ -18,11 +18,11 @@ use zagros_zip::ZipEq;
 
 use super::batches::{RecordBatches, StoredMessage, arrow_fault, dictionary_error};
 use super::schema::{ArrowLeaf, collect_dictionaries, schema_leaves};
+use crate::IngestError;
 use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
-use crate::columnar::{ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
+use crate::formats::{self, ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
 use crate::source::RandomAccess;
-use crate::{IngestError, columnar};
 
 /// The first bytes of a file of Feather's first version.
 const OLD_FEATHER: &[u8; 4] = b"FEA1";
@@ -163,7 +163,7 @@ fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
 
 /// What a file is that does not start as an Arrow file.
 fn other_format(start: &[u8]) -> String {
-    let text = if let Some(text) = columnar::other_format(start) {
+    let text = if let Some(text) = formats::other_format(start) {
         text
     } else if start.starts_with(OLD_FEATHER) {
         "it is a Feather file of version 1; write it as version 2 (pyarrow.feather.write_feather)"

@@ -18,7 +18,7 @@ use crate::IngestError;
 use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::kind::ValueKind;
-use crate::columnar::{PARQUET as MAGIC, other_format};
+use crate::formats::{PARQUET as MAGIC, other_format};
 use crate::source::RandomAccess;
 
 /// The last bytes of a file whose footer is encrypted.

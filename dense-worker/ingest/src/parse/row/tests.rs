@@ -1,7 +1,7 @@
 //! Lines of every format become rows, malformed rows, or rows of another part.
 
 use proptest::prelude::*;
-use zagros_job::{ColumnarFormat, DecimalMark, NewestRows, TestPart, TimeBound, ValidationPart};
+use zagros_job::{ColumnarFormat, DecimalMark, Format, NewestRows, TestPart, TimeBound, ValidationPart};
 
 use super::*;
 use crate::parse::sink::BatchSink;
