@@ -55,7 +55,7 @@ pub fn file_start(paths: &[PathBuf]) -> Result<FileStart, IngestError> {
 
 /// The starts of these files, which all hold the same. Of many, some are looked at.
 pub fn file_starts(paths: &[PathBuf]) -> Result<Vec<FileStart>, IngestError> {
-    same_content(&crate::find::expand_paths(paths)?)
+    same_content(&crate::files::expand_paths(paths)?)
 }
 
 /// As [`file_starts`], of files that were found. There is at least one.

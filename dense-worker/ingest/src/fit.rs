@@ -10,11 +10,11 @@ use zagros_job::{FeatureStatistic, Features, IdSource, Job, MeasuredValue, Numer
 use zagros_zip::ZipEq;
 
 use self::encodings::EncodingCounts;
-use crate::category::id_map::{AsItIs, IdMap};
-use crate::parse::bad_budget::{BadBudget, LISTED};
+use crate::category::{AsItIs, IdMap};
+use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
-use crate::quantiles::{MomentSums, QuantileSketch};
+use crate::sketch::{MomentSums, QuantileSketch};
 use crate::transform::NumericShape;
 use crate::{DataPart, IngestError, WholeFiles, find_files};
 

@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use zagros_job::Job;
 
 use crate::parse::BlockParser;
-use crate::parse::row::ParseOutcome;
+use crate::parse::bad::ParseOutcome;
 use crate::parse::sink::RowSink;
 use crate::read::layout::FileLayout;
 use crate::read::reader::{BlockBody, BlockReader, RowBlock, RowPlace};

@@ -20,7 +20,7 @@ use zagros_zip::ZipEq;
 
 use self::column::{CategoryCounts, NumberCounts};
 use crate::column_sums::ColumnSums;
-use crate::parse::bad_budget::{BadBudget, LISTED};
+use crate::parse::bad::{BadBudget, LISTED};
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::{DataPart, IngestError, WholeFiles, find_files};
 

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zagros_job::{ColumnReading, Job, PredictRows, Values, WrittenForm};
 
-use crate::parse::missing::MissingTexts;
-use crate::stdin::is_stdin;
+use crate::parse::values::MissingTexts;
+use crate::source::is_stdin;
 use crate::{BatchStream, DataPart, FileInfo, IngestError};
 
 const ROWS: usize = 1_000;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::arrow::batches::FieldArrays;
 use super::arrow::column::ArrowColumn;
-use super::fault::{FileFault, Result, fail};
 use super::groups::{ColumnDescription, GroupPlace, RowGroups, UsedColumn};
 use super::output::ColumnOutput;
 use super::parquet::column::ColumnReader;
 use super::parquet::pages::{GroupRanges, PageFile};
+use super::{FileFault, Result, fail};
 use crate::IngestError;
 use crate::source::open_file;
 

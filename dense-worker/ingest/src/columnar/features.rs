@@ -7,12 +7,10 @@ use super::decoded::{ColumnFault, DecodedColumn, GroupColumns};
 use super::groups::UsedColumn;
 use super::output::{ConvertedCell, ConvertedCells, IdCells, ListCells, ToId, ToNumber, ToPart, ValueTexts};
 use crate::IngestError;
-use crate::category::reading::{CellReading, CrossId, missing_id, small_id};
+use crate::category::{CellReading, CrossId, missing_id, small_id};
 use crate::parse::bad::FieldFault;
-use crate::parse::bags::ValueWeights;
-use crate::parse::missing::MissingTexts;
-use crate::parse::numbers::NumberCell;
 use crate::parse::sink::{BatchSink, RowSink};
+use crate::parse::values::{MissingTexts, NumberCell, ValueWeights};
 
 #[derive(Debug)]
 pub(super) enum NumericCells {

@@ -9,12 +9,12 @@ use memchr::memmem::Finder;
 
 use super::kind::{ColumnValue, ValueKind};
 use crate::category::date::date_part;
-use crate::category::reading::{CellReading, missing_id, range_index};
+use crate::category::{CellReading, missing_id, range_index};
 use crate::hash_value;
 use crate::parse::bad::quoted_text;
 use crate::parse::label::{LabelTexts, sample_weight};
-use crate::parse::missing::MissingTexts;
 use crate::parse::number::{MOST, parse_number};
+use crate::parse::values::MissingTexts;
 
 /// The most different faulty values of a block that are shown in a message.
 const SHOWN: usize = 100;

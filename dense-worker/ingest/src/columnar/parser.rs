@@ -17,14 +17,14 @@ use super::output::{
 };
 use super::parquet::pages::GroupRanges;
 use super::texts::TextCells;
-use crate::category::reading::CellReading;
+use crate::category::CellReading;
 use crate::hash::HashSplit;
-use crate::parse::bad::FieldFault;
+use crate::parse::bad::{FieldFault, ParseOutcome};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::label::{LabelTexts, expected_weight};
-use crate::parse::missing::MissingTexts;
-use crate::parse::row::{ParseOutcome, wants_groups, wants_weights};
+use crate::parse::row::{wants_groups, wants_weights};
 use crate::parse::sink::{BatchSink, RowSink, notes_rows};
+use crate::parse::values::MissingTexts;
 use crate::read::layout::FileLayout;
 use crate::{DataPart, IngestError};
 

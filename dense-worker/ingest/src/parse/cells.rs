@@ -8,7 +8,7 @@ use memchr::memmem::Finder;
 use crate::parse::bad::FieldFault;
 use crate::parse::fields::LineFields;
 use crate::parse::json::{JsonFields, JsonList, JsonValue};
-use crate::parse::missing::MissingTexts;
+use crate::parse::values::MissingTexts;
 
 pub(super) trait RowCells {
     /// The field at which a fault of a cell is.

@@ -4,19 +4,17 @@ use memchr::memmem::Finder;
 use zagros_job::{Categorical, ColumnPart, Features, IdSource, Job};
 use zagros_zip::ZipEq;
 
-use super::missing::MissingTexts;
 use crate::DataPart;
-use crate::category::reading::{CellReading, CrossId};
+use crate::category::{CellReading, CrossId};
 use crate::formats::TextSyntax;
-use crate::parse::bad::{BadRows, FieldFault, LostRecord, quoted_text};
-use crate::parse::bags::ValueWeights;
+use crate::parse::bad::{FieldFault, LostRecord, ParseOutcome, quoted_text};
 use crate::parse::cells::{LineCells, RowCells};
 use crate::parse::fields::{LineFields, QuoteError};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
-use crate::parse::numbers::NumberCell;
 use crate::parse::sink::RowSink;
+use crate::parse::values::{MissingTexts, NumberCell, ValueWeights};
 use crate::read::layout::ColumnPositions;
 use crate::read::names::{used_columns, usual_separators};
 use crate::read::records::{RecordScanner, RecordSyntax};
@@ -56,16 +54,6 @@ enum CategoryReader {
 struct PartReader {
     column: String,
     reading: CellReading,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ParseOutcome {
-    /// Rows of the wanted part.
-    pub(crate) rows: u64,
-    /// Rows of other parts, which were not parsed.
-    pub(crate) other_part: u64,
-    /// Malformed rows of the wanted part.
-    pub(crate) bad: BadRows,
 }
 
 #[derive(Clone, Copy, Debug)]

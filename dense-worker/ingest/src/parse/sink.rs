@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zagros_job::{Features, Job, Pooling, Sequence, Values};
 use zagros_zip::ZipEq;
 
-use crate::category::id_map::IdMap;
+use crate::category::IdMap;
 use crate::transform::{EncodedInput, NumericInput};
 use crate::{Batch, DataPart, InputRows, hash_value};
 

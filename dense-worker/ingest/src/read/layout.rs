@@ -15,7 +15,7 @@ use crate::parse::fields::{FieldSyntax, LineFields};
 use crate::read::names::{check_objects, most_similar, used_columns, usual_separators};
 use crate::read::records::{RecordScanner, RecordSyntax};
 use crate::read::text::{FileText, ReadReach};
-use crate::stdin::is_stdin;
+use crate::source::is_stdin;
 
 /// The layout of a file, found from its first lines.
 #[derive(Clone, Debug, PartialEq)]

@@ -22,7 +22,7 @@ use ::arrow_schema::{ArrowError, DataType, Field, SchemaRef, UnionMode};
 use bytes::Bytes;
 
 use crate::IngestError;
-use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
+use crate::columnar::{FileFault, Result, catch_panics, fail};
 use crate::formats::ARROW_STREAM as CONTINUATION;
 use crate::source::{RandomAccess, merge_parts};
 

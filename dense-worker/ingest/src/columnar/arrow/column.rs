@@ -13,9 +13,9 @@ use ::arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarB
 use ::arrow_schema::DataType;
 
 use super::schema::ArrowLeaf;
-use crate::columnar::fault::{Result, catch_panics, fail};
 use crate::columnar::kind::ColumnValue;
 use crate::columnar::output::ColumnOutput;
+use crate::columnar::{Result, catch_panics, fail};
 
 /// Rows that name entries of a dictionary and are given at once.
 const PORTION: usize = 1024;

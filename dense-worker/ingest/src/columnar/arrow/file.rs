@@ -19,8 +19,8 @@ use zagros_zip::ZipEq;
 use super::batches::{RecordBatches, StoredMessage, arrow_fault, dictionary_error};
 use super::schema::{ArrowLeaf, collect_dictionaries, schema_leaves};
 use crate::IngestError;
-use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
+use crate::columnar::{FileFault, Result, catch_panics, fail};
 use crate::formats::{self, ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
 use crate::source::RandomAccess;
 

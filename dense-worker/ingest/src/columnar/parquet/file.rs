@@ -15,9 +15,9 @@ use ::parquet::schema::types::{ColumnDescriptor, Type};
 
 use super::pages::{ChunkPlace, StoredGroups};
 use crate::IngestError;
-use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::kind::ValueKind;
+use crate::columnar::{FileFault, Result, catch_panics, fail};
 use crate::formats::{PARQUET as MAGIC, other_format};
 use crate::source::RandomAccess;
 
