@@ -9,9 +9,9 @@ use zagros_job::{Categorical, Job, Numeric};
 use crate::column_sums::{CategorySums, ColumnSum, ColumnSums};
 use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::sink::NullSink;
-use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
+use crate::pipeline::PipelineConfig;
 use crate::sketch::MomentSums;
-use crate::{BadRow, DataPart, IngestError, WholeFiles, find_files};
+use crate::{BadRow, DataPart, IngestError, find_files};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnSummaries {
@@ -54,7 +54,7 @@ pub struct CategoryColumn {
 /// Reads the first `limit` rows of the training files (all rows without a limit), in bounded memory. Malformed rows are
 /// counted and skipped, whatever their number.
 pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestError> {
-    let splits = Box::new(WholeFiles::new(&find_files(job, &job.data.train)?));
+    let files = find_files(job, &job.data.train)?;
     let mut job = job.clone();
     job.features = job.features.with_plain_categories();
     if limit.is_some() {
@@ -65,18 +65,14 @@ pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries,
     let numeric = vec![NumberStats::NONE; job.features.numeric.len()];
     let categorical = vec![CategorySums::default(); job.features.categorical.len()];
     let mut total = InspectSink::new(&job, numeric, categorical, limit);
-    let mut bad = BadBudget::without_limit(LISTED);
-    let (part, cancel) = (DataPart::All, Arc::default());
-    let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
-    let mut pipeline = ParsePipeline::start(config, &total)?;
-    // Counts the taken rows: the parser may have finished rows that have not arrived yet.
-    while total.rows < limit.unwrap_or(u64::MAX)
-        && let Some(parsed) = pipeline.next()?
-    {
-        bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
-        total.merge(&parsed.sink);
-        pipeline.recycle(parsed.sink);
-    }
+    let (mut bad, empty) = (BadBudget::without_limit(LISTED), total.clone());
+    PipelineConfig::whole_files(&job, DataPart::All, &files).read_all(&empty, &mut bad, |parsed| {
+        let is_wanted = total.rows < limit.unwrap_or(u64::MAX);
+        if is_wanted {
+            total.merge(&parsed.sink);
+        }
+        Ok(is_wanted)
+    })?;
     total.summarise(&job, &bad)
 }
 
@@ -209,16 +205,12 @@ pub struct ValidationReport {
 pub fn validate_rows(job: &Job, shown: usize) -> Result<ValidationReport, IngestError> {
     let paths: Vec<_> = job.data_files().into_iter().map(Path::to_owned).collect();
     let found = find_files(job, &paths)?;
-    let splits = Box::new(WholeFiles::new(&found));
-    let (part, cancel) = (DataPart::All, Arc::default());
-    let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes: BLOCK_BYTES, cancel };
-    let mut pipeline = ParsePipeline::start(config, &NullSink)?;
-    let mut bad = BadBudget::without_limit(shown);
-    let mut good = 0;
-    while let Some(parsed) = pipeline.next()? {
-        bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
+    let (mut bad, mut good) = (BadBudget::without_limit(shown), 0);
+    let config = PipelineConfig::whole_files(&Arc::new(job.clone()), DataPart::All, &found);
+    config.read_all(&NullSink, &mut bad, |parsed| {
         good += parsed.outcome.rows;
-    }
+        Ok(true)
+    })?;
     Ok(ValidationReport { files: found.len(), good, bad: bad.count, first_bad: bad.first_rows()? })
 }
 

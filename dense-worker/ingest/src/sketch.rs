@@ -163,11 +163,7 @@ impl QuantileSketch {
     /// The edges between `parts` parts of about equally many values, ascending; equal ones once. An edge is the least value of its upper
     /// part, and none is the least of all, below which there would be nothing.
     pub(crate) fn edges(&self, parts: u32) -> Vec<f64> {
-        let weighted = |(level, of): (usize, &SketchLevel)| {
-            of.values.iter().map(move |value| (*value, 1_u64 << level)).collect::<Vec<_>>()
-        };
-        let mut values: Vec<(f64, u64)> = self.levels.iter().enumerate().flat_map(weighted).collect();
-        values.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let values = self.weighted_values();
         let total: u64 = values.iter().map(|(_, weight)| weight).sum();
         let (mut edges, mut below, mut next) = (Vec::new(), 0_u64, 1_u64);
         for (value, weight) in &values {
@@ -186,6 +182,16 @@ impl QuantileSketch {
             below += weight;
         }
         edges
+    }
+
+    /// The values that are kept, ascending, each with the number of those that it stands for.
+    pub(crate) fn weighted_values(&self) -> Vec<(f64, u64)> {
+        let weighted = |(level, of): (usize, &SketchLevel)| {
+            of.values.iter().map(move |value| (*value, 1_u64 << level)).collect::<Vec<_>>()
+        };
+        let mut values: Vec<(f64, u64)> = self.levels.iter().enumerate().flat_map(weighted).collect();
+        values.sort_by(|one, other| one.0.total_cmp(&other.0));
+        values
     }
 
     fn put(&mut self, level: usize, value: f64) {
