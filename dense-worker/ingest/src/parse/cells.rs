@@ -7,7 +7,7 @@ use memchr::memmem::Finder;
 
 use crate::parse::bad::FieldFault;
 use crate::parse::fields::LineFields;
-use crate::parse::json::{JsonFields, JsonList, JsonValue};
+use crate::parse::json::JsonFields;
 use crate::parse::values::MissingTexts;
 
 pub(super) trait RowCells {
@@ -80,13 +80,14 @@ impl RowCells for JsonFields {
         _is_number: bool,
         expected: impl FnOnce() -> String,
     ) -> Result<&[u8], Box<FieldFault>> {
-        self.get(field).text().ok_or_else(|| FieldFault::new(0, expected(), "an array"))
+        self.single_text(field).ok_or_else(|| FieldFault::new(0, expected(), "an array"))
     }
 
     fn truth(&self, field: usize) -> Option<bool> {
-        if let JsonValue::Bool(truth) = self.get(field) { Some(truth) } else { None }
+        self.truth_value(field)
     }
 
+    /// The values of an array, or the parts of a text.
     fn values<'a>(
         &'a self,
         field: usize,
@@ -94,11 +95,7 @@ impl RowCells for JsonFields {
         separator: &'a Finder<'static>,
         missing: &'a MissingTexts,
     ) -> impl Iterator<Item = &'a [u8]> {
-        let (list, text) = match self.get(field) {
-            JsonValue::List(list) => (Some(list), &b""[..]),
-            other => (None, other.text().unwrap_or_default()),
-        };
-        let present = move |text: &'a [u8]| missing.present_text(text);
-        list.into_iter().flat_map(JsonList::iter).map(present).chain(missing.split_values(text, separator, false))
+        let items = self.list_texts(field).map(move |text| missing.present_text(text));
+        items.chain(missing.split_values(self.single_text(field).unwrap_or_default(), separator, false))
     }
 }
