@@ -72,7 +72,7 @@ pub fn check_same_types(job: &Job, train: &[FileInfo], held_out: &[FileInfo]) ->
 
 fn look_at(job: &Job, path: &Path) -> Result<(FileInfo, FileLayout), IngestError> {
     if InputFile::open(path)?.1 == 0 {
-        return Err(IngestError::EmptyFile { path: path.into() });
+        return Err(IngestError::bad_file(path, "it is empty; remove it from the job file or write it again"));
     }
     let layout = FileLayout::read(job, path, &Arc::default())?;
     Ok((FileInfo { path: path.into(), bytes: layout.bytes, splittable: layout.is_splittable() }, layout))
@@ -88,13 +88,16 @@ fn same_columns(first: &FileLayout, other: &FileLayout) -> Result<(), IngestErro
     for (expected, found) in expected.columns.iter().zip_eq(&found.columns) {
         let is_empty = |column: &UsedColumn| column.kind == ValueKind::Nothing;
         if words(expected) != words(found) && !is_empty(expected) && !is_empty(found) {
-            return Err(IngestError::ColumnChanged {
-                path: other.path.clone(),
-                column: found.name.clone(),
-                found: words(found),
-                expected: words(expected),
-                first: first.path.clone(),
-            });
+            return Err(IngestError::bad_file(
+                &other.path,
+                format!(
+                    "column \"{}\" holds {} here and {} in {}; write both files with one type, or train on them one by one",
+                    found.name,
+                    words(found),
+                    words(expected),
+                    first.path.display()
+                ),
+            ));
         }
     }
     Ok(())

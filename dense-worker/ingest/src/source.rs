@@ -52,7 +52,7 @@ impl RandomAccess {
         }
         if is_stdin(path) {
             let reason = "columns are read from several places at once, and standard input has one; give a file";
-            return Err(IngestError::DamagedFooter { path: path.into(), reason: reason.into() });
+            return Err(IngestError::bad_file(path, reason));
         }
         let (file, bytes) = open_file(path)?;
         Ok((Self::Disk(Arc::new(file)), bytes))
@@ -212,7 +212,8 @@ pub(crate) fn open_file(path: &Path) -> Result<(File, u64), IngestError> {
     let described = opened.and_then(|file| Ok((file.metadata()?, file)));
     let (metadata, file) = described.map_err(|source| unreadable(path, source))?;
     if !metadata.is_file() {
-        return Err(IngestError::NotAFile { path: path.into() });
+        let reason = "it is neither a file nor a folder; name files, folders or patterns in data.train, data.validation and data.test";
+        return Err(IngestError::bad_file(path, reason));
     }
     Ok((file, metadata.len()))
 }

@@ -58,12 +58,11 @@ pub fn check_writings(
             let Some((expected, found)) = known.get(&column).and_then(|known| conflict(known, &found)) else {
                 continue;
             };
-            return Err(IngestError::OtherWriting {
-                path: file.path.clone(),
-                column,
-                found: found.to_string(),
-                expected: expected.to_string(),
-            });
+            let reason = format!(
+                "column \"{column}\" holds {found}, and the model was trained on {expected}: equal values would be other \
+                 categories; write this column as the training files do"
+            );
+            return Err(IngestError::bad_file(&file.path, reason));
         }
     }
     Ok(())

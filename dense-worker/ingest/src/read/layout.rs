@@ -159,12 +159,14 @@ fn with_separator(error: IngestError, delimiter: u8, names: &[String]) -> Ingest
         let divided = fields.tokenize(header.as_bytes(), syntax).is_ok();
         divided && (0..fields.len()).any(|field| fields.get(header.as_bytes(), field) == column.as_bytes())
     };
-    match usual_separators(delimiter).find(|separator| has_column(*separator)) {
-        Some(separator) => {
-            IngestError::OtherSeparator { path: path.clone(), column: column.clone(), separator: char::from(separator) }
-        }
-        None => error,
-    }
+    let Some(separator) = usual_separators(delimiter).find(|separator| has_column(*separator)) else { return error };
+    let separator = char::from(separator).to_string();
+    IngestError::bad_file(
+        path,
+        format!(
+            "no column \"{column}\", and the header is one field: is the separator {separator:?}? set data.delimiter = {separator:?}"
+        ),
+    )
 }
 
 /// The columns of a header, which the job may name as well.
@@ -178,7 +180,9 @@ fn checked_header(
     if expected.is_empty() || expected == found || is_unlabelled() {
         return Ok(found);
     }
-    Err(IngestError::HeaderDiffers { path: path.into(), expected, found })
+    let (found, expected) = (found.join(", "), expected.join(", "));
+    let help = "correct data.columns, or remove it to use the header";
+    Err(IngestError::bad_file(path, format!("the header ({found}) differs from data.columns ({expected}); {help}")))
 }
 
 fn unlabelled_columns(job: &Job, names: &[String]) -> Vec<String> {
@@ -202,7 +206,7 @@ impl FileHead {
         let start = head.file.fill_buf().map(|start| (start.starts_with(BYTE_ORDER_MARK), other_format(start)));
         let (has_mark, other) = start.map_err(|error| head.file.get_ref().explain(error))?;
         if let Some(reason) = other {
-            return Err(IngestError::DamagedFooter { path: path.into(), reason: reason.into() });
+            return Err(IngestError::bad_file(path, reason));
         }
         if has_mark {
             head.file.consume(BYTE_ORDER_MARK.len());

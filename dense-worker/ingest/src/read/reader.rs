@@ -176,7 +176,8 @@ impl BlockReader {
 
     fn open_lines(&self, task: &SplitTask, layout: Arc<FileLayout>) -> Result<OpenSplit, IngestError> {
         if !layout.is_splittable() && task.start > 0 {
-            return Err(IngestError::UnsplittableFile { path: task.path.clone(), start: task.start });
+            let reason = format!("it cannot be read from byte {} on; give it as one split", task.start);
+            return Err(IngestError::bad_file(&task.path, reason));
         }
         let limits = BlockLimits { block_bytes: self.block_bytes, max_line_bytes: self.job.data.max_line_bytes };
         let end = if layout.is_splittable() { task.end } else { u64::MAX };

@@ -33,7 +33,7 @@ fn no_object(path: &Path, line: &str) -> IngestError {
         let line = quoted_text(line.as_bytes());
         format!("its first line is a JSON object, and a line here or in a file beside it is no JSON object: {line}")
     };
-    IngestError::DamagedFooter { path: path.into(), reason }
+    IngestError::bad_file(path, reason)
 }
 
 /// Columns as their keys occur.

@@ -115,10 +115,7 @@ impl RecordBatches {
     fn decode(&self, number: usize) -> std::result::Result<HashMap<usize, ArrayRef>, IngestError> {
         let dictionaries = self.dictionaries()?;
         let stored = &self.batches[number];
-        let damaged = |FileFault(reason)| {
-            let unit = "record batch";
-            IngestError::DamagedGroup { path: self.path.clone(), unit, number, reason }
-        };
+        let damaged = |FileFault(reason)| batch_error(&self.path, number, &reason);
         let batch = stored.parse_message().and_then(|message| match message.header_as_record_batch() {
             Some(batch) => Ok(batch),
             None => fail("it is no record batch"),
@@ -175,10 +172,15 @@ impl RecordBatches {
     }
 }
 
+/// What is wrong with a record batch of a file.
+pub(super) fn batch_error(path: &Path, number: usize, reason: &str) -> IngestError {
+    IngestError::bad_file(path, format!("record batch {number}: {reason}; if the file is damaged, write it again"))
+}
+
 /// What is wrong with a dictionary of a file.
 pub(super) fn dictionary_error(path: &Path, reason: &str) -> IngestError {
     let reason = format!("a dictionary: {reason}; if the file is damaged, write it again");
-    IngestError::DamagedFooter { path: path.into(), reason }
+    IngestError::bad_file(path, reason)
 }
 
 impl HeldBatch {

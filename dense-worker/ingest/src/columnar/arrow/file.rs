@@ -16,7 +16,7 @@ use ::arrow_ipc::{Block, Footer, MessageHeader, MetadataVersion, Schema, root_as
 use ::arrow_schema::SchemaRef;
 use zagros_zip::ZipEq;
 
-use super::batches::{RecordBatches, StoredMessage, arrow_fault, dictionary_error};
+use super::batches::{RecordBatches, StoredMessage, arrow_fault, batch_error, dictionary_error};
 use super::schema::{ArrowLeaf, collect_dictionaries, schema_leaves};
 use crate::IngestError;
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
@@ -45,7 +45,7 @@ pub(crate) struct ArrowFooter {
 impl ArrowFooter {
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
-        let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
+        let damaged = |FileFault(reason)| IngestError::bad_file(path, reason);
         let start = source.read(path, 0, bytes.min(START) as usize)?;
         let content = if start.starts_with(&CONTINUATION) {
             read_content(path, &source, bytes)?
@@ -86,12 +86,7 @@ impl ArrowFooter {
         let messages = StoredMessage::read_all(path, &self.source, self.bytes, &self.content.batches)?;
         for (number, (block, read)) in self.content.batches.iter().zip_eq(messages).enumerate() {
             let stored = read.and_then(|stored| Ok((batch_rows(&stored)?, stored)));
-            let (rows, stored) = stored.map_err(|FileFault(reason)| IngestError::DamagedGroup {
-                path: path.into(),
-                unit: "record batch",
-                number,
-                reason,
-            })?;
+            let (rows, stored) = stored.map_err(|FileFault(reason)| batch_error(path, number, &reason))?;
             let middle = (block.offset().unsigned_abs() + stored.body.end) / 2;
             last_middle = middle.max(last_middle);
             groups.push(RowGroup { first_row, rows, middle: last_middle, chunks: Vec::new() });
@@ -209,16 +204,14 @@ fn read_content(path: &Path, source: &RandomAccess, bytes: u64) -> std::result::
         let damaged = |FileFault(reason)| {
             let reason =
                 format!("the message at byte {at} of the stream: {reason}; if the file is damaged, write it again");
-            IngestError::DamagedFooter { path: path.into(), reason }
+            IngestError::bad_file(path, reason)
         };
         let stored = StoredMessage::read(path, source, bytes, &block, damaged)?;
         let length = catch_panics(|| add_message(&stored, block, &mut content, &mut seen)).map_err(damaged)?;
         at = stored.body.start.saturating_add(length);
     }
-    content.ok_or_else(|| {
-        let reason = "the stream has no schema; if the file is damaged, write it again".to_owned();
-        IngestError::DamagedFooter { path: path.into(), reason }
-    })
+    content
+        .ok_or_else(|| IngestError::bad_file(path, "the stream has no schema; if the file is damaged, write it again"))
 }
 
 /// The message at a byte, with the length of its metadata and without its body; `None` at the end of the stream.

@@ -39,7 +39,7 @@ pub(crate) struct ParquetFooter {
 impl ParquetFooter {
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
-        let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
+        let damaged = |FileFault(reason)| IngestError::bad_file(path, reason);
         let read = |at: u64, length: u64| source.read(path, at, length as usize);
         let end = bytes.min(END);
         let last = read(bytes - end, end)?;
