@@ -18,7 +18,6 @@
 mod file;
 mod format;
 mod parquet;
-mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -26,8 +25,7 @@ use std::io;
 use std::path::PathBuf;
 
 pub(crate) use file::{PredictionFile, part_name};
-pub(crate) use format::{PredictionColumns, PredictionFormat};
-pub(crate) use stream::{PredictionCounts, PredictionStream};
+pub(crate) use format::{PredictionColumns, PredictionCounts, PredictionFormat, PredictionStream};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PredictionError {

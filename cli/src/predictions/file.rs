@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use zagros_ingest::InputRows;
 use zagros_plumbing::durable;
 
-use crate::predictions::stream::write_rows;
+use crate::predictions::format::write_rows;
 use crate::predictions::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, parquet};
 
 #[derive(Debug)]
