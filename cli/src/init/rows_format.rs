@@ -14,9 +14,8 @@ use zagros_ingest::{DataContent, FileStart, can_read_file, file_start};
 use zagros_job::{DecimalMark, DelimitedFormat, Format, IdSource, Job, Values};
 
 use crate::init::InitError;
-use crate::init::column::is_missing;
 use crate::init::dialect::{DividedLines, TextDialect};
-use crate::init::table::has_commas;
+use crate::init::table::have_commas;
 
 /// What may separate the values of a list in a text, the likelier first.
 const LIST_SEPARATORS: [char; 4] = ['|', ';', ',', ' '];
@@ -125,6 +124,8 @@ fn delimited(own: &Format, found: &DividedLines, header: bool) -> Option<Format>
         Format::Delimited(own) if !own.columns.is_empty() => own.columns.clone(),
         _ => return None,
     };
+    let texts = |column: usize| found.rows.iter().filter_map(move |row| row.get(column)).map(String::as_str);
+    let has_commas = (0..dialect.fields).any(|column| have_commas(texts(column)));
     Some(Format::Delimited(DelimitedFormat {
         delimiter: u8::try_from(dialect.separator).ok()?,
         header,
@@ -132,11 +133,7 @@ fn delimited(own: &Format, found: &DividedLines, header: bool) -> Option<Format>
         comment: dialect.has_comments.then(|| "#".to_owned()),
         trim: dialect.trim,
         quoted_breaks: dialect.quoted_breaks,
-        decimal: if dialect.separator != ',' && has_commas(&found.rows, is_missing) {
-            DecimalMark::Comma
-        } else {
-            DecimalMark::Point
-        },
+        decimal: if dialect.separator != ',' && has_commas { DecimalMark::Comma } else { DecimalMark::Point },
         missing: own.missing_texts().to_vec(),
     }))
 }

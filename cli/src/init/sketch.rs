@@ -46,7 +46,7 @@ pub(crate) fn infer_sketch(sample: RowSample, label: Option<&str>) -> Result<Ske
         layout = DataLayout::Delimited(TextDialect::of_criteo());
     }
     if let DataLayout::Delimited(dialect) = &mut layout {
-        dialect.decimal_comma = dialect.separator != ',' && with_points(&mut texts, is_missing);
+        dialect.decimal_comma = dialect.separator != ',' && with_points(&mut texts);
     }
     let separator = if let DataLayout::Delimited(dialect) = &layout { Some(dialect.separator) } else { None };
     let column = |column: &SampledColumn| {

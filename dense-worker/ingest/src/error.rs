@@ -68,31 +68,6 @@ pub enum IngestError {
     #[error("{}: column \"{column}\": {reason}", path.display())]
     UnusableColumn { path: PathBuf, column: String, reason: String },
     #[error(
-        "{}: the {format} data ends early, after {compressed} compressed bytes ({text} bytes of text); the file was cut off, fetch it again",
-        path.display()
-    )]
-    TruncatedFile {
-        path: PathBuf,
-        format: &'static str,
-        /// Compressed bytes read.
-        compressed: u64,
-        /// Bytes of text that were decompressed.
-        text: u64,
-    },
-    #[error(
-        "{}: damaged {format} data near compressed byte {compressed} ({text} bytes of text read): {source}; fetch the file again",
-        path.display()
-    )]
-    DamagedFile {
-        path: PathBuf,
-        format: &'static str,
-        /// Compressed bytes read.
-        compressed: u64,
-        /// Bytes of text that were decompressed.
-        text: u64,
-        source: io::Error,
-    },
-    #[error(
         "feature \"{feature}\" has more than {most} different categories, too many to count for its vocabulary; remove `vocabulary`, and \
          leave rare categories out by [tables.<name>] admission = {{ kind = \"count\" }}, or share rows by hash_size = N"
     )]
