@@ -11,7 +11,6 @@ use zagros_job::Job;
 use crate::columnar::groups::{RowGroups, RowSlice};
 use crate::read::layout::FileLayout;
 use crate::read::line_blocks::{BlockLimits, LineBlocks};
-use crate::read::records::RecordBlocks;
 use crate::read::text::{FileText, ReadReach};
 use crate::{IngestError, SplitSource, SplitTask};
 
@@ -92,33 +91,10 @@ struct OpenSplit {
     id: u64,
     layout: Arc<FileLayout>,
     is_whole_file: bool,
-    text: SplitBlocks,
+    text: LineBlocks<FileText>,
     place: RowPlace,
     /// Bytes of the file that are accounted for, from its start.
     accounted: u64,
-}
-
-enum SplitBlocks {
-    Lines(LineBlocks<FileText>),
-    Records(RecordBlocks<FileText>),
-}
-
-impl SplitBlocks {
-    /// The text that was not returned yet.
-    fn unread(&self) -> &LineBlocks<FileText> {
-        match self {
-            Self::Lines(lines) => lines,
-            Self::Records(records) => &records.text,
-        }
-    }
-
-    fn next_block(&mut self, block: &mut Vec<u8>) -> Result<bool, IngestError> {
-        let next = match self {
-            Self::Lines(lines) => lines.next_block(block),
-            Self::Records(records) => records.next_block(block),
-        };
-        next.map_err(|error| self.unread().source.explain(error))
-    }
 }
 
 impl BlockReader {
@@ -137,8 +113,9 @@ impl BlockReader {
             if let Some(open) = &mut self.open {
                 let block = match open {
                     OpenReader::Lines(open) => {
-                        let offset = open.text.unread().at;
-                        let has_lines = open.text.next_block(&mut text)?;
+                        let offset = open.text.at;
+                        let has_lines = open.text.next_block(&mut text);
+                        let has_lines = has_lines.map_err(|error| open.text.source.explain(error))?;
                         let completes = (!has_lines).then_some(open.id);
                         open.take_block(BlockLines { text, offset }, completes)
                     }
@@ -190,17 +167,11 @@ impl BlockReader {
         } else {
             FileText::open_at(&task.path, offset, end, &self.cancel)?
         };
-        let text = match &layout.records {
-            Some(records) => SplitBlocks::Records(RecordBlocks::new(text, records.clone(), offset, limits)),
-            None => {
-                let mut lines = LineBlocks::new(text, offset, end, limits);
-                if !starts_at_data {
-                    lines.skip_line().map_err(|error| lines.source.explain(error))?;
-                }
-                SplitBlocks::Lines(lines)
-            }
-        };
-        let split_offset = text.unread().at;
+        let mut text = LineBlocks::new(text, offset, end, limits).with_records(layout.records.clone());
+        if !starts_at_data {
+            text.skip_line().map_err(|error| text.source.explain(error))?;
+        }
+        let split_offset = text.at;
         Ok(OpenSplit {
             id: task.id,
             is_whole_file: task.start == 0 && end >= layout.bytes,
@@ -223,8 +194,8 @@ impl BlockReader {
 
 impl OpenSplit {
     fn take_block(&mut self, lines: BlockLines, completes: Option<u64>) -> RowBlock {
-        let unread = self.text.unread();
-        let position = if self.layout.is_compressed { unread.source.compressed_bytes() } else { unread.at };
+        let LineBlocks { source, at, .. } = &self.text;
+        let position = if self.layout.is_compressed { source.compressed_bytes() } else { *at };
         let bytes = position.saturating_sub(self.accounted);
         self.accounted += bytes;
         let place = self.place;
