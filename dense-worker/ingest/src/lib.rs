@@ -32,8 +32,8 @@ mod sketch;
 mod source;
 mod transform;
 
-pub use category::date::clock_seconds;
 pub use batch::{Batch, CategoryIds, SplitEnd};
+pub use category::date::clock_seconds;
 pub use content::{FileStart, can_read_file, file_start, file_starts};
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
