@@ -227,7 +227,7 @@ const MAX_FEW: usize = 128;
 /// Rows a value from which on more distinct integers are a category as well: amounts seldom repeat so often.
 const MIN_ROWS_A_VALUE: usize = 8;
 
-/// Whether the name of a column of integers says that they are ids.
+/// Whether the name of a column of integers says that they are ids: 7 and 8 are as different as 7 and 900.
 pub(crate) fn is_id(name: &str) -> bool {
     let words = words(name);
     let lower = name.to_ascii_lowercase();

@@ -165,6 +165,7 @@ const MIN_AGREEMENT: f64 = 0.999;
 /// How improbable it must be that all rows with a value have one label, if the values had nothing to do with it.
 const MAX_CHANCE: f64 = 1e-9;
 
+/// A column that tells the label by itself, as those do that are written after it: `refund` of a purchase, or the label's complement.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LabelLeak {
     pub column: usize,

@@ -181,6 +181,12 @@ pub(crate) fn fold_of(place: u64, folds: usize) -> usize {
     (xxh3_64_with_seed(&place.to_le_bytes(), FOLD_SEED) % folds as u64) as usize
 }
 
+/// The number of a category, and the fold of a training row.
+///
+/// ```text
+/// training row, in fold f ─► number f of its category: measured over the rows of the other folds
+/// any other row           ─► last number of its category: measured over all training rows
+/// ```
 #[derive(Clone, Debug)]
 pub(crate) struct CategoryEncoder {
     starts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,

@@ -1,4 +1,4 @@
-//! Checks of a job's data files before the first step.
+//! From the paths of a job to data files, and their checks before the first step. A path is a file, a folder or a pattern.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A summary of the columns of a job's training files.
+//! A summary of the columns of a job's training files, and a check of every row of all its files.
 
 use std::fmt;
 use std::path::Path;

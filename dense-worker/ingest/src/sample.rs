@@ -102,9 +102,9 @@ pub fn sample_rows(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample,
     };
     let content = same_content(&found)?[0].content;
     let mut sample = match content {
-        DataContent::Parquet | DataContent::Arrow => sample_columns(&chosen, content, each)?,
+        content if content.has_columns() => sample_columns(&chosen, content, each)?,
         DataContent::Jsonl => objects::sample_rows(first, sample_lines(&chosen, each)?)?,
-        DataContent::Lines => sample_lines(&chosen, each)?,
+        _ => sample_lines(&chosen, each)?,
     };
     sample.files = found.len();
     sample.names = chosen.iter().map(|path| path.to_path_buf()).collect();

@@ -1,4 +1,9 @@
-//! The number of distinct values of a column, and its most frequent ones, in bounded memory.
+//! What is known of a column that is read once, in bounded memory: distinct values, the most frequent ones, quantiles, mean and deviation.
+//! All are mergeable.
+//!
+//! ```text
+//! quantiles: level 0: values of weight 1 ─► full: sorted, every second one goes on ─► level 1: values of weight 2 ─► …
+//! ```
 
 use std::collections::HashMap;
 

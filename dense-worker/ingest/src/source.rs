@@ -244,7 +244,8 @@ pub(crate) struct StandardInput {
     at: u64,
 }
 
-/// An input that can be read once, and its first bytes.
+/// An input that can be read once, and its first bytes. Before the rows are read, a file is opened several times: for its compression,
+/// its header and its first rows. So the first bytes are kept until a reader goes on behind them. From then on only this reader can read.
 #[derive(Debug)]
 struct OneInput<R> {
     input: R,

@@ -258,6 +258,7 @@ struct GivenPair {
     own: usize,
 }
 
+/// Rows whose labels contradict each other: a click that is given another one (ESMM) comes without it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ContradictionCounts {
     targets: usize,
