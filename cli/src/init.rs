@@ -7,7 +7,6 @@
 //! Only [`read_sample`] and [`rows_format`] touch files. What follows is a function of the sample, of the data's name and of the label that the
 //! user names.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use zagros_ingest::IngestError;
@@ -32,25 +31,6 @@ pub(crate) use sketch::{Sketch, infer_sketch};
 pub(crate) use table::{DataLayout, read_sample};
 pub(crate) use time::TimeForm;
 
-/// Files whose lines were put together, if there are several.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LookedAt(Vec<PathBuf>);
-
-impl fmt::Display for LookedAt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(files) = self;
-        if files.len() < 2 {
-            return Ok(());
-        }
-        let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-        write!(
-            f,
-            "of the files {}, which should all have the same columns (name those that do, by a pattern such as 'FOLDER/*.csv'): ",
-            names.join(", ")
-        )
-    }
-}
-
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InitError {
     #[error("{source}")]
@@ -68,11 +48,11 @@ pub(crate) enum InitError {
     #[error("the data has {rows} rows; at least {needed} are needed to tell what its columns hold")]
     TooFewRows { rows: usize, needed: usize },
     #[error(
-        "{files}no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines, Parquet or Arrow"
+        "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines, Parquet or Arrow"
     )]
-    NoSeparator { line: String, files: LookedAt },
+    NoSeparator { line: String },
     #[error(
-        "{files}{bad} of {rows} rows do not have {fields} fields; number {line} of the rows has {found}: the separator {separator:?} is wrong, or the file is damaged"
+        "{bad} of {rows} rows do not have {fields} fields; number {line} of the rows has {found}: the separator {separator:?} is wrong, or the file is damaged"
     )]
     Ragged {
         bad: usize,
@@ -82,7 +62,14 @@ pub(crate) enum InitError {
         line: usize,
         found: usize,
         separator: char,
-        files: LookedAt,
+    },
+    #[error(
+        "of the files {names}, which should all have the same columns (name those that do, by a pattern such as 'FOLDER/*.csv'): {source}"
+    )]
+    Together {
+        names: String,
+        /// What is wrong with their lines.
+        source: Box<InitError>,
     },
     /// Text files that are no table together.
     #[error(
@@ -117,11 +104,12 @@ pub(crate) enum InitError {
 }
 
 impl InitError {
-    /// The error with the names of the files that were looked at.
-    pub(crate) fn of_files(mut self, names: &[PathBuf]) -> Self {
-        if let Self::NoSeparator { files, .. } | Self::Ragged { files, .. } = &mut self {
-            *files = LookedAt(names.to_vec());
+    /// The error with the names of the files whose lines were put together, if there are several.
+    pub(crate) fn of_files(self, names: &[PathBuf]) -> Self {
+        if names.len() < 2 || !matches!(self, Self::NoSeparator { .. } | Self::Ragged { .. }) {
+            return self;
         }
-        self
+        let names: Vec<String> = names.iter().map(|path| path.display().to_string()).collect();
+        Self::Together { names: names.join(", "), source: Box::new(self) }
     }
 }
