@@ -86,7 +86,7 @@ impl JsonFields {
     /// The values of an array; none of anything else.
     pub(super) fn list_texts(&self, column: usize) -> impl Iterator<Item = &[u8]> {
         let list = if let JsonCell::List(range) = &self.values.cells[column] { range.clone() } else { 0..0 };
-        self.values.items[list].iter().map(|range| self.text(*range))
+        self.values.items[list].iter().map(move |range| self.text(*range))
     }
 }
 

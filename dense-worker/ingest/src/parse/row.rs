@@ -4,7 +4,6 @@ use memchr::memmem::Finder;
 use zagros_job::{Categorical, ColumnPart, Features, IdSource, Job};
 use zagros_zip::ZipEq;
 
-use crate::DataPart;
 use crate::category::{CellReading, CrossId};
 use crate::formats::TextSyntax;
 use crate::parse::bad::{FieldFault, LostRecord, ParseOutcome, quoted_text};
@@ -18,6 +17,7 @@ use crate::parse::values::{MissingTexts, NumberCell, ValueWeights};
 use crate::read::layout::ColumnPositions;
 use crate::read::names::{used_columns, usual_separators};
 use crate::read::records::{RecordScanner, RecordSyntax};
+use crate::{DataPart, hash_value};
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
@@ -279,7 +279,7 @@ impl RowParser {
         if let Some(field) = positions.group.filter(|_| self.groups) {
             // The whole cell, even if its column is multi-valued. A missing value is a group of its own.
             let text = cells.single(field, false, || "a single value in the column of eval.group_by".to_owned())?;
-            sink.group(self.missing.present_text(text));
+            sink.group_id(hash_value(self.missing.present_text(text)));
         }
         sink.commit(labels, weight);
         Ok(())
