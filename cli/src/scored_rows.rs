@@ -6,7 +6,8 @@ use std::mem::discriminant;
 use std::path::{Path, PathBuf};
 
 use crate::init::{describe_format, rows_format};
-use zagros_job::{ColumnarFormat, DecimalMark, DelimitedFormat, Format, Job, PredictRows};
+use zagros_ingest::DataContent;
+use zagros_job::{DecimalMark, DelimitedFormat, Format, Job, PredictRows};
 use zagros_shell::{Exit, Failure, OrFailure, note, parse_job};
 
 use crate::saved::SavedModel;
@@ -69,12 +70,8 @@ fn checked(job: &Job, sets: &[String]) -> Result<Job, Failure> {
 
 /// A format without any of its keys.
 fn default_of(name: &str) -> Option<Format> {
-    let columnar = ColumnarFormat::default;
     Some(match name {
         "criteo" => Format::Criteo,
-        "parquet" => Format::Parquet(columnar()),
-        "arrow" => Format::Arrow(columnar()),
-        "jsonl" => Format::Jsonl(columnar()),
         "delimited" => Format::Delimited(DelimitedFormat {
             delimiter: b',',
             header: true,
@@ -85,7 +82,7 @@ fn default_of(name: &str) -> Option<Format> {
             decimal: DecimalMark::Point,
             missing: Vec::new(),
         }),
-        _ => return None,
+        other => return DataContent::from_name(other)?.job_format(&[]),
     })
 }
 

@@ -53,9 +53,8 @@ impl DividedLines {
             .collect();
         let first = rows.first().copied().unwrap_or_default();
         let records = LineRecords::from_lines(&rows);
-        let LineRecords { separator, fields, quoted_breaks, mut lines } = records.ok_or_else(|| {
-            InitError::NoSeparator { line: first.chars().take(80).collect(), files: Default::default() }
-        })?;
+        let LineRecords { separator, fields, quoted_breaks, mut lines } =
+            records.ok_or_else(|| InitError::NoSeparator { line: first.chars().take(80).collect() })?;
         let mut has_comments = starts_with_comment;
         if !has_comments && has_comments_between(&lines, separator, fields) {
             has_comments = true;
@@ -67,8 +66,8 @@ impl DividedLines {
             && ragged as f64 > MAX_RAGGED * rows.len() as f64
         {
             let found = rows[line].len();
-            let (rows, files) = (rows.len(), Default::default());
-            return Err(InitError::Ragged { bad: ragged, rows, fields, line: line + 1, found, separator, files });
+            let (bad, rows) = (ragged, rows.len());
+            return Err(InitError::Ragged { bad, rows, fields, line: line + 1, found, separator });
         }
         rows.retain(|row| row.len() == fields);
         let padded = rows.iter().filter(|row| row.iter().any(|field| field.trim() != field)).count();

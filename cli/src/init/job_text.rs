@@ -4,8 +4,6 @@ mod features;
 
 use std::path::Path;
 
-use zagros_ingest::ColumnFormat;
-
 use features::{write_categorical, write_dropped, write_history, write_label, write_numeric, write_weight};
 
 use crate::init::{ColumnKind, DataLayout, LabelForm, NewestParts, PartBound, Sketch, TextDialect};
@@ -72,9 +70,7 @@ fn write_data(text: &mut String, sketch: &Sketch, data: &Path) {
     let format = match sketch.layout {
         DataLayout::Criteo => "criteo",
         DataLayout::Delimited(_) => "delimited",
-        DataLayout::Columns(ColumnFormat::Parquet) => "parquet",
-        DataLayout::Columns(ColumnFormat::Arrow) => "arrow",
-        DataLayout::Columns(ColumnFormat::Jsonl) => "jsonl",
+        DataLayout::Columns(content) => content.format_name(),
     };
     text.push_str(&format!("\n[data]\nformat = {format:?}\ntrain = {}\n", quoted(&data.to_string_lossy())));
     match &sketch.newest {

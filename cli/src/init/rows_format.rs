@@ -11,12 +11,11 @@
 use std::path::PathBuf;
 
 use zagros_ingest::{DataContent, FileStart, can_read_file, file_start};
-use zagros_job::{ColumnarFormat, DecimalMark, DelimitedFormat, Format, IdSource, Job, Values};
+use zagros_job::{DecimalMark, DelimitedFormat, Format, IdSource, Job, Values};
 
 use crate::init::InitError;
-use crate::init::column::is_missing;
 use crate::init::dialect::{DividedLines, TextDialect};
-use crate::init::table::has_commas;
+use crate::init::table::have_commas;
 
 /// What may separate the values of a list in a text, the likelier first.
 const LIST_SEPARATORS: [char; 4] = ['|', ';', ',', ' '];
@@ -28,14 +27,11 @@ pub(crate) fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, I
         source: Box::new(source),
     })?;
     let own = &job.data.format;
-    let columnar = || ColumnarFormat { missing: own.missing_texts().to_vec() };
-    Ok(match start.content {
-        content if content == DataContent::from_format(own) && content != DataContent::Lines => None,
-        DataContent::Parquet => Some(with_format(job, Format::Parquet(columnar()))),
-        DataContent::Arrow => Some(with_format(job, Format::Arrow(columnar()))),
-        DataContent::Jsonl => Some(with_format(job, Format::Jsonl(columnar()))),
-        DataContent::Lines => of_lines(job, &start)?,
-    })
+    match start.content.job_format(own.missing_texts()) {
+        Some(_) if start.content == DataContent::from_format(own) => Ok(None),
+        Some(format) => Ok(Some(with_format(job, format))),
+        None => in_lines(job, &start),
+    }
 }
 
 /// A format in words, for one line of a message.
@@ -61,7 +57,7 @@ fn with_format(job: &Job, format: Format) -> Job {
     job
 }
 
-fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
+fn in_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
     let own = &job.data.format;
     if DataContent::from_format(own) == DataContent::Lines && can_read_file(job, &start.path) {
         return Ok(None);
@@ -77,11 +73,11 @@ fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
     {
         return Ok(Some(fitting));
     }
-    match own {
+    match DataContent::from_format(own).has_columns() {
         // The errors of the job's own reader say best what is wrong.
-        Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => Ok(None),
-        Format::Parquet(_) | Format::Arrow(_) if found.dialect.header => Ok(named(true)),
-        Format::Parquet(_) | Format::Arrow(_) => Err(InitError::NoNames { path: start.path.clone() }),
+        false => Ok(None),
+        true if found.dialect.header => Ok(named(true)),
+        true => Err(InitError::NoNames { path: start.path.clone() }),
     }
 }
 
@@ -128,6 +124,8 @@ fn delimited(own: &Format, found: &DividedLines, header: bool) -> Option<Format>
         Format::Delimited(own) if !own.columns.is_empty() => own.columns.clone(),
         _ => return None,
     };
+    let texts = |column: usize| found.rows.iter().filter_map(move |row| row.get(column)).map(String::as_str);
+    let has_commas = (0..dialect.fields).any(|column| have_commas(texts(column)));
     Some(Format::Delimited(DelimitedFormat {
         delimiter: u8::try_from(dialect.separator).ok()?,
         header,
@@ -135,11 +133,7 @@ fn delimited(own: &Format, found: &DividedLines, header: bool) -> Option<Format>
         comment: dialect.has_comments.then(|| "#".to_owned()),
         trim: dialect.trim,
         quoted_breaks: dialect.quoted_breaks,
-        decimal: if dialect.separator != ',' && has_commas(&found.rows, is_missing) {
-            DecimalMark::Comma
-        } else {
-            DecimalMark::Point
-        },
+        decimal: if dialect.separator != ',' && has_commas { DecimalMark::Comma } else { DecimalMark::Point },
         missing: own.missing_texts().to_vec(),
     }))
 }

@@ -3,19 +3,20 @@
 use std::path::Path;
 
 use zagros_ingest::{
-    ColumnFormat, FileStart, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, criteo_columns,
+    DataContent, FileStart, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, criteo_columns,
     file_starts, sample_rows,
 };
 use zagros_zip::ZipEq;
 
 use crate::init::InitError;
+use crate::init::column::is_missing;
 use crate::init::dialect::{DividedLines, TextDialect, first_fields};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DataLayout {
     Delimited(TextDialect),
     Criteo,
-    Columns(ColumnFormat),
+    Columns(DataContent),
 }
 
 #[derive(Debug)]
@@ -101,12 +102,10 @@ fn same_columns(starts: &[FileStart]) -> Result<(), InitError> {
 
 /// Writes the numbers of columns whose numbers have a decimal comma, `3,14`, as files with semicolons or tabs between their
 /// fields often have them, with a point, and says whether there are such columns.
-pub(crate) fn with_points(columns: &mut [SampledColumn], is_missing: impl Fn(&str) -> bool) -> bool {
+pub(crate) fn with_points(columns: &mut [SampledColumn]) -> bool {
     let mut has_any = false;
     for column in columns {
-        let mut present = column.texts.iter().filter(|text| !is_missing(text)).peekable();
-        let has_comma = column.texts.iter().any(|text| text.contains(','));
-        if has_comma && present.peek().is_some() && present.all(|text| is_number(text)) {
+        if have_commas(column.texts.iter().map(String::as_str)) {
             column.texts.iter_mut().for_each(|text| *text = text.replace(',', "."));
             has_any = true;
         }
@@ -114,14 +113,10 @@ pub(crate) fn with_points(columns: &mut [SampledColumn], is_missing: impl Fn(&st
     has_any
 }
 
-pub(crate) fn has_commas(rows: &[Vec<String>], is_missing: impl Fn(&str) -> bool) -> bool {
-    let columns = rows.first().map_or(0, Vec::len);
-    (0..columns).any(|column| {
-        let mut present = rows.iter().filter_map(|row| row.get(column)).filter(|text| !is_missing(text)).peekable();
-        present.peek().is_some()
-            && present.clone().any(|text| text.contains(','))
-            && present.all(|text| is_number(text))
-    })
+/// Whether texts are numbers, some of them with a decimal comma.
+pub(crate) fn have_commas<'a>(texts: impl Iterator<Item = &'a str>) -> bool {
+    let present: Vec<&str> = texts.filter(|text| !is_missing(text)).collect();
+    present.iter().any(|text| text.contains(',')) && present.iter().all(|text| is_number(text))
 }
 
 /// Digits with at most one comma between them.
@@ -169,9 +164,9 @@ mod tests {
             column(&["3.5", "2", "", "1"]),
             column(&["", "", "", ""]),
         ];
-        assert!(with_points(&mut columns, str::is_empty));
+        assert!(with_points(&mut columns));
         let texts = columns.map(|column| column.texts.join(" "));
         assert_eq!(texts, ["3.14 -2  0.5", "a,b 3,1  1", "1,2,3 1,2  1", "3.5 2  1", "   "]);
-        assert!(!with_points(&mut [column(&["3.5", "2"])], str::is_empty));
+        assert!(!with_points(&mut [column(&["3.5", "2"])]));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use zagros_ingest::clock_seconds;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeForm {
     EpochSeconds,
@@ -32,49 +34,16 @@ impl TimeForm {
         }
         all(|value| value.parse::<f64>().is_ok_and(|time| (3e11..4e12).contains(&time))).then_some(Self::EpochMillis)
     }
-
-    /// The parts of dates that can be features and differ between the values.
-    pub(crate) fn date_parts(self, values: &[&str]) -> Vec<&'static str> {
-        let moments: Option<Vec<DayHour>> = values.iter().map(|value| self.moment(value)).collect();
-        let Some(moments) = moments else { return Vec::new() };
-        let days: HashSet<&str> = moments.iter().map(|moment| moment.day.as_str()).collect();
-        let hours: HashSet<Option<u32>> = moments.iter().map(|moment| moment.hour).collect();
-        let parts = [("hour", hours.len() > 1 && !hours.contains(&None)), ("weekday", days.len() >= 7)];
-        parts.into_iter().filter(|(_, differs)| *differs).map(|(part, _)| part).collect()
-    }
-
-    /// The day and the hour of a time that the trainer reads as a date.
-    fn moment(self, value: &str) -> Option<DayHour> {
-        let unit = match self {
-            Self::DateHour => {
-                let (day, hour) = value.split_at_checked(value.len().checked_sub(2)?)?;
-                return Some(DayHour { day: day.to_owned(), hour: hour.parse().ok() });
-            }
-            Self::Iso => return iso_moment(value),
-            Self::EpochSeconds => 3_600,
-            Self::EpochMillis => 3_600_000,
-        };
-        let hours = value.parse::<i64>().ok()?.div_euclid(unit);
-        Some(DayHour { day: hours.div_euclid(24).to_string(), hour: u32::try_from(hours.rem_euclid(24)).ok() })
-    }
 }
 
-/// A day, however it is named, and an hour of it.
-struct DayHour {
-    day: String,
-    hour: Option<u32>,
-}
-
-/// `2026-11-23`, and behind a blank or `T` a time of day, which may have a fraction and an offset.
-fn iso_moment(value: &str) -> Option<DayHour> {
-    let number = |from: usize, to: usize| value.get(from..to)?.parse::<u32>().ok();
-    let is_day = is_iso(value) && (1..=12).contains(&number(5, 7)?) && (1..=31).contains(&number(8, 10)?);
-    let day = value.get(..10).filter(|_| is_day)?.to_owned();
-    let Some(rest) = value.get(10..).filter(|rest| !rest.is_empty()) else { return Some(DayHour { day, hour: None }) };
-    let has_time = rest.starts_with([' ', 'T']) && rest.get(3..4) == Some(":");
-    let hour =
-        number(11, 13).filter(|hour| has_time && *hour < 24 && number(14, 16).is_some_and(|minute| minute < 60))?;
-    Some(DayHour { day, hour: Some(hour) })
+/// The parts of dates, as the trainer reads them, that can be features and differ between the values.
+pub(crate) fn date_parts(values: &[&str]) -> Vec<&'static str> {
+    let seconds: Option<Vec<i64>> = values.iter().map(|value| clock_seconds(value.as_bytes())).collect();
+    let Some(seconds) = seconds else { return Vec::new() };
+    let days: HashSet<i64> = seconds.iter().map(|seconds| seconds.div_euclid(86_400)).collect();
+    let hours: HashSet<i64> = seconds.iter().map(|seconds| seconds.rem_euclid(86_400) / 3_600).collect();
+    let parts = [("hour", hours.len() > 1), ("weekday", days.len() >= 7)];
+    parts.into_iter().filter(|(_, differs)| *differs).map(|(part, _)| part).collect()
 }
 
 fn is_iso(value: &str) -> bool {
@@ -124,17 +93,17 @@ mod tests {
     fn parts_of_dates_that_differ_are_features() {
         let hours: Vec<String> = (0..10).map(|n| format!("2026-11-{:02}T0{n}:15:00Z", 10 + n)).collect();
         let hours: Vec<&str> = hours.iter().map(String::as_str).collect();
-        assert_eq!(TimeForm::Iso.date_parts(&hours), ["hour", "weekday"]);
-        assert_eq!(TimeForm::Iso.date_parts(&hours[..3]), ["hour"]);
-        assert_eq!(TimeForm::Iso.date_parts(&["2026-11-23", "2026-11-24"]), [""; 0]);
-        assert_eq!(TimeForm::Iso.date_parts(&["2026-11-23 00:00:00", "2026-11-23 01:00:00"]), ["hour"]);
+        assert_eq!(date_parts(&hours), ["hour", "weekday"]);
+        assert_eq!(date_parts(&hours[..3]), ["hour"]);
+        assert_eq!(date_parts(&["2026-11-23", "2026-11-24"]), [""; 0]);
+        assert_eq!(date_parts(&["2026-11-23 00:00:00", "2026-11-23 01:00:00"]), ["hour"]);
         for bad in ["2026-13-23 01:00:00", "2026-11-23 25:00:00", "2026-11-23 morning", "2026-11-23x"] {
-            assert_eq!(TimeForm::Iso.date_parts(&["2026-11-23 00:00:00", bad]), [""; 0], "{bad}");
+            assert_eq!(date_parts(&["2026-11-23 00:00:00", bad]), [""; 0], "{bad}");
         }
         let seconds: Vec<String> = (0..10).map(|n| (1_795_459_500 + n * 100_000).to_string()).collect();
         let seconds: Vec<&str> = seconds.iter().map(String::as_str).collect();
-        assert_eq!(TimeForm::EpochSeconds.date_parts(&seconds), ["hour", "weekday"]);
-        assert_eq!(TimeForm::DateHour.date_parts(&["14102100"]), [""; 0]);
-        assert_eq!(TimeForm::DateHour.date_parts(&["14102100", "14102123"]), ["hour"]);
+        assert_eq!(date_parts(&seconds), ["hour", "weekday"]);
+        assert_eq!(date_parts(&["14102100"]), [""; 0]);
+        assert_eq!(date_parts(&["14102100", "14102123"]), ["hour"]);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-use crate::category::reading::missing_id;
+use crate::category::missing_id;
 use crate::parse::sink::RowSink;
 use crate::sketch::DistinctSketch;
 use crate::transform::features_of_numbers;

@@ -9,6 +9,18 @@
 //! Decoding is the work of the crates `parquet` and `arrow-ipc` (docs/adr/0061). What is here is what they leave
 //! open: which rows are whose, what a value means to a job, and where a fault is. A record batch of Arrow is a row group here.
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use ::parquet::errors::ParquetError;
+
+use crate::IngestError;
+use crate::columnar::arrow::file::ArrowFooter;
+use crate::columnar::groups::RowGroups;
+use crate::columnar::parquet::file::ParquetFooter;
+use crate::formats::DataContent;
+
 pub(crate) mod arrow;
 pub(crate) mod groups;
 pub(crate) mod kind;
@@ -16,24 +28,9 @@ pub(crate) mod parquet;
 pub(crate) mod parser;
 pub(crate) mod texts;
 
-mod categories;
 mod decoded;
-mod fault;
-mod numbers;
+mod features;
 mod output;
-
-use std::path::Path;
-
-use self::arrow::file::ArrowFooter;
-use self::groups::RowGroups;
-use self::parquet::file::ParquetFooter;
-use crate::IngestError;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileFormat {
-    Parquet,
-    Arrow,
-}
 
 #[derive(Debug)]
 pub(crate) enum ColumnFile {
@@ -42,11 +39,13 @@ pub(crate) enum ColumnFile {
 }
 
 impl ColumnFile {
-    pub(crate) fn open(path: &Path, format: FileFormat) -> Result<Self, IngestError> {
-        Ok(match format {
-            FileFormat::Parquet => Self::Parquet(ParquetFooter::open(path)?),
-            FileFormat::Arrow => Self::Arrow(ArrowFooter::open(path)?),
-        })
+    /// Opens a file of a format; `None` if its rows are lines.
+    pub(crate) fn open(path: &Path, content: DataContent) -> Option<std::result::Result<Self, IngestError>> {
+        match content {
+            DataContent::Parquet => Some(ParquetFooter::open(path).map(Self::Parquet)),
+            DataContent::Arrow => Some(ArrowFooter::open(path).map(Self::Arrow)),
+            DataContent::Lines | DataContent::Jsonl => None,
+        }
     }
 
     pub(crate) fn column_names(&self) -> &[String] {
@@ -67,7 +66,7 @@ impl ColumnFile {
         &self,
         path: &Path,
         positions: impl IntoIterator<Item = usize>,
-    ) -> Result<RowGroups, IngestError> {
+    ) -> std::result::Result<RowGroups, IngestError> {
         match self {
             Self::Parquet(footer) => footer.row_groups(path, positions),
             Self::Arrow(footer) => footer.row_groups(path, positions),
@@ -75,16 +74,44 @@ impl ColumnFile {
     }
 }
 
-pub(crate) const PARQUET: &[u8; 4] = b"PAR1";
-pub(crate) const ARROW: &[u8; 6] = b"ARROW1";
-/// The first bytes of every Arrow stream, and of each of its messages.
-pub(crate) const ARROW_STREAM: [u8; 4] = [0xff; 4];
+/// What is wrong. The caller that knows the place adds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileFault(pub(super) String);
 
-/// What a file of columns is that starts like this, and what to do with it.
-pub(crate) fn other_format(start: &[u8]) -> Option<&'static str> {
-    match start {
-        _ if start.starts_with(PARQUET) => Some("it is a Parquet file; set data.format = \"parquet\""),
-        _ if start.starts_with(ARROW) => Some("it is an Arrow file; set data.format = \"arrow\""),
-        _ => None,
+pub(super) type Result<T> = std::result::Result<T, FileFault>;
+
+impl FileFault {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
     }
+}
+
+impl fmt::Display for FileFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<ParquetError> for FileFault {
+    fn from(error: ParquetError) -> Self {
+        Self(match error {
+            ParquetError::General(text) | ParquetError::NYI(text) | ParquetError::EOF(text) => text,
+            other => other.to_string(),
+        })
+    }
+}
+
+pub(super) fn fail<T>(text: impl Into<String>) -> Result<T> {
+    Err(FileFault::new(text))
+}
+
+/// Calls a decoder of a library. Libraries check what writers usually get wrong and panic at the rest: a page header that
+/// names one kind of page and describes another makes the crate `parquet` unwrap nothing. A panic is a fault of the file.
+/// What `decode` changed must not be used afterwards.
+pub(super) fn catch_panics<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason");
+        fail(format!("its bytes make no sense: {text}"))
+    })
 }

@@ -1,78 +1,20 @@
-//! What a file is by its content, whatever a job says of it.
-//!
-//! ```text
-//! PAR1…                      Parquet
-//! ARROW1… or ff ff ff ff…    Arrow
-//! { or [{ after blanks       JSON lines
-//! anything else              lines of fields
-//! ```
-//!
-//! Of a compressed file the decompressed start is looked at.
+//! What files are by their content, whatever a job says of them. Of a compressed file the decompressed start is looked at.
 
-use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use zagros_job::{Format, Job};
+use zagros_job::Job;
 
+use crate::formats::{BYTE_ORDER_MARK, DataContent};
 use crate::read::text::{FileText, ReadReach};
-use crate::{DataPart, IngestError, check_first_rows, columnar, find_files};
+use crate::{DataPart, IngestError, check_first_rows, find_files};
 
 /// Bytes of text that are looked at. A stream keeps them for its reader.
 const START: usize = 64 << 10;
 
 /// Files of one command that are looked at. Each costs a request if it is in a store.
 const MOST_FILES: usize = 64;
-
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DataContent {
-    /// Lines of fields: CSV, TSV and the like.
-    Lines,
-    /// A JSON object on each line.
-    Jsonl,
-    Parquet,
-    /// Arrow, as a file or a stream.
-    Arrow,
-}
-
-impl fmt::Display for DataContent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Lines => "text with separators",
-            Self::Jsonl => "JSON lines",
-            Self::Parquet => "Parquet",
-            Self::Arrow => "Arrow",
-        })
-    }
-}
-
-impl DataContent {
-    #[must_use]
-    pub fn from_format(format: &Format) -> Self {
-        match format {
-            Format::Criteo | Format::Delimited(_) => Self::Lines,
-            Format::Jsonl(_) => Self::Jsonl,
-            Format::Parquet(_) => Self::Parquet,
-            Format::Arrow(_) => Self::Arrow,
-        }
-    }
-
-    fn from_start(start: &[u8]) -> Self {
-        let text = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start).trim_ascii_start();
-        let is_array = |text: &[u8]| text.trim_ascii_start().first().is_none_or(|first| *first == b'{');
-        match text {
-            _ if start.starts_with(columnar::PARQUET) => Self::Parquet,
-            _ if start.starts_with(columnar::ARROW) || start.starts_with(&columnar::ARROW_STREAM) => Self::Arrow,
-            [b'{', ..] => Self::Jsonl,
-            // An array of objects is refused as that.
-            [b'[', rest @ ..] if is_array(rest) => Self::Jsonl,
-            _ => Self::Lines,
-        }
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStart {
@@ -113,7 +55,7 @@ pub fn file_start(paths: &[PathBuf]) -> Result<FileStart, IngestError> {
 
 /// The starts of these files, which all hold the same. Of many, some are looked at.
 pub fn file_starts(paths: &[PathBuf]) -> Result<Vec<FileStart>, IngestError> {
-    same_content(&crate::find::expand_paths(paths)?)
+    same_content(&crate::files::expand_paths(paths)?)
 }
 
 /// As [`file_starts`], of files that were found. There is at least one.
@@ -172,22 +114,6 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-
-    #[test]
-    fn the_first_bytes_say_what_a_file_holds() {
-        for (start, content) in [
-            (&b"PAR1\x15"[..], DataContent::Parquet),
-            (b"ARROW1\0\0", DataContent::Arrow),
-            (b"\xff\xff\xff\xff\x10", DataContent::Arrow),
-            (b"\xef\xbb\xbf\n {\"a\":1}", DataContent::Jsonl),
-            (b"[\n  {\"a\":1}]", DataContent::Jsonl),
-            (b"[1,2]\n", DataContent::Lines),
-            (b"a,b\n{,}\n", DataContent::Lines),
-            (b"", DataContent::Lines),
-        ] {
-            assert_eq!(DataContent::from_start(start), content, "{start:?}");
-        }
-    }
 
     #[test]
     fn chosen_files_are_spread_over_the_list() {

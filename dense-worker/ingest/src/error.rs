@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use zagros_store::StoreError;
 
@@ -17,10 +17,6 @@ pub enum IngestError {
         #[from]
         source: StoreError,
     },
-    #[error("{} is neither a file nor a folder; name files, folders or patterns in data.train, data.validation and data.test", path.display())]
-    NotAFile { path: PathBuf },
-    #[error("{} is empty; remove it from the job file or write it again", path.display())]
-    EmptyFile { path: PathBuf },
     /// A folder or a pattern that stands for no file.
     #[error(
         "{} {reason}; empty files, and in folders names that begin with . or _, are passed over; check data.train, data.validation and data.test",
@@ -53,34 +49,12 @@ pub enum IngestError {
         similar: Option<String>,
         found: Vec<String>,
     },
-    /// A header is one field, and another separator divides it into columns.
-    #[error(
-        "{}: no column \"{column}\", and the header is one field: is the separator {separator:?}? set data.delimiter = {separator:?}",
-        path.display(),
-        separator = separator.to_string()
-    )]
-    OtherSeparator { path: PathBuf, column: String, separator: char },
-    #[error(
-        "{}: the header ({}) differs from data.columns ({}); correct data.columns, or remove it to use the header",
-        path.display(),
-        found.join(", "),
-        expected.join(", ")
-    )]
-    HeaderDiffers { path: PathBuf, expected: Vec<String>, found: Vec<String> },
     /// The job says that there is a header line, but there is none, or it cannot be read.
     #[error("{}: cannot read the header: {reason}; set data.header = false if there is none", path.display())]
     BadHeader { path: PathBuf, reason: String },
+    /// A file that cannot be used as it is. The reason says what to do.
     #[error("{}: {reason}", path.display())]
-    DamagedFooter { path: PathBuf, reason: String },
-    #[error("{}: {unit} {number}: {reason}; if the file is damaged, write it again", path.display())]
-    DamagedGroup {
-        path: PathBuf,
-        /// What its format calls a row group.
-        unit: &'static str,
-        /// Which one, from 0.
-        number: usize,
-        reason: String,
-    },
+    BadFile { path: PathBuf, reason: String },
     #[error("{}: {unit} {number}, column \"{column}\": {reason}; if the file is damaged, write it again", path.display())]
     DamagedColumn {
         path: PathBuf,
@@ -93,48 +67,6 @@ pub enum IngestError {
     },
     #[error("{}: column \"{column}\": {reason}", path.display())]
     UnusableColumn { path: PathBuf, column: String, reason: String },
-    /// A column holds other data than in the file before.
-    #[error(
-        "{}: column \"{column}\" holds {found} here and {expected} in {}; write both files with one type, or train on them one by one",
-        path.display(),
-        first.display()
-    )]
-    ColumnChanged { path: PathBuf, column: String, found: String, expected: String, first: PathBuf },
-    /// A column writes the values of its categories otherwise than the files that a model was trained on.
-    #[error(
-        "{}: column \"{column}\" holds {found}, and the model was trained on {expected}: equal values would be other categories; write this \
-         column as the training files do",
-        path.display()
-    )]
-    OtherWriting { path: PathBuf, column: String, found: String, expected: String },
-    #[error(
-        "{}: the {format} data ends early, after {compressed} compressed bytes ({text} bytes of text); the file was cut off, fetch it again",
-        path.display()
-    )]
-    TruncatedFile {
-        path: PathBuf,
-        format: &'static str,
-        /// Compressed bytes read.
-        compressed: u64,
-        /// Bytes of text that were decompressed.
-        text: u64,
-    },
-    #[error(
-        "{}: damaged {format} data near compressed byte {compressed} ({text} bytes of text read): {source}; fetch the file again",
-        path.display()
-    )]
-    DamagedFile {
-        path: PathBuf,
-        format: &'static str,
-        /// Compressed bytes read.
-        compressed: u64,
-        /// Bytes of text that were decompressed.
-        text: u64,
-        source: io::Error,
-    },
-    /// A compressed file can only be read from its start.
-    #[error("{}: a compressed file cannot be read from byte {start} on; give it as one split", path.display())]
-    UnsplittableFile { path: PathBuf, start: u64 },
     #[error(
         "feature \"{feature}\" has more than {most} different categories, too many to count for its vocabulary; remove `vocabulary`, and \
          leave rare categories out by [tables.<name>] admission = {{ kind = \"count\" }}, or share rows by hash_size = N"
@@ -172,11 +104,14 @@ pub enum IngestError {
     Unwritable { path: PathBuf, source: io::Error },
     #[error("cannot generate: {reason}")]
     BadSpec { reason: String },
-    /// A file of a prepared workload does not have the size that its `meta.json` says.
-    #[error("{}: {reason}; write the workload again", path.display())]
-    BadWorkload { path: PathBuf, reason: String },
     #[error("reading was cancelled")]
     Cancelled,
+}
+
+impl IngestError {
+    pub(crate) fn bad_file(path: &Path, reason: impl Into<String>) -> Self {
+        Self::BadFile { path: path.into(), reason: reason.into() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,7 @@ use std::time::UNIX_EPOCH;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::source::{find_object, object_url, open_file, unreadable};
-use crate::stdin::is_stdin;
+use crate::source::{find_object, is_stdin, object_url, open_file, unreadable};
 use crate::{FileInfo, IngestError};
 
 const SAMPLES: u64 = 16;

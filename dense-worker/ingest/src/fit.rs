@@ -12,13 +12,13 @@ use zagros_job::{
 use zagros_zip::ZipEq;
 
 use self::encodings::EncodingCounts;
-use crate::category::id_map::{AsItIs, IdMap};
-use crate::parse::bad_budget::{BadBudget, LISTED};
+use crate::category::{AsItIs, IdMap};
+use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
-use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
-use crate::quantiles::{MomentSums, QuantileSketch};
+use crate::pipeline::PipelineConfig;
+use crate::sketch::{MomentSums, QuantileSketch};
 use crate::transform::NumericShape;
-use crate::{DataPart, IngestError, WholeFiles, find_files};
+use crate::{DataPart, IngestError, find_files};
 
 mod encodings;
 
@@ -93,21 +93,18 @@ fn measure_statistics(
     if job.data.train.is_empty() {
         return Err(IngestError::NoFiles { key: "train" });
     }
-    let splits = Box::new(WholeFiles::new(&find_files(job, &job.data.train)?));
+    let files = find_files(job, &job.data.train)?;
     let (reduced, mut total) = reduce_job(job, what);
-    let mut bad = BadBudget::new(&job.data, LISTED);
-    let (part, cancel) = (DataPart::Train, Arc::clone(cancel));
-    let config = PipelineConfig { job: Arc::new(reduced), part, splits, block_bytes: BLOCK_BYTES, cancel };
-    let mut pipeline = ParsePipeline::start(config, &total)?;
-    while let Some(parsed) = pipeline.next()? {
-        bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
+    let (mut bad, empty) = (BadBudget::new(&job.data, LISTED), total.clone());
+    let config = PipelineConfig::whole_files(&Arc::new(reduced), DataPart::Train, &files);
+    PipelineConfig { cancel: Arc::clone(cancel), ..config }.read_all(&empty, &mut bad, |parsed| {
         total.merge(&parsed.sink);
         if let Some(feature) = total.oversized_feature() {
             return Err(IngestError::LargeVocabulary { feature: feature.to_owned(), most: MOST_COUNTED });
         }
         read.fetch_add(parsed.bytes, Ordering::Relaxed);
-        pipeline.recycle(parsed.sink);
-    }
+        Ok(true)
+    })?;
     Ok((total, bad.count))
 }
 

@@ -1,15 +1,17 @@
-//! A summary of the columns of a job's training files.
+//! A summary of the columns of a job's training files, and a check of every row of all its files.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use zagros_job::{Categorical, Job, Numeric};
 
 use crate::column_sums::{CategorySums, ColumnSum, ColumnSums};
-use crate::parse::bad_budget::{BadBudget, LISTED};
-use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
-use crate::quantiles::MomentSums;
-use crate::{BadRow, DataPart, IngestError, WholeFiles, find_files};
+use crate::parse::bad::{BadBudget, LISTED};
+use crate::parse::sink::NullSink;
+use crate::pipeline::PipelineConfig;
+use crate::sketch::MomentSums;
+use crate::{BadRow, DataPart, IngestError, find_files};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnSummaries {
@@ -52,7 +54,7 @@ pub struct CategoryColumn {
 /// Reads the first `limit` rows of the training files (all rows without a limit), in bounded memory. Malformed rows are
 /// counted and skipped, whatever their number.
 pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestError> {
-    let splits = Box::new(WholeFiles::new(&find_files(job, &job.data.train)?));
+    let files = find_files(job, &job.data.train)?;
     let mut job = job.clone();
     job.features = job.features.with_plain_categories();
     if limit.is_some() {
@@ -63,18 +65,14 @@ pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries,
     let numeric = vec![NumberStats::NONE; job.features.numeric.len()];
     let categorical = vec![CategorySums::default(); job.features.categorical.len()];
     let mut total = InspectSink::new(&job, numeric, categorical, limit);
-    let mut bad = BadBudget::without_limit(LISTED);
-    let (part, cancel) = (DataPart::All, Arc::default());
-    let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
-    let mut pipeline = ParsePipeline::start(config, &total)?;
-    // Counts the taken rows: the parser may have finished rows that have not arrived yet.
-    while total.rows < limit.unwrap_or(u64::MAX)
-        && let Some(parsed) = pipeline.next()?
-    {
-        bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
-        total.merge(&parsed.sink);
-        pipeline.recycle(parsed.sink);
-    }
+    let (mut bad, empty) = (BadBudget::without_limit(LISTED), total.clone());
+    PipelineConfig::whole_files(&job, DataPart::All, &files).read_all(&empty, &mut bad, |parsed| {
+        let is_wanted = total.rows < limit.unwrap_or(u64::MAX);
+        if is_wanted {
+            total.merge(&parsed.sink);
+        }
+        Ok(is_wanted)
+    })?;
     total.summarise(&job, &bad)
 }
 
@@ -193,8 +191,49 @@ impl fmt::Display for ColumnSummaries {
     }
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ValidationReport {
+    /// Files read, training, validation and test.
+    pub files: usize,
+    pub good: u64,
+    pub bad: u64,
+    pub first_bad: Vec<BadRow>,
+}
+
+/// Reads all training, validation and test files and lists the first `shown` malformed rows (100 at most).
+/// Malformed rows are no error here.
+pub fn validate_rows(job: &Job, shown: usize) -> Result<ValidationReport, IngestError> {
+    let paths: Vec<_> = job.data_files().into_iter().map(Path::to_owned).collect();
+    let found = find_files(job, &paths)?;
+    let (mut bad, mut good) = (BadBudget::without_limit(shown), 0);
+    let config = PipelineConfig::whole_files(&Arc::new(job.clone()), DataPart::All, &found);
+    config.read_all(&NullSink, &mut bad, |parsed| {
+        good += parsed.outcome.rows;
+        Ok(true)
+    })?;
+    Ok(ValidationReport { files: found.len(), good, bad: bad.count, first_bad: bad.first_rows()? })
+}
+
+impl fmt::Display for ValidationReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { files, good, bad, first_bad } = self;
+        let plural = if *files == 1 { "" } else { "s" };
+        writeln!(f, "{good} good rows and {bad} malformed ones in {files} file{plural}")?;
+        for row in first_bad {
+            writeln!(f, "  {row}")?;
+        }
+        let more = bad - first_bad.len() as u64;
+        if more > 0 {
+            writeln!(f, "  and {more} more")?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use zagros_job::HeldOutRows;
+
     use super::*;
     use crate::fixture;
 
@@ -246,5 +285,21 @@ mod tests {
         assert_eq!((found.categorical[0].distinct, found.categorical[0].is_exact), (1_000, true));
         let tags = &found.categorical[1];
         assert!(!tags.is_exact && (tags.distinct as f64 / 200_000.0 - 1.0).abs() < 0.08, "{}", tags.distinct);
+    }
+
+    #[test]
+    fn all_files_are_checked_to_their_end() {
+        let (_first, train) = fixture::file("click,age,city,tags\n1,2,x,y\n1,two,x,y\n0,3,x,y\n");
+        let (_second, test) = fixture::file("age,click,city,tags\n2,1,x,y\n2,maybe,x,y\n2,1,x\n");
+        let mut job = fixture::delimited(|_| ());
+        job.data.train = vec![train.clone()];
+        job.data.test = HeldOutRows::Files(vec![test.clone()]);
+        let found = validate_rows(&job, 2).unwrap();
+        assert_eq!((found.files, found.good, found.bad), (2, 3, 3));
+        let places: Vec<_> = found.first_bad.iter().map(|row| (row.path.clone(), row.line, row.column)).collect();
+        assert_eq!(places, [(train, 3, 2), (test, 3, 2)]);
+        let text = found.to_string();
+        assert!(text.starts_with("3 good rows and 3 malformed ones in 2 files\n"), "{text}");
+        assert!(text.ends_with("  and 1 more\n"), "{text}");
     }
 }

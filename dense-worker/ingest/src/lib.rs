@@ -13,7 +13,6 @@ pub mod sample;
 pub mod split;
 pub mod stream;
 pub mod synthetic;
-pub mod validate;
 pub mod writing;
 
 mod assemble;
@@ -21,39 +20,32 @@ mod category;
 mod column_sums;
 mod columnar;
 mod content;
-mod contradictions;
 mod count;
 mod cursor;
-mod find;
 #[cfg(test)]
 mod fixture;
+mod formats;
 mod parse;
 mod pipeline;
-mod quantiles;
 mod read;
 mod sketch;
 mod source;
-mod split_hash;
-mod stdin;
 mod transform;
 
 pub use batch::{Batch, CategoryIds, SplitEnd};
-pub use content::{DataContent, FileStart, can_read_file, file_start, file_starts};
-pub use contradictions::ContradictoryRows;
+pub use category::date::clock_seconds;
+pub use content::{FileStart, can_read_file, file_start, file_starts};
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};
 pub use files::{check_first_rows, check_same_types, find_files};
 pub use fingerprint::{changed_at, fingerprint_files};
 pub use fit::{FitReport, RareCategories, fit_features};
+pub use formats::{DataContent, criteo_columns};
 pub use hash::{DataPart, hash_value};
 pub use input::{InputRow, InputRows};
-pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, inspect_columns};
-pub use read::layout::criteo_columns;
-pub use sample::{
-    ColumnFormat, LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, sample_rows,
-};
+pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, ValidationReport, inspect_columns, validate_rows};
+pub use sample::{LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, sample_rows};
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};
-pub use stream::{BatchStream, StreamOptions, StreamStats};
-pub use validate::{ValidationReport, validate_rows};
+pub use stream::{BatchStream, ContradictoryRows, StreamOptions, StreamStats};
 pub use writing::{check_writings, detect_writings};

@@ -1,25 +1,23 @@
 //! From blocks to rows.
 
 pub(crate) mod bad;
-pub(crate) mod bad_budget;
-pub(crate) mod bags;
+mod cells;
 pub(crate) mod fields;
 pub(crate) mod hold_out;
 pub(crate) mod json;
 pub(crate) mod label;
-pub(crate) mod missing;
 pub(crate) mod number;
-pub(crate) mod numbers;
-pub(crate) mod object;
 pub(crate) mod row;
 pub(crate) mod sink;
+pub(crate) mod values;
 
 use std::sync::Arc;
 
 use zagros_job::Job;
 
 use crate::columnar::parser::ColumnarParser;
-use crate::parse::row::{ParseOutcome, RowParser};
+use crate::parse::bad::ParseOutcome;
+use crate::parse::row::RowParser;
 use crate::parse::sink::RowSink;
 use crate::read::layout::FileLayout;
 use crate::read::reader::BlockBody;

@@ -16,11 +16,11 @@ use rustix::time::{ClockId, clock_gettime};
 use zagros_job::Job;
 
 use crate::parse::BlockParser;
-use crate::parse::row::ParseOutcome;
+use crate::parse::bad::{BadBudget, ParseOutcome};
 use crate::parse::sink::RowSink;
 use crate::read::layout::FileLayout;
 use crate::read::reader::{BlockBody, BlockReader, RowBlock, RowPlace};
-use crate::{DataPart, IngestError, SplitSource};
+use crate::{DataPart, FileInfo, IngestError, SplitSource, WholeFiles};
 
 /// Blocks waiting before and after each parser.
 const DEPTH: usize = 2;
@@ -38,6 +38,33 @@ pub(crate) struct PipelineConfig {
     pub(crate) block_bytes: usize,
     /// Ends every thread.
     pub(crate) cancel: Arc<AtomicBool>,
+}
+
+impl PipelineConfig {
+    /// Reads whole files.
+    pub(crate) fn whole_files(job: &Arc<Job>, part: DataPart, files: &[FileInfo]) -> Self {
+        let (job, splits, cancel) = (Arc::clone(job), Box::new(WholeFiles::new(files)), Arc::default());
+        Self { job, part, splits, block_bytes: BLOCK_BYTES, cancel }
+    }
+
+    /// Gives the rows to `take`, block by block in their order, until it answers that it wants no more. Counts the malformed rows of the
+    /// blocks before. Rows go to clones of `empty`.
+    pub(crate) fn read_all<S: RowSink + Clone>(
+        self,
+        empty: &S,
+        bad: &mut BadBudget,
+        mut take: impl FnMut(&ParsedBlock<S>) -> Result<bool, IngestError>,
+    ) -> Result<(), IngestError> {
+        let mut pipeline = ParsePipeline::start(self, empty)?;
+        while let Some(parsed) = pipeline.next()? {
+            if !take(&parsed)? {
+                break;
+            }
+            bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
+            pipeline.recycle(parsed.sink);
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug)]

@@ -9,8 +9,7 @@
 //! At most so many rows are read, the first ones of each file, in bounded memory. Every count that is kept is of whole blocks of rows,
 //! merged in the order of the files.
 
-mod column;
-
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,11 +17,11 @@ use serde::{Deserialize, Serialize};
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-use self::column::{CategoryCounts, NumberCounts};
-use crate::column_sums::ColumnSums;
-use crate::parse::bad_budget::{BadBudget, LISTED};
-use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
-use crate::{DataPart, IngestError, WholeFiles, find_files};
+use crate::column_sums::{CategorySums, ColumnSum, ColumnSums};
+use crate::parse::bad::{BadBudget, LISTED};
+use crate::pipeline::PipelineConfig;
+use crate::sketch::{FrequentValues, QuantileSketch};
+use crate::{DataPart, IngestError, find_files};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataProfile {
@@ -54,19 +53,17 @@ pub fn profile_files(
     let mut total = ProfileSink::with_earlier_bins(&job, before);
     let (mut bad, mut whole, empty) = (BadBudget::without_limit(LISTED), true, total.clone());
     for file in &found {
-        let (splits, before) = (Box::new(WholeFiles::new(std::slice::from_ref(file))), total.rows);
-        let (job, part, block_bytes, cancel) = (Arc::clone(&job), DataPart::All, BLOCK_BYTES, Arc::default());
-        let mut pipeline = ParsePipeline::start(PipelineConfig { job, part, splits, block_bytes, cancel }, &empty)?;
+        let earlier_rows = total.rows;
+        let config = PipelineConfig::whole_files(&job, DataPart::All, std::slice::from_ref(file));
         // Whole blocks, in their order: the same rows for any number of threads.
-        while let Some(parsed) = pipeline.next()? {
-            if total.rows - before >= quota {
-                whole = false;
-                break;
+        config.read_all(&empty, &mut bad, |parsed| {
+            let is_wanted = total.rows - earlier_rows < quota;
+            if is_wanted {
+                total.merge(&parsed.sink);
             }
-            bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
-            total.merge(&parsed.sink);
-            pipeline.recycle(parsed.sink);
-        }
+            whole &= is_wanted;
+            Ok(is_wanted)
+        })?;
     }
     Ok(total.data_profile(&job, before, whole, bad.count))
 }
@@ -108,7 +105,7 @@ fn earlier_distribution<'a>(before: Option<&'a DataProfile>, column: &str) -> Op
 }
 
 /// Bins of a numeric column.
-const NUMERIC: usize = 10;
+const NUMERIC: u32 = 10;
 /// Values of a categorical column that have a bin of their own.
 const FREQUENT: usize = 20;
 
@@ -143,15 +140,6 @@ pub enum ColumnBins {
 }
 
 impl ColumnBins {
-    /// About as many values in each; `sample` ascending. Fewer bins where values are equal.
-    fn from_numbers(sample: &[f64]) -> Self {
-        let mut ends: Vec<f64> = (1..NUMERIC).filter_map(|n| sample.get(n * sample.len() / NUMERIC).copied()).collect();
-        ends.dedup();
-        // Nothing is below the smallest value.
-        ends.retain(|end| sample.first().is_some_and(|first| first < end));
-        Self::Below(ends)
-    }
-
     fn from_values(values: impl Iterator<Item = u64>) -> Self {
         Self::Values(values.map(|value| format!("{value:016x}")).collect())
     }
@@ -178,12 +166,182 @@ pub fn stability_index(old: &[f64], new: &[f64]) -> f64 {
     old.iter().zip_eq(new).map(term).sum()
 }
 
+/// Counts of values by the bins of earlier files: `[missing, bin 0, …]`; none without earlier files.
+#[derive(Clone, Debug, Default)]
+struct EarlierBins {
+    counts: Vec<u64>,
+}
+
+impl EarlierBins {
+    fn new(bins: Option<&ColumnBins>) -> Self {
+        Self { counts: vec![0; bins.map_or(0, ColumnBins::count)] }
+    }
+
+    #[inline]
+    fn add(&mut self, bin: usize, times: u64) {
+        if let Some(count) = self.counts.get_mut(bin) {
+            *count += times;
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.counts.iter_mut().zip_eq(&other.counts).for_each(|(count, more)| *count += more);
+    }
+
+    fn clear(&mut self) {
+        self.counts.fill(0);
+    }
+
+    /// The drift from these shares of the same bins.
+    fn drift(&self, earlier: Option<&[f64]>) -> Option<f64> {
+        let earlier = earlier.filter(|shares| shares.len() == self.counts.len())?;
+        let total: u64 = self.counts.iter().sum();
+        (total > 0).then(|| stability_index(earlier, &shares(&self.counts)))
+    }
+}
+
+/// Shares of counts; zeros of none.
+fn shares(counts: &[u64]) -> Vec<f64> {
+    let total = counts.iter().sum::<u64>().max(1) as f64;
+    counts.iter().map(|count| *count as f64 / total).collect()
+}
+
+#[derive(Clone, Debug)]
+struct NumberCounts {
+    ends: Arc<[f64]>,
+    earlier: EarlierBins,
+    missing: u64,
+    values: QuantileSketch,
+}
+
+impl NumberCounts {
+    /// Counts by the bins of earlier files, if there are any.
+    fn new(bins: Option<&ColumnBins>) -> Self {
+        let bins = bins.filter(|bins| matches!(bins, ColumnBins::Below(_)));
+        let ends: Arc<[f64]> = match bins {
+            Some(ColumnBins::Below(ends)) => ends.as_slice().into(),
+            _ => Arc::default(),
+        };
+        Self { ends, earlier: EarlierBins::new(bins), missing: 0, values: QuantileSketch::default() }
+    }
+
+    fn feature_profile(&self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
+        let ends = self.values.edges(NUMERIC);
+        let missing = self.missing as f64 / rows.max(1) as f64;
+        let mut counts = vec![0; ends.len() + 2];
+        for (value, times) in self.values.weighted_values() {
+            counts[1 + ends.partition_point(|end| *end <= value)] += times;
+        }
+        // The sketch is of the values that are there.
+        let mut shares: Vec<f64> = shares(&counts).into_iter().map(|share| share * (1.0 - missing)).collect();
+        shares[0] = missing;
+        FeatureProfile {
+            column: column.to_owned(),
+            missing,
+            distinct: None,
+            drift: self.earlier.drift(earlier),
+            distribution: ValueDistribution { bins: ColumnBins::Below(ends), shares },
+        }
+    }
+}
+
+impl ColumnSum<Option<f64>> for NumberCounts {
+    #[inline]
+    fn add(&mut self, value: Option<f64>) {
+        let Some(value) = value else {
+            self.missing += 1;
+            self.earlier.add(0, 1);
+            return;
+        };
+        self.earlier.add(1 + self.ends.partition_point(|end| *end <= value), 1);
+        self.values.add(value);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.earlier.merge(&other.earlier);
+        self.missing += other.missing;
+        self.values.merge(&other.values);
+    }
+
+    fn clear(&mut self) {
+        self.earlier.clear();
+        self.missing = 0;
+        self.values.clear();
+    }
+}
+
+#[derive(Clone, Debug)]
+struct CategoryCounts {
+    /// Positions of the earlier bins by value.
+    places: Arc<HashMap<u64, usize>>,
+    earlier: EarlierBins,
+    sums: CategorySums,
+    frequent: FrequentValues,
+}
+
+impl CategoryCounts {
+    /// Counts by the bins of earlier files, if there are any.
+    fn new(bins: Option<&ColumnBins>) -> Self {
+        let bins = bins.filter(|bins| matches!(bins, ColumnBins::Values(_)));
+        let values: &[String] = match bins {
+            Some(ColumnBins::Values(values)) => values,
+            _ => &[],
+        };
+        let places = values
+            .iter()
+            .enumerate()
+            .filter_map(|(place, value)| Some((u64::from_str_radix(value, 16).ok()?, 1 + place)));
+        let (places, earlier) = (Arc::new(places.collect()), EarlierBins::new(bins));
+        Self { places, earlier, sums: CategorySums::default(), frequent: FrequentValues::default() }
+    }
+
+    fn feature_profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
+        let missing = rows - self.sums.present;
+        self.earlier.add(0, missing);
+        let top = self.frequent.most_frequent(FREQUENT);
+        let counted: u64 = top.iter().map(|(_, count)| count).sum();
+        let others = self.sums.values.saturating_sub(counted);
+        let counts: Vec<u64> =
+            [missing].into_iter().chain(top.iter().map(|(_, count)| *count)).chain([others]).collect();
+        let bins = ColumnBins::from_values(top.iter().map(|(value, _)| *value));
+        FeatureProfile {
+            column: column.to_owned(),
+            missing: missing as f64 / rows.max(1) as f64,
+            distinct: Some(self.sums.distinct.estimate().0),
+            drift: self.earlier.drift(earlier),
+            distribution: ValueDistribution { bins, shares: shares(&counts) },
+        }
+    }
+}
+
+impl ColumnSum<(u64, u64)> for CategoryCounts {
+    #[inline]
+    fn add(&mut self, (hash, row): (u64, u64)) {
+        self.sums.add((hash, row));
+        self.frequent.add(hash, 1);
+        let others = self.earlier.counts.len().saturating_sub(1);
+        self.earlier.add(self.places.get(&hash).copied().unwrap_or(others), 1);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.earlier.merge(&other.earlier);
+        self.sums.merge(&other.sums);
+        self.frequent.merge(&other.frequent);
+    }
+
+    fn clear(&mut self) {
+        self.earlier.clear();
+        self.sums.clear();
+        self.frequent.clear();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fixture;
+    use crate::{fixture, hash_value};
 
     /// A file of rows `click,age,city,tags`.
     fn profiled(rows: &str, before: Option<&DataProfile>, limit: u64, threads: usize) -> DataProfile {
@@ -248,18 +406,6 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_bins_of_about_equal_size() {
-        let sample: Vec<f64> = (0..100).map(f64::from).collect();
-        let expected: Vec<f64> = (1..10).map(|n| f64::from(n * 10)).collect();
-        assert_eq!(ColumnBins::from_numbers(&sample), ColumnBins::Below(expected));
-        // Most values are 0.
-        let sample: Vec<f64> = (0..100).map(|n| f64::from((n - 85_i32).max(0))).collect();
-        assert_eq!(ColumnBins::from_numbers(&sample), ColumnBins::Below(vec![5.0]));
-        assert_eq!(ColumnBins::from_numbers(&[]).count(), 2);
-        assert_eq!(ColumnBins::from_numbers(&[1.0, 1.0]), ColumnBins::Below(vec![]));
-    }
-
-    #[test]
     fn a_worked_example() {
         let index = stability_index(&[0.5, 0.5], &[0.75, 0.25]);
         assert!((index - (0.25 * 1.5_f64.ln() - 0.25 * 0.5_f64.ln())).abs() < 1e-12, "{index}");
@@ -274,5 +420,36 @@ mod tests {
             let index = stability_index(&old, &new);
             prop_assert!(index >= 0.0 && (index - stability_index(&new, &old)).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn many_numbers_have_even_bins_whole_and_in_blocks() {
+        let mut whole = NumberCounts::new(None);
+        let mut parts = NumberCounts::new(None);
+        let mut block = NumberCounts::new(None);
+        for number in 0..200_000 {
+            let value = Some(f64::from(number % 1_000));
+            whole.add(value);
+            block.add(value);
+            if number % 5_000 == 4_999 {
+                parts.merge(&block);
+                block.clear();
+            }
+        }
+        for counts in [whole, parts] {
+            let shares = counts.feature_profile("n", 200_000, None).distribution.shares;
+            assert!(shares.len() == 11 && shares[1..].iter().all(|share| (share - 0.1).abs() < 0.01), "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn a_column_that_was_of_another_kind_has_no_drift() {
+        let text = ColumnBins::from_values([hash_value(b"a")].into_iter());
+        let mut counts = NumberCounts::new(Some(&text));
+        counts.add(Some(1.0));
+        assert_eq!(counts.feature_profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
+        let mut counts = CategoryCounts::new(Some(&ColumnBins::Below(vec![1.0])));
+        counts.add((hash_value(b"a"), 1));
+        assert_eq!(counts.feature_profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
     }
 }

@@ -5,7 +5,5 @@ pub(crate) mod layout;
 pub(crate) mod line_blocks;
 pub(crate) mod names;
 pub(crate) mod reader;
-pub(crate) mod record_blocks;
-pub(crate) mod record_starts;
 pub(crate) mod records;
 pub(crate) mod text;

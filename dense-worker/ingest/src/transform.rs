@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zagros_job::{Features, Numeric, Scaling};
 
 use crate::DataPart;
-use crate::category::encoder::CategoryEncoder;
+use crate::category::CategoryEncoder;
 
 /// Results for integers below this are looked up, because most counts are small and a logarithm costs as much as parsing
 /// the number.

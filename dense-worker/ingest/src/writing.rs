@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zagros_job::{ColumnReading, Job, PredictRows, Values, WrittenForm};
 
-use crate::parse::missing::MissingTexts;
-use crate::stdin::is_stdin;
+use crate::parse::values::MissingTexts;
+use crate::source::is_stdin;
 use crate::{BatchStream, DataPart, FileInfo, IngestError};
 
 const ROWS: usize = 1_000;
@@ -58,12 +58,11 @@ pub fn check_writings(
             let Some((expected, found)) = known.get(&column).and_then(|known| conflict(known, &found)) else {
                 continue;
             };
-            return Err(IngestError::OtherWriting {
-                path: file.path.clone(),
-                column,
-                found: found.to_string(),
-                expected: expected.to_string(),
-            });
+            let reason = format!(
+                "column \"{column}\" holds {found}, and the model was trained on {expected}: equal values would be other \
+                 categories; write this column as the training files do"
+            );
+            return Err(IngestError::bad_file(&file.path, reason));
         }
     }
     Ok(())

@@ -55,9 +55,8 @@ pub(crate) struct DataFile {
     pub(crate) comment: Option<String>,
     /// Whether blanks around a field are removed. Default: false; `delimited` only.
     pub(crate) trim: Option<bool>,
-    /// Whether quoted fields may hold line breaks. Each worker then scans a file for quotes up to where its parts start. A record of several
-    /// lines whose quote is never closed is an error, and a malformed one counts once for each of its lines. Default: false; `delimited`
-    /// only.
+    /// Whether quoted fields may hold line breaks. A file is then read whole by one worker. A record of several lines whose quote is never
+    /// closed is an error, and a malformed one counts once for each of its lines. Default: false; `delimited` only.
     pub(crate) quoted_breaks: Option<bool>,
     /// What is before the fraction of a number. Texts of categories stay as they are. Default: `"."`; `delimited` only.
     pub(crate) decimal: Option<DecimalMark>,

@@ -1,7 +1,7 @@
 //! `[features]` of a sketch.
 
 use super::{comment, quoted};
-use crate::init::ids::is_either;
+use crate::init::column::is_either;
 use crate::init::{Column, ColumnKind, LabelForm, Sketch, TimeForm};
 
 /// Names of columns that say how much a row counts.

@@ -1,6 +1,6 @@
 //! Written jobs, each of which must be a valid one.
 
-use zagros_ingest::{ColumnFormat, RowSample, SampledColumn, SampledRows, ValueForm};
+use zagros_ingest::{DataContent, RowSample, SampledColumn, SampledRows, ValueForm};
 use zagros_job::{Job, Overrides};
 
 use super::*;
@@ -92,7 +92,7 @@ fn columns_with_types_become_a_valid_job() {
         column("price", ValueForm::Number, &|row| if row == 3 { "NaN".into() } else { format!("{}.5", row % 30) }),
         column("at", ValueForm::Time, &|row| format!("2026-11-23 00:{row:02}:00")),
     ];
-    for format in [ColumnFormat::Parquet, ColumnFormat::Arrow, ColumnFormat::Jsonl] {
+    for format in [DataContent::Parquet, DataContent::Arrow, DataContent::Jsonl] {
         let unusable = vec![("blob".to_owned(), "it is compressed with LZO".to_owned())];
         let text = checked(SampledRows::Columns { format, columns: columns.clone(), unusable }, true, Some("paid"));
         let parts = [
@@ -141,7 +141,7 @@ fn criteos_lines_have_the_features_of_the_same_rows_as_parquet() {
         texts: rows.clone().map(|row| cell(row, index)).collect(),
     };
     let columns = zagros_ingest::criteo_columns().into_iter().enumerate().map(column).collect();
-    let format = ColumnFormat::Parquet;
+    let format = DataContent::Parquet;
     let parquet = checked(SampledRows::Columns { format, columns, unusable: Vec::new() }, true, None);
     assert_eq!(criteo.replace("\"criteo\"", "\"parquet\""), parquet);
     let number = "{ column = \"I13\", log = true, standardise = true },";

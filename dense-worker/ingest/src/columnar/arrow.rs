@@ -5,8 +5,5 @@ pub(crate) mod column;
 pub(crate) mod file;
 pub(crate) mod schema;
 
-mod body;
-mod values;
-
 #[cfg(test)]
 mod tests;

@@ -4,13 +4,15 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use ::parquet::schema::types::ColumnDescPtr;
+
 use super::arrow::batches::FieldArrays;
 use super::arrow::column::ArrowColumn;
-use super::fault::{FileFault, Result, fail};
 use super::groups::{ColumnDescription, GroupPlace, RowGroups, UsedColumn};
 use super::output::ColumnOutput;
 use super::parquet::column::ColumnReader;
 use super::parquet::pages::{GroupRanges, PageFile};
+use super::{FileFault, Result, fail};
 use crate::IngestError;
 use crate::source::open_file;
 
@@ -77,22 +79,21 @@ impl<'a> GroupColumns<'a> {
 
     fn open_reader(&self, column: &UsedColumn, index: usize) -> Result<DecodedReader> {
         let chunks = &self.row_groups.groups[self.group].chunks;
-        let file = match (&self.source, &column.description) {
-            (GroupSource::Arrays(arrays), ColumnDescription::Arrow(leaf)) => {
-                return match arrays.get(&leaf.field) {
-                    Some(array) => ArrowColumn::new(leaf, array).map(DecodedReader::Arrow),
-                    None => fail("it was not read"),
-                };
-            }
-            (GroupSource::Disk(file), _) => PageFile::Disk(Arc::clone(file)),
-            (GroupSource::Store(ranges), _) => PageFile::Object(Arc::clone(&ranges[index])),
-            (GroupSource::Arrays(_), ColumnDescription::Parquet(_)) => return fail("it has no pages"),
+        let pages = |file: PageFile, column: &ColumnDescPtr| {
+            ColumnReader::new(file, chunks[index], column).map(|reader| DecodedReader::Parquet(Box::new(reader)))
         };
-        match &column.description {
-            ColumnDescription::Parquet(column) => {
-                ColumnReader::new(file, chunks[index], column).map(|reader| DecodedReader::Parquet(Box::new(reader)))
+        match (&self.source, &column.description) {
+            (GroupSource::Disk(file), ColumnDescription::Parquet(column)) => {
+                pages(PageFile::Disk(Arc::clone(file)), column)
             }
-            ColumnDescription::Arrow(_) => fail("it has no arrays"),
+            (GroupSource::Store(ranges), ColumnDescription::Parquet(column)) => {
+                pages(PageFile::Object(Arc::clone(&ranges[index])), column)
+            }
+            (GroupSource::Arrays(arrays), ColumnDescription::Arrow(leaf)) => match arrays.get(&leaf.field) {
+                Some(array) => ArrowColumn::new(leaf, array).map(DecodedReader::Arrow),
+                None => fail("it was not read"),
+            },
+            _ => fail("it is a column of another format"),
         }
     }
 

@@ -3,22 +3,24 @@
 //! A column is decoded with one [`ColumnOutput`]. The entries of a dictionary are converted once, and the rows that name an entry
 //! copy what it became.
 
+use std::fmt;
+
 use memchr::memmem::Finder;
 
 use super::kind::{ColumnValue, ValueKind};
 use crate::category::date::date_part;
-use crate::category::reading::{CellReading, missing_id, range_index};
+use crate::category::{CellReading, missing_id, range_index};
 use crate::hash_value;
 use crate::parse::bad::quoted_text;
 use crate::parse::label::{LabelTexts, sample_weight};
-use crate::parse::missing::MissingTexts;
 use crate::parse::number::{MOST, parse_number};
+use crate::parse::values::MissingTexts;
 
 /// The most different faulty values of a block that are shown in a message.
 const SHOWN: usize = 100;
 
-/// Ids of a slice of rows: a few bytes can name an entry of the dictionary that is a million ids.
-pub(super) const MOST_IDS: usize = 1 << 26;
+/// Items of the lists of a slice of rows: a few bytes can name an entry of the dictionary that is a million of them.
+const MOST_ITEMS: usize = 1 << 26;
 
 pub(super) const NO_ENTRY: &str = "a value names an entry that the dictionary does not have";
 
@@ -110,12 +112,6 @@ impl ValueTexts {
         may_be && self.present_text(value).is_empty()
     }
 
-    /// The values of a cell of several, missing ones empty.
-    fn split_values(&mut self, value: ColumnValue<'_>, separator: &Finder<'static>, put: impl FnMut(&[u8])) {
-        let Self { kind, missing, buffer, .. } = self;
-        missing.split_values(kind.text(value, buffer), separator, false).for_each(put);
-    }
-
     /// The text of a value; empty if it is missing.
     #[inline]
     pub(super) fn present_text<'a>(&'a mut self, value: ColumnValue<'a>) -> &'a [u8] {
@@ -123,107 +119,66 @@ impl ValueTexts {
     }
 }
 
+/// Any number of cells a row: the values of a list, or the parts of a text.
 #[derive(Clone, Debug)]
-pub(super) struct IdCells {
-    pub(super) ids: Vec<u64>,
-    dictionary: Vec<u64>,
-    texts: ValueTexts,
-}
-
-impl IdCells {
-    pub(super) fn new(texts: ValueTexts) -> Self {
-        Self { ids: Vec::new(), dictionary: Vec::new(), texts }
-    }
-}
-
-impl ColumnOutput for IdCells {
-    #[inline]
-    fn value(&mut self, value: ColumnValue<'_>) {
-        self.ids.push(hash_value(self.texts.present_text(value)));
-    }
-
-    fn remember(&mut self, value: ColumnValue<'_>) {
-        self.dictionary.push(hash_value(self.texts.present_text(value)));
-    }
-
-    fn forget(&mut self) {
-        self.dictionary.clear();
-    }
-
-    #[inline]
-    fn entry(&mut self, index: usize) -> Result<(), &'static str> {
-        self.ids.push(*self.dictionary.get(index).ok_or(NO_ENTRY)?);
-        Ok(())
-    }
-
-    fn entries(&mut self, indices: &[i32]) -> Result<(), &'static str> {
-        extend(&mut self.ids, &self.dictionary, indices)
-    }
-
-    #[inline]
-    fn null(&mut self) {
-        self.ids.push(hash_value(b""));
-    }
-
-    fn clear_rows(&mut self) {
-        self.ids.clear();
-    }
-}
-
-/// Any number of ids a row: the values of a list, or the parts of a text.
-#[derive(Clone, Debug)]
-pub(super) struct BagCells {
-    pub(super) ids: Vec<u64>,
-    /// Where the ids of each row end.
+pub(super) struct ListCells<C: CellConverter> {
+    pub(super) items: ConvertedCells<C>,
+    /// Where the items of each row end.
     pub(super) ends: Vec<usize>,
-    dictionary: Vec<u64>,
     dictionary_ends: Vec<usize>,
-    texts: ValueTexts,
-    form: BagForm,
-}
-
-/// How the values of a row are written, and which of them count.
-#[derive(Clone, Debug)]
-pub(super) struct BagForm {
     /// What separates the parts of a text; `None` for a list.
     separator: Option<Finder<'static>>,
-    /// Whether a missing value keeps its place, with the id of a missing value.
-    keeps_missing: bool,
+    missing: MissingTexts,
 }
 
-impl BagForm {
-    pub(super) fn new(separator: Option<&str>, keeps_missing: bool) -> Self {
-        Self { separator: separator.map(|separator| Finder::new(separator).into_owned()), keeps_missing }
-    }
-}
-
-impl BagCells {
-    pub(super) fn new(texts: ValueTexts, form: BagForm) -> Self {
-        let (ids, ends, dictionary, dictionary_ends) = Default::default();
-        Self { ids, ends, dictionary, dictionary_ends, texts, form }
+impl<C: CellConverter> ListCells<C> {
+    pub(super) fn new(texts: ValueTexts, convert: C, separator: Option<&str>) -> Self {
+        let separator = separator.map(|separator| Finder::new(separator).into_owned());
+        let (ends, dictionary_ends, missing) = (Vec::new(), Vec::new(), texts.missing.clone());
+        Self { items: ConvertedCells::new(texts, convert), ends, dictionary_ends, separator, missing }
     }
 
-    fn put_ids(texts: &mut ValueTexts, form: &BagForm, value: ColumnValue<'_>, ids: &mut Vec<u64>) {
-        let mut put = |text: &[u8]| ids.extend((form.keeps_missing || !text.is_empty()).then(|| hash_value(text)));
-        match &form.separator {
-            None => put(texts.present_text(value)),
-            Some(separator) => texts.split_values(value, separator, put),
+    #[inline]
+    pub(super) fn row_items(&self, row: usize) -> &[C::Cell] {
+        let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.items.cells[start..self.ends[row]]
+    }
+
+    pub(super) fn row_count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Adds the cells of a value. Only texts have separators ([`super::groups::check_shapes`]).
+    fn add_items(&mut self, value: ColumnValue<'_>, in_dictionary: bool) {
+        let Self { items, separator, missing, .. } = self;
+        let mut add = |value: ColumnValue<'_>| {
+            let cell = items.cell(value);
+            if !items.convert.is_dropped(cell) {
+                if in_dictionary { items.dictionary.push(cell) } else { items.cells.push(cell) }
+            }
+        };
+        match (separator, value) {
+            (Some(separator), ColumnValue::Bytes(text)) => {
+                missing.split_values(text, separator, false).for_each(|piece| add(ColumnValue::Bytes(piece)));
+            }
+            (Some(_), _) => {}
+            (None, value) => add(value),
         }
     }
 }
 
-impl ColumnOutput for BagCells {
+impl<C: CellConverter> ColumnOutput for ListCells<C> {
     fn value(&mut self, value: ColumnValue<'_>) {
-        Self::put_ids(&mut self.texts, &self.form, value, &mut self.ids);
+        self.add_items(value, false);
     }
 
     fn remember(&mut self, value: ColumnValue<'_>) {
-        Self::put_ids(&mut self.texts, &self.form, value, &mut self.dictionary);
-        self.dictionary_ends.push(self.dictionary.len());
+        self.add_items(value, true);
+        self.dictionary_ends.push(self.items.dictionary.len());
     }
 
     fn forget(&mut self) {
-        self.dictionary.clear();
+        self.items.forget();
         self.dictionary_ends.clear();
     }
 
@@ -231,25 +186,29 @@ impl ColumnOutput for BagCells {
     fn entry(&mut self, index: usize) -> Result<(), &'static str> {
         let end = self.dictionary_ends.get(index).ok_or(NO_ENTRY)?;
         let start = index.checked_sub(1).map_or(0, |before| self.dictionary_ends[before]);
-        if self.ids.len() + (end - start) > MOST_IDS {
+        if self.items.cells.len() + (end - start) > MOST_ITEMS {
             return Err("its rows have too many values; write lists of fewer values");
         }
-        self.ids.extend_from_slice(&self.dictionary[start..*end]);
+        self.items.cells.extend_from_slice(&self.items.dictionary[start..*end]);
         Ok(())
     }
 
     fn null(&mut self) {}
 
     fn null_item(&mut self) {
-        self.ids.extend(self.form.keeps_missing.then(missing_id));
+        if let Ok(cell) = self.items.convert.null()
+            && !self.items.convert.is_dropped(cell)
+        {
+            self.items.cells.push(cell);
+        }
     }
 
     fn end_row(&mut self) {
-        self.ends.push(self.ids.len());
+        self.ends.push(self.items.cells.len());
     }
 
     fn clear_rows(&mut self) {
-        self.ids.clear();
+        self.items.clear_rows();
         self.ends.clear();
     }
 }
@@ -270,19 +229,52 @@ impl ConvertedCell {
     }
 }
 
+/// What a value becomes.
+pub(super) trait CellValue: Copy + fmt::Debug {
+    fn missing() -> Self;
+    /// That of a value that cannot become one. `text` is the place of its text.
+    fn faulty(text: u32) -> Self;
+}
+
+impl CellValue for ConvertedCell {
+    fn missing() -> Self {
+        Self::Missing
+    }
+
+    fn faulty(text: u32) -> Self {
+        Self::Faulty(text)
+    }
+}
+
+/// Each text has an id.
+impl CellValue for u64 {
+    fn missing() -> Self {
+        missing_id()
+    }
+
+    fn faulty(_text: u32) -> Self {
+        missing_id()
+    }
+}
+
 pub(super) trait CellConverter {
+    type Cell: CellValue;
     /// The cell of a value; `Err` if it cannot be one.
-    fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<ConvertedCell, ()>;
+    fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<Self::Cell, ()>;
     /// The cell of a row without a value; `Err` if each row needs one.
-    fn null(&self) -> Result<ConvertedCell, ()> {
-        Ok(ConvertedCell::Missing)
+    fn null(&self) -> Result<Self::Cell, ()> {
+        Ok(Self::Cell::missing())
+    }
+    /// Whether a cell has no place in a list.
+    fn is_dropped(&self, _cell: Self::Cell) -> bool {
+        false
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct ConvertedCells<C> {
-    pub(super) cells: Vec<ConvertedCell>,
-    pub(super) dictionary: Vec<ConvertedCell>,
+pub(super) struct ConvertedCells<C: CellConverter> {
+    pub(super) cells: Vec<C::Cell>,
+    dictionary: Vec<C::Cell>,
     texts: ValueTexts,
     convert: C,
     faulty: Vec<String>,
@@ -298,7 +290,7 @@ impl<C: CellConverter> ConvertedCells<C> {
     }
 
     #[inline]
-    fn cell(&mut self, value: ColumnValue<'_>) -> ConvertedCell {
+    fn cell(&mut self, value: ColumnValue<'_>) -> C::Cell {
         match self.convert.cell(&mut self.texts, value) {
             Ok(cell) => cell,
             Err(()) => self.fault(quoted_text(self.texts.kind.text(value, &mut Vec::new()))),
@@ -306,15 +298,15 @@ impl<C: CellConverter> ConvertedCells<C> {
     }
 
     #[cold]
-    fn fault(&mut self, text: String) -> ConvertedCell {
+    fn fault(&mut self, text: String) -> C::Cell {
         if let Some(index) = self.faulty.iter().position(|found| *found == text) {
-            return ConvertedCell::Faulty(index as u32);
+            return C::Cell::faulty(index as u32);
         }
         if self.faulty.len() < SHOWN {
             self.faulty.push(text);
-            return ConvertedCell::Faulty(self.faulty.len() as u32 - 1);
+            return C::Cell::faulty(self.faulty.len() as u32 - 1);
         }
-        ConvertedCell::Faulty(u32::MAX)
+        C::Cell::faulty(u32::MAX)
     }
 }
 
@@ -354,10 +346,35 @@ impl<C: CellConverter> ColumnOutput for ConvertedCells<C> {
     }
 }
 
+/// The id of a text.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ToId {
+    /// The id of a missing value, where it has no place in a list.
+    pub(super) dropped: Option<u64>,
+}
+
+pub(super) type IdCells = ConvertedCells<ToId>;
+
+impl CellConverter for ToId {
+    type Cell = u64;
+
+    #[inline]
+    fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<u64, ()> {
+        Ok(hash_value(texts.present_text(value)))
+    }
+
+    #[inline]
+    fn is_dropped(&self, id: u64) -> bool {
+        self.dropped == Some(id)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct ToNumber;
 
 impl CellConverter for ToNumber {
+    type Cell = ConvertedCell;
+
     #[inline]
     fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
         match texts.kind.number(value) {
@@ -381,6 +398,8 @@ impl CellConverter for ToNumber {
 pub(super) struct ToPart(pub(super) CellReading);
 
 impl CellConverter for ToPart {
+    type Cell = ConvertedCell;
+
     fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
         match &self.0 {
             CellReading::Buckets(edges) => Ok(match ToNumber.cell(texts, value)? {
@@ -400,6 +419,8 @@ impl CellConverter for ToPart {
 pub(super) struct ToLabel(pub(super) LabelTexts);
 
 impl CellConverter for ToLabel {
+    type Cell = ConvertedCell;
+
     fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
         let Self(label) = self;
         let number = texts.kind.number(value).filter(|number| {
@@ -425,6 +446,8 @@ impl CellConverter for ToLabel {
 pub(super) struct ToWeight;
 
 impl CellConverter for ToWeight {
+    type Cell = ConvertedCell;
+
     fn cell(&self, texts: &mut ValueTexts, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
         let weight = sample_weight(texts.present_text(value));
         weight.map(|weight| ConvertedCell::Number(f64::from(weight))).ok_or(())

@@ -9,21 +9,22 @@ use std::sync::Arc;
 use zagros_job::{Categorical, Job, Numeric};
 use zagros_zip::number_from;
 
-use super::categories::{CategoryCells, CategoryFault};
 use super::decoded::{ColumnFault, DecodedColumn, GroupColumns, column_error};
+use super::features::{CategoryCells, CategoryFault, NumericCells};
 use super::groups::{RowGroups, RowSlice, UsedColumn};
-use super::numbers::NumericCells;
-use super::output::{CellConverter, ConvertedCell, ConvertedCells, IdCells, ToLabel, ToPart, ToWeight, ValueTexts};
+use super::output::{
+    CellConverter, ConvertedCell, ConvertedCells, IdCells, ToId, ToLabel, ToPart, ToWeight, ValueTexts,
+};
 use super::parquet::pages::GroupRanges;
 use super::texts::TextCells;
-use crate::category::reading::CellReading;
+use crate::category::CellReading;
 use crate::hash::HashSplit;
-use crate::parse::bad::FieldFault;
+use crate::parse::bad::{FieldFault, ParseOutcome};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::label::{LabelTexts, expected_weight};
-use crate::parse::missing::MissingTexts;
-use crate::parse::row::{ParseOutcome, wants_groups, wants_weights};
+use crate::parse::row::{wants_groups, wants_weights};
 use crate::parse::sink::{BatchSink, RowSink, notes_rows};
+use crate::parse::values::MissingTexts;
 use crate::read::layout::FileLayout;
 use crate::{DataPart, IngestError};
 
@@ -124,7 +125,7 @@ impl ColumnarParser {
             first += features.source_columns(feature).count();
         }
         let grouping = (self.groups && predict.is_none())
-            .then(|| columns.open_column(first, |column| IdCells::new(texts(column))));
+            .then(|| columns.open_column(first, |column| IdCells::new(texts(column), ToId::default())));
         let grouping = grouping.transpose()?;
         // The column of groups is there also where it is not read.
         let first = first + usize::from(layout.positions.group.is_some());
@@ -197,7 +198,7 @@ impl ColumnarParser {
             })?;
         }
         if let Some(grouping) = &open.grouping {
-            sink.group_id(grouping.out.ids[row]);
+            sink.group_id(grouping.out.cells[row]);
         }
         sink.commit(&self.labels, weight);
         Ok(())
@@ -224,7 +225,7 @@ impl ColumnarParser {
 
 /// The number of a row in a column of labels or weights.
 #[inline]
-fn column_number<C: CellConverter>(
+fn column_number<C: CellConverter<Cell = ConvertedCell>>(
     column: &DecodedColumn<ConvertedCells<C>>,
     row: usize,
     expected: impl FnOnce() -> String,
@@ -266,7 +267,7 @@ impl OpenGroup {
             column.put_column(feature, batch);
         }
         if let Some(column) = &self.grouping {
-            batch.group_column(&column.out.ids);
+            batch.group_column(&column.out.cells);
         }
         let values = |cell: &ConvertedCell| cell.as_number().unwrap_or_default() as f32;
         for (target, label) in self.labels.iter().enumerate() {

@@ -14,8 +14,7 @@ use std::hash::BuildHasherDefault;
 use zagros_job::{CategoryEncoding, EncodeBy, EncodingTable};
 use zagros_zip::ZipEq;
 
-use crate::category::encoder::fold_of;
-use crate::category::id_map::AsItIs;
+use crate::category::{AsItIs, fold_of};
 
 /// Most different categories that are counted for an encoding: about 100 MB with five folds. Of more, the less frequent half is forgotten, so
 /// that a rare category may count from its latest rows alone.

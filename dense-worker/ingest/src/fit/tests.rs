@@ -95,7 +95,7 @@ fn ranges_edges_and_vocabularies_are_measured_in_one_or_two_readings() {
     let mut frequent = [hash_value(b"a"), hash_value(b"b")];
     frequent.sort_unstable();
     assert_eq!(ids(0), frequent);
-    let mut both = crate::category::reading::CrossId::default();
+    let mut both = crate::category::CrossId::default();
     both.add(hash_value(b"1"));
     both.add(hash_value(b"a"));
     assert_eq!(ids(3), [both.finish()]);
@@ -167,7 +167,7 @@ fn training_rows_are_encoded_by_their_fold_and_other_rows_by_all_rows() {
         let table = table(0);
         let start = 4 * table.ids.iter().position(|id| *id == city).unwrap();
         let standard = |value: f32| ((f64::from(value) - table.mean) / table.deviation) as f32;
-        let fold = crate::category::encoder::fold_of(place, 3);
+        let fold = crate::category::fold_of(place, 3);
         assert_eq!(train[row][0], standard(table.values[start + fold]));
         assert_eq!(all[row][0], standard(table.values[start + 3]));
         assert_eq!(train[row][1..3], all[row][1..3], "numbers");

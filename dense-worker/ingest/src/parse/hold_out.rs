@@ -9,7 +9,7 @@
 
 use zagros_job::{Job, NewestRows, TimeBound};
 
-use super::missing::MissingTexts;
+use super::values::MissingTexts;
 use crate::DataPart;
 use crate::category::date::clock_seconds;
 use crate::hash::HashSplit;

@@ -22,43 +22,6 @@ pub(crate) struct JsonFields {
     values: ParsedValues,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JsonValue<'a> {
-    /// `null`, or there is no such key.
-    Missing,
-    /// A text, without its quotes.
-    Text(&'a [u8]),
-    /// A number, as it is written.
-    Number(&'a [u8]),
-    Bool(bool),
-    /// The values of an array; `null` is an empty text.
-    List(JsonList<'a>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct JsonList<'a> {
-    text: &'a [u8],
-    items: &'a [(u32, u32)],
-}
-
-impl<'a> JsonList<'a> {
-    pub(crate) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
-        self.items.iter().map(move |(start, end)| &self.text[*start as usize..*end as usize])
-    }
-}
-
-impl<'a> JsonValue<'a> {
-    /// The text of a single value; empty if it is missing, `None` for an array.
-    pub(crate) fn text(self) -> Option<&'a [u8]> {
-        match self {
-            Self::Missing => Some(b""),
-            Self::Text(text) | Self::Number(text) => Some(text),
-            Self::Bool(truth) => Some(if truth { b"true" } else { b"false" }),
-            Self::List(_) => None,
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 struct KeyNode {
     column: Option<usize>,
@@ -74,11 +37,13 @@ struct ParsedValues {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum JsonCell {
+    /// `null`, or there is no such key.
     #[default]
     Missing,
+    /// A text without its quotes, or a number as it is written.
     Text((u32, u32)),
-    Number((u32, u32)),
     Bool(bool),
+    /// The values of an array; `null` is an empty text.
     List(Range<usize>),
 }
 
@@ -100,17 +65,28 @@ impl JsonFields {
         object.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| json_fault(line, &error))
     }
 
-    pub(crate) fn get(&self, column: usize) -> JsonValue<'_> {
-        let text = |(start, end): &(u32, u32)| &self.values.text[*start as usize..*end as usize];
+    fn text(&self, (start, end): (u32, u32)) -> &[u8] {
+        &self.values.text[start as usize..end as usize]
+    }
+
+    /// The text of a single value; empty if it is missing, `None` for an array.
+    pub(super) fn single_text(&self, column: usize) -> Option<&[u8]> {
         match &self.values.cells[column] {
-            JsonCell::Missing => JsonValue::Missing,
-            JsonCell::Text(range) => JsonValue::Text(text(range)),
-            JsonCell::Number(range) => JsonValue::Number(text(range)),
-            JsonCell::Bool(truth) => JsonValue::Bool(*truth),
-            JsonCell::List(range) => {
-                JsonValue::List(JsonList { text: &self.values.text, items: &self.values.items[range.clone()] })
-            }
+            JsonCell::Missing => Some(b""),
+            JsonCell::Text(range) => Some(self.text(*range)),
+            JsonCell::Bool(truth) => Some(if *truth { b"true" } else { b"false" }),
+            JsonCell::List(_) => None,
         }
+    }
+
+    pub(super) fn truth_value(&self, column: usize) -> Option<bool> {
+        if let JsonCell::Bool(truth) = self.values.cells[column] { Some(truth) } else { None }
+    }
+
+    /// The values of an array; none of anything else.
+    pub(super) fn list_texts(&self, column: usize) -> impl Iterator<Item = &[u8]> {
+        let list = if let JsonCell::List(range) = &self.values.cells[column] { range.clone() } else { 0..0 };
+        self.values.items[list].iter().map(move |range| self.text(*range))
     }
 }
 
@@ -246,7 +222,7 @@ impl ParsedValues {
         for value in values {
             match self.parse_scalar(value.get())? {
                 JsonCell::Missing => self.items.push((0, 0)),
-                JsonCell::Text(range) | JsonCell::Number(range) => self.items.push(range),
+                JsonCell::Text(range) => self.items.push(range),
                 JsonCell::Bool(truth) => {
                     let range = self.keep_text(if truth { b"true" } else { b"false" });
                     self.items.push(range);
@@ -265,7 +241,7 @@ impl ParsedValues {
             [b'"', plain @ .., b'"'] if memchr::memchr(b'\\', plain).is_none() => JsonCell::Text(self.keep_text(plain)),
             [b'"', ..] => JsonCell::Text(self.keep_text(serde_json::from_str::<String>(text).ok()?.as_bytes())),
             [b'{' | b'[', ..] => return None,
-            number => JsonCell::Number(self.keep_text(number)),
+            number => JsonCell::Text(self.keep_text(number)),
         })
     }
 
@@ -287,14 +263,9 @@ mod tests {
         let mut fields = JsonFields::new(columns.iter().map(|column| (*column).to_owned()).collect());
         fields.read(line.as_bytes()).map_err(|fault| format!("{}: found {}", fault.column, fault.found))?;
         let text = |text: &[u8]| String::from_utf8(text.to_vec()).unwrap();
-        let show = |value: JsonValue<'_>| match value {
-            JsonValue::Missing => "-".to_owned(),
-            JsonValue::Text(value) => format!("'{}'", text(value)),
-            JsonValue::Number(value) => text(value),
-            JsonValue::Bool(truth) => truth.to_string(),
-            JsonValue::List(list) => format!("{:?}", list.iter().map(text).collect::<Vec<_>>()),
-        };
-        Ok((0..columns.len()).map(|column| show(fields.get(column))).collect())
+        let list = |column| format!("{:?}", fields.list_texts(column).map(text).collect::<Vec<_>>());
+        let show = |column| fields.single_text(column).map_or_else(|| list(column), text);
+        Ok((0..columns.len()).map(show).collect())
     }
 
     #[test]
@@ -303,7 +274,7 @@ mod tests {
         let columns = ["a", "b", "c", "d", "e", "f", "g"];
         assert_eq!(
             read(&columns, line).unwrap(),
-            ["'x,\"y\"\n'", "-1.50e3", "true", "-", "[\"u\", \"7\", \"\", \"false\"]", "[]", "-"]
+            ["x,\"y\"\n", "-1.50e3", "true", "", "[\"u\", \"7\", \"\", \"false\"]", "[]", ""]
         );
     }
 
@@ -312,11 +283,11 @@ mod tests {
         let columns = ["user.id", "user.geo.city", "user"];
         assert_eq!(
             read(&columns[..2], r#"{"user":{"id":7,"geo":{"city":"Bern","zip":3000}}}"#).unwrap(),
-            ["7", "'Bern'"]
+            ["7", "Bern"]
         );
-        assert_eq!(read(&columns[..2], r#"{"user.id":8,"user":{"geo.city":"Basel"}}"#).unwrap(), ["8", "'Basel'"]);
-        assert_eq!(read(&columns[..2], r#"{"user":null}"#).unwrap(), ["-", "-"]);
-        assert_eq!(read(&columns, r#"{"user":"me"}"#).unwrap(), ["-", "-", "'me'"]);
+        assert_eq!(read(&columns[..2], r#"{"user.id":8,"user":{"geo.city":"Basel"}}"#).unwrap(), ["8", "Basel"]);
+        assert_eq!(read(&columns[..2], r#"{"user":null}"#).unwrap(), ["", ""]);
+        assert_eq!(read(&columns, r#"{"user":"me"}"#).unwrap(), ["", "", "me"]);
     }
 
     #[test]
@@ -354,8 +325,8 @@ mod tests {
             let line = serde_json::Value::Object(object).to_string();
             let columns: Vec<&str> = names.iter().map(String::as_str).collect();
             let expected: Vec<String> = values.iter().map(|value| match value {
-                serde_json::Value::Null => "-".to_owned(),
-                serde_json::Value::String(text) => format!("'{text}'"),
+                serde_json::Value::Null => String::new(),
+                serde_json::Value::String(text) => text.clone(),
                 other => other.to_string(),
             }).collect();
             prop_assert_eq!(read(&columns, &line).unwrap(), expected);

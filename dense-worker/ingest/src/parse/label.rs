@@ -2,7 +2,7 @@
 
 use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 
-use super::missing::{MissingTexts, to_bytes};
+use super::values::{MissingTexts, to_bytes};
 use crate::parse::bad::{FieldFault, quoted_text};
 use crate::parse::number::parse_number;
 

@@ -1,42 +1,39 @@
 //! Parses lines into rows. Performance-critical: no allocation per row, and only work in memory.
 
 use memchr::memmem::Finder;
-use zagros_job::{Categorical, ColumnPart, Features, Format, IdSource, Job};
+use zagros_job::{Categorical, ColumnPart, Features, IdSource, Job};
 use zagros_zip::ZipEq;
 
-use super::missing::MissingTexts;
-use crate::DataPart;
-use crate::category::reading::{CellReading, CrossId};
-use crate::parse::bad::{BadRows, FieldFault, LostRecord, quoted_text};
-use crate::parse::bags::ValueWeights;
-use crate::parse::fields::{FieldSyntax, LineFields, QuoteError};
+use crate::category::{CellReading, CrossId};
+use crate::formats::TextSyntax;
+use crate::parse::bad::{FieldFault, LostRecord, ParseOutcome, quoted_text};
+use crate::parse::cells::{LineCells, RowCells};
+use crate::parse::fields::{LineFields, QuoteError};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
-use crate::parse::numbers::NumberCell;
 use crate::parse::sink::RowSink;
-use crate::read::layout::{ColumnPositions, field_syntax, record_syntax};
+use crate::parse::values::{MissingTexts, NumberCell, ValueWeights};
+use crate::read::layout::ColumnPositions;
 use crate::read::names::{used_columns, usual_separators};
-use crate::read::records::RecordSyntax;
+use crate::read::records::{RecordScanner, RecordSyntax};
+use crate::{DataPart, hash_value};
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
 pub(crate) struct RowParser {
-    syntax: FieldSyntax,
-    comment: Vec<u8>,
-    pub(super) missing: MissingTexts,
+    syntax: TextSyntax,
+    missing: MissingTexts,
     max_line_bytes: usize,
     hold_out: Option<HoldOut>,
-    pub(super) targets: Vec<LabelTexts>,
+    targets: Vec<LabelTexts>,
     /// Labels of the row that is read, one for each target.
-    pub(super) labels: Vec<f32>,
-    pub(super) weight: Option<String>,
-    pub(super) numeric: Vec<NumberCell>,
-    pub(super) categorical: Vec<CategoryReader>,
-    pub(super) groups: bool,
+    labels: Vec<f32>,
+    weight: Option<String>,
+    numeric: Vec<NumberCell>,
+    categorical: Vec<CategoryReader>,
+    groups: bool,
     fields: LineFields,
-    /// Where quoted fields may hold line breaks.
-    records: Option<RecordSyntax>,
     /// Where a line is a JSON object, its values.
     object: Option<JsonFields>,
     /// Whether a malformed row has a line of its own among the scores.
@@ -44,7 +41,7 @@ pub(crate) struct RowParser {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum CategoryReader {
+enum CategoryReader {
     One(PartReader),
     /// A value in each of several columns, whose combination is the category.
     Cross(Vec<PartReader>),
@@ -54,19 +51,9 @@ pub(super) enum CategoryReader {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct PartReader {
+struct PartReader {
     column: String,
     reading: CellReading,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ParseOutcome {
-    /// Rows of the wanted part.
-    pub(crate) rows: u64,
-    /// Rows of other parts, which were not parsed.
-    pub(crate) other_part: u64,
-    /// Malformed rows of the wanted part.
-    pub(crate) bad: BadRows,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,15 +70,9 @@ impl RowParser {
     /// Parses the rows of `part`. Only a held-out *share* divides a file. Separate test and validation files are read whole
     /// ([`DataPart::All`]).
     pub(crate) fn new(job: &Job, part: DataPart) -> Self {
-        let comment = match &job.data.format {
-            Format::Delimited(format) => format.comment.clone().unwrap_or_default().into_bytes(),
-            _ => Vec::new(),
-        };
-        let missing = MissingTexts::new(&job.data.format);
+        let (syntax, missing) = (TextSyntax::new(&job.data.format), MissingTexts::new(&job.data.format));
         let categories = job.features.category_features();
         Self {
-            syntax: field_syntax(&job.data.format),
-            comment,
             targets: job.features.targets.iter().map(|target| LabelTexts::new(target, &missing)).collect(),
             labels: vec![0.0; job.features.targets.len()],
             weight: wants_weights(job, part).then(|| job.features.weight.clone()).flatten(),
@@ -101,9 +82,9 @@ impl RowParser {
             numeric: job.features.number_features().map(NumberCell::new).collect(),
             categorical: categories.iter().map(|feature| CategoryReader::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
-            fields: LineFields::new(&job.data.format),
-            records: record_syntax(&job.data.format),
-            object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
+            fields: LineFields::new(syntax.has_decimal_comma),
+            object: syntax.has_objects().then(|| JsonFields::new(used_columns(job))),
+            syntax,
             keeps_bad: job.eval.predict.as_ref().is_some_and(|rows| rows.keep_bad),
         }
     }
@@ -119,7 +100,7 @@ impl RowParser {
         // Once per block, so that a usual block costs next to nothing.
         let is_clean = memchr::memchr(0, block).is_none() && std::str::from_utf8(block).is_ok();
         // Without a quote, records are lines.
-        if let Some(records) = self.records.clone().filter(|_| memchr::memchr(b'"', block).is_some()) {
+        if let Some(records) = self.syntax.records.clone().filter(|_| memchr::memchr(b'"', block).is_some()) {
             self.parse_records(records, (block, offset), is_clean, positions, sink, &mut outcome);
             return outcome;
         }
@@ -133,6 +114,47 @@ impl RowParser {
         outcome
     }
 
+    /// Parses records whose quoted fields may hold line breaks.
+    fn parse_records<S: RowSink>(
+        &mut self,
+        records: RecordSyntax,
+        (block, offset): (&[u8], u64),
+        is_clean: bool,
+        positions: &ColumnPositions,
+        sink: &mut S,
+        outcome: &mut ParseOutcome,
+    ) {
+        let (mut scanner, mut start, mut line) = (RecordScanner::new(records), 0, 0);
+        while start < block.len() {
+            let end = scanner.next_end(block, start);
+            let record = &block[start..end.unwrap_or(block.len())];
+            let row = record.strip_suffix(b"\n").unwrap_or(record);
+            let lines = memchr::memchr_iter(b'\n', row).count() as u64 + 1;
+            let place = RowInBlock { index: line, offset: offset + start as u64, lines };
+            let is_open = end.is_none() && scanner.is_quoted();
+            if lines > 1 && (is_open || row.len() > self.max_line_bytes) {
+                self.lose(place, row, outcome);
+            } else {
+                self.take_row(place, row, is_clean, positions, sink, outcome);
+            }
+            line += lines;
+            start += record.len();
+        }
+    }
+
+    /// Notes a record that a stray quote has probably made of many rows.
+    #[cold]
+    fn lose(&mut self, place: RowInBlock, record: &[u8], outcome: &mut ParseOutcome) {
+        let unclosed = match self.fields.tokenize(record, self.syntax.fields) {
+            Err(error) if record.len() <= self.max_line_bytes => quote_fault(error, true),
+            _ => self.too_long(record),
+        };
+        outcome.bad.add(place.index, place.lines, (*unclosed).clone());
+        let reason = "no number of malformed rows allows it";
+        let lost = LostRecord { line: place.index, lines: place.lines, fault: *unclosed, reason };
+        outcome.bad.lost.get_or_insert(lost);
+    }
+
     /// Parses a row, unless it is none, or of another part.
     #[inline]
     fn take_row<S: RowSink>(
@@ -144,7 +166,7 @@ impl RowParser {
         sink: &mut S,
         outcome: &mut ParseOutcome,
     ) {
-        if self.is_no_row(line) {
+        if self.syntax.is_no_row(line) {
             return;
         }
         match self.parse_line((line, place.offset), is_clean, positions, sink) {
@@ -160,11 +182,6 @@ impl RowParser {
                 outcome.bad.add(place.index, place.lines, *fault);
             }
         }
-    }
-
-    #[inline]
-    fn is_no_row(&self, line: &[u8]) -> bool {
-        line.is_empty() || line == b"\r" || (!self.comment.is_empty() && line.starts_with(&self.comment))
     }
 
     /// Gives a line of the wanted part to `sink`; false for a line of another part.
@@ -197,8 +214,11 @@ impl RowParser {
         sink.place(offset);
         let mut labels = std::mem::take(&mut self.labels);
         let read = match &self.object {
-            Some(object) => self.read_object(object, positions, &mut labels, sink),
-            None => self.read_fields(line, positions, &mut labels, sink),
+            Some(object) => self.read_row(object, positions, &mut labels, sink),
+            None => {
+                let cells = LineCells { fields: &self.fields, line, trim: self.syntax.fields.trim };
+                self.read_row(&cells, positions, &mut labels, sink)
+            }
         };
         self.labels = labels;
         read.map(|()| true)
@@ -224,7 +244,9 @@ impl RowParser {
         if !is_clean {
             self.check_text(line)?;
         }
-        self.fields.tokenize(line, self.syntax).map_err(|error| quote_fault(error, self.records.is_some()))?;
+        self.fields
+            .tokenize(line, self.syntax.fields)
+            .map_err(|error| quote_fault(error, self.syntax.records.is_some()))?;
         if self.fields.len() != positions.fields {
             return Err(self.wrong_count(line, positions.fields));
         }
@@ -234,69 +256,73 @@ impl RowParser {
     fn row_time<'a>(&'a self, line: &'a [u8], positions: &ColumnPositions) -> Result<&'a [u8], Box<FieldFault>> {
         let Some(field) = positions.time else { return Ok(b"") };
         let Some(object) = &self.object else { return Ok(self.fields.get(without_return(line), field)) };
-        object
-            .get(field)
-            .text()
-            .ok_or_else(|| FieldFault::new(0, "a single value in the column of data.time_column", "an array"))
+        object.single(field, false, || "a single value in the column of data.time_column".to_owned())
     }
 
     #[inline]
-    fn read_fields<S: RowSink>(
+    fn read_row<C: RowCells, S: RowSink>(
         &self,
-        line: &[u8],
+        cells: &C,
         positions: &ColumnPositions,
         labels: &mut [f32],
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
         for field in &positions.keys {
-            sink.key(self.fields.get(line, *field));
+            sink.key(cells.single(*field, false, || "a single value in each key column".to_owned())?);
         }
         for (target, field) in positions.labels.iter().enumerate() {
-            let reader = &self.targets[target];
-            labels[target] = reader.read(self.fields.cell(line, *field, reader.are_numbers()), *field)?;
+            labels[target] = read_label(&self.targets[target], cells, *field)?;
         }
-        let weight = self.read_weight(line, positions)?;
-        self.read_numbers(line, positions, sink)?;
-        self.read_categories(line, positions, sink)?;
-        self.read_group(line, positions, sink);
+        let weight = self.read_weight(cells, positions)?;
+        self.read_numbers(cells, positions, sink)?;
+        self.read_categories(cells, positions, sink)?;
+        if let Some(field) = positions.group.filter(|_| self.groups) {
+            // The whole cell, even if its column is multi-valued. A missing value is a group of its own.
+            let text = cells.single(field, false, || "a single value in the column of eval.group_by".to_owned())?;
+            sink.group_id(hash_value(self.missing.present_text(text)));
+        }
         sink.commit(labels, weight);
         Ok(())
     }
 
     #[inline]
-    fn read_weight(&self, line: &[u8], positions: &ColumnPositions) -> Result<Option<f32>, Box<FieldFault>> {
+    fn read_weight<C: RowCells>(&self, cells: &C, positions: &ColumnPositions) -> Result<Option<f32>, Box<FieldFault>> {
         let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
-        let text = self.fields.number(line, field);
-        let bad = || FieldFault::new(field, expected_weight(column), quoted_text(text));
+        let text = cells.single(field, true, || expected_weight(column))?;
+        let bad = || FieldFault::new(cells.fault_field(field), expected_weight(column), quoted_text(text));
         sample_weight(self.missing.present_text(text)).map(Some).ok_or_else(bad)
     }
 
     #[inline]
-    fn read_numbers<S: RowSink>(
+    fn read_numbers<C: RowCells, S: RowSink>(
         &self,
-        line: &[u8],
+        cells: &C,
         positions: &ColumnPositions,
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
         let mut number = 0;
         for (cell, field) in self.numeric.iter().zip_eq(&positions.numeric) {
-            let text = self.fields.number(line, *field);
-            let at_field = |fault: Box<FieldFault>| fault.locate_field(*field);
+            let at_field = |fault: Box<FieldFault>| fault.locate_field(cells.fault_field(*field));
             if let Some(form) = &cell.form {
-                let values = self.missing.split_values(text, &form.separator, self.syntax.trim);
+                let values = cells.values(*field, true, &form.separator, &self.missing);
                 number = cell.put_vector(form.width, values, &self.missing, (number, &mut *sink)).map_err(at_field)?;
-            } else {
-                sink.numeric(number, cell.parse_number(text, &self.missing).map_err(at_field)?);
-                number += 1;
+                continue;
             }
+            let text = cells.single(*field, true, || cell.expected() + "; give the feature `width` to use arrays")?;
+            let value = match cells.truth(*field) {
+                Some(truth) if !self.missing.is_missing(text) => Some(f64::from(u8::from(truth))),
+                _ => cell.parse_number(text, &self.missing).map_err(at_field)?,
+            };
+            sink.numeric(number, value);
+            number += 1;
         }
         Ok(())
     }
 
     #[inline]
-    fn read_categories<S: RowSink>(
+    fn read_categories<C: RowCells, S: RowSink>(
         &self,
-        line: &[u8],
+        cells: &C,
         positions: &ColumnPositions,
         sink: &mut S,
     ) -> Result<(), Box<FieldFault>> {
@@ -305,25 +331,25 @@ impl RowParser {
         let mut next = || fields.next().copied().unwrap_or_default();
         for (feature, cell) in self.categorical.iter().enumerate() {
             match cell {
-                CategoryReader::One(part) => sink.id(feature, self.part_id(part, line, next())?),
+                CategoryReader::One(part) => sink.id(feature, self.part_id(part, cells, next())?),
                 CategoryReader::Cross(parts) => {
                     let mut cross = CrossId::default();
                     for part in parts {
-                        cross.add(self.part_id(part, line, next())?);
+                        cross.add(self.part_id(part, cells, next())?);
                     }
                     sink.id(feature, cross.finish());
                 }
                 CategoryReader::Many(separator) => {
-                    let values = self.missing.split_values(self.fields.get(line, next()), separator, self.syntax.trim);
+                    let values = cells.values(next(), false, separator, &self.missing);
                     values.filter(|value| !value.is_empty()).for_each(|value| sink.value(feature, value));
                     sink.end_bag(feature);
                 }
                 CategoryReader::Weighted(separator, weights) => {
                     let (of_ids, of_weights) = (next(), next());
-                    let texts = [self.fields.get(line, of_ids), self.fields.number(line, of_weights)];
-                    let [ids, values] = texts.map(|text| self.missing.split_values(text, separator, self.syntax.trim));
+                    let ids = cells.values(of_ids, false, separator, &self.missing);
+                    let values = cells.values(of_weights, true, separator, &self.missing);
                     let pairs = weights.read_pairs(ids, values, |id, weight| sink.weighted_id(feature, id, weight));
-                    pairs.map_err(|fault| fault.locate_field(of_weights))?;
+                    pairs.map_err(|fault| fault.locate_field(cells.fault_field(of_weights)))?;
                     sink.end_bag(feature);
                 }
             }
@@ -332,23 +358,12 @@ impl RowParser {
     }
 
     #[inline]
-    fn part_id(&self, part: &PartReader, line: &[u8], field: usize) -> Result<u64, Box<FieldFault>> {
-        let text = self.fields.cell(line, field, part.reading.is_number());
-        self.id_of(part, text).map_err(|fault| fault.locate_field(field))
-    }
-
-    /// The id of a part's text. The fault is at the first field.
-    #[inline]
-    pub(super) fn id_of(&self, part: &PartReader, text: &[u8]) -> Result<u64, Box<FieldFault>> {
-        part.reading.id(self.missing.present_text(text)).ok_or_else(|| part.fault(text))
-    }
-
-    /// The whole cell, even if its column is multi-valued. A missing value is a group of its own.
-    #[inline]
-    fn read_group<S: RowSink>(&self, line: &[u8], positions: &ColumnPositions, sink: &mut S) {
-        if let Some(field) = positions.group.filter(|_| self.groups) {
-            sink.group(self.missing.present_text(self.fields.get(line, field)));
-        }
+    fn part_id<C: RowCells>(&self, part: &PartReader, cells: &C, field: usize) -> Result<u64, Box<FieldFault>> {
+        let array = || "a single value; give the feature `pooling` to use arrays".to_owned();
+        let text = cells.single(field, part.reading.is_number(), array)?;
+        let expected = || part.reading.expected_text(&part.column);
+        let fault = || FieldFault::new(cells.fault_field(field), expected(), quoted_text(text));
+        part.reading.id(self.missing.present_text(text)).ok_or_else(fault)
     }
 
     /// Checks a line of a block that contains a NUL or an invalid character.
@@ -361,9 +376,10 @@ impl RowParser {
             (None, Some(at)) => (at, "UTF-8"),
             (None, None) => return Ok(()),
         };
-        let start = memchr::memrchr(self.syntax.delimiter, &line[..at]).map_or(0, |delimiter| delimiter + 1);
-        let end = memchr::memchr(self.syntax.delimiter, &line[at..]).map_or(line.len(), |delimiter| at + delimiter);
-        let field = memchr::memchr_iter(self.syntax.delimiter, &line[..at]).count();
+        let start = memchr::memrchr(self.syntax.fields.delimiter, &line[..at]).map_or(0, |delimiter| delimiter + 1);
+        let end =
+            memchr::memchr(self.syntax.fields.delimiter, &line[at..]).map_or(line.len(), |delimiter| at + delimiter);
+        let field = memchr::memchr_iter(self.syntax.fields.delimiter, &line[..at]).count();
         Err(FieldFault::new(field, expected, quoted_text(&line[start..end])))
     }
 
@@ -377,9 +393,9 @@ impl RowParser {
     #[cold]
     fn wrong_count(&self, line: &[u8], expected: usize) -> Box<FieldFault> {
         let found = self.fields.len();
-        let delimiter = quoted_text(&[self.syntax.delimiter]);
+        let delimiter = quoted_text(&[self.syntax.fields.delimiter]);
         let expected_text = format!("{expected} fields separated by {delimiter}");
-        let other = usual_separators(self.syntax.delimiter)
+        let other = usual_separators(self.syntax.fields.delimiter)
             .find(|separator| found == 1 && memchr::memchr_iter(*separator, line).count() + 1 == expected);
         let hint = other.map(|separator| format!(" (is the separator {}?)", quoted_text(&[separator])));
         let found_text = format!("{found}{}", hint.unwrap_or_default());
@@ -403,14 +419,17 @@ impl CategoryReader {
 }
 
 impl PartReader {
-    pub(super) fn new(part: &ColumnPart<'_>) -> Self {
+    fn new(part: &ColumnPart<'_>) -> Self {
         Self { column: part.column.to_owned(), reading: CellReading::new(part.reading) }
     }
+}
 
-    #[cold]
-    fn fault(&self, text: &[u8]) -> Box<FieldFault> {
-        FieldFault::new(0, self.reading.expected_text(&self.column), quoted_text(text))
-    }
+/// The value of a label. `true` is also 1, and `false` 0.
+#[inline]
+fn read_label<C: RowCells>(target: &LabelTexts, cells: &C, field: usize) -> Result<f32, Box<FieldFault>> {
+    let text = cells.single(field, target.are_numbers(), || target.expected.clone())?;
+    let of_truth = cells.truth(field).and_then(|truth| target.truth_value(truth));
+    of_truth.map_or_else(|| target.read(text, cells.fault_field(field)), Ok)
 }
 
 /// Whether rows of a part have a group. Training does not use groups.
@@ -441,6 +460,5 @@ fn quote_fault(error: QuoteError, breaks: bool) -> Box<FieldFault> {
     FieldFault::new(field, expected, found)
 }
 
-mod records;
 #[cfg(test)]
 mod tests;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use zagros_job::{Features, Job, Pooling, Sequence, Values};
 use zagros_zip::ZipEq;
 
-use crate::category::id_map::IdMap;
+use crate::category::IdMap;
 use crate::transform::{EncodedInput, NumericInput};
 use crate::{Batch, DataPart, InputRows, hash_value};
 
 /// Takes rows value by value: first [`Self::place`], then [`Self::key`] for each key column, then [`Self::numeric`] for each number of each numeric feature in order, then
-/// the values of each feature that is read as a category ([`Features::categories`]) in order, then [`Self::group`] if there is one. Then comes [`Self::commit`], or [`Self::abandon`] if
+/// the values of each feature that is read as a category ([`Features::categories`]) in order, then [`Self::group_id`] if there is one. Then comes [`Self::commit`], or [`Self::abandon`] if
 /// the row is malformed.
 pub(crate) trait RowSink: Send + 'static {
     /// The place of the row in its file, before any value: the byte of the text at which it starts, or the number of the row.
@@ -32,10 +32,7 @@ pub(crate) trait RowSink: Send + 'static {
     }
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, _feature: usize) {}
-    fn group(&mut self, text: &[u8]) {
-        self.group_id(hash_value(text));
-    }
-    /// The same by its hash.
+    /// The hash of the group's text.
     fn group_id(&mut self, _id: u64) {}
     /// The row is complete: a label of each target, and how much it counts if that is wanted.
     fn commit(&mut self, labels: &[f32], weight: Option<f32>);

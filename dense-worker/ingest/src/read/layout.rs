@@ -5,19 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use zagros_job::{DelimitedFormat, Format, Job};
+use zagros_job::Job;
 
 use crate::IngestError;
+use crate::columnar::ColumnFile;
 use crate::columnar::groups::{RowGroups, check_shapes};
-use crate::columnar::{ColumnFile, FileFormat, other_format};
+use crate::formats::{BYTE_ORDER_MARK, ColumnNames, DataContent, TextSyntax, other_format};
 use crate::parse::fields::{FieldSyntax, LineFields};
 use crate::read::names::{check_objects, most_similar, used_columns, usual_separators};
 use crate::read::records::{RecordScanner, RecordSyntax};
 use crate::read::text::{FileText, ReadReach};
-use crate::source::object_url;
-use crate::stdin::is_stdin;
-
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+use crate::source::is_stdin;
 
 /// The layout of a file, found from its first lines.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,37 +56,33 @@ pub(crate) struct ColumnPositions {
 
 impl FileLayout {
     pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
-        match &job.data.format {
-            Format::Parquet(_) => return Self::of_columns(job, path, FileFormat::Parquet),
-            Format::Arrow(_) => return Self::of_columns(job, path, FileFormat::Arrow),
-            Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => {}
+        if let Some(file) = ColumnFile::open(path, DataContent::from_format(&job.data.format)) {
+            return Self::from_columns(job, path, &file?);
         }
-        let records = record_syntax(&job.data.format);
-        let mut head = FileHead::open(path, cancel, job.data.max_line_bytes, records.clone())?;
-        let names = match &job.data.format {
-            Format::Delimited(format) if format.header => checked_header(job, path, format, head.read_header(format)?)?,
-            Format::Delimited(format) => head.without_label(job, format.columns.clone())?,
-            Format::Jsonl(_) => {
+        let mut head = FileHead::open(path, cancel, job)?;
+        let names = match head.text.names.clone() {
+            ColumnNames::Header(expected) => checked_header(job, path, expected, head.read_header()?)?,
+            ColumnNames::Given(names) => head.without_label(job, names)?,
+            ColumnNames::Keys => {
                 check_objects(job, path, cancel)?;
                 used_columns(job)
             }
-            _ => head.without_label(job, criteo_columns())?,
         };
-        let positions = ColumnPositions::find(job, path, &names).map_err(|error| with_separator(error, job, &names))?;
+        let positions = ColumnPositions::find(job, path, &names)
+            .map_err(|error| with_separator(error, head.text.fields.delimiter, &names))?;
         Ok(Self {
             row_groups: None,
-            records,
             path: path.into(),
-            bytes: head.text.get_ref().bytes,
-            is_compressed: head.text.get_ref().compression().is_some(),
+            bytes: head.file.get_ref().bytes,
+            is_compressed: head.file.get_ref().compression().is_some(),
             data_start: head.offset,
             first_line: head.line,
+            records: head.text.records,
             positions,
         })
     }
 
-    fn of_columns(job: &Job, path: &Path, format: FileFormat) -> Result<Self, IngestError> {
-        let footer = ColumnFile::open(path, format)?;
+    fn from_columns(job: &Job, path: &Path, footer: &ColumnFile) -> Result<Self, IngestError> {
         let positions = ColumnPositions::find(job, path, footer.column_names())?;
         let ColumnPositions { labels, weight, numeric, categorical, group, keys, time, .. } = &positions;
         let learned = labels.iter().chain(weight);
@@ -112,9 +106,8 @@ impl FileLayout {
     pub(crate) fn is_splittable(&self) -> bool {
         match &self.row_groups {
             Some(row_groups) => row_groups.groups.len() > 1,
-            // Where the records of an object start is not known before all of it is read.
-            None if self.records.is_some() && object_url(&self.path).is_some() => false,
-            None => !self.is_compressed && !is_stdin(&self.path),
+            // Where a record starts is not known before all of the file before it is read.
+            None => !self.is_compressed && self.records.is_none() && !is_stdin(&self.path),
         }
     }
 }
@@ -140,25 +133,6 @@ impl ColumnPositions {
     }
 }
 
-/// Names of Criteo's columns: `label`, `I1`–`I13`, `C1`–`C26`.
-#[must_use]
-pub fn criteo_columns() -> Vec<String> {
-    let numbered = |letter: char, count: u32| (1..=count).map(move |n| format!("{letter}{n}"));
-    std::iter::once("label".to_owned()).chain(numbered('I', 13)).chain(numbered('C', 26)).collect()
-}
-
-/// How records are written that may go over several lines.
-pub(crate) fn record_syntax(format: &Format) -> Option<RecordSyntax> {
-    if let Format::Delimited(format) = format { RecordSyntax::from_format(format) } else { None }
-}
-
-pub(crate) fn field_syntax(format: &Format) -> FieldSyntax {
-    match format {
-        Format::Delimited(format) => FieldSyntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
-        _ => FieldSyntax { delimiter: b'\t', quotes: false, trim: false },
-    }
-}
-
 fn column_position(path: &Path, names: &[String], column: &str) -> Result<usize, IngestError> {
     let mut places = names.iter().enumerate().filter(|(_, name)| *name == column).map(|(place, _)| place);
     match (places.next(), places.next()) {
@@ -177,39 +151,38 @@ fn column_position(path: &Path, names: &[String], column: &str) -> Result<usize,
 
 /// Names the separator of a header that is one field with the job's separator, if another one divides it into columns among
 /// which the missing one is.
-fn with_separator(error: IngestError, job: &Job, names: &[String]) -> IngestError {
-    let (IngestError::MissingColumn { path, column, .. }, Format::Delimited(format), [header]) =
-        (&error, &job.data.format, names)
-    else {
-        return error;
-    };
+fn with_separator(error: IngestError, delimiter: u8, names: &[String]) -> IngestError {
+    let (IngestError::MissingColumn { path, column, .. }, [header]) = (&error, names) else { return error };
     let has_column = |separator: u8| {
         let syntax = FieldSyntax { delimiter: separator, quotes: true, trim: true };
         let mut fields = LineFields::default();
         let divided = fields.tokenize(header.as_bytes(), syntax).is_ok();
         divided && (0..fields.len()).any(|field| fields.get(header.as_bytes(), field) == column.as_bytes())
     };
-    match usual_separators(format.delimiter).find(|separator| has_column(*separator)) {
-        Some(separator) => {
-            IngestError::OtherSeparator { path: path.clone(), column: column.clone(), separator: char::from(separator) }
-        }
-        None => error,
-    }
+    let Some(separator) = usual_separators(delimiter).find(|separator| has_column(*separator)) else { return error };
+    let separator = char::from(separator).to_string();
+    IngestError::bad_file(
+        path,
+        format!(
+            "no column \"{column}\", and the header is one field: is the separator {separator:?}? set data.delimiter = {separator:?}"
+        ),
+    )
 }
 
+/// The columns of a header, which the job may name as well.
 fn checked_header(
     job: &Job,
     path: &Path,
-    format: &DelimitedFormat,
+    expected: Vec<String>,
     found: Vec<String>,
 ) -> Result<Vec<String>, IngestError> {
-    if format.columns.is_empty() || format.columns == found {
+    let is_unlabelled = || job.eval.predict.is_some() && unlabelled_columns(job, &expected) == found;
+    if expected.is_empty() || expected == found || is_unlabelled() {
         return Ok(found);
     }
-    if job.eval.predict.is_some() && unlabelled_columns(job, &format.columns) == found {
-        return Ok(found);
-    }
-    Err(IngestError::HeaderDiffers { path: path.into(), expected: format.columns.clone(), found })
+    let (found, expected) = (found.join(", "), expected.join(", "));
+    let help = "correct data.columns, or remove it to use the header";
+    Err(IngestError::bad_file(path, format!("the header ({found}) differs from data.columns ({expected}); {help}")))
 }
 
 fn unlabelled_columns(job: &Job, names: &[String]) -> Vec<String> {
@@ -218,29 +191,25 @@ fn unlabelled_columns(job: &Job, names: &[String]) -> Vec<String> {
 
 struct FileHead {
     path: PathBuf,
-    text: BufReader<FileText>,
+    file: BufReader<FileText>,
     max_line_bytes: usize,
-    records: Option<RecordSyntax>,
+    text: TextSyntax,
     offset: u64,
     line: u64,
 }
 
 impl FileHead {
-    fn open(
-        path: &Path,
-        cancel: &Arc<AtomicBool>,
-        max_line_bytes: usize,
-        records: Option<RecordSyntax>,
-    ) -> Result<Self, IngestError> {
-        let text = BufReader::new(FileText::open(path, ReadReach::Start, cancel)?);
-        let mut head = Self { path: path.into(), text, max_line_bytes, records, offset: 0, line: 1 };
-        let start = head.text.fill_buf().map(|start| (start.starts_with(BYTE_ORDER_MARK), other_format(start)));
-        let (has_mark, other) = start.map_err(|error| head.text.get_ref().explain(error))?;
+    fn open(path: &Path, cancel: &Arc<AtomicBool>, job: &Job) -> Result<Self, IngestError> {
+        let file = BufReader::new(FileText::open(path, ReadReach::Start, cancel)?);
+        let (max_line_bytes, text) = (job.data.max_line_bytes, TextSyntax::new(&job.data.format));
+        let mut head = Self { path: path.into(), file, max_line_bytes, text, offset: 0, line: 1 };
+        let start = head.file.fill_buf().map(|start| (start.starts_with(BYTE_ORDER_MARK), other_format(start)));
+        let (has_mark, other) = start.map_err(|error| head.file.get_ref().explain(error))?;
         if let Some(reason) = other {
-            return Err(IngestError::DamagedFooter { path: path.into(), reason: reason.into() });
+            return Err(IngestError::bad_file(path, reason));
         }
         if has_mark {
-            head.text.consume(BYTE_ORDER_MARK.len());
+            head.file.consume(BYTE_ORDER_MARK.len());
             head.offset = BYTE_ORDER_MARK.len() as u64;
         }
         Ok(head)
@@ -253,39 +222,31 @@ impl FileHead {
             return Ok(names);
         }
         let (offset, line) = (self.offset, self.line);
-        let comment = match &job.data.format {
-            Format::Delimited(format) => format.comment.as_deref(),
-            _ => None,
-        };
-        let mut first = self.next_line()?;
-        while first.is_empty() || comment.is_some_and(|mark| first.starts_with(mark.as_bytes())) {
-            first = self.next_line()?;
-        }
+        let first = self.first_row()?;
         (self.offset, self.line) = (offset, line);
         let mut fields = LineFields::default();
         let unlabelled = unlabelled_columns(job, &names);
-        let is_divided = fields.tokenize(&first, field_syntax(&job.data.format)).is_ok();
+        let is_divided = fields.tokenize(&first, self.text.fields).is_ok();
         Ok(if is_divided && fields.len() == unlabelled.len() { unlabelled } else { names })
     }
 
-    /// The names in the first line that is neither blank nor a comment.
-    fn read_header(&mut self, format: &DelimitedFormat) -> Result<Vec<String>, IngestError> {
+    /// The first line that is neither blank nor a comment.
+    fn first_row(&mut self) -> Result<Vec<u8>, IngestError> {
         loop {
             let line = self.next_line()?;
-            let is_comment = format.comment.as_ref().is_some_and(|mark| line.starts_with(mark.as_bytes()));
-            if !line.is_empty() && !is_comment {
-                return self.parse_header(&line, format);
+            if !self.text.is_no_row(&line) {
+                return Ok(line);
             }
         }
     }
 
     fn next_line(&mut self) -> Result<Vec<u8>, IngestError> {
         let (mut line, mut lines) = (Vec::new(), 0);
-        let mut scanner = self.records.clone().map(RecordScanner::new);
+        let mut scanner = self.text.records.clone().map(RecordScanner::new);
         loop {
             let (before, room) = (line.len(), (self.max_line_bytes + 1).saturating_sub(line.len()));
-            let read = self.text.by_ref().take(room as u64).read_until(b'\n', &mut line);
-            let read = read.map_err(|error| self.text.get_ref().explain(error))?;
+            let read = self.file.by_ref().take(room as u64).read_until(b'\n', &mut line);
+            let read = read.map_err(|error| self.file.get_ref().explain(error))?;
             lines += 1;
             if read == 0 || scanner.as_mut().is_none_or(|scanner| scanner.next_end(&line[before..], 0).is_some()) {
                 break;
@@ -305,18 +266,19 @@ impl FileHead {
         Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
     }
 
-    fn parse_header(&self, line: &[u8], format: &DelimitedFormat) -> Result<Vec<String>, IngestError> {
-        let syntax = FieldSyntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
+    /// The names in the first line.
+    fn read_header(&mut self) -> Result<Vec<String>, IngestError> {
+        let (line, syntax) = (self.first_row()?, self.text.fields);
         let mut fields = LineFields::default();
-        if fields.tokenize(line, syntax).is_err() {
+        if fields.tokenize(&line, syntax).is_err() {
             let divides =
-                |delimiter: &u8| fields.tokenize(line, FieldSyntax { delimiter: *delimiter, ..syntax }).is_ok();
-            let other = usual_separators(format.delimiter).find(divides).map(|other| char::from(other).to_string());
+                |delimiter: &u8| fields.tokenize(&line, FieldSyntax { delimiter: *delimiter, ..syntax }).is_ok();
+            let other = usual_separators(syntax.delimiter).find(divides).map(|other| char::from(other).to_string());
             let hint = other.map(|other| format!(" with the separator of the job; set data.delimiter = {other:?}?"));
             return Err(self.bad_header(format!("its quotes do not pair up{}", hint.unwrap_or_default())));
         }
         (0..fields.len())
-            .map(|field| String::from_utf8(fields.get(line, field).to_vec()))
+            .map(|field| String::from_utf8(fields.get(&line, field).to_vec()))
             .collect::<Result<_, _>>()
             .map_err(|_| self.bad_header("it is not UTF-8".into()))
     }

@@ -77,7 +77,7 @@ fn object_keys(path: &Path, text: FileText) -> Result<BTreeSet<String>, IngestEr
             Ok(Value::Object(object)) => collect_keys("", &Value::Object(object), &mut names),
             _ if names.is_empty() && line.trim_ascii() == b"[" || line.trim_ascii_start().starts_with(b"[{") => {
                 let reason = "it is one JSON array; write an object on each line (`jq -c '.[]' FILE`)".to_owned();
-                return Err(IngestError::DamagedFooter { path: path.into(), reason });
+                return Err(IngestError::bad_file(path, reason));
             }
             _ => {}
         }

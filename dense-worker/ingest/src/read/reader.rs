@@ -11,8 +11,6 @@ use zagros_job::Job;
 use crate::columnar::groups::{RowGroups, RowSlice};
 use crate::read::layout::FileLayout;
 use crate::read::line_blocks::{BlockLimits, LineBlocks};
-use crate::read::record_blocks::RecordBlocks;
-use crate::read::record_starts::record_start;
 use crate::read::text::{FileText, ReadReach};
 use crate::{IngestError, SplitSource, SplitTask};
 
@@ -93,33 +91,10 @@ struct OpenSplit {
     id: u64,
     layout: Arc<FileLayout>,
     is_whole_file: bool,
-    text: SplitBlocks,
+    text: LineBlocks<FileText>,
     place: RowPlace,
     /// Bytes of the file that are accounted for, from its start.
     accounted: u64,
-}
-
-enum SplitBlocks {
-    Lines(LineBlocks<FileText>),
-    Records(RecordBlocks<FileText>),
-}
-
-impl SplitBlocks {
-    /// The text that was not returned yet.
-    fn unread(&self) -> &LineBlocks<FileText> {
-        match self {
-            Self::Lines(lines) => lines,
-            Self::Records(records) => &records.text,
-        }
-    }
-
-    fn next_block(&mut self, block: &mut Vec<u8>) -> Result<bool, IngestError> {
-        let next = match self {
-            Self::Lines(lines) => lines.next_block(block),
-            Self::Records(records) => records.next_block(block),
-        };
-        next.map_err(|error| self.unread().source.explain(error))
-    }
 }
 
 impl BlockReader {
@@ -138,8 +113,9 @@ impl BlockReader {
             if let Some(open) = &mut self.open {
                 let block = match open {
                     OpenReader::Lines(open) => {
-                        let offset = open.text.unread().at;
-                        let has_lines = open.text.next_block(&mut text)?;
+                        let offset = open.text.at;
+                        let has_lines = open.text.next_block(&mut text);
+                        let has_lines = has_lines.map_err(|error| open.text.source.explain(error))?;
                         let completes = (!has_lines).then_some(open.id);
                         open.take_block(BlockLines { text, offset }, completes)
                     }
@@ -176,17 +152,14 @@ impl BlockReader {
     }
 
     fn open_lines(&self, task: &SplitTask, layout: Arc<FileLayout>) -> Result<OpenSplit, IngestError> {
-        if layout.is_compressed && task.start > 0 {
-            return Err(IngestError::UnsplittableFile { path: task.path.clone(), start: task.start });
+        if !layout.is_splittable() && task.start > 0 {
+            let reason = format!("it cannot be read from byte {} on; give it as one split", task.start);
+            return Err(IngestError::bad_file(&task.path, reason));
         }
         let limits = BlockLimits { block_bytes: self.block_bytes, max_line_bytes: self.job.data.max_line_bytes };
-        let end = if layout.is_compressed { u64::MAX } else { task.end };
+        let end = if layout.is_splittable() { task.end } else { u64::MAX };
         let starts_at_data = task.start <= layout.data_start;
-        let offset = match &layout.records {
-            _ if starts_at_data => layout.data_start,
-            None => task.start - 1,
-            Some(records) => record_start(&task.path, records, layout.data_start, task.start, &self.cancel)?,
-        };
+        let offset = if starts_at_data { layout.data_start } else { task.start - 1 };
         let text = if layout.is_compressed {
             let mut text = FileText::open(&task.path, ReadReach::To(u64::MAX), &self.cancel)?;
             text.skip_to(offset)?;
@@ -194,17 +167,11 @@ impl BlockReader {
         } else {
             FileText::open_at(&task.path, offset, end, &self.cancel)?
         };
-        let text = match &layout.records {
-            Some(records) => SplitBlocks::Records(RecordBlocks::new(text, records.clone(), offset, end, limits)),
-            None => {
-                let mut lines = LineBlocks::new(text, offset, end, limits);
-                if !starts_at_data {
-                    lines.skip_line().map_err(|error| lines.source.explain(error))?;
-                }
-                SplitBlocks::Lines(lines)
-            }
-        };
-        let split_offset = text.unread().at;
+        let mut text = LineBlocks::new(text, offset, end, limits).with_records(layout.records.clone());
+        if !starts_at_data {
+            text.skip_line().map_err(|error| text.source.explain(error))?;
+        }
+        let split_offset = text.at;
         Ok(OpenSplit {
             id: task.id,
             is_whole_file: task.start == 0 && end >= layout.bytes,
@@ -227,8 +194,8 @@ impl BlockReader {
 
 impl OpenSplit {
     fn take_block(&mut self, lines: BlockLines, completes: Option<u64>) -> RowBlock {
-        let unread = self.text.unread();
-        let position = if self.layout.is_compressed { unread.source.compressed_bytes() } else { unread.at };
+        let LineBlocks { source, at, .. } = &self.text;
+        let position = if self.layout.is_compressed { source.compressed_bytes() } else { *at };
         let bytes = position.saturating_sub(self.accounted);
         self.accounted += bytes;
         let place = self.place;

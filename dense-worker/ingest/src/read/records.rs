@@ -10,7 +10,7 @@
 //!
 //! A line break ends the record in every place but `Quoted`. A quote opens a field only at its start: one inside `5" pipe` is
 //! text, as it is when a record is divided into fields. Whether a byte is inside quotes depends on all bytes before it in its
-//! record, so a scan starts where a record does.
+//! record, so a scan starts where a record does, and a file of such records is one split, read from its start.
 
 use zagros_job::DelimitedFormat;
 
@@ -139,16 +139,6 @@ impl RecordScanner {
         }
         None
     }
-
-    /// All ends of records in a text, which goes on from the text before. They must be taken to the last one, if another text
-    /// follows.
-    pub(crate) fn record_ends(&mut self, text: &[u8]) -> impl Iterator<Item = usize> {
-        let mut from = 0;
-        std::iter::from_fn(move || {
-            from = self.next_end(text, from)?;
-            Some(from)
-        })
-    }
 }
 
 #[cfg(test)]
@@ -166,7 +156,11 @@ mod tests {
     fn ends(syntax: &RecordSyntax, text: &[u8], piece: usize) -> Vec<usize> {
         let (mut scanner, mut ends) = (RecordScanner::new(syntax.clone()), Vec::new());
         for (number, part) in text.chunks(piece).enumerate() {
-            ends.extend(scanner.record_ends(part).map(|end| number * piece + end));
+            let mut from = 0;
+            while let Some(end) = scanner.next_end(part, from) {
+                ends.push(number * piece + end);
+                from = end;
+            }
         }
         ends
     }

@@ -6,8 +6,9 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_zip::number_from;
 
-use super::{ColumnFormat, LIST_SEPARATOR, RowSample, SampledColumn, SampledRows, ValueForm, shortened};
+use super::{LIST_SEPARATOR, RowSample, SampledColumn, SampledRows, ValueForm, shortened};
 use crate::IngestError;
+use crate::formats::DataContent;
 use crate::parse::bad::quoted_text;
 
 /// The columns of the objects of a sample. `path` is named in errors.
@@ -21,7 +22,7 @@ pub(super) fn sample_rows(path: &Path, sample: RowSample) -> Result<RowSample, I
         }
     }
     let (columns, unusable) = columns.finish(lines.len());
-    let rows = SampledRows::Columns { format: ColumnFormat::Jsonl, columns, unusable };
+    let rows = SampledRows::Columns { format: DataContent::Jsonl, columns, unusable };
     Ok(RowSample { rows, ..sample })
 }
 
@@ -32,7 +33,7 @@ fn no_object(path: &Path, line: &str) -> IngestError {
         let line = quoted_text(line.as_bytes());
         format!("its first line is a JSON object, and a line here or in a file beside it is no JSON object: {line}")
     };
-    IngestError::DamagedFooter { path: path.into(), reason }
+    IngestError::bad_file(path, reason)
 }
 
 /// Columns as their keys occur.
@@ -154,7 +155,7 @@ mod tests {
             r#"{"user":{"age":1.5},"tags":null,"paid":false,"y":1}"#,
         ]);
         let SampledRows::Columns { format, columns, unusable } = found.unwrap().rows else { panic!("lines") };
-        assert_eq!((format, unusable[0].0.as_str()), (ColumnFormat::Jsonl, "items"));
+        assert_eq!((format, unusable[0].0.as_str()), (DataContent::Jsonl, "items"));
         let found: Vec<_> =
             columns.iter().map(|column| (column.name.as_str(), column.form, column.texts.join(";"))).collect();
         let expected = [

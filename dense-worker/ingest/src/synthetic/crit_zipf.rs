@@ -146,8 +146,9 @@ fn read_words(folder: &Path, name: &str, expected: usize) -> Result<Vec<[u8; 4]>
     let bytes = read_bytes(folder, name)?;
     let (words, rest) = bytes.as_chunks::<4>();
     if words.len() != expected || !rest.is_empty() {
-        let reason = format!("{} bytes where label.bin asks for {}", bytes.len(), 4 * expected);
-        return Err(IngestError::BadWorkload { path: folder.join(name), reason });
+        let (found, expected) = (bytes.len(), 4 * expected);
+        let reason = format!("{found} bytes where label.bin asks for {expected}; write the workload again");
+        return Err(IngestError::bad_file(&folder.join(name), reason));
     }
     Ok(words.to_vec())
 }

@@ -1,6 +1,5 @@
 //! Parquet files through the public functions only. The files are written by the crate parquet.
 
-mod described;
 mod lists;
 mod missing;
 mod twins;

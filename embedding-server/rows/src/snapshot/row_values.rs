@@ -245,11 +245,11 @@ mod tests {
     fn every_layout_of_the_table_is_known() {
         let (lr, l2, epsilon) = (0.1, 0.0, 1e-8);
         let optimizers = [
-            Optimizer::Sgd { lr, l2 },
-            Optimizer::Momentum { lr, momentum: 0.9, l2 },
+            Optimizer::Sgd { lr, momentum: 0.0, l2 },
+            Optimizer::Sgd { lr, momentum: 0.9, l2 },
             Optimizer::Adagrad { lr, epsilon, initial_accumulator: 0.0, l2 },
             Optimizer::RowAdagrad { lr, epsilon, initial_accumulator: 0.0, l2 },
-            Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon, l2, weight_decay: 0.0 },
+            Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, epsilon, l2 },
             Optimizer::Ftrl { lr, beta: 1.0, l1: 0.0, l2 },
         ];
         for optimizer in optimizers {

@@ -1,7 +1,7 @@
 //! What a server makes of the folders that it finds: logs that were being made, of other tables, damaged, with files missing.
 //! A row that was removed by its id does not come back. A server that ends, or writes a base, between two pushes of one step.
 
-use zagros_job::{Mode, TableOptimizer};
+use zagros_job::{Mode, Optimizer};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::ForgetRequest;
 use zagros_protocol::packed::{decode_ids, encode_ids};
@@ -331,7 +331,7 @@ fn trained(home: &LogFixture, mut between: impl FnMut(usize, Arc<EmbeddingServic
 fn home(mode: Mode, cluster: &str) -> LogFixture {
     LogFixture::with_change(cluster, |job| {
         job.train.mode = mode;
-        job.tables[ITEM as usize].optimizer = TableOptimizer::Sgd { lr: 0.5, momentum: 0.9, l2: 0.1 };
+        job.tables[ITEM as usize].optimizer = Optimizer::Sgd { lr: 0.5, momentum: 0.9, l2: 0.1 };
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::task::JoinHandle;
-use zagros_job::{Job, Mode, TableOptimizer};
+use zagros_job::{Job, Mode, Optimizer};
 use zagros_protocol::RefusalKind;
 use zagros_protocol::control::ForgetRequest;
 use zagros_protocol::datapath::PushRequest;
@@ -159,7 +159,7 @@ fn a_row_that_was_copied_is_removed_from_the_copy_too_and_a_frozen_server_refuse
 fn job() -> Job {
     let mut job = job_with(2, "");
     job.train.mode = Mode::Sync;
-    job.tables[ITEM as usize].optimizer = TableOptimizer::Sgd { lr: 0.5, momentum: 0.9, l2: 0.1 };
+    job.tables[ITEM as usize].optimizer = Optimizer::Sgd { lr: 0.5, momentum: 0.9, l2: 0.1 };
     job
 }
 

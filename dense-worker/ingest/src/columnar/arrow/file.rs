@@ -16,14 +16,13 @@ use ::arrow_ipc::{Block, Footer, MessageHeader, MetadataVersion, Schema, root_as
 use ::arrow_schema::SchemaRef;
 use zagros_zip::ZipEq;
 
-use super::batches::{RecordBatches, arrow_fault};
-use super::body::StoredMessage;
+use super::batches::{RecordBatches, StoredMessage, arrow_fault, batch_error, dictionary_error};
 use super::schema::{ArrowLeaf, collect_dictionaries, schema_leaves};
-use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
+use crate::IngestError;
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
-use crate::columnar::{ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
+use crate::columnar::{FileFault, Result, catch_panics, fail};
+use crate::formats::{self, ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
 use crate::source::RandomAccess;
-use crate::{IngestError, columnar};
 
 /// The first bytes of a file of Feather's first version.
 const OLD_FEATHER: &[u8; 4] = b"FEA1";
@@ -46,7 +45,7 @@ pub(crate) struct ArrowFooter {
 impl ArrowFooter {
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
-        let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
+        let damaged = |FileFault(reason)| IngestError::bad_file(path, reason);
         let start = source.read(path, 0, bytes.min(START) as usize)?;
         let content = if start.starts_with(&CONTINUATION) {
             read_content(path, &source, bytes)?
@@ -87,12 +86,7 @@ impl ArrowFooter {
         let messages = StoredMessage::read_all(path, &self.source, self.bytes, &self.content.batches)?;
         for (number, (block, read)) in self.content.batches.iter().zip_eq(messages).enumerate() {
             let stored = read.and_then(|stored| Ok((batch_rows(&stored)?, stored)));
-            let (rows, stored) = stored.map_err(|FileFault(reason)| IngestError::DamagedGroup {
-                path: path.into(),
-                unit: "record batch",
-                number,
-                reason,
-            })?;
+            let (rows, stored) = stored.map_err(|FileFault(reason)| batch_error(path, number, &reason))?;
             let middle = (block.offset().unsigned_abs() + stored.body.end) / 2;
             last_middle = middle.max(last_middle);
             groups.push(RowGroup { first_row, rows, middle: last_middle, chunks: Vec::new() });
@@ -119,10 +113,7 @@ impl ArrowFooter {
             match read.and_then(|stored| Ok((dictionary_id(&stored)?, stored))) {
                 Ok((id, stored)) if named.contains(&id) => used.push(stored),
                 Ok(_) => {}
-                Err(FileFault(reason)) => {
-                    let reason = format!("a dictionary: {reason}; if the file is damaged, write it again");
-                    return Err(IngestError::DamagedFooter { path: path.into(), reason });
-                }
+                Err(FileFault(reason)) => return Err(dictionary_error(path, &reason)),
             }
         }
         Ok(used)
@@ -167,7 +158,7 @@ fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
 
 /// What a file is that does not start as an Arrow file.
 fn other_format(start: &[u8]) -> String {
-    let text = if let Some(text) = columnar::other_format(start) {
+    let text = if let Some(text) = formats::other_format(start) {
         text
     } else if start.starts_with(OLD_FEATHER) {
         "it is a Feather file of version 1; write it as version 2 (pyarrow.feather.write_feather)"
@@ -213,16 +204,14 @@ fn read_content(path: &Path, source: &RandomAccess, bytes: u64) -> std::result::
         let damaged = |FileFault(reason)| {
             let reason =
                 format!("the message at byte {at} of the stream: {reason}; if the file is damaged, write it again");
-            IngestError::DamagedFooter { path: path.into(), reason }
+            IngestError::bad_file(path, reason)
         };
-        let stored = StoredMessage::read(path, source, bytes, &block).map_err(|failure| failure.explain(damaged))?;
+        let stored = StoredMessage::read(path, source, bytes, &block, damaged)?;
         let length = catch_panics(|| add_message(&stored, block, &mut content, &mut seen)).map_err(damaged)?;
         at = stored.body.start.saturating_add(length);
     }
-    content.ok_or_else(|| {
-        let reason = "the stream has no schema; if the file is damaged, write it again".to_owned();
-        IngestError::DamagedFooter { path: path.into(), reason }
-    })
+    content
+        .ok_or_else(|| IngestError::bad_file(path, "the stream has no schema; if the file is damaged, write it again"))
 }
 
 /// The message at a byte, with the length of its metadata and without its body; `None` at the end of the stream.

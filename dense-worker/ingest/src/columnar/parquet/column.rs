@@ -16,8 +16,8 @@ use ::parquet::schema::types::ColumnDescPtr;
 
 use super::decoder::{DecodedCounts, EntryLevels, PORTION, PageDecoder, PlaceDecoder};
 use super::pages::{ChunkPlace, PageFile};
-use crate::columnar::fault::{Result, catch_panics, fail};
 use crate::columnar::output::{ColumnOutput, SkippedRows};
+use crate::columnar::{Result, catch_panics, fail};
 
 /// Entries of a page of lists: the levels of one long row are decoded at once.
 const MOST_ENTRIES: usize = 1 << 24;

@@ -18,9 +18,9 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::columnar::fault::{Result, fail};
 use crate::columnar::kind::ColumnValue;
 use crate::columnar::output::ColumnOutput;
+use crate::columnar::{Result, fail};
 
 /// Rows decoded at once: their values stay in the processor's nearer caches.
 pub(super) const PORTION: usize = 1024;

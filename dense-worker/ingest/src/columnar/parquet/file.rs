@@ -15,10 +15,10 @@ use ::parquet::schema::types::{ColumnDescriptor, Type};
 
 use super::pages::{ChunkPlace, StoredGroups};
 use crate::IngestError;
-use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::kind::ValueKind;
-use crate::columnar::{PARQUET as MAGIC, other_format};
+use crate::columnar::{FileFault, Result, catch_panics, fail};
+use crate::formats::{PARQUET as MAGIC, other_format};
 use crate::source::RandomAccess;
 
 /// The last bytes of a file whose footer is encrypted.
@@ -39,7 +39,7 @@ pub(crate) struct ParquetFooter {
 impl ParquetFooter {
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
-        let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
+        let damaged = |FileFault(reason)| IngestError::bad_file(path, reason);
         let read = |at: u64, length: u64| source.read(path, at, length as usize);
         let end = bytes.min(END);
         let last = read(bytes - end, end)?;

@@ -1,7 +1,7 @@
 //! Lines of every format become rows, malformed rows, or rows of another part.
 
 use proptest::prelude::*;
-use zagros_job::{DecimalMark, HeldOutRows, NewestRows, TimeBound};
+use zagros_job::{ColumnarFormat, DecimalMark, Format, HeldOutRows, NewestRows, TimeBound};
 
 use super::*;
 use crate::parse::sink::BatchSink;
@@ -128,6 +128,58 @@ fn the_parts_of_a_hash_split_partition_the_rows() {
     job.data.validation = HeldOutRows::None;
     assert_eq!(parse(&job, DataPart::Test, text.as_bytes()).0, test, "a validation part changes no test part");
     assert!((100..200).contains(&test.size), "{}", test.size);
+}
+
+fn json_job() -> Job {
+    let mut job = fixture::delimited(|_| ());
+    job.data.format = Format::Jsonl(ColumnarFormat { missing: vec!["?".into()] });
+    job
+}
+
+fn parse_objects(job: &Job, text: &str) -> (Batch, Vec<String>) {
+    let mut sink = BatchSink::new(&job.features, DataPart::All);
+    let positions = ColumnPositions { group: Some(2), ..fixture::positions(job) };
+    let outcome = RowParser::new(job, DataPart::All).parse((text.as_bytes(), 0), &positions, &mut sink);
+    let bad = if outcome.bad.count > 0 { vec![outcome.bad.to_string()] } else { Vec::new() };
+    (sink.rows, bad)
+}
+
+#[test]
+fn objects_make_the_rows_that_the_same_lines_of_a_csv_make() {
+    let objects = "{\"click\":0,\"age\":\"?\",\"city\":\"?\",\"tags\":[\"a\",\"b\",\"a\"]}\n\
+                   {\"tags\":null,\"click\":true,\"age\":2.5,\"city\":\"Basel\",\"else\":{}}\n\n\
+                   {\"click\":\"0\",\"age\":\"3\",\"city\":12.50,\"tags\":\"c|d\"}\n";
+    let lines = "0,?,?,a|b|a\n1,2.5,Basel,\n0,3,12.50,c|d\n";
+    let (rows, bad) = parse_objects(&json_job(), objects);
+    assert_eq!(bad, [""; 0]);
+    assert_eq!(rows, parse_objects(&fixture::delimited(|_| ()), lines).0);
+    assert_eq!(rows.categorical[0].sample_ids(2), [hash_value(b"12.50")]);
+}
+
+#[test]
+fn a_malformed_object_says_what_was_expected() {
+    let bad = |text| parse_objects(&json_job(), text).1.concat();
+    assert_eq!(
+        bad("{\"click\":2}\n"),
+        "0:1: expected \"1\" (positive) or \"0\" (negative) in label column \"click\", found \"2\""
+    );
+    assert_eq!(bad("{\"click\":1,\"age\":\"old\"}\n"), "0:1: expected a number in column \"age\", found \"old\"");
+    assert_eq!(
+        bad("{\"click\":1,\"age\":[1]}\n"),
+        "0:1: expected a number in column \"age\"; give the feature `width` to use arrays, found an array"
+    );
+    assert!(bad("{\"click\":1,\"city\":[\"x\"]}\n").contains("give the feature `pooling` to use arrays"));
+    assert!(bad("[1,2]\n").starts_with("0:1: expected a JSON object, found invalid type: sequence"));
+    let (rows, _) = parse_objects(&json_job(), "{\"click\":1,\"age\":\"x\",\"tags\":[\"a\"]}\n{\"click\":1}\n");
+    assert_eq!((rows.size, rows.numeric.as_slice()), (1, &[-1.0][..]));
+}
+
+#[test]
+fn a_group_is_a_single_value() {
+    let mut job = json_job();
+    job.eval.group_by = Some("city".into());
+    let (rows, _) = parse_objects(&job, "{\"click\":1,\"city\":\"Bern\"}\n{\"click\":1}\n");
+    assert_eq!(rows.groups, [hash_value(b"Bern"), hash_value(b"")]);
 }
 
 proptest! {
