@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(config.admission, AdmissionPolicy::Probability { share: 0.25 });
         assert_eq!(config.schedule, LearningRateSchedule::Cosine { warmup: 5, decay: 7, floor: 0.5 });
         let (order, ttl) = (EvictionOrder::Lfu { half_life: 10_000 }, Some(Ttl::Steps(9)));
-        assert_eq!(config.retention, EvictionPolicy { order, ttl, small_norm: 0.125, target: EvictionTarget::Drop });
+        assert_eq!(config.eviction, EvictionPolicy { order, ttl, small_norm: 0.125, target: EvictionTarget::Drop });
     }
 
     /// The widest ranges of the job file are within the ranges of the table.

@@ -33,7 +33,7 @@ pub struct TableConfig {
     pub element: WeightType,
     pub schedule: LearningRateSchedule,
     pub admission: AdmissionPolicy,
-    pub retention: EvictionPolicy,
+    pub eviction: EvictionPolicy,
     /// The number of parts with a lock of their own, a power of two up to 65536.
     pub stripes: usize,
 }
@@ -62,7 +62,7 @@ impl Default for TableConfig {
             element: WeightType::F32,
             schedule: LearningRateSchedule::Constant,
             admission: AdmissionPolicy::Always,
-            retention: EvictionPolicy::default(),
+            eviction: EvictionPolicy::default(),
             stripes: DEFAULT_STRIPES,
         }
     }
@@ -95,8 +95,7 @@ impl TableConfig {
         } else {
             None
         };
-        let rules =
-            || self.schedule.problem().or_else(|| self.admission.problem()).or_else(|| self.retention.problem());
+        let rules = || self.schedule.problem().or_else(|| self.admission.problem()).or_else(|| self.eviction.problem());
         let settings = || self.init.problem().or_else(|| self.optimizer.problem()).or_else(|| self.limits.problem());
         let problem = sizes.or_else(settings).or_else(rules);
         problem.map_or(Ok(()), |problem| Err(TableError::Config { table, problem }))
@@ -123,14 +122,14 @@ impl TableConfig {
     /// Whether rows have access metadata in a server whose memory is limited or not: they may be evicted or refused.
     #[must_use]
     pub fn has_access(&self, is_limited: bool) -> bool {
-        let leaves_for_cold = self.retention.small_norm > 0.0 && self.retention.keeps_evicted_rows();
-        is_limited || self.retention.ttl.is_some() || leaves_for_cold || self.admission != AdmissionPolicy::Always
+        let leaves_for_cold = self.eviction.small_norm > 0.0 && self.eviction.keeps_evicted_rows();
+        is_limited || self.eviction.ttl.is_some() || leaves_for_cold || self.admission != AdmissionPolicy::Always
     }
 
     /// The format of access metadata, as [`crate::Table::access_layout`].
     #[must_use]
     pub fn access_format(&self) -> String {
-        AccessCodec::new(&self.retention).describe()
+        AccessCodec::new(&self.eviction).describe()
     }
 
     pub(crate) fn layout(&self, seed: u64, table: u32) -> RowLayout {
@@ -202,7 +201,7 @@ mod tests {
             (Initializer::Normal { deviation: f32::NAN }, Optimizer::Sgd { lr: f32::INFINITY, momentum: 0.0, l2: 0.0 });
         let limits = UpdateLimits { weight_bound: 0.0, ..UpdateLimits::default() };
         let admission = AdmissionPolicy::Probability { share: 1.5 };
-        let retention = EvictionPolicy { ttl: Some(Ttl::Steps(0)), ..EvictionPolicy::default() };
+        let eviction = EvictionPolicy { ttl: Some(Ttl::Steps(0)), ..EvictionPolicy::default() };
         let schedule = LearningRateSchedule::Step { warmup: 0, every: 0, factor: 0.5 };
         for (config, reason) in [
             (TableConfig { stripes: 48, ..good() }, "power of two"),
@@ -211,7 +210,7 @@ mod tests {
             (TableConfig { optimizer, ..good() }, "lr of sgd is inf"),
             (TableConfig { limits, ..good() }, "weight_bound is 0"),
             (TableConfig { admission, ..good() }, "a share of 1.5"),
-            (TableConfig { retention, ..good() }, "time to live is 0"),
+            (TableConfig { eviction, ..good() }, "time to live is 0"),
             (TableConfig { schedule, ..good() }, "every 0 steps"),
         ] {
             assert!(refused(config).contains(reason), "{reason}");

@@ -25,7 +25,7 @@ const NO_COLD_TIER: &str = "evicted rows go to the cold tier, but there is no co
 pub struct Table {
     pub(crate) number: u32,
     pub(crate) layout: RowLayout,
-    pub(crate) retention: EvictionPolicy,
+    pub(crate) eviction: EvictionPolicy,
     pub(crate) access_codec: AccessCodec,
     /// Whether rows have access metadata. Then requests use the calls in `tier::managed`.
     pub(crate) is_managed: bool,
@@ -54,9 +54,9 @@ impl Table {
         shared: &Arc<SharedMemory>,
     ) -> Result<Self, TableError> {
         config.check_settings(table)?;
-        let (layout, retention) = (config.layout(seed, table), config.retention);
-        let needs_cold = shared.capacity.budget.is_some() || retention.small_norm > 0.0;
-        let is_tiered = needs_cold && retention.keeps_evicted_rows();
+        let (layout, eviction) = (config.layout(seed, table), config.eviction);
+        let needs_cold = shared.capacity.budget.is_some() || eviction.small_norm > 0.0;
+        let is_tiered = needs_cold && eviction.keeps_evicted_rows();
         if is_tiered && shared.capacity.cold.is_none() {
             return Err(TableError::Config { table, problem: NO_COLD_TIER.to_owned() });
         }
@@ -67,8 +67,8 @@ impl Table {
         Ok(Self {
             number: table,
             layout,
-            retention,
-            access_codec: AccessCodec::new(&retention),
+            eviction,
+            access_codec: AccessCodec::new(&eviction),
             is_managed,
             is_tiered,
             is_selective,

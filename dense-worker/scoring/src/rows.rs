@@ -174,8 +174,8 @@ impl RowSource for ModelRows {
 /// A table that is only read. No row is dropped for want of memory or because its weights are small: what was saved is what scores.
 fn read_table((number, table): (u32, ServerTable)) -> (TableHeader, TableConfig) {
     let ServerTable { name, config } = table;
-    let retention = EvictionPolicy { small_norm: 0.0, target: EvictionTarget::Cold, ..config.retention };
-    let config = TableConfig { optimizer: Optimizer::without_state(), retention, ..config };
+    let eviction = EvictionPolicy { small_norm: 0.0, target: EvictionTarget::Cold, ..config.eviction };
+    let config = TableConfig { optimizer: Optimizer::without_state(), eviction, ..config };
     (TableHeader::new(&name, number, &config), config)
 }
 

@@ -272,9 +272,9 @@ mod tests {
         let zero = find_difference(&expected, &described(&|config| config.init = Initializer::Zero)).unwrap();
         assert!(zero.starts_with("first weights of table `user`"), "{zero}");
         let ttl = |seconds| {
-            let retention =
+            let eviction =
                 EvictionPolicy { order: EvictionOrder::Lru, ttl: Some(seconds), ..EvictionPolicy::default() };
-            described(&|config| config.retention = retention)
+            described(&|config| config.eviction = eviction)
         };
         assert_eq!(find_difference(&ttl(Ttl::Steps(5)), &ttl(Ttl::Steps(500))), None);
         assert!(find_difference(&ttl(Ttl::Steps(5)), &ttl(Ttl::Seconds(5))).unwrap().contains("access metadata"));

@@ -48,7 +48,7 @@ impl TableMaintenance {
         tables: &Arc<TableSet>,
         seconds_before: u64,
     ) -> Result<Option<Self>, ServerError> {
-        let leave = |config: &TableConfig| config.retention.ttl.is_some() || config.retention.small_norm > 0.0;
+        let leave = |config: &TableConfig| config.eviction.ttl.is_some() || config.eviction.small_norm > 0.0;
         if job.cluster.memory.is_none() && !configs.iter().any(leave) {
             return Ok(None);
         }

@@ -83,7 +83,7 @@ impl TableSettings {
             element: self.element,
             schedule: self.schedule.in_steps(),
             admission: self.admission,
-            retention: self.eviction,
+            eviction: self.eviction,
             ..TableConfig::default()
         }
     }

@@ -214,7 +214,7 @@ impl Job {
     #[must_use]
     pub fn reads_disk(&self) -> bool {
         self.cluster.memory.is_some()
-            && self.server_tables().iter().any(|table| table.config.retention.keeps_evicted_rows())
+            && self.server_tables().iter().any(|table| table.config.eviction.keeps_evicted_rows())
     }
 
     /// For how many more hints of one worker the rows of a hint are needed. 0 without hints.

@@ -47,12 +47,12 @@ enum AccessKind {
 }
 
 impl AccessCodec {
-    pub(crate) fn new(retention: &EvictionPolicy) -> Self {
-        let order = match retention.order {
+    pub(crate) fn new(eviction: &EvictionPolicy) -> Self {
+        let order = match eviction.order {
             EvictionOrder::Lru => AccessKind::Lru,
             EvictionOrder::Lfu { half_life } => {
                 // A row past its time to live must be seen to be old until a sweep has removed it.
-                let [shortest, longest] = match retention.ttl {
+                let [shortest, longest] = match eviction.ttl {
                     Some(Ttl::Steps(ttl) | Ttl::Seconds(ttl)) => [ttl / MOST_UNITS_PER_TTL, ttl / UNITS_PER_TTL],
                     None => [SHORTEST_UNIT, u32::MAX],
                 };
@@ -60,7 +60,7 @@ impl AccessCodec {
                 AccessKind::Lfu { half_life, unit, sums: (0..LONGEST_SUM).map(sum_of).collect() }
             }
         };
-        Self { order, ttl: retention.ttl }
+        Self { order, ttl: eviction.ttl }
     }
 
     /// How many ticks a row lives after its last use.

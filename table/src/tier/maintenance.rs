@@ -82,7 +82,7 @@ impl TableSet {
 impl Table {
     fn maintain(&self, stripe: usize) -> Result<MaintenanceReport, ColdError> {
         let mut done = MaintenanceReport::default();
-        if !self.is_managed && self.retention.small_norm == 0.0 {
+        if !self.is_managed && self.eviction.small_norm == 0.0 {
             return Ok(done);
         }
         self.apply_all_pending().map_err(cold_error)?;
@@ -143,7 +143,7 @@ impl Table {
 
     /// The bucket of the index where the stripe's sweep continues. `None` if no sweep is due.
     fn next_bucket(&self, stripe: &mut Stripe, tick: u64) -> Option<usize> {
-        let every = match (self.access_codec.ttl(), self.retention.small_norm > 0.0) {
+        let every = match (self.access_codec.ttl(), self.eviction.small_norm > 0.0) {
             (None, false) => return None,
             (None, true) => NORM_EVERY,
             (Some(ttl), small) => (ttl / SWEEPS_PER_TTL).clamp(1, if small { NORM_EVERY } else { u64::MAX }),
@@ -163,7 +163,7 @@ impl EvictionBuffer {
         self.candidates.clear();
         stripe.sweep.bucket = stripe.scan(bucket, SWEPT, &mut self.scanned);
         let mut weights = vec![0.0; table.dim()];
-        let least = table.retention.small_norm;
+        let least = table.eviction.small_norm;
         for (key, slot) in &self.scanned {
             if table.is_managed && table.access_codec.is_expired(stripe.access(*slot), tick) {
                 self.candidates.push(EvictionCandidate::new(0, *key, *slot));

@@ -16,10 +16,10 @@ fn twice(counter: FrequencyCounter) -> AdmissionPolicy {
 }
 
 /// One table with two ones per row. SGD subtracts the gradient.
-fn set(admission: AdmissionPolicy, retention: EvictionPolicy) -> TableSet {
+fn set(admission: AdmissionPolicy, eviction: EvictionPolicy) -> TableSet {
     let optimizer = Optimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 };
     let init = Initializer::Constant { value: 1.0 };
-    let config = TableConfig { dim: 2, init, optimizer, admission, retention, stripes: 4, ..TableConfig::default() };
+    let config = TableConfig { dim: 2, init, optimizer, admission, eviction, stripes: 4, ..TableConfig::default() };
     TableSet::new(1, &[config], TableResources::default()).unwrap()
 }
 

@@ -176,8 +176,7 @@ proptest! {
 }
 
 const NARROW: [WeightType; 3] = [WeightType::F16, WeightType::Bf16, WeightType::Int8];
-const ADAM: Optimizer =
-    Optimizer::AdamW { lr: 0.01, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.01 };
+const ADAM: Optimizer = Optimizer::AdamW { lr: 0.01, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.01 };
 
 fn table(element: WeightType, dim: usize, stripes: usize) -> Table {
     let schedule = LearningRateSchedule::Linear { warmup: 2, decay: 7, floor: 0.1 };

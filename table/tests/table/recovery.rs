@@ -159,7 +159,7 @@ fn assert_recovered(config: &TableConfig, (live, counts): TableContent, recovere
 }
 
 fn plain(config: &TableConfig) -> TableConfig {
-    TableConfig { retention: EvictionPolicy::default(), admission: AdmissionPolicy::Always, ..*config }
+    TableConfig { eviction: EvictionPolicy::default(), admission: AdmissionPolicy::Always, ..*config }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -177,7 +177,7 @@ const KINDS: [Kind; 6] = [Kind::Plain, Kind::Cold, Kind::Dropping, Kind::Expirin
 fn config(kind: Kind, optimizer: Optimizer, element: WeightType) -> TableConfig {
     let count = |counter| AdmissionPolicy::Count { threshold: 3, counter };
     let drop = EvictionPolicy { target: EvictionTarget::Drop, ..EvictionPolicy::default() };
-    let (retention, admission) = match kind {
+    let (eviction, admission) = match kind {
         Kind::Plain | Kind::Cold => (EvictionPolicy::default(), AdmissionPolicy::Always),
         Kind::Dropping => (drop, AdmissionPolicy::Always),
         Kind::Expiring => (EvictionPolicy { ttl: Some(Ttl::Steps(40)), ..drop }, AdmissionPolicy::Always),
@@ -185,7 +185,7 @@ fn config(kind: Kind, optimizer: Optimizer, element: WeightType) -> TableConfig 
         Kind::Sketch => (EvictionPolicy::default(), count(FrequencyCounter::CountMin { error: 0.01, failure: 0.1 })),
     };
     let init = Initializer::Uniform { bound: 0.5 };
-    TableConfig { dim: DIM, init, optimizer, element, retention, admission, stripes: 4, ..TableConfig::default() }
+    TableConfig { dim: DIM, init, optimizer, element, eviction, admission, stripes: 4, ..TableConfig::default() }
 }
 
 fn tables(config: &TableConfig, kind: Kind, cold: &Arc<MemoryColdStore>) -> TableSet {

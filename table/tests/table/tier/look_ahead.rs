@@ -193,7 +193,7 @@ fn config() -> impl Strategy<Value = TableConfig> {
     let admission = prop_oneof![Just(AdmissionPolicy::Always), Just(AdmissionPolicy::Probability { share: 0.5 })];
     (order, ttl, admission, prop_oneof![Just(1_usize), Just(2)]).prop_map(|(order, ttl, admission, stripes)| {
         TableConfig {
-            retention: EvictionPolicy { order, ttl, ..EvictionPolicy::default() },
+            eviction: EvictionPolicy { order, ttl, ..EvictionPolicy::default() },
             admission,
             ..ledger_config(2, stripes)
         }

@@ -40,7 +40,7 @@ struct ModelRow {
 }
 
 struct TierModel {
-    retention: EvictionPolicy,
+    eviction: EvictionPolicy,
     now: u64,
     rows: HashMap<u64, ModelRow>,
     hot: Vec<BTreeSet<u64>>,
@@ -56,7 +56,7 @@ impl TierModel {
     }
 
     fn expired(&self, row: &ModelRow) -> bool {
-        matches!(self.retention.ttl, Some(Ttl::Steps(ttl)) if self.now - row.last >= u64::from(ttl))
+        matches!(self.eviction.ttl, Some(Ttl::Steps(ttl)) if self.now - row.last >= u64::from(ttl))
     }
 
     fn alive(&self, id: u64) -> Option<&ModelRow> {
@@ -80,7 +80,7 @@ impl TierModel {
 
     fn rank(&self, id: u64) -> u64 {
         let row = &self.rows[&id];
-        match self.retention.order {
+        match self.eviction.order {
             _ if self.expired(row) => 0,
             EvictionOrder::Lru => row.last + 1,
             EvictionOrder::Lfu { .. } => row.uses,
@@ -104,7 +104,7 @@ impl TierModel {
                 assert!(gone <= stayed, "a row of rank {gone} left and one of {stayed} stayed");
             }
             for id in was.difference(&is) {
-                if self.retention.target == EvictionTarget::Drop || before[id] == 0 {
+                if self.eviction.target == EvictionTarget::Drop || before[id] == 0 {
                     self.rows.remove(id);
                 }
             }
@@ -209,10 +209,10 @@ impl<'a> ModelRun<'a> {
     }
 }
 
-fn tables(retention: EvictionPolicy, stripes: usize, budget: usize) -> TableSet {
+fn tables(eviction: EvictionPolicy, stripes: usize, budget: usize) -> TableSet {
     let config =
-        TableConfig { dim: DIM, init: INIT, optimizer: OPTIMIZER, retention, stripes, ..TableConfig::default() };
-    match retention.target {
+        TableConfig { dim: DIM, init: INIT, optimizer: OPTIMIZER, eviction, stripes, ..TableConfig::default() };
+    match eviction.target {
         EvictionTarget::Cold => tables_within(&[config], budget).0,
         EvictionTarget::Drop => {
             TableSet::new(0, &[config], TableResources { budget: Some(budget), ..TableResources::default() }).unwrap()
@@ -237,7 +237,7 @@ fn calls() -> impl Strategy<Value = Vec<TierCall>> {
     prop::collection::vec(call, 1..60)
 }
 
-fn retentions() -> impl Strategy<Value = EvictionPolicy> {
+fn evictions() -> impl Strategy<Value = EvictionPolicy> {
     let target = prop_oneof![2 => Just(EvictionTarget::Cold), 1 => Just(EvictionTarget::Drop)];
     let order = prop_oneof![
         Just((EvictionOrder::Lru, None)),
@@ -250,11 +250,11 @@ fn retentions() -> impl Strategy<Value = EvictionPolicy> {
 proptest! {
     #[test]
     fn a_table_with_little_memory_is_still_a_map(
-        calls in calls(), retention in retentions(), bits in 0_u32..2, budget in 1_usize..20_000,
+        calls in calls(), eviction in evictions(), bits in 0_u32..2, budget in 1_usize..20_000,
     ) {
-        let tables = tables(retention, 1 << bits, budget);
+        let tables = tables(eviction, 1 << bits, budget);
         let hot = vec![BTreeSet::new(); 1 << bits];
-        let model = TierModel { retention, now: 0, rows: HashMap::new(), hot };
+        let model = TierModel { eviction, now: 0, rows: HashMap::new(), hot };
         let mut run = ModelRun { tables: &tables, model, scratch: RequestBuffers::new(), cut: None };
         for call in &calls {
             run.call(call);

@@ -16,8 +16,8 @@ fn content(snapshot: &TableSnapshot<'_>, stripes: usize) -> BTreeMap<u64, Vec<f3
     by_id(&saved(snapshot, 0, stripes), 2)
 }
 
-fn unlimited(retention: EvictionPolicy, stripes: usize) -> TableSet {
-    let config = TableConfig { retention, ..ledger_config(2, stripes) };
+fn unlimited(eviction: EvictionPolicy, stripes: usize) -> TableSet {
+    let config = TableConfig { eviction, ..ledger_config(2, stripes) };
     TableSet::new(0, &[config], TableResources::default()).unwrap()
 }
 
@@ -58,8 +58,8 @@ fn a_snapshot_waits_for_running_requests() {
 
 #[test]
 fn rows_past_their_time_to_live_are_removed_from_memory_and_from_the_cold_tier() {
-    let retention = EvictionPolicy { ttl: Some(Ttl::Steps(10)), ..EvictionPolicy::default() };
-    let (tables, store) = tiny(&[TableConfig { retention, ..ledger_config(2, 2) }]);
+    let eviction = EvictionPolicy { ttl: Some(Ttl::Steps(10)), ..EvictionPolicy::default() };
+    let (tables, store) = tiny(&[TableConfig { eviction, ..ledger_config(2, 2) }]);
     let old: Vec<u64> = (0..500).collect();
     push(&tables, &old, 1.0);
     tables.advance_clock(5, 0);
@@ -88,8 +88,8 @@ fn a_time_to_live_in_seconds_follows_the_clock_and_not_the_steps() {
     maintain_all(&tables);
     assert_eq!((hot(&tables), tables.table(0).unwrap().event_counts().expired), (vec![], 1));
     let (ttl, order) = (Some(Ttl::Seconds(60)), EvictionOrder::Lfu { half_life: 10 });
-    let retention = EvictionPolicy { ttl, order, ..EvictionPolicy::default() };
-    let config = TableConfig { retention, ..ledger_config(2, 1) };
+    let eviction = EvictionPolicy { ttl, order, ..EvictionPolicy::default() };
+    let config = TableConfig { eviction, ..ledger_config(2, 1) };
     let error = TableSet::new(0, &[config], TableResources::default()).unwrap_err();
     assert!(error.to_string().contains("give it in steps"), "{error}");
 }
@@ -97,8 +97,8 @@ fn a_time_to_live_in_seconds_follows_the_clock_and_not_the_steps() {
 /// The table has no access metadata: the small norm is its only eviction rule.
 #[test]
 fn rows_of_small_norm_are_evicted() {
-    let retention = EvictionPolicy { small_norm: 2.0, target: EvictionTarget::Drop, ..EvictionPolicy::default() };
-    let tables = unlimited(retention, 4);
+    let eviction = EvictionPolicy { small_norm: 2.0, target: EvictionTarget::Drop, ..EvictionPolicy::default() };
+    let tables = unlimited(eviction, 4);
     let ids: Vec<u64> = (0..5000).collect();
     push(&tables, &ids, 1.0);
     let large: Vec<u64> = (0..100).collect();
