@@ -79,7 +79,7 @@ pub(crate) fn check_ranges(
     values: &[(&'static str, f64, RangeInclusive<f64>, &'static str)],
 ) -> Result<(), PlannerError> {
     match values.iter().find(|(_, value, range, _)| !range.contains(value)) {
-        Some((key, value, _, why)) => Err(PlannerError::value(place, *key, *value, *why)),
+        Some((key, value, _, why)) => Err(PlannerError::value(place, key, *value, why)),
         None => Ok(()),
     }
 }

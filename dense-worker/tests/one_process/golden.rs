@@ -147,7 +147,10 @@ fn processor() -> String {
         line.split_once(": ").unwrap().1.to_owned()
     };
     let flags = value("flags");
-    let class = if flags.contains("avx512f") {
+    // Tiles add bf16 products up in another order than vectors do.
+    let class = if flags.contains("amx_bf16") {
+        "avx512-amx"
+    } else if flags.contains("avx512f") {
         "avx512"
     } else if flags.contains("avx2") {
         "avx2"

@@ -250,7 +250,7 @@ fn look_up(services: &[Arc<EmbeddingService>], range: &Range<u64>) -> u32 {
     services.iter().map(sight).sum()
 }
 
-fn loaded(folder: &Path, files: &[String], servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
+fn loaded(folder: &Path, files: &[String], servers: u32, change: impl FnOnce(&mut Job)) -> Vec<Arc<EmbeddingService>> {
     let services = changed(servers, change);
     let taken: u64 = services.iter().map(|service| load(service, folder, files).unwrap()).sum();
     assert_eq!(taken, services.iter().map(|service| service.current_load().rows).sum::<u64>());

@@ -71,12 +71,6 @@ impl PlanCase {
         self.job.status.clone().unwrap_or_default()
     }
 
-    /// The next attempt's number, if this plan starts one; and the reason of its Event.
-    fn outcome(&mut self) -> (i32, Option<&'static str>) {
-        let steps = self.plan();
-        (self.status().attempt, published(&steps))
-    }
-
     /// The coordinator's Job fails, because a pod ended with this code.
     fn fails(&mut self, code: i32) -> Vec<PlanStep> {
         let failed = JobEnd::Failed {

@@ -178,10 +178,9 @@ fn measured(statistic: FeatureStatistic, message: &Transform) -> Option<Measured
             let is_range = matches!(statistic, FeatureStatistic::MinMax(_));
             let fits = one.len() == other.len() && (is_range || other.iter().all(|deviation| *deviation > 0.0));
             let (one, other) = (one.to_vec(), other.to_vec());
-            fits.then(|| match is_range {
-                true => MeasuredValue::Range(ColumnRange { min: one, max: other }),
-                false => MeasuredValue::Moments(ColumnMoments { mean: one, deviation: other }),
-            })
+            let range = |[min, max]: [Vec<f64>; 2]| MeasuredValue::Range(ColumnRange { min, max });
+            let moments = |[mean, deviation]: [Vec<f64>; 2]| MeasuredValue::Moments(ColumnMoments { mean, deviation });
+            fits.then(|| if is_range { range([one, other]) } else { moments([one, other]) })
         }
         FeatureStatistic::Edges(_) => Some(MeasuredValue::Edges(numbers.clone())),
         FeatureStatistic::Vocabulary(_) => Some(MeasuredValue::Ids(ids.clone())),

@@ -11,7 +11,7 @@ use zagros_rows::log::{BaseDraft, BaseManifest, LogBase, LogError, LogRecord, Lo
 use zagros_table::{FrequencyCounts, RowBatch};
 
 use crate::log::support::{
-    DiskFault, FaultyDisk, LINEAGE, RecordChange, SEGMENT, changes, open_on, read, records_of, records_read,
+    DiskFault, FaultyDisk, LINEAGE, RecordChange, SEGMENT, changes, open_on, records_of, records_read,
 };
 
 fn log_on(folder: &std::path::Path, mode: SyncMode) -> (Arc<FaultyDisk>, LogWriter) {
@@ -87,7 +87,7 @@ fn pushes_that_wait_share_one_sync() {
             });
         }
     });
-    let records = read(folder.path()).unwrap().0.len() as u64;
+    let records = records_read(folder.path()).len() as u64;
     let syncs = disk.syncs.load(Ordering::Relaxed);
     assert_eq!(records, threads * 50);
     // One thread alone would need one each, and two for each segment.
