@@ -142,7 +142,7 @@ fn evaluations(record: &RunRecord) -> ReportTable {
     };
     let head = ["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"];
     let table = ReportTable::new(&head, record.evaluations.iter().map(row).collect());
-    ReportTable { best: record.evaluations.iter().position(is_model), ..table }
+    ReportTable { best: record.evaluations.iter().position(is_model), shows_end: true, ..table }
 }
 
 fn epochs(record: &RunRecord) -> ReportTable {
@@ -151,7 +151,7 @@ fn epochs(record: &RunRecord) -> ReportTable {
         named.into_iter().chain(measures(&epoch.training)).collect()
     };
     let head = ["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"];
-    ReportTable::new(&head, record.epochs.iter().map(row).collect())
+    ReportTable { shows_end: true, ..ReportTable::new(&head, record.epochs.iter().map(row).collect()) }
 }
 
 fn measures(of: &Evaluation) -> [String; 6] {

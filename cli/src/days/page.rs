@@ -80,7 +80,7 @@ pub(super) fn measure_table(days: &[NamedDay<'_>]) -> ReportTable {
         ]
     };
     let head = ["day", "AUC", "logloss", "calibration", "positive", "trained on", "rows in tables"];
-    ReportTable::new(&head, days.iter().map(row).collect())
+    ReportTable { shows_end: true, ..ReportTable::new(&head, days.iter().map(row).collect()) }
 }
 
 fn features(health: &DayHealth, before: Option<&DayHealth>) -> ReportTable {

@@ -254,7 +254,7 @@ mod tests {
         let text = page(&setup, &plan, &analysis);
         assert_eq!(text.matches("<figure>").count(), 4, "{text}");
         let law = ["Law and forecast", "E + A/N^α + B/D^β", "Lines of equal log loss"];
-        for part in law.into_iter().chain(["inside the interval", "all 24 rows", "640k"]) {
+        for part in law.into_iter().chain(["inside the interval", "All measurements", "640k"]) {
             assert!(text.contains(part), "no {part:?} in the page");
         }
         assert_eq!(analysis.optima().len(), 5);
