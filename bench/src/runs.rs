@@ -279,9 +279,10 @@ pub(crate) async fn run_durability(args: DurabilityArgs) -> Result<Exit, Failure
     let temporary = TempDir::new().or_internal()?;
     let folder = args.folder.clone().unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&folder).or_internal()?;
-    workload::write_rows(&folder.join("train.csv"), samples)?;
+    generate_criteo(&SyntheticSpec { rows: samples, test_rows: 1, ..SyntheticSpec::default() }, &folder)
+        .or_internal()?;
     let about = format!(
-        "{samples} samples of crit-zipf, DLRM, dim 16, batch {}, {} embedding server(s), {} thread(s) for the network, {} core(s); medians of \
+        "{samples} generated samples, DLRM, dim 16, batch {}, {} embedding server(s), {} thread(s) for the network, {} core(s); medians of \
          {rounds} round(s)",
         workload::BATCH,
         args.servers,
@@ -300,15 +301,12 @@ pub(crate) async fn run_durability(args: DurabilityArgs) -> Result<Exit, Failure
     print_figures(&comparison, args.output.json, RunComparison::print)
 }
 
-/// The workload's job on the rows of the file `train.csv`.
 fn durability_job(args: &DurabilityArgs, durability: &str, runs: &Path) -> String {
     let DurabilityArgs { servers, threads, .. } = args;
     let model = "kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]";
     let cluster = format!("servers = {servers}\ndurability = {durability:?}");
-    let text = workload::job_text(16, model, &format!("threads = {threads}"), &cluster);
-    let text = text.replace("format = \"criteo\"", "format = \"delimited\"").replace("\"memory\"", "\"train.csv\"");
-    let output = format!("[output]\nfolder = {runs:?}");
-    text.replace("[output]", &output) + "[checkpoint]\nkeep = 0\n" + &workload::features_section()
+    let train = format!("batch_size = {}\nthreads = {threads}", workload::BATCH);
+    workload::generated_job_text("", model, &train, &format!("{cluster}\n[checkpoint]\nkeep = 0"), runs)
 }
 
 #[cfg(test)]
@@ -335,12 +333,11 @@ mod tests {
     }
 
     #[test]
-    fn the_job_of_durability_reads_the_workloads_columns() {
+    fn the_job_of_durability_is_a_job() {
         let output = OutputArgs { quick: true, json: false };
         let args = DurabilityArgs { rounds: 1, samples: 1, servers: 3, threads: 2, folder: None, output };
         let job = parsed(&durability_job(&args, "machine", Path::new("runs")));
         assert_eq!((job.cluster.servers, job.cluster.durability), (3, DurabilityLevel::Machine));
-        assert_eq!((job.features.numeric.len(), job.features.categorical.len()), (13, 26));
         assert_eq!((job.train.threads, job.train.batch_size), (2, workload::BATCH));
     }
 
