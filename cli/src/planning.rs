@@ -45,17 +45,14 @@ pub(crate) fn this_machine(job: &Job, machine: &Machine) -> Machines {
     // Its processes talk over loopback, which the calibration describes.
     let group = MachineGroup {
         name: "this machine".to_owned(),
-        count: 1.0,
         cores: machine.cores.max(1) as f64,
         memory: MemoryLimit::of_this_process().map_or(0.0, |limit| limit.bytes as f64),
-        bytes_per_second: 1e11,
-        round_trip: 0.0,
-        price: 0.0,
+        network_gbit: 800.0,
+        round_trip_us: 0.0,
         workers: machine.workers.max(1) as f64,
         servers: machine.servers as f64,
-        core_speed: 1.0,
         threads,
-        gpu: None,
+        ..MachineGroup::default()
     };
     Machines { groups: vec![group], currency: String::new() }
 }

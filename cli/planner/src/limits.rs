@@ -67,7 +67,7 @@ impl RateLimits {
             let bytes = of_workers * (moved + reduced) + of_servers * (moved - once);
             if servers > 0.0 {
                 let name = group.name.clone();
-                bound(RateLimit::Network { group: name }, group.bytes_per_second * group.count / bytes);
+                bound(RateLimit::Network { group: name }, group.bytes_per_second() * group.count / bytes);
             }
         }
         if servers > 0.0 {
