@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tempfile::TempDir;
 use tokio::process::Command;
-use zagros_bench::workload;
+use zagros_bench::workload::{self, median};
 use zagros_dense_worker::RunSummary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
 use zagros_plumbing::process::cpu_time_of_children;
@@ -212,14 +212,6 @@ impl ComparedSetting {
             format!("{:.0}", middle(|run| run.steps as f64)),
         ]
     }
-}
-
-/// The middle value; of an even number the mean of the two middle ones.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let (low, high) = ((values.len().max(1) - 1) / 2, values.len() / 2);
-    values.get(low).zip(values.get(high)).map_or(f64::NAN, |(low, high)| f64::midpoint(*low, *high))
 }
 
 /// Training rows of `zagros-bench scaling --quick`, and its batch size.

@@ -12,15 +12,8 @@ pub enum PlannerError {
         reason: String,
     },
     /// A value that no machine and no run has.
-    #[error("{place} has {key} = {value}, which {why}")]
-    Value {
-        /// A table of the file, or a group of machines.
-        place: String,
-        key: &'static str,
-        /// As it is written.
-        value: String,
-        why: &'static str,
-    },
+    #[error("{0}")]
+    Value(String),
     #[error("no group of machines has {role}s: give one `{role}s = 1`")]
     NoRole { role: &'static str },
     #[error("the machines file has no [[group]]")]
@@ -63,13 +56,9 @@ impl PlannerError {
         Self::Form { what: what.into(), reason: suggest(reason) }
     }
 
-    pub(crate) fn value(
-        place: impl Into<String>,
-        key: &'static str,
-        value: impl std::fmt::Display,
-        why: &'static str,
-    ) -> Self {
-        Self::Value { place: place.into(), key, value: value.to_string(), why }
+    /// `place` is a table of the file, or a group of machines.
+    pub(crate) fn value(place: &str, key: &str, value: impl std::fmt::Display, why: &str) -> Self {
+        Self::Value(format!("{place} has {key} = {value}, which {why}"))
     }
 }
 
@@ -79,7 +68,7 @@ pub(crate) fn check_ranges(
     values: &[(&'static str, f64, RangeInclusive<f64>, &'static str)],
 ) -> Result<(), PlannerError> {
     match values.iter().find(|(_, value, range, _)| !range.contains(value)) {
-        Some((key, value, _, why)) => Err(PlannerError::value(place, *key, *value, *why)),
+        Some((key, value, _, why)) => Err(PlannerError::value(place, key, value, why)),
         None => Ok(()),
     }
 }

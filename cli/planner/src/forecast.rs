@@ -302,13 +302,6 @@ mod tests {
     }
 
     #[test]
-    fn a_job_whose_rows_fit_has_the_forecast_of_one_without_a_limit() {
-        let plain = forecast(&[], CLUSTER, |_, _| ());
-        let fits = forecast(&["cluster.memory=1000MB"], CLUSTER, |_, data| data.rows = Some(10_000_000));
-        assert_eq!((fits.rows_on_disk, &fits.limits, &fits.stages), (None, &plain.limits, &plain.stages));
-    }
-
-    #[test]
     fn a_module_of_the_users_has_no_forecast() {
         let mut job = job(&[]);
         let data = DataShape::from_job(&job);
