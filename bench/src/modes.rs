@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use zagros_bench::cluster::plan_launch;
+use zagros_bench::workload;
 use zagros_dense_worker::RunFolder;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
 use zagros_job::{Job, Mode, Overrides};
@@ -141,23 +142,15 @@ fn mode_job(args: &ModesArgs, folder: &Path) -> Result<Job, Failure> {
     let (rows, test_rows) = if args.output.quick { (8_000, 2_000) } else { (args.rows, args.rows / 4) };
     let spec = SyntheticSpec { rows, test_rows, ..SyntheticSpec::default() };
     generate_criteo(&spec, folder).or_internal()?;
-    let text = r#"
-        name = "modes"
-        [data]
-        format = "criteo"
-        train = "train.txt"
-        test = "test.txt"
-        [embedding]
-        dim = 8
-        optimizer = { kind = "adagrad", lr = 0.05 }
-        [model]
-        kind = "ffnn"
-        hidden = [64, 32]
-        [train]
-        batch_size = 1024
-    "#;
-    let overrides = Overrides::new(args.sets.clone(), []);
-    let job = Job::parse(text, &folder.join("job.toml"), &overrides);
+    let text = workload::generated_job_text(
+        "test = \"test.txt\"",
+        "kind = \"ffnn\"\nhidden = [64, 32]",
+        "batch_size = 1024",
+        "",
+        &folder.join("runs"),
+    );
+    let sets = ["name=modes", "embedding.dim=8"].into_iter().chain(args.sets.iter().map(String::as_str));
+    let job = Job::parse(&text, &folder.join("job.toml"), &Overrides::sets(sets));
     job.map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 
