@@ -99,9 +99,6 @@ pub(crate) struct PlanArgs {
     /// Dense workers; a run for each number.
     #[arg(long, default_values_t = [1, 2], value_delimiter = ',', value_name = "N,…", value_parser = a_few())]
     pub(crate) workers: Vec<u64>,
-    /// Figures of `zagros calibrate`. Default: those that `zagros plan` takes by itself.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) calibration: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

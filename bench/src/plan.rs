@@ -73,7 +73,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
                 let runs = folder.path().join(format!("runs-{}", all.cases.len()));
                 let job = folder.path().join("job.toml");
                 std::fs::write(&job, job_text(keys, batch, workers, &runs)).or_internal()?;
-                let forecast = forecast(&args, &job, workers).await?;
+                let forecast = forecast(&job, workers).await?;
                 let FinishedRun { summary, .. } = run_up(&job, &runs, network).await?;
                 all.calibration = forecast.calibration;
                 let case = PlanCase {
@@ -95,12 +95,9 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
     print_figures(&all, args.output.json, PlanCases::print)
 }
 
-async fn forecast(args: &PlanArgs, job: &Path, workers: u64) -> Result<ForecastAnswer, Failure> {
+async fn forecast(job: &Path, workers: u64) -> Result<ForecastAnswer, Failure> {
     let mut plan = Command::new(zagros_program()?);
     plan.arg("plan").arg(job).args(["--json", "--servers", "1", "--workers", &workers.to_string()]);
-    if let Some(file) = &args.calibration {
-        plan.arg("--calibration").arg(file);
-    }
     let ended = plan.output().await.or_internal()?;
     if !ended.status.success() {
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();

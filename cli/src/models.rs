@@ -8,7 +8,7 @@ use zagros_job::threads::Machine;
 use zagros_job::{Job, JobErrors, LADDER, Model, ModelSize, Overrides};
 use zagros_planner::{Calibration, DataShape};
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{CommandReport, Exit, Failure, ReportTable};
+use zagros_shell::{CommandReport, Exit, Failure, ReportTable, read_named_file};
 
 use crate::args::ModelsArgs;
 use crate::memory::{MemoryNeed, with_streamed_weights};
@@ -64,7 +64,7 @@ impl ModelTable {
     ) -> Result<Self, Failure> {
         let is_wanted =
             |(kind, _): &(&str, &str)| args.kinds.is_empty() || args.kinds.iter().any(|wanted| wanted == kind);
-        let text = args.job.as_deref().map(read).transpose()?;
+        let text = args.job.as_deref().map(read_named_file).transpose()?;
         let source = JobSource { path: args.job.as_deref(), text: text.as_deref(), sets: &args.sets };
         // What is wrong with the job itself shows at once.
         let job = source.parse(None).map_err(|errors| Failure::new(Exit::Usage, errors))?;
@@ -121,36 +121,13 @@ impl SizeRow {
             // Nothing where the job's weights cannot be streamed.
             streamed(self.streamed_worker_bytes),
             streamed(self.streamed_store_bytes),
-            flop_text(self.flop_per_sample as f64),
-            scaled_text(self.samples_per_second, &[(1e6, "m"), (1e3, "k")]),
+            planning::short_number(self.flop_per_sample as f64),
+            match self.samples_per_second {
+                rate if rate < 10.0 => format!("{rate:.3}"),
+                rate => planning::count(rate),
+            },
         ]
     }
-}
-
-/// `1.2 GFLOP`.
-fn flop_text(count: f64) -> String {
-    scaled_text(count, &[(1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, " ")]) + "FLOP"
-}
-
-/// About three digits, and the unit.
-fn scaled_text(count: f64, units: &[(f64, &str)]) -> String {
-    let unit = units.iter().copied().find(|(factor, _)| count >= *factor);
-    let (factor, unit) = unit.unwrap_or((1.0, ""));
-    let number = count / factor;
-    let digits = match number {
-        number if number < 0.1 => 3,
-        number if number < 10.0 => 2,
-        number if number < 100.0 => 1,
-        _ => 0,
-    };
-    format!("{number:.digits$}{unit}")
-}
-
-fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| {
-        let what = format!("cannot read job file {}: {error}", path.display());
-        Failure::usage(what, "give the path of a job file, or none")
-    })
 }
 
 /// Where the features are from.
@@ -221,13 +198,6 @@ mod tests {
                 assert!(row.streamed_worker_bytes.is_some(), "{kind}");
             }
         }
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        assert_eq!([665_000.0, 1.234e9, 12.0].map(flop_text), ["665 kFLOP", "1.23 GFLOP", "12.0 FLOP"]);
-        let rate = |rate| scaled_text(rate, &[(1e6, "m"), (1e3, "k")]);
-        assert_eq!([150_000.0, 9.5, 0.013, 2.5e6].map(rate), ["150k", "9.50", "0.013", "2.50m"]);
     }
 
     #[test]

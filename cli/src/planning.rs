@@ -200,7 +200,7 @@ pub(crate) fn streaming_notice(job: &Job, machine: &Machine) -> Option<String> {
 }
 
 /// Three digits and a letter: `1.23 M`.
-fn short_number(value: f64) -> String {
+pub(crate) fn short_number(value: f64) -> String {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     match units.into_iter().find(|(size, _)| value >= *size) {
         Some((size, letter)) => format!("{:.2} {letter}", value / size),
