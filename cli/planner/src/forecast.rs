@@ -254,7 +254,9 @@ mod tests {
         let slow = streaming(&["train.batch_size=64"], 1.0);
         let resident = forecast(&["train.batch_size=64"], CLUSTER, |_, _| ());
         assert!(slow.samples_per_second() < 0.5 * resident.samples_per_second());
-        assert!(slow.memory.worker_bytes() < resident.memory.worker_bytes() && slow.memory.server_bytes() > 0.0);
+        assert!(
+            slow.memory.worker().all_bytes() < resident.memory.worker().all_bytes() && slow.memory.server_bytes() > 0.0
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ use zagros_scoring::Manifest;
 use zagros_shell::{Exit, Failure, err, note, print_answer, watch_signals};
 use zagros_zip::ZipEq;
 
-use crate::args::{AverageOf, BadRowsChoice, PredictArgs};
+use crate::args::{BadRowsChoice, PredictArgs};
 use crate::averaged::{self, ModelScoresReader, ScoreForm};
 use crate::backend::backend;
 use crate::report;
@@ -118,7 +118,7 @@ impl ScoringModel {
 
     /// What is averaged, or written of one model.
     fn form(&self, args: &PredictArgs) -> ScoreForm {
-        let logits = args.logits || args.average == AverageOf::Logits;
+        let logits = args.logits || args.average == "logits";
         ScoreForm { logits, targets: self.job.features.targets.iter().map(target_form).collect() }
     }
 

@@ -3,7 +3,7 @@
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
 use zagros_job::Table;
-use zagros_planner::{Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit, RowsOnDisk};
+use zagros_planner::{Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit, RowsOnDisk, WorkerMemory};
 use zagros_shell::{CommandReport, ReportTable};
 
 use super::{StreamingBalance, short_number};
@@ -50,8 +50,8 @@ impl PlanReport<'_> {
             "rows_on_disk": self.forecast.rows_on_disk.as_ref().map(|rows| self.disk_json(rows)),
             "workers_that_pay": scaling.workers,
             "samples_per_second_with_them": scaling.samples_per_second,
-            "is_streamed": memory.is_streamed(),
-            "streaming": memory.is_streamed().then(|| StreamingBalance::new(self.forecast).in_words()),
+            "is_streamed": memory.is_streamed,
+            "streaming": memory.is_streamed.then(|| StreamingBalance::new(self.forecast).in_words()),
             "too_little_memory": self.too_little(),
             "samples": epoch.map(|epoch| epoch.samples),
             "hours": epoch.map(|epoch| epoch.hours),
@@ -63,17 +63,16 @@ impl PlanReport<'_> {
     /// Bytes. What is of streamed weights holds for a run with them, if this one has none.
     fn memory_json(&self) -> Value {
         let Forecast { memory, work, streaming_batch, .. } = self.forecast;
-        let (dense, optimizer, activations) = self.worker_parts();
-        let rows = self.server_rows();
+        let (worker, rows) = (memory.worker(), self.server_rows());
         json!({
-            "worker": memory.worker_bytes(),
-            "worker_dense": dense,
-            "worker_optimizer": optimizer,
-            "worker_activations": activations,
-            "worker_batches": memory.batches,
+            "worker": worker.all_bytes(),
+            "worker_dense": worker.weights,
+            "worker_optimizer": worker.optimizer,
+            "worker_activations": worker.activations,
+            "worker_batches": worker.batches,
             "server_dense": memory.server_bytes(),
-            "resident_worker": memory.resident_worker(),
-            "streamed_worker": memory.streamed_worker(),
+            "resident_worker": memory.resident.all_bytes(),
+            "streamed_worker": memory.streamed.all_bytes(),
             "streamed_server": memory.streamed_server,
             "streamed_bytes_per_step": work.traffic.step_bytes(),
             "streaming_batch": streaming_batch,
@@ -102,15 +101,6 @@ impl PlanReport<'_> {
         self.forecast.epoch.map(|epoch| epoch.money).filter(|money| *money > 0.0)
     }
 
-    /// A worker's weights and gradients, with streamed weights those of two layers and messages; optimiser state; values between layers.
-    fn worker_parts(&self) -> (f64, f64, f64) {
-        let memory = &self.forecast.memory;
-        match memory.is_streamed() {
-            true => (memory.streamed_layers, 0.0, memory.streamed_activations),
-            false => (memory.weights, memory.optimizer, memory.activations),
-        }
-    }
-
     /// Bytes of a mean row of all tables.
     fn mean_row(&self) -> f64 {
         let tables = &self.inputs.job.tables;
@@ -132,7 +122,7 @@ impl PlanReport<'_> {
         let rows = self.server_rows().map_or(0.0, |rows| rows.in_memory);
         let servers = |group: &MachineGroup| if machines.is_embedded() { group.workers } else { group.servers };
         let need = |group: &MachineGroup| {
-            group.workers * memory.worker_bytes() + servers(group) * (rows + memory.server_bytes())
+            group.workers * memory.worker().all_bytes() + servers(group) * (rows + memory.server_bytes())
         };
         let small = machines.groups.iter().filter(|group| group.memory > 0.0 && need(group) > group.memory);
         let words = |group: &MachineGroup| {
@@ -205,11 +195,11 @@ impl PlanReport<'_> {
 
     fn memory_facts(&self) -> Vec<(&'static str, String)> {
         let Forecast { memory, work, streaming_batch, .. } = self.forecast;
-        let (dense, optimizer, activations) = self.worker_parts();
-        let [dense, optimizer, activations, batches] = [dense, optimizer, activations, memory.batches].map(bytes);
-        let what = if memory.is_streamed() { "two layers and their gradients" } else { "weights and gradients" };
-        let all = bytes(memory.worker_bytes());
-        let parts = format!("{what} {dense}, optimiser {optimizer}, between layers {activations}, batches {batches}");
+        let WorkerMemory { weights, optimizer, activations, batches } = *memory.worker();
+        let [weights, optimizer, activations, batches] = [weights, optimizer, activations, batches].map(bytes);
+        let what = if memory.is_streamed { "two layers and their gradients" } else { "weights and gradients" };
+        let all = bytes(memory.worker().all_bytes());
+        let parts = format!("{what} {weights}, optimiser {optimizer}, between layers {activations}, batches {batches}");
         let rows = match self.server_rows() {
             Some(ServerRows { in_memory, on_disk }) if on_disk > 0.0 => {
                 format!("{} of rows and index in memory (cluster.memory), {} on disk", bytes(in_memory), bytes(on_disk))
@@ -218,8 +208,8 @@ impl PlanReport<'_> {
             None => format!("{} for a million rows (--rows N says what all take)", bytes(self.mean_row() * 1e6)),
         };
         let mut facts = vec![("each dense worker", format!("{all}: {parts}")), ("each server", rows)];
-        if memory.is_streamed() {
-            let (served, whole) = (bytes(memory.server_bytes()), bytes(memory.resident_worker()));
+        if memory.is_streamed {
+            let (served, whole) = (bytes(memory.server_bytes()), bytes(memory.resident.all_bytes()));
             facts.extend([
                 ("", format!("{served} of dense weights and their optimiser state")),
                 ("streamed weights", StreamingBalance::new(self.forecast).in_words()),
@@ -227,7 +217,7 @@ impl PlanReport<'_> {
             ]);
         } else {
             let [worker, server, step] =
-                [memory.streamed_worker(), memory.streamed_server, work.traffic.step_bytes()].map(bytes);
+                [memory.streamed.all_bytes(), memory.streamed_server, work.traffic.step_bytes()].map(bytes);
             let batch = count(streaming_batch.ceil());
             facts.push((
                 "if streamed",
