@@ -84,16 +84,3 @@ fn suggest(message: &str) -> String {
         None => message.to_owned(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_key_is_answered_with_the_nearest_known_one() {
-        let shown = suggest("unknown field `stapes`, expected one of `seed`, `steps`\n");
-        assert_eq!(shown, "unknown field `stapes`, expected one of `seed`, `steps`: did you mean `steps`?");
-        assert_eq!(suggest("unknown field `zzz`, expected `seed`"), "unknown field `zzz`, expected `seed`");
-        assert_eq!(suggest("invalid type: `a`"), "invalid type: `a`");
-    }
-}

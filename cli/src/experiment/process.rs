@@ -119,12 +119,8 @@ impl EndKind {
 /// The error of a command whose process ended with [`EndKind::Hopeless`].
 pub(crate) fn hopeless_failure(name: &str, command: &str, folder: &Path, status: ExitStatus) -> Failure {
     let what = format!("{name} failed: {}", failure_reason(folder, status));
-    let exit = match status.code().and_then(|code| u8::try_from(code).ok()) {
-        Some(exit_codes::DATA) => Exit::Data,
-        Some(exit_codes::CLUSTER) => Exit::Cluster,
-        Some(exit_codes::STORAGE) => Exit::Storage,
-        _ => Exit::Internal,
-    };
+    let mut exits = [Exit::Data, Exit::Cluster, Exit::Storage].into_iter();
+    let exit = exits.find(|exit| status.code() == Some(exit.code().into())).unwrap_or(Exit::Internal);
     let help = format!(
         "others would fail alike, so the {command} stops; its output is in {}; the same command goes on",
         folder.join(LOG).display()
