@@ -16,8 +16,6 @@ pub enum PlannerError {
     Value(String),
     #[error("no group of machines has {role}s: give one `{role}s = 1`")]
     NoRole { role: &'static str },
-    #[error("the machines file has no [[group]]")]
-    NoGroup,
     /// The network is not one of ours.
     #[error(
         "a TorchScript module is not opened for a plan, so nothing is known of its arithmetic; plan with a built-in network of about its size"
@@ -28,10 +26,6 @@ pub enum PlannerError {
     NoWorkload,
     #[error("both a job file and a [workload] table say what is trained: remove one of them")]
     TwoWorkloads,
-    #[error("`{key}` cannot be varied{hint}")]
-    UnknownAxis { key: String, hint: String },
-    #[error("--what-if {text}: write a key and its values, such as staleness=0,1,4")]
-    Axis { text: String },
     /// The mode does not go on after a loss.
     #[error(
         "the loss of a process is simulated in mode hybrid, and this run is in mode {mode}: run without --failures, or simulate \

@@ -104,7 +104,7 @@ impl Machines {
         let form = |error: toml::de::Error| PlannerError::form("the machines file cannot be read", &error.to_string());
         let mut machines: Self = toml::from_str(text).map_err(form)?;
         if machines.groups.is_empty() {
-            return Err(PlannerError::NoGroup);
+            return Err(PlannerError::Value("the machines file has no [[group]]".to_owned()));
         }
         machines.groups.iter_mut().try_for_each(MachineGroup::finish)?;
         match (machines.worker_count(), machines.server_count()) {

@@ -213,40 +213,26 @@ impl SimSettings {
     }
 }
 
-/// What can be varied.
-struct VariedKey {
-    name: &'static str,
-    range: RangeInclusive<f64>,
-    is_whole: bool,
-    apply: fn(&mut Scenario, f64),
-}
-
-const fn varied(
-    name: &'static str,
-    range: RangeInclusive<f64>,
-    is_whole: bool,
-    apply: fn(&mut Scenario, f64),
-) -> VariedKey {
-    VariedKey { name, range, is_whole, apply }
-}
+/// What can be varied: its name, its values, whether these are whole, and what a value changes.
+struct VariedKey(&'static str, RangeInclusive<f64>, bool, fn(&mut Scenario, f64));
 
 const KEYS: [VariedKey; 9] = [
-    varied("workers", 1.0..=65_536.0, true, |run, value| run.machines = run.machines.with_workers(value)),
-    varied("servers", 1.0..=65_536.0, true, |run, value| run.machines = run.machines.with_servers(value)),
-    varied("staleness", 0.0..=4096.0, true, |run, value| run.work.staleness = value),
-    varied("batch_size", 1.0..=1e9, true, |run, value| run.work.batch = value),
-    varied("network_gbit", f64::MIN_POSITIVE..=f64::MAX, false, |run, value| {
+    VariedKey("workers", 1.0..=65_536.0, true, |run, value| run.machines = run.machines.with_workers(value)),
+    VariedKey("servers", 1.0..=65_536.0, true, |run, value| run.machines = run.machines.with_servers(value)),
+    VariedKey("staleness", 0.0..=4096.0, true, |run, value| run.work.staleness = value),
+    VariedKey("batch_size", 1.0..=1e9, true, |run, value| run.work.batch = value),
+    VariedKey("network_gbit", f64::MIN_POSITIVE..=f64::MAX, false, |run, value| {
         run.machines.groups.iter_mut().for_each(|group| group.network_gbit = value);
     }),
-    varied("round_trip_us", 0.0..=1e9, false, |run, value| {
+    VariedKey("round_trip_us", 0.0..=1e9, false, |run, value| {
         run.machines.groups.iter_mut().for_each(|group| group.round_trip_us = value);
     }),
-    varied("parameters", f64::MIN_POSITIVE..=f64::MAX, false, |run, value| {
+    VariedKey("parameters", f64::MIN_POSITIVE..=f64::MAX, false, |run, value| {
         run.row_bytes = run.row_bytes.map(|bytes| bytes * value / run.parameters.unwrap_or(value));
         run.parameters = Some(value);
     }),
-    varied("straggler_share", 0.0..=1.0, false, |run, value| run.settings.straggler_share = value),
-    varied("step_variation", 0.0..=1.0, false, |run, value| run.settings.step_variation = value),
+    VariedKey("straggler_share", 0.0..=1.0, false, |run, value| run.settings.straggler_share = value),
+    VariedKey("step_variation", 0.0..=1.0, false, |run, value| run.settings.step_variation = value),
 ];
 
 #[derive(Clone, Debug)]
@@ -259,16 +245,16 @@ pub struct WhatIf {
 impl WhatIf {
     /// From `key=value,value`.
     pub fn parse(text: &str) -> Result<Self, PlannerError> {
-        let bad = || PlannerError::Axis { text: text.to_owned() };
+        let bad =
+            || PlannerError::Value(format!("--what-if {text}: write a key and its values, such as staleness=0,1,4"));
         let (key, values) = text.split_once('=').ok_or_else(bad)?;
-        let names = KEYS.map(|key| key.name);
-        let Some(VariedKey { name, range, is_whole, apply }) = KEYS.into_iter().find(|known| known.name == key.trim())
-        else {
+        let names = KEYS.map(|key| key.0);
+        let Some(VariedKey(name, range, is_whole, apply)) = KEYS.into_iter().find(|known| known.0 == key.trim()) else {
             let hint = match zagros_job::nearest_name(key, &names) {
                 Some(near) => format!(": did you mean `{near}`?"),
                 None => format!(": the keys are {}", names.join(", ")),
             };
-            return Err(PlannerError::UnknownAxis { key: key.to_owned(), hint });
+            return Err(PlannerError::Value(format!("`{key}` cannot be varied{hint}")));
         };
         let is_taken = |value: &f64| range.contains(value) && !(is_whole && value.fract() != 0.0);
         let number = |value: &str| value.trim().parse::<f64>().ok().filter(is_taken).ok_or_else(bad);
