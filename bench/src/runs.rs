@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tempfile::TempDir;
 use tokio::process::Command;
-use zagros_bench::workload::{self, median};
+use zagros_bench::workload::{self, middle_value};
 use zagros_dense_worker::RunSummary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
 use zagros_plumbing::process::cpu_time_of_children;
@@ -184,9 +184,9 @@ fn compare_runs(settings: Vec<String>, runs: &[Vec<RunFigures>]) -> Vec<Compared
         ComparedSetting {
             setting,
             runs: own.clone(),
-            speed_ratio: median(pairs().map(|(own, first)| own.samples_per_second / first.samples_per_second)),
-            cpu_ratio: median(pairs().map(|(own, first)| own.cpu_us_per_sample / first.cpu_us_per_sample)),
-            auc_gap: gaps.map(|gaps| median(gaps.into_iter())),
+            speed_ratio: middle_value(pairs().map(|(own, first)| own.samples_per_second / first.samples_per_second)),
+            cpu_ratio: middle_value(pairs().map(|(own, first)| own.cpu_us_per_sample / first.cpu_us_per_sample)),
+            auc_gap: gaps.map(|gaps| middle_value(gaps.into_iter())),
         }
     };
     settings.into_iter().zip_eq(runs).map(compare).collect()
@@ -194,7 +194,7 @@ fn compare_runs(settings: Vec<String>, runs: &[Vec<RunFigures>]) -> Vec<Compared
 
 impl ComparedSetting {
     fn table_cells(&self) -> Vec<String> {
-        let middle = |figure: fn(&RunFigures) -> f64| median(self.runs.iter().map(figure));
+        let middle = |figure: fn(&RunFigures) -> f64| middle_value(self.runs.iter().map(figure));
         let auc: Option<Vec<f64>> = self.runs.iter().map(|run| run.auc).collect();
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
         vec![
@@ -205,7 +205,7 @@ impl ComparedSetting {
             format!("{:.3}", self.cpu_ratio),
             format!("{:.1} %", 100.0 * middle(|run| run.waiting_share)),
             format!("{:.1} %", 100.0 * middle(|run| run.reduce_share)),
-            or_dash(auc.map(|auc| format!("{:.4}", median(auc.into_iter())))),
+            or_dash(auc.map(|auc| format!("{:.4}", middle_value(auc.into_iter())))),
             or_dash(self.auc_gap.map(|gap| format!("{gap:+.4}"))),
             format!("{:.2}", middle(|run| run.staleness_mean)),
             self.runs.iter().map(|run| run.staleness_max).max().unwrap_or(0).to_string(),
@@ -351,7 +351,7 @@ mod tests {
         let expected = [(1.0, 1.0, Some(0.0)), (0.9, 1.1, Some(0.125)), (1.0, 1.0, None)];
         assert_eq!(Vec::from_iter(ratios), expected);
         assert_eq!(compared[2].table_cells()[7..9], ["–", "–"]);
-        assert_eq!(median([4.0, 1.0].into_iter()), 2.5);
+        assert_eq!(middle_value([4.0, 1.0].into_iter()), 2.5);
     }
 
     #[test]

@@ -139,7 +139,7 @@ pub fn parse_job(text: &str) -> Result<Job, Failure> {
 }
 
 /// The middle value; of an even number the mean of the two middle ones.
-pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub fn middle_value(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let (low, high) = ((values.len().max(1) - 1) / 2, values.len() / 2);

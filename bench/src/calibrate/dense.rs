@@ -117,7 +117,7 @@ fn step_time(backend: Backend, job: &Job, batch: usize) -> Result<f64, Failure> 
     while times.len() < STEPS || started.elapsed() < TIME {
         times.push(step()?);
     }
-    Ok(workload::median(times.into_iter()))
+    Ok(workload::middle_value(times.into_iter()))
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
         wire: WireCosts {
             bytes_per_second: sockets.rate * bytes,
             cpu_ns_per_byte: sockets.cpu / bytes * 1e9,
-            round_trip_us: workload::median(trips.tally.lookups.iter().map(Duration::as_secs_f64)) * 1e6,
+            round_trip_us: workload::middle_value(trips.tally.lookups.iter().map(Duration::as_secs_f64)) * 1e6,
             client_step: of_step(trips.cpu.client, far_lookup.client + far_push.client),
             server_step: of_step(trips.cpu.server, far_lookup.server + far_push.server),
         },

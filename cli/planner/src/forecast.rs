@@ -255,7 +255,8 @@ mod tests {
         let resident = forecast(&["train.batch_size=64"], CLUSTER, |_, _| ());
         assert!(slow.samples_per_second() < 0.5 * resident.samples_per_second());
         assert!(
-            slow.memory.worker().all_bytes() < resident.memory.worker().all_bytes() && slow.memory.server_bytes() > 0.0
+            slow.memory.job_worker().all_bytes() < resident.memory.job_worker().all_bytes()
+                && slow.memory.server_bytes() > 0.0
         );
     }
 

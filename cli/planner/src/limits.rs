@@ -195,9 +195,9 @@ impl RoleMemory {
         }
     }
 
-    /// A worker of the job.
+    /// With the weights where the job has them.
     #[must_use]
-    pub fn worker(&self) -> &WorkerMemory {
+    pub fn job_worker(&self) -> &WorkerMemory {
         if self.is_streamed { &self.streamed } else { &self.resident }
     }
 
@@ -236,17 +236,17 @@ mod tests {
     fn a_resident_job_needs_what_a_run_is_refused_by() {
         let job = job(&["optimizer={kind='adam'}"]);
         let (memory, footprint) = (RoleMemory::new(&job, 3, 2.0), job.dense_footprint_with(3).unwrap());
-        assert_eq!(memory.worker().weights, (4 * footprint.weights) as f64);
-        assert_eq!((memory.worker(), memory.server_bytes()), (&memory.resident, 0.0));
+        assert_eq!(memory.job_worker().weights, (4 * footprint.weights) as f64);
+        assert_eq!((memory.job_worker(), memory.server_bytes()), (&memory.resident, 0.0));
         let whole = footprint.weights + footprint.gradients + footprint.optimizer + footprint.activations;
-        assert_eq!(memory.worker().all_bytes(), (whole + job.in_flight_bytes()) as f64);
+        assert_eq!(memory.job_worker().all_bytes(), (whole + job.in_flight_bytes()) as f64);
     }
 
     #[test]
     fn a_streamed_job_needs_two_layers_here_and_all_of_them_at_the_servers() {
         let job = job(&["train.weights='streamed'"]);
         let (memory, footprint) = (RoleMemory::new(&job, 1, 2.0), job.streamed_footprint_with(1).unwrap());
-        assert_eq!(memory.worker().all_bytes(), (footprint.worker_bytes() + job.in_flight_bytes()) as f64);
+        assert_eq!(memory.job_worker().all_bytes(), (footprint.worker_bytes() + job.in_flight_bytes()) as f64);
         assert_eq!(memory.server_bytes(), (footprint.store / 2 + footprint.server_messages) as f64);
     }
 }

@@ -63,7 +63,7 @@ impl PlanReport<'_> {
     /// Bytes. What is of streamed weights holds for a run with them, if this one has none.
     fn memory_json(&self) -> Value {
         let Forecast { memory, work, streaming_batch, .. } = self.forecast;
-        let (worker, rows) = (memory.worker(), self.server_rows());
+        let (worker, rows) = (memory.job_worker(), self.server_rows());
         json!({
             "worker": worker.all_bytes(),
             "worker_dense": worker.weights,
@@ -122,7 +122,7 @@ impl PlanReport<'_> {
         let rows = self.server_rows().map_or(0.0, |rows| rows.in_memory);
         let servers = |group: &MachineGroup| if machines.is_embedded() { group.workers } else { group.servers };
         let need = |group: &MachineGroup| {
-            group.workers * memory.worker().all_bytes() + servers(group) * (rows + memory.server_bytes())
+            group.workers * memory.job_worker().all_bytes() + servers(group) * (rows + memory.server_bytes())
         };
         let small = machines.groups.iter().filter(|group| group.memory > 0.0 && need(group) > group.memory);
         let words = |group: &MachineGroup| {
@@ -195,10 +195,10 @@ impl PlanReport<'_> {
 
     fn memory_facts(&self) -> Vec<(&'static str, String)> {
         let Forecast { memory, work, streaming_batch, .. } = self.forecast;
-        let WorkerMemory { weights, optimizer, activations, batches } = *memory.worker();
+        let WorkerMemory { weights, optimizer, activations, batches } = *memory.job_worker();
         let [weights, optimizer, activations, batches] = [weights, optimizer, activations, batches].map(bytes);
         let what = if memory.is_streamed { "two layers and their gradients" } else { "weights and gradients" };
-        let all = bytes(memory.worker().all_bytes());
+        let all = bytes(memory.job_worker().all_bytes());
         let parts = format!("{what} {weights}, optimiser {optimizer}, between layers {activations}, batches {batches}");
         let rows = match self.server_rows() {
             Some(ServerRows { in_memory, on_disk }) if on_disk > 0.0 => {
