@@ -156,17 +156,4 @@ mod tests {
         assert_eq!([1, 3, 4, 6].map(kind), [EndKind::Hopeless; 4]);
         assert_eq!([raw_kind(9), kind(137), raw_kind(15)], [EndKind::Killed, EndKind::Killed, EndKind::Interrupted]);
     }
-
-    #[test]
-    fn the_newest_run_of_a_folder_is_found() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(newest_run(folder.path()).is_none());
-        for name in ["ads-20260101-000000", "ads-20260102-000000", "other"] {
-            std::fs::create_dir_all(folder.path().join(name)).unwrap();
-            if name != "other" {
-                std::fs::write(folder.path().join(name).join("job.toml"), "").unwrap();
-            }
-        }
-        assert!(newest_run(folder.path()).unwrap().path().ends_with("ads-20260102-000000"));
-    }
 }

@@ -103,8 +103,7 @@ impl PlanReport<'_> {
 
     /// Bytes of a mean row of all tables.
     fn mean_row(&self) -> f64 {
-        let tables = &self.inputs.job.tables;
-        tables.iter().map(|table: &Table| table.row_bytes() as f64).sum::<f64>() / tables.len().max(1) as f64
+        super::table_mean(self.inputs.job, Table::row_bytes)
     }
 
     /// `None` if the number of rows is not known.
