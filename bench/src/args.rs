@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use zagros_bench::table_load::IdLaw;
 use zagros_shell::Logging;
 
@@ -99,9 +99,6 @@ pub(crate) struct PlanArgs {
     /// Dense workers; a run for each number.
     #[arg(long, default_values_t = [1, 2], value_delimiter = ',', value_name = "N,…", value_parser = a_few())]
     pub(crate) workers: Vec<u64>,
-    /// Figures of `zagros calibrate`. Default: those that `zagros plan` takes by itself.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) calibration: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -154,9 +151,9 @@ pub(crate) struct TrainArgs {
     /// Folder with the workload's files. Default: generated in memory.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,
-    /// Dense network.
-    #[arg(long, value_enum, default_value_t = DenseModel::Dlrm)]
-    pub(crate) model: DenseModel,
+    /// Dense network: bottom 512-256, dot interactions, top 512-256; or 1024-512-256.
+    #[arg(long, default_value = "dlrm", value_parser = ["dlrm", "ffnn"])]
+    pub(crate) model: String,
     /// Values per row.
     #[arg(long, default_value_t = 16)]
     pub(crate) dim: usize,
@@ -164,8 +161,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: usize,
     /// Number format of the dense network's matrix products.
-    #[arg(long, value_enum, default_value_t = MatrixPrecision::F32)]
-    pub(crate) precision: MatrixPrecision,
+    #[arg(long, default_value = "f32", value_parser = ["f32", "bf16", "f16"])]
+    pub(crate) precision: String,
     /// Counted steps.
     #[arg(long, default_value_t = 100, value_parser = at_least_one())]
     pub(crate) steps: u64,
@@ -177,24 +174,6 @@ pub(crate) struct TrainArgs {
     pub(crate) staleness: usize,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum MatrixPrecision {
-    /// 32 bits.
-    F32,
-    /// 16 bits, with f32's range.
-    Bf16,
-    /// 16 bits, with loss scaling.
-    F16,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum DenseModel {
-    /// Bottom 512-256, dot interactions, top 512-256.
-    Dlrm,
-    /// 1024-512-256.
-    Ffnn,
 }
 
 #[derive(Debug, Args)]
@@ -271,11 +250,6 @@ fn a_few() -> RangedU64ValueParser<u64> {
 
 fn at_least_one() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..)
-}
-
-/// The value of an argument as it is written.
-pub(crate) fn value_name(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 #[cfg(test)]

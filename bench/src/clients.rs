@@ -85,10 +85,14 @@ struct BenchClient {
     tally: ClientTally,
 }
 
+/// Of all clients together.
 #[derive(Clone)]
 enum ClientWork {
+    /// On all batches, which are dealt out one by one.
     Train(Arc<[Batch]>),
+    /// Rows of trained batches.
     LookUp { calls: usize },
+    /// Of trained batches again.
     Push { calls: usize },
 }
 
@@ -96,12 +100,12 @@ impl MeasuredCase {
     pub async fn measure(side: ServerSide, plan: ClientPlan<'_>) -> Result<Self, Failure> {
         let ClientPlan { clients, wire, dim, calls, .. } = plan;
         let mut drivers = BenchClients::join(&side, wire, clients, dim as u32).await?;
-        drivers.train(&side, plan.warm_up).await?;
-        let trained = drivers.train(&side, plan.counted).await?;
+        drivers.run(&side, &ClientWork::Train(plan.warm_up.into())).await?;
+        let trained = drivers.run(&side, &ClientWork::Train(plan.counted.into())).await?;
         let (rows, held) = (drivers.read_last().await?, drivers.count_rows().await?);
-        let looked_up = drivers.look_up(&side, calls).await?;
-        let pushed = drivers.push(&side, calls).await?;
-        let trips = drivers.train(&side, plan.small).await?;
+        let looked_up = drivers.run(&side, &ClientWork::LookUp { calls }).await?;
+        let pushed = drivers.run(&side, &ClientWork::Push { calls }).await?;
+        let trips = drivers.run(&side, &ClientWork::Train(plan.small.into())).await?;
         drivers.leave().await?;
         side.stop_processes().await;
         Ok(Self { clients, trained, looked_up, pushed, trips, rows, held })
@@ -141,21 +145,6 @@ impl BenchClients {
             left.or_exit(Exit::Cluster)?;
         }
         Ok(())
-    }
-
-    /// Trains on all batches, which are dealt out one by one.
-    async fn train(&mut self, side: &ServerSide, batches: &[Batch]) -> Result<MeasuredStretch, Failure> {
-        self.run(side, &ClientWork::Train(batches.into())).await
-    }
-
-    /// Looks up trained batches: `calls` of them by all clients together.
-    async fn look_up(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
-        self.run(side, &ClientWork::LookUp { calls }).await
-    }
-
-    /// Updates the rows of trained batches: `calls` of them by all clients together.
-    async fn push(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
-        self.run(side, &ClientWork::Push { calls }).await
     }
 
     /// The present rows of the first client's last batches.
@@ -245,8 +234,7 @@ impl BenchClient {
         let rows = timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
         timed(self.client.push(self.seq, &unique, &rows), &mut self.tally.pushes).await?;
         self.seq += 1;
-        self.tally.batches += 1;
-        self.tally.rows += unique.id_count();
+        self.tally.add_batch(&unique);
         if self.kept.len() == KEPT {
             self.kept.remove(0);
         }
@@ -259,8 +247,7 @@ impl BenchClient {
             // The ids of a batch that was never looked up have no route yet.
             let unique = RoutedIds::from(UniqueIds::clone(unique));
             timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
-            self.tally.batches += 1;
-            self.tally.rows += unique.id_count();
+            self.tally.add_batch(&unique);
         }
         Ok(())
     }
@@ -269,8 +256,7 @@ impl BenchClient {
         for (unique, gradients) in self.kept.iter().cycle().take(calls) {
             timed(self.client.push(self.seq, unique, gradients), &mut self.tally.pushes).await?;
             self.seq += 1;
-            self.tally.batches += 1;
-            self.tally.rows += unique.id_count();
+            self.tally.add_batch(unique);
         }
         Ok(())
     }
@@ -285,6 +271,11 @@ impl MeasuredStretch {
 }
 
 impl ClientTally {
+    fn add_batch(&mut self, unique: &RoutedIds) {
+        self.batches += 1;
+        self.rows += unique.id_count();
+    }
+
     fn add(mut self, other: Self) -> Self {
         self.batches += other.batches;
         self.rows += other.rows;
@@ -334,13 +325,13 @@ mod tests {
         let side = ServerSide::start_embedded(&job).await.unwrap();
         let batches = workload::load_batches(None, 3).unwrap();
         let mut drivers = BenchClients::join(&side, Encoding::F32, 2, 4).await.unwrap();
-        let trained = drivers.train(&side, &batches).await.unwrap().tally;
+        let trained = drivers.run(&side, &ClientWork::Train(batches.into())).await.unwrap().tally;
         assert_eq!((trained.batches, trained.lookups.len(), trained.pushes.len()), (3, 3, 3));
         assert!(trained.rows as u64 >= drivers.count_rows().await.unwrap());
-        let looked_up = drivers.look_up(&side, 5).await.unwrap().tally;
+        let looked_up = drivers.run(&side, &ClientWork::LookUp { calls: 5 }).await.unwrap().tally;
         assert_eq!((looked_up.batches, looked_up.lookups.len(), looked_up.pushes.len()), (5, 5, 0));
         let earlier_rows = drivers.read_last().await.unwrap();
-        let pushed = drivers.push(&side, 5).await.unwrap().tally;
+        let pushed = drivers.run(&side, &ClientWork::Push { calls: 5 }).await.unwrap().tally;
         assert_eq!((pushed.batches, pushed.lookups.len(), pushed.pushes.len()), (5, 0, 5));
         assert_ne!(earlier_rows, drivers.read_last().await.unwrap());
     }

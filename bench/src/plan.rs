@@ -2,7 +2,6 @@
 //! run, from the same job file.
 
 use std::path::Path;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -23,9 +22,6 @@ const NETWORKS: [(&str, &str); 3] = [
     ("DCN-V2 2 × 429, 256", "kind = \"dcnv2\"\ncross_layers = 2\nhidden = [256]"),
 ];
 
-/// Cores of other programs that disturb a run.
-const DISTURBED: f64 = 0.1;
-
 #[derive(Debug, Serialize)]
 struct PlanCases {
     cores: usize,
@@ -42,8 +38,6 @@ struct PlanCase {
     samples_per_second: ForecastPair,
     /// Of the first worker's process, µs a sample.
     worker_cpu: ForecastPair,
-    /// Cores that other programs kept busy during the run; `None` where the kernel does not report it. They make a run slower.
-    cores_of_others: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -79,10 +73,8 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
                 let runs = folder.path().join(format!("runs-{}", all.cases.len()));
                 let job = folder.path().join("job.toml");
                 std::fs::write(&job, job_text(keys, batch, workers, &runs)).or_internal()?;
-                let forecast = forecast(&args, &job, workers).await?;
-                let (started, before) = (Instant::now(), busy_seconds());
-                let FinishedRun { summary, cpu } = run_up(&job, &runs, network).await?;
-                let busy = before.zip(busy_seconds()).map(|(before, after)| after - before - cpu.as_secs_f64());
+                let forecast = forecast(&job, workers).await?;
+                let FinishedRun { summary, .. } = run_up(&job, &runs, network).await?;
                 all.calibration = forecast.calibration;
                 let case = PlanCase {
                     network,
@@ -94,7 +86,6 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
                         forecast.worker_cpu_us_per_sample,
                         summary.cost.cpu_us_per_sample.unwrap_or_default(),
                     ),
-                    cores_of_others: busy.map(|busy| (busy / started.elapsed().as_secs_f64()).max(0.0)),
                 };
                 err!("{network}, batch {batch}, {workers} worker(s): {:.2}", case.samples_per_second.ratio);
                 all.cases.push(case);
@@ -104,12 +95,9 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
     print_figures(&all, args.output.json, PlanCases::print)
 }
 
-async fn forecast(args: &PlanArgs, job: &Path, workers: u64) -> Result<ForecastAnswer, Failure> {
+async fn forecast(job: &Path, workers: u64) -> Result<ForecastAnswer, Failure> {
     let mut plan = Command::new(zagros_program()?);
     plan.arg("plan").arg(job).args(["--json", "--servers", "1", "--workers", &workers.to_string()]);
-    if let Some(file) = &args.calibration {
-        plan.arg("--calibration").arg(file);
-    }
     let ended = plan.output().await.or_internal()?;
     if !ended.status.success() {
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -125,7 +113,7 @@ fn job_text(network: &str, batch: u64, workers: u64, runs: &Path) -> String {
 
 impl PlanCases {
     fn print(&self) {
-        const COLUMNS: [&str; 11] = [
+        const COLUMNS: [&str; 10] = [
             "network",
             "batch",
             "workers",
@@ -135,7 +123,6 @@ impl PlanCases {
             "µs of CPU, first worker",
             "measured",
             "ratio",
-            "cores of others",
             "bottleneck",
         ];
         let within = |pair: fn(&PlanCase) -> ForecastPair| {
@@ -150,11 +137,6 @@ impl PlanCases {
             self.cases.len(),
             within(|case| case.worker_cpu)
         ));
-        if self.cases.iter().any(|case| case.cores_of_others.is_none_or(|cores| cores > DISTURBED)) {
-            report.add_note(
-                "other programs kept cores busy: samples/s of those runs are lower than on an idle machine, CPU hardly differs",
-            );
-        }
         report.print();
     }
 }
@@ -172,23 +154,9 @@ impl PlanCase {
             format!("{:.1}", cpu.forecast),
             format!("{:.1}", cpu.measured),
             format!("{:.2}", cpu.ratio),
-            self.cores_of_others.map_or_else(|| "–".to_owned(), |cores| format!("{cores:.2}")),
             self.bottleneck.clone(),
         ]
     }
-}
-
-/// Seconds that all cores of the machine were busy since it started; `None` where the kernel does not report it.
-fn busy_seconds() -> Option<f64> {
-    busy_ticks(&std::fs::read_to_string("/proc/stat").ok()?)
-        .map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
-}
-
-/// User, nice, system, interrupts and what the host took, of the line of all cores.
-fn busy_ticks(stat: &str) -> Option<u64> {
-    let fields: Vec<u64> =
-        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().filter_map(|field| field.parse().ok()).collect();
-    [0, 1, 2, 5, 6, 7].iter().map(|field| fields.get(*field)).sum()
 }
 
 #[cfg(test)]
@@ -206,11 +174,5 @@ mod tests {
             assert_eq!((job.train.batch_size, job.cluster.workers, job.cluster.servers), (512, 2, 1));
         }
         assert_eq!(ForecastPair::new(3.0, 2.0).ratio, 1.5);
-    }
-
-    #[test]
-    fn busy_time_is_all_but_idle_and_waiting_for_the_disk() {
-        assert_eq!(busy_ticks("cpu  1 2 4 1000 1000 8 16 32 0 0\ncpu0 1"), Some(63));
-        assert_eq!((busy_ticks("cpu  1 2"), busy_ticks("")), (None, None));
     }
 }

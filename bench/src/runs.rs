@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tempfile::TempDir;
 use tokio::process::Command;
-use zagros_bench::workload;
+use zagros_bench::workload::{self, middle_value};
 use zagros_dense_worker::RunSummary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
 use zagros_plumbing::process::cpu_time_of_children;
@@ -184,9 +184,9 @@ fn compare_runs(settings: Vec<String>, runs: &[Vec<RunFigures>]) -> Vec<Compared
         ComparedSetting {
             setting,
             runs: own.clone(),
-            speed_ratio: median(pairs().map(|(own, first)| own.samples_per_second / first.samples_per_second)),
-            cpu_ratio: median(pairs().map(|(own, first)| own.cpu_us_per_sample / first.cpu_us_per_sample)),
-            auc_gap: gaps.map(|gaps| median(gaps.into_iter())),
+            speed_ratio: middle_value(pairs().map(|(own, first)| own.samples_per_second / first.samples_per_second)),
+            cpu_ratio: middle_value(pairs().map(|(own, first)| own.cpu_us_per_sample / first.cpu_us_per_sample)),
+            auc_gap: gaps.map(|gaps| middle_value(gaps.into_iter())),
         }
     };
     settings.into_iter().zip_eq(runs).map(compare).collect()
@@ -194,7 +194,7 @@ fn compare_runs(settings: Vec<String>, runs: &[Vec<RunFigures>]) -> Vec<Compared
 
 impl ComparedSetting {
     fn table_cells(&self) -> Vec<String> {
-        let middle = |figure: fn(&RunFigures) -> f64| median(self.runs.iter().map(figure));
+        let middle = |figure: fn(&RunFigures) -> f64| middle_value(self.runs.iter().map(figure));
         let auc: Option<Vec<f64>> = self.runs.iter().map(|run| run.auc).collect();
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
         vec![
@@ -205,21 +205,13 @@ impl ComparedSetting {
             format!("{:.3}", self.cpu_ratio),
             format!("{:.1} %", 100.0 * middle(|run| run.waiting_share)),
             format!("{:.1} %", 100.0 * middle(|run| run.reduce_share)),
-            or_dash(auc.map(|auc| format!("{:.4}", median(auc.into_iter())))),
+            or_dash(auc.map(|auc| format!("{:.4}", middle_value(auc.into_iter())))),
             or_dash(self.auc_gap.map(|gap| format!("{gap:+.4}"))),
             format!("{:.2}", middle(|run| run.staleness_mean)),
             self.runs.iter().map(|run| run.staleness_max).max().unwrap_or(0).to_string(),
             format!("{:.0}", middle(|run| run.steps as f64)),
         ]
     }
-}
-
-/// The middle value; of an even number the mean of the two middle ones.
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let (low, high) = ((values.len().max(1) - 1) / 2, values.len() / 2);
-    values.get(low).zip(values.get(high)).map_or(f64::NAN, |(low, high)| f64::midpoint(*low, *high))
 }
 
 /// Training rows of `zagros-bench scaling --quick`, and its batch size.
@@ -279,9 +271,10 @@ pub(crate) async fn run_durability(args: DurabilityArgs) -> Result<Exit, Failure
     let temporary = TempDir::new().or_internal()?;
     let folder = args.folder.clone().unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&folder).or_internal()?;
-    workload::write_rows(&folder.join("train.csv"), samples)?;
+    generate_criteo(&SyntheticSpec { rows: samples, test_rows: 1, ..SyntheticSpec::default() }, &folder)
+        .or_internal()?;
     let about = format!(
-        "{samples} samples of crit-zipf, DLRM, dim 16, batch {}, {} embedding server(s), {} thread(s) for the network, {} core(s); medians of \
+        "{samples} generated samples, DLRM, dim 16, batch {}, {} embedding server(s), {} thread(s) for the network, {} core(s); medians of \
          {rounds} round(s)",
         workload::BATCH,
         args.servers,
@@ -300,15 +293,12 @@ pub(crate) async fn run_durability(args: DurabilityArgs) -> Result<Exit, Failure
     print_figures(&comparison, args.output.json, RunComparison::print)
 }
 
-/// The workload's job on the rows of the file `train.csv`.
 fn durability_job(args: &DurabilityArgs, durability: &str, runs: &Path) -> String {
     let DurabilityArgs { servers, threads, .. } = args;
     let model = "kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]";
     let cluster = format!("servers = {servers}\ndurability = {durability:?}");
-    let text = workload::job_text(16, model, &format!("threads = {threads}"), &cluster);
-    let text = text.replace("format = \"criteo\"", "format = \"delimited\"").replace("\"memory\"", "\"train.csv\"");
-    let output = format!("[output]\nfolder = {runs:?}");
-    text.replace("[output]", &output) + "[checkpoint]\nkeep = 0\n" + &workload::features_section()
+    let train = format!("batch_size = {}\nthreads = {threads}", workload::BATCH);
+    workload::generated_job_text("", model, &train, &format!("{cluster}\n[checkpoint]\nkeep = 0"), runs)
 }
 
 #[cfg(test)]
@@ -335,12 +325,11 @@ mod tests {
     }
 
     #[test]
-    fn the_job_of_durability_reads_the_workloads_columns() {
+    fn the_job_of_durability_is_a_job() {
         let output = OutputArgs { quick: true, json: false };
         let args = DurabilityArgs { rounds: 1, samples: 1, servers: 3, threads: 2, folder: None, output };
         let job = parsed(&durability_job(&args, "machine", Path::new("runs")));
         assert_eq!((job.cluster.servers, job.cluster.durability), (3, DurabilityLevel::Machine));
-        assert_eq!((job.features.numeric.len(), job.features.categorical.len()), (13, 26));
         assert_eq!((job.train.threads, job.train.batch_size), (2, workload::BATCH));
     }
 
@@ -362,7 +351,7 @@ mod tests {
         let expected = [(1.0, 1.0, Some(0.0)), (0.9, 1.1, Some(0.125)), (1.0, 1.0, None)];
         assert_eq!(Vec::from_iter(ratios), expected);
         assert_eq!(compared[2].table_cells()[7..9], ["–", "–"]);
-        assert_eq!(median([4.0, 1.0].into_iter()), 2.5);
+        assert_eq!(middle_value([4.0, 1.0].into_iter()), 2.5);
     }
 
     #[test]

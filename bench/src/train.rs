@@ -1,11 +1,13 @@
 //! `zagros-bench train`: the training loop on a fixed workload from memory, and how much time each stage takes.
 
-use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+
+use serde::Serialize;
 use zagros_bench::workload::{self, MeterWindow, measure_steps};
 use zagros_job::Job;
 use zagros_shell::{Exit, Failure, out, print_figures};
 
-use crate::args::{DenseModel, TrainArgs, value_name};
+use crate::args::TrainArgs;
 
 #[derive(Debug, Serialize)]
 struct TrainFigures {
@@ -20,20 +22,11 @@ struct TrainFigures {
     cpu_us_per_sample: f64,
     samples_per_second: f64,
     /// Stages overlap, each on its own thread. `lookup` and `push` are the times from request to answer.
-    split_us_per_sample: StageSplit,
+    split_us_per_sample: BTreeMap<&'static str, f64>,
     loss: f64,
 }
 
 const STAGES: [&str; 7] = ["parse", "dedup", "lookup", "gather", "dense", "scatter", "push"];
-
-#[derive(Debug)]
-struct StageSplit([(&'static str, f64); STAGES.len()]);
-
-impl Serialize for StageSplit {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0)
-    }
-}
 
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let (warm_up, counted) = if args.output.quick { (2, 3) } else { (args.warm, args.steps) };
@@ -46,12 +39,11 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
 
 /// The job that every compared system trains, with Adam 0.001 for the dense network.
 fn job(args: &TrainArgs, steps: u64) -> Result<Job, Failure> {
-    let model = match args.model {
-        DenseModel::Dlrm => "kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]",
-        DenseModel::Ffnn => "kind = \"ffnn\"\nhidden = [1024, 512, 256]",
+    let model = match args.model.as_str() {
+        "ffnn" => "kind = \"ffnn\"\nhidden = [1024, 512, 256]",
+        _ => "kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]",
     };
-    let (threads, staleness) = (args.threads, args.staleness);
-    let precision = value_name(&args.precision);
+    let TrainArgs { threads, staleness, precision, .. } = args;
     let train =
         format!("threads = {threads}\nstaleness = {staleness}\nmax_steps = {steps}\nprecision = \"{precision}\"");
     workload::parse_job(&workload::job_text(args.dim, model, &train, ""))
@@ -61,15 +53,15 @@ fn figures(args: &TrainArgs, window: &MeterWindow) -> TrainFigures {
     let samples = window.samples as f64;
     TrainFigures {
         workload: "crit-zipf",
-        model: value_name(&args.model),
+        model: args.model.clone(),
         dim: args.dim,
         torch_threads: args.threads,
-        precision: value_name(&args.precision),
+        precision: args.precision.clone(),
         staleness: args.staleness,
         samples: window.samples,
         cpu_us_per_sample: window.cpu_seconds / samples * 1e6,
         samples_per_second: samples / window.seconds,
-        split_us_per_sample: StageSplit(STAGES.map(|name| (name, window.stage_seconds(name) / samples * 1e6))),
+        split_us_per_sample: BTreeMap::from(STAGES.map(|name| (name, window.stage_seconds(name) / samples * 1e6))),
         loss: window.loss,
     }
 }
@@ -81,7 +73,7 @@ fn print(figures: &TrainFigures) {
     out!("  {:>9.1} µs of CPU a sample, all threads", figures.cpu_us_per_sample);
     out!("  {:>9.0} samples/s", figures.samples_per_second);
     out!("  split, µs a sample (stages overlap; lookup and push run from request to answer):");
-    for (name, time) in figures.split_us_per_sample.0 {
-        out!("  {time:>9.2} {name}");
+    for name in STAGES {
+        out!("  {:>9.2} {name}", figures.split_us_per_sample[name]);
     }
 }

@@ -138,6 +138,14 @@ pub fn parse_job(text: &str) -> Result<Job, Failure> {
     job.map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 
+/// The middle value; of an even number the mean of the two middle ones.
+pub fn middle_value(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let (low, high) = ((values.len().max(1) - 1) / 2, values.len() / 2);
+    values.get(low).zip(values.get(high)).map_or(f64::NAN, |(low, high)| f64::midpoint(*low, *high))
+}
+
 const STAGES: &str = "zagros_worker_stage_seconds_total";
 
 #[derive(Clone, Debug)]

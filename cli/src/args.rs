@@ -17,9 +17,7 @@ use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 pub(crate) use self::experiments::{ScalingLawArgs, SweepArgs};
 pub(crate) use self::planning::{CalibrateArgs, MachineArgs, ModelsArgs, PlanArgs, SimulateArgs};
-pub(crate) use self::saved_models::{
-    AverageOf, BadRowsChoice, ForgetArgs, InspectModelArgs, PredictArgs, QuantizeArgs, parse_id,
-};
+pub(crate) use self::saved_models::{BadRowsChoice, ForgetArgs, InspectModelArgs, PredictArgs, QuantizeArgs, parse_id};
 use crate::days::DateRange;
 use crate::logs::LogLevel;
 use crate::pause::PausePoint;
@@ -231,8 +229,8 @@ pub(crate) struct LogsArgs {
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<PathBuf>,
     /// Show the processes of this role only.
-    #[arg(long, value_name = "ROLE")]
-    pub(crate) role: Option<LogRole>,
+    #[arg(long, value_name = "ROLE", value_parser = ["server", "worker", "coordinator"])]
+    pub(crate) role: Option<String>,
     /// Show the processes of this index only.
     #[arg(long, value_name = "N")]
     pub(crate) index: Option<u32>,
@@ -245,27 +243,6 @@ pub(crate) struct LogsArgs {
     /// Show lines that are at most this old: `30s`, `5m`, `2h`.
     #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
     pub(crate) since: Option<Duration>,
-}
-
-/// A role, as the user names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogRole {
-    /// Embedding servers.
-    Server,
-    /// Dense workers.
-    Worker,
-    /// The coordinator.
-    Coordinator,
-}
-
-impl LogRole {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Server => "embedding server",
-            Self::Worker => "dense worker",
-            Self::Coordinator => "coordinator",
-        }
-    }
 }
 
 #[derive(Debug, Args)]

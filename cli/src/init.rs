@@ -33,12 +33,8 @@ pub(crate) use time::TimeForm;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InitError {
-    #[error("{source}")]
-    Unreadable {
-        data: PathBuf,
-        /// What failed, where, and what to do.
-        source: Box<IngestError>,
-    },
+    #[error(transparent)]
+    Unreadable(Box<IngestError>),
     #[error(
         "{}: its first line looks like values, so its columns have no names; write a line of names first, or name them by \
          --set data.format=delimited --set data.header=false --set 'data.columns=[\"…\", …]' (and data.delimiter, if it is no comma)",

@@ -24,23 +24,16 @@ pub(crate) enum LogLevel {
 }
 
 impl LogLevel {
-    const ALL: [(Self, &'static str); 5] = [
-        (Self::Trace, "TRACE"),
-        (Self::Debug, "DEBUG"),
-        (Self::Info, "INFO"),
-        (Self::Warn, "WARN"),
-        (Self::Error, "ERROR"),
-    ];
-
     /// The level of a line without its time, as text or as a JSON object. The printed error that ends a role has the level
     /// of errors. A line without a level is shown at every level.
     pub(crate) fn from_line(text: &str) -> Self {
         let text = text.trim_start();
-        let named = |word: &str| Self::ALL.into_iter().find(|(_, name)| *name == word).map(|(level, _)| level);
+        let is_upper = |word: &&str| word.bytes().all(|byte| byte.is_ascii_uppercase());
         let in_json = || text.split("\"level\":\"").nth(1)?.split('"').next();
         let word = if text.starts_with('{') { in_json() } else { text.split_whitespace().next() };
         let is_printed_error = text.starts_with("Error:") || text.starts_with(['×', '│', '╰', '├']);
-        word.and_then(named).unwrap_or(if is_printed_error { Self::Error } else { Self::Info })
+        let named = word.filter(is_upper).and_then(|word| Self::from_str(word, true).ok());
+        named.unwrap_or(if is_printed_error { Self::Error } else { Self::Info })
     }
 }
 

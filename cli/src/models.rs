@@ -5,10 +5,10 @@ use std::path::Path;
 use indicatif::HumanBytes;
 use serde::Serialize;
 use zagros_job::threads::Machine;
-use zagros_job::{Job, JobErrors, LADDER, Model, ModelSize, Overrides, nearest_name};
+use zagros_job::{Job, JobErrors, LADDER, Model, ModelSize, Overrides};
 use zagros_planner::{Calibration, DataShape};
 use zagros_plumbing::memory::MemoryLimit;
-use zagros_shell::{CommandReport, Exit, Failure, ReportTable};
+use zagros_shell::{CommandReport, Exit, Failure, ReportTable, read_named_file};
 
 use crate::args::ModelsArgs;
 use crate::memory::{MemoryNeed, with_streamed_weights};
@@ -57,14 +57,14 @@ pub(crate) struct SizeRow {
 }
 
 impl ModelTable {
-    /// Refuses a kind that there is not.
     pub(crate) fn new(
         args: &ModelsArgs,
         calibration: &Calibration,
         limit: Option<MemoryLimit>,
     ) -> Result<Self, Failure> {
-        let kinds = wanted(&args.kinds)?;
-        let text = args.job.as_deref().map(read).transpose()?;
+        let is_wanted =
+            |(kind, _): &(&str, &str)| args.kinds.is_empty() || args.kinds.iter().any(|wanted| wanted == kind);
+        let text = args.job.as_deref().map(read_named_file).transpose()?;
         let source = JobSource { path: args.job.as_deref(), text: text.as_deref(), sets: &args.sets };
         // What is wrong with the job itself shows at once.
         let job = source.parse(None).map_err(|errors| Failure::new(Exit::Usage, errors))?;
@@ -73,13 +73,13 @@ impl ModelTable {
             None => "Criteo's 13 numbers and 26 categories of dim 16 (din, bst: 2 and a sequence of 50)".to_owned(),
         };
         let memory_bytes = limit.map(|limit| limit.bytes);
-        let network = |(kind, about): &(&'static str, &'static str)| {
+        let network = |(kind, about): (&'static str, &'static str)| {
             let rows = LADDER.iter().map(|size| source.row(kind, &size.to_string(), calibration, memory_bytes));
             let (sizes, refused): (Vec<_>, Vec<_>) = rows.partition(Result::is_ok);
             let refused = refused.into_iter().find_map(Result::err);
             NetworkRows { kind, about, sizes: sizes.into_iter().flatten().collect(), refused }
         };
-        let networks = kinds.iter().map(network).collect();
+        let networks = Model::NETWORKS.into_iter().filter(is_wanted).map(network).collect();
         Ok(Self { input, batch_size: job.train.batch_size, memory_bytes, networks })
     }
 
@@ -121,47 +121,13 @@ impl SizeRow {
             // Nothing where the job's weights cannot be streamed.
             streamed(self.streamed_worker_bytes),
             streamed(self.streamed_store_bytes),
-            flop_text(self.flop_per_sample as f64),
-            scaled_text(self.samples_per_second, &[(1e6, "m"), (1e3, "k")]),
+            planning::short_number(self.flop_per_sample as f64),
+            match self.samples_per_second {
+                rate if rate < 10.0 => format!("{rate:.3}"),
+                rate => planning::count(rate),
+            },
         ]
     }
-}
-
-/// `1.2 GFLOP`.
-fn flop_text(count: f64) -> String {
-    scaled_text(count, &[(1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, " ")]) + "FLOP"
-}
-
-/// About three digits, and the unit.
-fn scaled_text(count: f64, units: &[(f64, &str)]) -> String {
-    let unit = units.iter().copied().find(|(factor, _)| count >= *factor);
-    let (factor, unit) = unit.unwrap_or((1.0, ""));
-    let number = count / factor;
-    let digits = match number {
-        number if number < 0.1 => 3,
-        number if number < 10.0 => 2,
-        number if number < 100.0 => 1,
-        _ => 0,
-    };
-    format!("{number:.digits$}{unit}")
-}
-
-fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure> {
-    let names = Model::NETWORKS.map(|(kind, _)| kind);
-    if let Some(unknown) = kinds.iter().find(|kind| !names.contains(&kind.as_str())) {
-        let near = nearest_name(unknown, &names).map(|near| format!("did you mean `{near}`? "));
-        let help = format!("{}there are {}", near.unwrap_or_default(), names.join(", "));
-        return Err(Failure::usage(format!("no built-in network is named \"{unknown}\""), help));
-    }
-    let is_wanted = |(kind, _): &(&str, &str)| kinds.is_empty() || kinds.iter().any(|wanted| wanted == kind);
-    Ok(Model::NETWORKS.into_iter().filter(is_wanted).collect())
-}
-
-fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| {
-        let what = format!("cannot read job file {}: {error}", path.display());
-        Failure::usage(what, "give the path of a job file, or none")
-    })
 }
 
 /// Where the features are from.
@@ -232,20 +198,6 @@ mod tests {
                 assert!(row.streamed_worker_bytes.is_some(), "{kind}");
             }
         }
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        assert_eq!([665_000.0, 1.234e9, 12.0].map(flop_text), ["665 kFLOP", "1.23 GFLOP", "12.0 FLOP"]);
-        let rate = |rate| scaled_text(rate, &[(1e6, "m"), (1e3, "k")]);
-        assert_eq!([150_000.0, 9.5, 0.013, 2.5e6].map(rate), ["150k", "9.50", "0.013", "2.50m"]);
-    }
-
-    #[test]
-    fn a_network_of_another_name_is_refused_with_the_nearest() {
-        let failure = format!("{:?}", ModelTable::new(&args(&["dlmr"]), &Calibration::default(), None).unwrap_err());
-        assert!(failure.contains("did you mean `dlrm`?"), "{failure}");
-        assert_eq!(ModelTable::new(&args(&["bst"]), &Calibration::default(), None).unwrap().networks.len(), 1);
     }
 
     #[test]

@@ -38,8 +38,7 @@ fn page(record: &RunRecord) -> String {
         page.add_lead(&format!("{} line(s) of metrics.jsonl could not be read and are skipped", record.unread));
     }
     page.add_html(tiles(record));
-    let charts = [loss(record), auc(record), calibration(record), throughput(record), staleness(record)];
-    page.add_title("Curves").add_figures(charts.iter().map(Chart::render_figure));
+    page.add_title("Curves").add_figures(charts(record).iter().map(Chart::render_figure));
     page.add_title("Held-out parts").add_table(evaluations(record));
     if let Some(summary) = &record.summary {
         page.add_title("Labels").add_table(measures::target_table(&summary.targets));
@@ -83,81 +82,77 @@ fn tiles(record: &RunRecord) -> String {
     format!("<div class=\"tiles\">{}</div>\n", tiles.into_iter().flatten().map(tile).collect::<String>())
 }
 
-fn training(record: &RunRecord, colour: usize, value: impl Fn(&TrainingStep) -> Option<f64>) -> ChartSeries {
-    let point = |step: &TrainingStep| Some((step.step as f64, value(step)?));
-    ChartSeries { name: "training", colour, dots: false, points: record.steps.iter().filter_map(point).collect() }
+type StepFigure = fn(&TrainingStep) -> Option<f64>;
+type PartMeasure = fn(&Evaluation) -> Option<f64>;
+
+fn charts(record: &RunRecord) -> [Chart; 5] {
+    let training = |value: StepFigure| {
+        let point = |step: &TrainingStep| Some((step.step as f64, value(step)?));
+        ChartSeries {
+            name: "training",
+            colour: 0,
+            dots: false,
+            points: record.steps.iter().filter_map(point).collect(),
+        }
+    };
+    // The held-out parts have a dot for each evaluation.
+    let scored = |title, subtitle, value: StepFigure, measure: PartMeasure| {
+        let [validation, test] = held_out(record, measure);
+        let mark = record.chosen.map(|step| (step, "the model"));
+        Chart { title, subtitle, series: vec![training(value), validation, test], mark, ..Chart::default() }
+    };
+    let counted = |title, subtitle, value: StepFigure| {
+        let series = vec![training(value)];
+        Chart { title, subtitle, series, from_zero: true, ..Chart::default() }
+    };
+    let of_samples = "training over about 100,000 samples, each scored before it was learned from";
+    let mut auc = scored("AUC", of_samples, |step| step.auc_so_far, |measures| measures.auc);
+    let [validation, test] = held_out(record, |measures| measures.gauc);
+    let grouped = if validation.points.is_empty() { test } else { validation };
+    auc.series.push(ChartSeries { name: "GAUC", colour: 3, ..grouped });
+    let of_steps = "mean binary cross-entropy, nats; training over about 100 steps";
+    let clicks = "predicted clicks per real one; 1 is right";
+    let earlier = "earlier batches whose gradients were not acknowledged at the lookup";
+    let rate: StepFigure = |step| (step.samples_per_second > 0.0).then_some(step.samples_per_second);
+    [
+        scored("Loss", of_steps, |step| Some(step.loss_smoothed), |measures| measures.logloss),
+        auc,
+        scored("Calibration", clicks, |step| step.calibration, |measures| measures.calibration),
+        counted("Throughput", "samples a second, over 5 s", rate),
+        counted("Staleness", earlier, |step| Some(f64::from(step.staleness))),
+    ]
 }
 
-/// The held-out parts as curves with a dot per evaluation.
-fn held_out(record: &RunRecord, value: fn(&Evaluation) -> Option<f64>) -> [ChartSeries; 2] {
+fn held_out(record: &RunRecord, measure: PartMeasure) -> [ChartSeries; 2] {
     [("validation", 1), ("test", 2)].map(|(name, colour)| {
-        let point = |scored: &ScoredPart| Some((scored.step as f64, value(&scored.evaluation)?));
+        let point = |scored: &ScoredPart| Some((scored.step as f64, measure(&scored.evaluation)?));
         ChartSeries { name, colour, dots: true, points: record.of_part(name).filter_map(point).collect() }
     })
 }
 
-fn with_held_out(record: &RunRecord, training: ChartSeries, value: fn(&Evaluation) -> Option<f64>) -> Chart {
-    let series = std::iter::once(training).chain(held_out(record, value)).collect();
-    Chart { series, mark: record.chosen.map(|step| (step, "the model")), ..Chart::default() }
-}
-
-fn loss(record: &RunRecord) -> Chart {
-    let training = training(record, 0, |step| Some(step.loss_smoothed));
-    let (title, subtitle) = ("Loss", "mean binary cross-entropy, nats; training over about 100 steps");
-    Chart { title, subtitle, ..with_held_out(record, training, |measures| measures.logloss) }
-}
-
-fn auc(record: &RunRecord) -> Chart {
-    let training = training(record, 0, |step| step.auc_so_far);
-    let subtitle = "training over about 100,000 samples, each scored before it was learned from";
-    let mut chart = with_held_out(record, training, |measures| measures.auc);
-    let [validation, test] = held_out(record, |measures| measures.gauc);
-    let grouped = if validation.points.is_empty() { test } else { validation };
-    chart.series.push(ChartSeries { name: "GAUC", colour: 3, ..grouped });
-    Chart { title: "AUC", subtitle, ..chart }
-}
-
-fn calibration(record: &RunRecord) -> Chart {
-    let training = training(record, 0, |step| step.calibration);
-    let (title, subtitle) = ("Calibration", "predicted clicks per real one; 1 is right");
-    Chart { title, subtitle, ..with_held_out(record, training, |measures| measures.calibration) }
-}
-
-fn throughput(record: &RunRecord) -> Chart {
-    let series = vec![training(record, 0, |step| (step.samples_per_second > 0.0).then_some(step.samples_per_second))];
-    Chart { title: "Throughput", subtitle: "samples a second, over 5 s", series, from_zero: true, ..Chart::default() }
-}
-
-fn staleness(record: &RunRecord) -> Chart {
-    let series = vec![training(record, 0, |step| Some(f64::from(step.staleness)))];
-    let subtitle = "earlier batches whose gradients were not acknowledged at the lookup";
-    Chart { title: "Staleness", subtitle, series, from_zero: true, ..Chart::default() }
-}
+const MEASURES: [&str; 6] = ["AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"];
 
 fn evaluations(record: &RunRecord) -> ReportTable {
     let is_model = |scored: &ScoredPart| scored.part == "validation" && record.chosen == Some(scored.step);
-    let row = |scored: &ScoredPart| {
-        let named = [scored.part.clone(), HumanCount(scored.step).to_string()];
-        named.into_iter().chain(measures(&scored.evaluation)).collect()
-    };
-    let head = ["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"];
-    let table = ReportTable::new(&head, record.evaluations.iter().map(row).collect());
-    ReportTable { best: record.evaluations.iter().position(is_model), ..table }
+    let rows = record.evaluations.iter().map(|scored| measured(scored.part.clone(), scored.step, &scored.evaluation));
+    let table = ReportTable::new(&[&["part", "after step"][..], &MEASURES].concat(), rows.collect());
+    ReportTable { best: record.evaluations.iter().position(is_model), shows_end: true, ..table }
 }
 
 fn epochs(record: &RunRecord) -> ReportTable {
-    let row = |epoch: &EpochMeasures| {
-        let named = [format!("{}", epoch.epoch + 1), HumanCount(epoch.step).to_string()];
-        named.into_iter().chain(measures(&epoch.training)).collect()
-    };
-    let head = ["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"];
-    ReportTable::new(&head, record.epochs.iter().map(row).collect())
+    let row = |epoch: &EpochMeasures| measured((epoch.epoch + 1).to_string(), epoch.step, &epoch.training);
+    let rows = record.epochs.iter().map(row).collect();
+    ReportTable { shows_end: true, ..ReportTable::new(&[&["epoch", "to step"][..], &MEASURES].concat(), rows) }
 }
 
-fn measures(of: &Evaluation) -> [String; 6] {
-    let text = |value| measures::decimal(value, 4);
-    let samples = HumanCount(of.samples).to_string();
-    [text(of.auc), text(of.gauc), text(of.logloss), text(of.normalised_entropy), text(of.calibration), samples]
+fn measured(name: String, step: u64, of: &Evaluation) -> Vec<String> {
+    let measures = [of.auc, of.gauc, of.logloss, of.normalised_entropy, of.calibration];
+    let measures = measures.map(|value| measures::decimal(value, 4)).into_iter();
+    [name, HumanCount(step).to_string()]
+        .into_iter()
+        .chain(measures)
+        .chain([HumanCount(of.samples).to_string()])
+        .collect()
 }
 
 fn stages(record: &RunRecord) -> String {

@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use indicatif::{HumanBytes, HumanCount};
 use zagros_ingest::{Batch, BatchStream, DataPart, FileInfo, find_files, training_rows};
 use zagros_job::threads::{Machine, ThreadPlan, core_count};
-use zagros_job::{Job, WeightStore};
+use zagros_job::{Job, Table, WeightStore};
 use zagros_planner::{Calibration, DataShape, Forecast, ForecastInputs, MachineGroup, Machines, PlannerError};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Failure, load_job_for, read_named_file};
 use zagros_zip::ZipEq;
 
 use crate::args::MachineArgs;
+use crate::steps::is_on_disk;
 
 pub(crate) use print::{PlanReport, count, servers_in_words};
 
@@ -45,17 +46,14 @@ pub(crate) fn this_machine(job: &Job, machine: &Machine) -> Machines {
     // Its processes talk over loopback, which the calibration describes.
     let group = MachineGroup {
         name: "this machine".to_owned(),
-        count: 1.0,
         cores: machine.cores.max(1) as f64,
         memory: MemoryLimit::of_this_process().map_or(0.0, |limit| limit.bytes as f64),
-        bytes_per_second: 1e11,
-        round_trip: 0.0,
-        price: 0.0,
+        network_gbit: 800.0,
+        round_trip_us: 0.0,
         workers: machine.workers.max(1) as f64,
         servers: machine.servers as f64,
-        core_speed: 1.0,
         threads,
-        gpu: None,
+        ..MachineGroup::default()
     };
     Machines { groups: vec![group], currency: String::new() }
 }
@@ -104,8 +102,7 @@ const MOST: usize = 1 << 16;
 /// all rows before they can be read.
 pub(crate) fn measure_shape(job: &Job, samples: Option<u64>) -> DataShape {
     let assumed = DataShape { samples, ..DataShape::from_job(job) };
-    let is_elsewhere = job.data.train.iter().any(|path| path.to_string_lossy().contains("://"));
-    if is_elsewhere || job.data.reads_stdin() {
+    if !is_on_disk(job) {
         return assumed;
     }
     let Ok(found) = find_files(job, &job.data.train) else { return assumed };
@@ -122,6 +119,11 @@ fn first_batch(job: &Job, found: &[FileInfo]) -> Option<Batch> {
     job.data.shuffle_rows = 0;
     job.train.batch_size = job.train.batch_size.min(MOST);
     BatchStream::open_files(&job, DataPart::Train, found).ok()?.next()?.ok().filter(|batch| batch.size > 0)
+}
+
+/// The mean of all tables.
+pub(crate) fn table_mean(job: &Job, figure: fn(&Table) -> usize) -> f64 {
+    job.tables.iter().map(|table| figure(table) as f64).sum::<f64>() / job.tables.len().max(1) as f64
 }
 
 /// Ids of each feature and distinct rows of each table, for each sample.
@@ -203,7 +205,7 @@ pub(crate) fn streaming_notice(job: &Job, machine: &Machine) -> Option<String> {
 }
 
 /// Three digits and a letter: `1.23 M`.
-fn short_number(value: f64) -> String {
+pub(crate) fn short_number(value: f64) -> String {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     match units.into_iter().find(|(size, _)| value >= *size) {
         Some((size, letter)) => format!("{:.2} {letter}", value / size),

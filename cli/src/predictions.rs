@@ -78,48 +78,6 @@ impl PredictionCounts {
     }
 }
 
-/// Predictions to a stream, such as standard output.
-#[derive(Debug)]
-pub(crate) struct PredictionStream<W> {
-    to: W,
-    columns: PredictionColumns,
-    format: PredictionFormat,
-    counts: PredictionCounts,
-}
-
-impl<W: Write> PredictionStream<W> {
-    /// Writes what comes before the first row.
-    pub(crate) fn start(
-        mut to: W,
-        columns: PredictionColumns,
-        format: PredictionFormat,
-    ) -> Result<Self, PredictionError> {
-        if format == PredictionFormat::Parquet {
-            return Err(PredictionError::Stream);
-        }
-        columns.write_head(format, &mut to).map_err(ended)?;
-        Ok(Self { to, columns, format, counts: PredictionCounts::default() })
-    }
-
-    /// Writes rows; `scores` are those of the samples among them, a value of each column a sample.
-    pub(crate) fn add_rows(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
-        let added = write_rows(&mut self.to, &self.columns, self.format, rows, scores).map_err(ended)?;
-        self.counts.add(added);
-        Ok(())
-    }
-
-    /// Hands over what is buffered.
-    pub(crate) fn finish(mut self) -> Result<PredictionCounts, PredictionError> {
-        self.to.flush().map_err(ended)?;
-        Ok(self.counts)
-    }
-}
-
-fn ended(source: io::Error) -> PredictionError {
-    let kept = "its reader has to read to its end".to_owned();
-    PredictionError::Write { path: "standard output".into(), source, kept }
-}
-
 /// Writes rows; those of a Parquet file as records.
 fn write_rows(
     to: &mut impl Write,

@@ -61,11 +61,9 @@ fn of_job(
 
 /// Weights and bytes of so many rows, of a mean table.
 fn rows(job: &Job, rows: Option<u64>) -> (Option<f64>, Option<f64>) {
-    let tables = job.tables.len().max(1) as f64;
-    let dim = job.tables.iter().map(|table| table.dim as f64).sum::<f64>() / tables;
-    let bytes = job.tables.iter().map(|table| table.row_bytes() as f64).sum::<f64>() / tables;
-    let rows = rows.map(|rows| rows as f64);
-    (rows.map(|rows| rows * dim), rows.map(|rows| rows * bytes))
+    let scaled = |figure: f64| rows.map(|rows| rows as f64 * figure);
+    let dim = planning::table_mean(job, |table| table.dim);
+    (scaled(dim), scaled(planning::table_mean(job, zagros_job::Table::row_bytes)))
 }
 
 fn read(file: &Path) -> Result<ClusterFile, Failure> {

@@ -92,10 +92,15 @@ impl EpochPlan {
     }
 }
 
+/// Whether the training files can be looked at before a run: they are neither standard input nor in a store.
+pub(crate) fn is_on_disk(job: &Job) -> bool {
+    let is_elsewhere = job.data.train.iter().any(|path| path.to_string_lossy().contains("://"));
+    !is_elsewhere && !job.data.reads_stdin()
+}
+
 /// Says before a run how many rows and steps it has. Data elsewhere are not read for it.
 pub(crate) fn announce_steps(job: &Job) {
-    let is_elsewhere = job.data.train.iter().any(|path| path.to_string_lossy().contains("://"));
-    if is_elsewhere || job.data.reads_stdin() {
+    if !is_on_disk(job) {
         return;
     }
     // A file that cannot be read is reported by the worker.

@@ -117,8 +117,7 @@ fn step_time(backend: Backend, job: &Job, batch: usize) -> Result<f64, Failure> 
     while times.len() < STEPS || started.elapsed() < TIME {
         times.push(step()?);
     }
-    times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
+    Ok(workload::middle_value(times.into_iter()))
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
         wire: WireCosts {
             bytes_per_second: sockets.rate * bytes,
             cpu_ns_per_byte: sockets.cpu / bytes * 1e9,
-            round_trip_us: median(&trips.tally.lookups).as_secs_f64() * 1e6,
+            round_trip_us: workload::middle_value(trips.tally.lookups.iter().map(Duration::as_secs_f64)) * 1e6,
             client_step: of_step(trips.cpu.client, far_lookup.client + far_push.client),
             server_step: of_step(trips.cpu.server, far_lookup.server + far_push.server),
         },
@@ -137,12 +137,6 @@ fn small_batches(count: usize) -> Result<Vec<Batch>, Failure> {
     let mut batches = workload::load_batches(None, 1)?;
     let whole = batches.remove(0);
     Ok((0..count.min(whole.size / SMALL)).map(|index| workload::part(&whole, index, SMALL)).collect())
-}
-
-fn median(times: &[Duration]) -> Duration {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
 struct FeatureRows {
@@ -197,7 +191,6 @@ mod tests {
         assert_eq!((small.len(), small[2].size, small[2].numeric.len()), (3, SMALL, SMALL * 13));
         assert_eq!(small[2].categorical[5].ids, whole.categorical[5].ids[2 * SMALL..3 * SMALL]);
         assert!(dedup(&small, 16) > 0.0);
-        assert_eq!(median(&[3, 1, 2].map(Duration::from_secs)), Duration::from_secs(2));
     }
 
     #[test]

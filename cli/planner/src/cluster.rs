@@ -147,7 +147,7 @@ impl<T> SimCluster<T> {
     fn join_workers(&mut self, scenario: &Scenario) {
         let groups = scenario.machines.groups.iter().filter(|group| group.workers > 0.0);
         let trip = scenario.calibration.wire.round_trip_us * 1e-6;
-        let longest = groups.clone().map(|group| group.round_trip).fold(0.0, f64::max);
+        let longest = groups.clone().map(MachineGroup::round_trip).fold(0.0, f64::max);
         self.hop = scenario.settings.all_reduce_hop_us.map_or((longest + trip) / 2.0, |hop| hop * 1e-6);
         self.ring_rate = groups.map(|group| link(scenario, group)).fold(f64::INFINITY, f64::min);
     }
@@ -164,7 +164,7 @@ fn cores(group: &MachineGroup) -> f64 {
 
 /// Bytes a second of a machine's network: its processor moves no more than over loopback.
 fn link(scenario: &Scenario, group: &MachineGroup) -> f64 {
-    group.bytes_per_second.min(scenario.calibration.wire.bytes_per_second * group.core_speed * group.cores)
+    group.bytes_per_second().min(scenario.calibration.wire.bytes_per_second * group.core_speed * group.cores)
 }
 
 fn worker_group(scenario: &Scenario) -> &MachineGroup {
@@ -191,7 +191,7 @@ fn worker_times(scenario: &Scenario, group: &MachineGroup) -> Option<WorkerTimes
         dense: stages.dense_step,
         training_loop: stages.of_stage(PlanStage::Loop),
         parsers: group.threads.parse.max(1),
-        round_trip: group.round_trip.max(server.round_trip) + trip,
+        round_trip: group.round_trip().max(server.round_trip()) + trip,
     })
 }
 

@@ -12,19 +12,10 @@ pub enum PlannerError {
         reason: String,
     },
     /// A value that no machine and no run has.
-    #[error("{place} has {key} = {value}, which {why}")]
-    Value {
-        /// A table of the file, or a group of machines.
-        place: String,
-        key: &'static str,
-        /// As it is written.
-        value: String,
-        why: &'static str,
-    },
+    #[error("{0}")]
+    Value(String),
     #[error("no group of machines has {role}s: give one `{role}s = 1`")]
     NoRole { role: &'static str },
-    #[error("the machines file has no [[group]]")]
-    NoGroup,
     /// The network is not one of ours.
     #[error(
         "a TorchScript module is not opened for a plan, so nothing is known of its arithmetic; plan with a built-in network of about its size"
@@ -35,10 +26,6 @@ pub enum PlannerError {
     NoWorkload,
     #[error("both a job file and a [workload] table say what is trained: remove one of them")]
     TwoWorkloads,
-    #[error("`{key}` cannot be varied{hint}")]
-    UnknownAxis { key: String, hint: String },
-    #[error("--what-if {text}: write a key and its values, such as staleness=0,1,4")]
-    Axis { text: String },
     /// The mode does not go on after a loss.
     #[error(
         "the loss of a process is simulated in mode hybrid, and this run is in mode {mode}: run without --failures, or simulate \
@@ -63,13 +50,9 @@ impl PlannerError {
         Self::Form { what: what.into(), reason: suggest(reason) }
     }
 
-    pub(crate) fn value(
-        place: impl Into<String>,
-        key: &'static str,
-        value: impl std::fmt::Display,
-        why: &'static str,
-    ) -> Self {
-        Self::Value { place: place.into(), key, value: value.to_string(), why }
+    /// `place` is a table of the file, or a group of machines.
+    pub(crate) fn value(place: &str, key: &str, value: impl std::fmt::Display, why: &str) -> Self {
+        Self::Value(format!("{place} has {key} = {value}, which {why}"))
     }
 }
 
@@ -79,7 +62,7 @@ pub(crate) fn check_ranges(
     values: &[(&'static str, f64, RangeInclusive<f64>, &'static str)],
 ) -> Result<(), PlannerError> {
     match values.iter().find(|(_, value, range, _)| !range.contains(value)) {
-        Some((key, value, _, why)) => Err(PlannerError::value(place, key, *value, why)),
+        Some((key, value, _, why)) => Err(PlannerError::value(place, key, value, why)),
         None => Ok(()),
     }
 }
@@ -93,18 +76,5 @@ fn suggest(message: &str) -> String {
     match near.and_then(|(found, known)| zagros_job::nearest_name(found, known)) {
         Some(near) => format!("{message}: did you mean `{near}`?"),
         None => message.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unknown_key_is_answered_with_the_nearest_known_one() {
-        let shown = suggest("unknown field `stapes`, expected one of `seed`, `steps`\n");
-        assert_eq!(shown, "unknown field `stapes`, expected one of `seed`, `steps`: did you mean `steps`?");
-        assert_eq!(suggest("unknown field `zzz`, expected `seed`"), "unknown field `zzz`, expected `seed`");
-        assert_eq!(suggest("invalid type: `a`"), "invalid type: `a`");
     }
 }

@@ -254,7 +254,10 @@ mod tests {
         let slow = streaming(&["train.batch_size=64"], 1.0);
         let resident = forecast(&["train.batch_size=64"], CLUSTER, |_, _| ());
         assert!(slow.samples_per_second() < 0.5 * resident.samples_per_second());
-        assert!(slow.memory.worker_bytes() < resident.memory.worker_bytes() && slow.memory.server_bytes() > 0.0);
+        assert!(
+            slow.memory.job_worker().all_bytes() < resident.memory.job_worker().all_bytes()
+                && slow.memory.server_bytes() > 0.0
+        );
     }
 
     #[test]
@@ -299,13 +302,6 @@ mod tests {
         assert_eq!(slow.limits.bottleneck(), Some(&RateLimit::Disks));
         let advice = |plan: &Forecast| plan.limits.bottleneck().unwrap().advice(&plan.stages, &machines(CLUSTER));
         assert!(advice(&slow).starts_with("a larger cluster.memory"));
-    }
-
-    #[test]
-    fn a_job_whose_rows_fit_has_the_forecast_of_one_without_a_limit() {
-        let plain = forecast(&[], CLUSTER, |_, _| ());
-        let fits = forecast(&["cluster.memory=1000MB"], CLUSTER, |_, data| data.rows = Some(10_000_000));
-        assert_eq!((fits.rows_on_disk, &fits.limits, &fits.stages), (None, &plain.limits, &plain.stages));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub use calibration::{
 };
 pub use error::PlannerError;
 pub use forecast::{EpochCost, Forecast, ForecastInputs, WorkerScaling};
-pub use limits::{RateLimit, RateLimits, RoleMemory};
+pub use limits::{RateLimit, RateLimits, RoleMemory, WorkerMemory};
 pub use machines::{Gpu, MachineGroup, Machines};
 pub use rows_on_disk::RowsOnDisk;
 pub use scenario::{ClusterFile, Scenario, SimSettings, WhatIf};

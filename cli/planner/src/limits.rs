@@ -67,7 +67,7 @@ impl RateLimits {
             let bytes = of_workers * (moved + reduced) + of_servers * (moved - once);
             if servers > 0.0 {
                 let name = group.name.clone();
-                bound(RateLimit::Network { group: name }, group.bytes_per_second * group.count / bytes);
+                bound(RateLimit::Network { group: name }, group.bytes_per_second() * group.count / bytes);
             }
         }
         if servers > 0.0 {
@@ -143,25 +143,35 @@ impl RateLimit {
     }
 }
 
-/// Bytes of one process.
+/// Bytes of a dense worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkerMemory {
+    /// Weights and gradients, one copy of the gradients for each thread. With streamed weights, those of two layers, and messages.
+    pub weights: f64,
+    /// Optimiser state of the dense network, and copies of weights.
+    pub optimizer: f64,
+    /// Values between layers.
+    pub activations: f64,
+    /// Rows and gradients between lookup and acknowledgement.
+    pub batches: f64,
+}
+
+/// Bytes of each process, with the whole network in each worker and with streamed weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoleMemory {
-    /// Where the job has its dense weights.
-    pub store: WeightStore,
-    /// A worker's weights and gradients, one copy of the gradients for each thread.
-    pub weights: f64,
-    /// A worker's optimiser state of the dense network, and copies of weights.
-    pub optimizer: f64,
-    /// A worker's values between layers.
-    pub activations: f64,
-    /// A worker's rows and gradients between lookup and acknowledgement.
-    pub batches: f64,
-    /// With streamed weights, a worker's weights and gradients of two layers, and its messages.
-    pub streamed_layers: f64,
-    /// With streamed weights, a worker's values between layers, for the whole batch.
-    pub streamed_activations: f64,
+    /// Whether the weights of the job are streamed.
+    pub is_streamed: bool,
+    pub resident: WorkerMemory,
+    pub streamed: WorkerMemory,
     /// With streamed weights, a server's part of them with their optimiser state, and its messages.
     pub streamed_server: f64,
+}
+
+impl WorkerMemory {
+    #[must_use]
+    pub fn all_bytes(&self) -> f64 {
+        self.weights + self.optimizer + self.activations + self.batches
+    }
 }
 
 impl RoleMemory {
@@ -170,43 +180,31 @@ impl RoleMemory {
     pub fn new(job: &Job, threads: usize, servers: f64) -> Self {
         let resident = job.dense_footprint_with(threads).unwrap_or_default();
         let streamed = job.streamed_footprint_with(threads).unwrap_or_default();
-        Self {
-            store: job.train.weights,
-            weights: (resident.weights + resident.gradients) as f64,
-            optimizer: (resident.optimizer + resident.copies) as f64,
-            activations: resident.activations as f64,
+        let worker = |weights: u64, optimizer: u64, activations: u64| WorkerMemory {
+            weights: weights as f64,
+            optimizer: optimizer as f64,
+            activations: activations as f64,
             batches: job.in_flight_bytes() as f64,
-            streamed_layers: (streamed.layers + streamed.messages) as f64,
-            streamed_activations: streamed.activations as f64,
+        };
+        let (weights, optimizer) = (resident.weights + resident.gradients, resident.optimizer + resident.copies);
+        Self {
+            is_streamed: job.train.weights == WeightStore::Streamed,
+            resident: worker(weights, optimizer, resident.activations),
+            streamed: worker(streamed.layers + streamed.messages, 0, streamed.activations),
             streamed_server: streamed.store as f64 / servers.max(1.0) + streamed.server_messages as f64,
         }
     }
 
+    /// With the weights where the job has them.
     #[must_use]
-    pub fn resident_worker(&self) -> f64 {
-        self.weights + self.optimizer + self.activations + self.batches
-    }
-
-    /// A worker whose weights are streamed.
-    #[must_use]
-    pub fn streamed_worker(&self) -> f64 {
-        self.streamed_layers + self.streamed_activations + self.batches
-    }
-
-    #[must_use]
-    pub fn is_streamed(&self) -> bool {
-        self.store == WeightStore::Streamed
-    }
-
-    #[must_use]
-    pub fn worker_bytes(&self) -> f64 {
-        if self.is_streamed() { self.streamed_worker() } else { self.resident_worker() }
+    pub fn job_worker(&self) -> &WorkerMemory {
+        if self.is_streamed { &self.streamed } else { &self.resident }
     }
 
     /// A server's part of the job's dense network.
     #[must_use]
     pub fn server_bytes(&self) -> f64 {
-        if self.is_streamed() { self.streamed_server } else { 0.0 }
+        if self.is_streamed { self.streamed_server } else { 0.0 }
     }
 }
 
@@ -238,17 +236,17 @@ mod tests {
     fn a_resident_job_needs_what_a_run_is_refused_by() {
         let job = job(&["optimizer={kind='adam'}"]);
         let (memory, footprint) = (RoleMemory::new(&job, 3, 2.0), job.dense_footprint_with(3).unwrap());
-        assert_eq!(memory.weights, (4 * footprint.weights) as f64);
-        assert_eq!((memory.worker_bytes(), memory.server_bytes()), (memory.resident_worker(), 0.0));
+        assert_eq!(memory.job_worker().weights, (4 * footprint.weights) as f64);
+        assert_eq!((memory.job_worker(), memory.server_bytes()), (&memory.resident, 0.0));
         let whole = footprint.weights + footprint.gradients + footprint.optimizer + footprint.activations;
-        assert_eq!(memory.worker_bytes(), (whole + job.in_flight_bytes()) as f64);
+        assert_eq!(memory.job_worker().all_bytes(), (whole + job.in_flight_bytes()) as f64);
     }
 
     #[test]
     fn a_streamed_job_needs_two_layers_here_and_all_of_them_at_the_servers() {
         let job = job(&["train.weights='streamed'"]);
         let (memory, footprint) = (RoleMemory::new(&job, 1, 2.0), job.streamed_footprint_with(1).unwrap());
-        assert_eq!(memory.worker_bytes(), (footprint.worker_bytes() + job.in_flight_bytes()) as f64);
+        assert_eq!(memory.job_worker().all_bytes(), (footprint.worker_bytes() + job.in_flight_bytes()) as f64);
         assert_eq!(memory.server_bytes(), (footprint.store / 2 + footprint.server_messages) as f64);
     }
 }

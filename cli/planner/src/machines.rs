@@ -1,41 +1,79 @@
 //! The machines that a job is planned for: groups of equal ones, as a TOML file describes them.
 
 use bytesize::ByteSize;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use zagros_job::threads::{Machine, ThreadPlan};
 
 use crate::error::{PlannerError, check_ranges};
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Machines {
     /// At least one.
+    #[serde(default, rename = "group")]
     pub groups: Vec<MachineGroup>,
     /// Of the prices, such as `EUR`.
+    #[serde(default = "euro")]
     pub currency: String,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+fn euro() -> String {
+    "EUR".to_owned()
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct MachineGroup {
     pub name: String,
     pub count: f64,
     pub cores: f64,
     /// Bytes of memory of each.
+    #[serde(deserialize_with = "memory_bytes")]
     pub memory: f64,
-    /// Bytes a second of its network, each way.
-    pub bytes_per_second: f64,
-    /// Seconds from a small request to its answer beside what loopback takes.
-    pub round_trip: f64,
-    /// Of a machine, for an hour.
-    pub price: f64,
+    /// Of its network, each way.
+    pub network_gbit: f64,
+    /// From a small request to its answer beside what loopback takes.
+    pub round_trip_us: f64,
+    /// Of a machine.
+    pub price_per_hour: f64,
     /// Dense workers on each.
     pub workers: f64,
     /// Embedding servers on each; none anywhere if they are in the one worker's process.
     pub servers: f64,
     /// Speed of a core, times that of the calibrated one.
     pub core_speed: f64,
+    #[serde(skip)]
     pub threads: ThreadPlan,
     /// The device of each worker.
     pub gpu: Option<Gpu>,
+}
+
+impl Default for MachineGroup {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            count: 1.0,
+            cores: 0.0,
+            memory: 0.0,
+            network_gbit: 10.0,
+            round_trip_us: 100.0,
+            price_per_hour: 0.0,
+            workers: 0.0,
+            servers: 0.0,
+            core_speed: 1.0,
+            threads: ThreadPlan { torch: 1, parse: 1, server: 1 },
+            gpu: None,
+        }
+    }
+}
+
+fn memory_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let text = String::deserialize(from)?;
+    let refused = |_| {
+        let why = "is not a size: write a number and a unit, such as \"256GiB\"";
+        serde::de::Error::custom(format!("memory = {text}, which {why}"))
+    };
+    text.parse::<ByteSize>().map(|size| size.as_u64() as f64).map_err(refused)
 }
 
 /// A device that makes the dense step of one worker.
@@ -60,66 +98,15 @@ fn bus() -> f64 {
     12.0
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MachinesFile {
-    #[serde(default)]
-    group: Vec<GroupFile>,
-    #[serde(default)]
-    currency: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GroupFile {
-    name: String,
-    #[serde(default = "one")]
-    count: u32,
-    cores: u32,
-    memory: String,
-    #[serde(default = "network")]
-    network_gbit: f64,
-    #[serde(default = "round_trip")]
-    round_trip_us: f64,
-    #[serde(default)]
-    price_per_hour: f64,
-    #[serde(default)]
-    workers: u32,
-    #[serde(default)]
-    servers: u32,
-    #[serde(default = "speed")]
-    core_speed: f64,
-    #[serde(default)]
-    gpu: Option<Gpu>,
-}
-
-fn one() -> u32 {
-    1
-}
-
-fn network() -> f64 {
-    10.0
-}
-
-fn round_trip() -> f64 {
-    100.0
-}
-
-fn speed() -> f64 {
-    1.0
-}
-
 impl Machines {
     /// From the text of a machines file.
     pub fn from_toml(text: &str) -> Result<Self, PlannerError> {
         let form = |error: toml::de::Error| PlannerError::form("the machines file cannot be read", &error.to_string());
-        let file: MachinesFile = toml::from_str(text).map_err(form)?;
-        let groups: Vec<MachineGroup> =
-            file.group.into_iter().map(MachineGroup::from_file).collect::<Result<_, _>>()?;
-        if groups.is_empty() {
-            return Err(PlannerError::NoGroup);
+        let mut machines: Self = toml::from_str(text).map_err(form)?;
+        if machines.groups.is_empty() {
+            return Err(PlannerError::Value("the machines file has no [[group]]".to_owned()));
         }
-        let machines = Self { groups, currency: file.currency.unwrap_or_else(|| "EUR".to_owned()) };
+        machines.groups.iter_mut().try_for_each(MachineGroup::finish)?;
         match (machines.worker_count(), machines.server_count()) {
             (0.0, _) => Err(PlannerError::NoRole { role: "worker" }),
             (workers, 0.0) if workers > 1.0 => Err(PlannerError::NoRole { role: "server" }),
@@ -147,7 +134,7 @@ impl Machines {
     /// Of all machines, for an hour.
     #[must_use]
     pub fn hourly_price(&self) -> f64 {
-        self.groups.iter().map(|group| group.count * group.price).sum()
+        self.groups.iter().map(|group| group.count * group.price_per_hour).sum()
     }
 
     #[must_use]
@@ -158,17 +145,30 @@ impl Machines {
     /// The same with `workers` dense workers: more machines in the groups that have workers, or, on a single machine, more workers on it.
     #[must_use]
     pub fn with_workers(&self, workers: f64) -> Self {
+        self.scale_role(workers, self.worker_count(), |group| &mut group.workers)
+    }
+
+    /// The same for servers, on whole machines.
+    #[must_use]
+    pub(crate) fn with_servers(&self, servers: f64) -> Self {
+        let mut machines = self.scale_role(servers, self.server_count(), |group| &mut group.servers);
+        let with_servers = machines.groups.iter_mut().filter(|group| group.servers > 0.0);
+        with_servers.for_each(|group| group.count = group.count.round().max(1.0));
+        machines
+    }
+
+    fn scale_role(&self, wanted: f64, present: f64, role: fn(&mut MachineGroup) -> &mut f64) -> Self {
         let mut machines = self.clone();
-        let factor = workers / self.worker_count().max(1.0);
         let is_single = matches!(self.groups.as_slice(), [group] if group.count == 1.0);
-        for group in machines.groups.iter_mut().filter(|group| group.workers > 0.0) {
+        for group in &mut machines.groups {
+            if *role(group) == 0.0 {
+                continue;
+            }
             if is_single {
-                group.workers = workers;
-                let machine =
-                    Machine { cores: group.cores as usize, workers: workers as usize, servers: group.servers as usize };
-                group.threads = machine.plan_threads();
+                *role(group) = wanted;
+                group.plan_threads();
             } else {
-                group.count *= factor;
+                group.count *= wanted / present.max(1.0);
             }
         }
         machines
@@ -176,45 +176,45 @@ impl Machines {
 }
 
 impl MachineGroup {
-    fn from_file(file: GroupFile) -> Result<Self, PlannerError> {
-        let place = format!("group `{}`", file.name);
-        let Ok(memory) = file.memory.parse::<ByteSize>() else {
-            let why = "is not a size: write a number and a unit, such as \"256GiB\"";
-            return Err(PlannerError::value(place, "memory", file.memory, why));
-        };
+    /// Checks what a file says, and plans the threads.
+    fn finish(&mut self) -> Result<(), PlannerError> {
         const ABOVE: &str = "is not above 0";
         let (above, from_zero) = (f64::MIN_POSITIVE..=f64::MAX, 0.0..=f64::MAX);
-        let [tflops, efficiency, bus] = file.gpu.map_or([1.0; 3], |gpu| [gpu.tflops, gpu.efficiency, gpu.bus_gbytes]);
+        let [tflops, efficiency, bus] = self.gpu.map_or([1.0; 3], |gpu| [gpu.tflops, gpu.efficiency, gpu.bus_gbytes]);
         check_ranges(
-            &place,
+            &format!("group `{}`", self.name),
             &[
-                ("count", f64::from(file.count), above.clone(), ABOVE),
-                ("cores", f64::from(file.cores), above.clone(), ABOVE),
-                ("network_gbit", file.network_gbit, above.clone(), ABOVE),
-                ("core_speed", file.core_speed, above.clone(), ABOVE),
+                ("count", self.count, above.clone(), ABOVE),
+                ("cores", self.cores, above.clone(), ABOVE),
+                ("memory", self.memory, above.clone(), ABOVE),
+                ("network_gbit", self.network_gbit, above.clone(), ABOVE),
+                ("core_speed", self.core_speed, above.clone(), ABOVE),
                 ("gpu.tflops", tflops, above.clone(), ABOVE),
                 ("gpu.efficiency", efficiency, above.clone(), ABOVE),
                 ("gpu.bus_gbytes", bus, above, ABOVE),
-                ("round_trip_us", file.round_trip_us, from_zero.clone(), "is below 0"),
-                ("price_per_hour", file.price_per_hour, from_zero, "is below 0"),
+                ("round_trip_us", self.round_trip_us, from_zero.clone(), "is below 0"),
+                ("price_per_hour", self.price_per_hour, from_zero.clone(), "is below 0"),
+                ("workers", self.workers, from_zero.clone(), "is below 0"),
+                ("servers", self.servers, from_zero, "is below 0"),
             ],
         )?;
-        let machine =
-            Machine { cores: file.cores as usize, workers: file.workers as usize, servers: file.servers as usize };
-        Ok(Self {
-            count: f64::from(file.count),
-            cores: f64::from(file.cores),
-            memory: memory.as_u64() as f64,
-            bytes_per_second: file.network_gbit * 1e9 / 8.0,
-            round_trip: file.round_trip_us / 1e6,
-            price: file.price_per_hour,
-            workers: f64::from(file.workers),
-            servers: f64::from(file.servers),
-            core_speed: file.core_speed,
-            threads: machine.plan_threads(),
-            gpu: file.gpu,
-            name: file.name,
-        })
+        self.plan_threads();
+        Ok(())
+    }
+
+    fn plan_threads(&mut self) {
+        let [cores, workers, servers] = [self.cores, self.workers, self.servers].map(|count| count as usize);
+        self.threads = Machine { cores, workers, servers }.plan_threads();
+    }
+
+    /// Of its network, each way.
+    pub(crate) fn bytes_per_second(&self) -> f64 {
+        self.network_gbit * 1e9 / 8.0
+    }
+
+    /// Seconds.
+    pub(crate) fn round_trip(&self) -> f64 {
+        self.round_trip_us * 1e-6
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(machines.disk_count(), 3.0);
         let [gpu, rows] = machines.groups.as_slice() else { panic!("{machines:?}") };
         assert_eq!((gpu.memory, rows.memory), (256.0 * f64::from(1 << 30), 1e12));
-        assert_eq!((gpu.bytes_per_second, rows.bytes_per_second, rows.round_trip), (12.5e9, 1.25e9, 1e-4));
+        assert_eq!((gpu.bytes_per_second(), rows.bytes_per_second(), rows.round_trip_us), (12.5e9, 1.25e9, 100.0));
         assert_eq!(gpu.gpu.unwrap().efficiency, 0.3);
         assert_eq!((gpu.threads.torch, rows.threads.server), (5, 4));
     }

@@ -8,7 +8,6 @@ use std::ops::RangeInclusive;
 use serde::Deserialize;
 use toml::{Table, Value};
 use zagros_job::Mode;
-use zagros_job::threads::Machine;
 
 use crate::error::{PlannerError, check_ranges};
 use crate::workload::Workload;
@@ -126,24 +125,6 @@ impl Scenario {
         let groups = self.machines.groups.iter().filter(|group| group.memory > 0.0 && short(group) > 0.0);
         groups.max_by(|a, b| short(a).total_cmp(&short(b))).map(|group| (group.name.clone(), short(group)))
     }
-
-    /// The same with another number of servers: more machines in the groups that have some, or more on the only machine.
-    #[must_use]
-    pub(crate) fn with_servers(&self, servers: f64) -> Self {
-        let mut scenario = self.clone();
-        let factor = servers / self.machines.server_count().max(1.0);
-        let is_single = matches!(self.machines.groups.as_slice(), [group] if group.count == 1.0);
-        for group in scenario.machines.groups.iter_mut().filter(|group| group.servers > 0.0) {
-            if is_single {
-                group.servers = servers;
-                let (cores, workers) = (group.cores as usize, group.workers as usize);
-                group.threads = Machine { cores, workers, servers: servers as usize }.plan_threads();
-            } else {
-                group.count = (group.count * factor).round().max(1.0);
-            }
-        }
-        scenario
-    }
 }
 
 fn typed<T: serde::de::DeserializeOwned>(name: &str, table: Table) -> Result<T, PlannerError> {
@@ -232,40 +213,26 @@ impl SimSettings {
     }
 }
 
-/// What can be varied.
-struct VariedKey {
-    name: &'static str,
-    range: RangeInclusive<f64>,
-    is_whole: bool,
-    apply: fn(&mut Scenario, f64),
-}
-
-const fn varied(
-    name: &'static str,
-    range: RangeInclusive<f64>,
-    is_whole: bool,
-    apply: fn(&mut Scenario, f64),
-) -> VariedKey {
-    VariedKey { name, range, is_whole, apply }
-}
+/// What can be varied: its name, its values, whether these are whole, and what a value changes.
+struct VariedKey(&'static str, RangeInclusive<f64>, bool, fn(&mut Scenario, f64));
 
 const KEYS: [VariedKey; 9] = [
-    varied("workers", 1.0..=65_536.0, true, |run, value| run.machines = run.machines.with_workers(value)),
-    varied("servers", 1.0..=65_536.0, true, |run, value| *run = run.with_servers(value)),
-    varied("staleness", 0.0..=4096.0, true, |run, value| run.work.staleness = value),
-    varied("batch_size", 1.0..=1e9, true, |run, value| run.work.batch = value),
-    varied("network_gbit", f64::MIN_POSITIVE..=f64::MAX, false, |run, value| {
-        run.machines.groups.iter_mut().for_each(|group| group.bytes_per_second = value * 1e9 / 8.0);
+    VariedKey("workers", 1.0..=65_536.0, true, |run, value| run.machines = run.machines.with_workers(value)),
+    VariedKey("servers", 1.0..=65_536.0, true, |run, value| run.machines = run.machines.with_servers(value)),
+    VariedKey("staleness", 0.0..=4096.0, true, |run, value| run.work.staleness = value),
+    VariedKey("batch_size", 1.0..=1e9, true, |run, value| run.work.batch = value),
+    VariedKey("network_gbit", f64::MIN_POSITIVE..=f64::MAX, false, |run, value| {
+        run.machines.groups.iter_mut().for_each(|group| group.network_gbit = value);
     }),
-    varied("round_trip_us", 0.0..=1e9, false, |run, value| {
-        run.machines.groups.iter_mut().for_each(|group| group.round_trip = value * 1e-6);
+    VariedKey("round_trip_us", 0.0..=1e9, false, |run, value| {
+        run.machines.groups.iter_mut().for_each(|group| group.round_trip_us = value);
     }),
-    varied("parameters", f64::MIN_POSITIVE..=f64::MAX, false, |run, value| {
+    VariedKey("parameters", f64::MIN_POSITIVE..=f64::MAX, false, |run, value| {
         run.row_bytes = run.row_bytes.map(|bytes| bytes * value / run.parameters.unwrap_or(value));
         run.parameters = Some(value);
     }),
-    varied("straggler_share", 0.0..=1.0, false, |run, value| run.settings.straggler_share = value),
-    varied("step_variation", 0.0..=1.0, false, |run, value| run.settings.step_variation = value),
+    VariedKey("straggler_share", 0.0..=1.0, false, |run, value| run.settings.straggler_share = value),
+    VariedKey("step_variation", 0.0..=1.0, false, |run, value| run.settings.step_variation = value),
 ];
 
 #[derive(Clone, Debug)]
@@ -278,16 +245,16 @@ pub struct WhatIf {
 impl WhatIf {
     /// From `key=value,value`.
     pub fn parse(text: &str) -> Result<Self, PlannerError> {
-        let bad = || PlannerError::Axis { text: text.to_owned() };
+        let bad =
+            || PlannerError::Value(format!("--what-if {text}: write a key and its values, such as staleness=0,1,4"));
         let (key, values) = text.split_once('=').ok_or_else(bad)?;
-        let names = KEYS.map(|key| key.name);
-        let Some(VariedKey { name, range, is_whole, apply }) = KEYS.into_iter().find(|known| known.name == key.trim())
-        else {
+        let names = KEYS.map(|key| key.0);
+        let Some(VariedKey(name, range, is_whole, apply)) = KEYS.into_iter().find(|known| known.0 == key.trim()) else {
             let hint = match zagros_job::nearest_name(key, &names) {
                 Some(near) => format!(": did you mean `{near}`?"),
                 None => format!(": the keys are {}", names.join(", ")),
             };
-            return Err(PlannerError::UnknownAxis { key: key.to_owned(), hint });
+            return Err(PlannerError::Value(format!("`{key}` cannot be varied{hint}")));
         };
         let is_taken = |value: &f64| range.contains(value) && !(is_whole && value.fract() != 0.0);
         let number = |value: &str| value.trim().parse::<f64>().ok().filter(is_taken).ok_or_else(bad);
@@ -319,7 +286,7 @@ mod tests {
         assert_eq!((scenario.worker_count(), scenario.server_count(), scenario.settings.steps), (2, 2, 50));
         assert_eq!(scenario.settings.seed, 1);
         assert_eq!(scenario.calibration, Calibration::default());
-        assert_eq!(scenario.with_servers(6.0).server_count(), 6);
+        assert_eq!(scenario.machines.with_servers(6.0).server_count(), 6.0);
         let nothing = FILE.replace("[workload]\nparameters = 1e9\nhidden = [64]\n", "");
         let refused = ClusterFile::from_toml(&nothing).unwrap().build_scenario(&Calibration::default()).unwrap_err();
         assert!(matches!(refused, PlannerError::NoWorkload));

@@ -147,9 +147,9 @@ impl StageTimes {
         }
         // The processor moves no more bytes than over loopback.
         let loopback = calibration.wire.bytes_per_second * worker.core_speed * worker.cores.max(1.0);
-        let link = worker.bytes_per_second.min(loopback);
+        let link = worker.bytes_per_second().min(loopback);
         let reduce =
-            reduce_bytes / link + reduce_trips(work, workers) * (worker.round_trip + trip(calibration)) / work.batch;
+            reduce_bytes / link + reduce_trips(work, workers) * (worker.round_trip() + trip(calibration)) / work.batch;
         let exposed_reduce = Self::exposed_reduce(reduce, dense.wall);
         let stream = StreamTimes::new(work, place, link);
         if work.traffic.is_streamed {
@@ -171,7 +171,7 @@ impl StageTimes {
         } else {
             let weights = if work.traffic.is_streamed { work.traffic.step_bytes() / work.batch } else { 0.0 };
             let wire = (work.bytes_up + work.bytes_down - weights) / link;
-            let requests = 2.0 * (worker.round_trip.max(server.round_trip) + trip(calibration)) / work.batch;
+            let requests = 2.0 * (worker.round_trip().max(server.round_trip()) + trip(calibration)) / work.batch;
             let spread = servers * (server.threads.server as f64).min(server.cores).max(1.0);
             requests
                 + wire

@@ -30,6 +30,8 @@ pub struct ReportTable {
     pub rows: Vec<Vec<String>>,
     /// The row that stands out on the page.
     pub best: Option<usize>,
+    /// Whether a page shows the last rows of a long table, not the first ones.
+    pub shows_end: bool,
 }
 
 impl CommandReport {
@@ -95,7 +97,9 @@ impl CommandReport {
                 }
                 ReportPart::Note(text) => format!("<p class=\"note\">{}</p>", escape_html(text)),
                 ReportPart::Facts(facts) => render_facts(facts),
-                ReportPart::Table(ReportTable { head, rows, best }) => render_table(head, rows, *best),
+                ReportPart::Table(ReportTable { head, rows, best, shows_end }) => {
+                    render_table(head, rows, *best, *shows_end)
+                }
                 ReportPart::Html(html) => html.clone(),
             };
             body.push('\n');
@@ -121,7 +125,7 @@ impl CommandReport {
 impl ReportTable {
     #[must_use]
     pub fn new(head: &[&str], rows: Vec<Vec<String>>) -> Self {
-        Self { head: head.iter().map(|&name| name.to_owned()).collect(), rows, best: None }
+        Self { head: head.iter().map(|&name| name.to_owned()).collect(), rows, ..Self::default() }
     }
 
     pub fn print(&self) {

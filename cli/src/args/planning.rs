@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use zagros_job::Model;
 
 use super::{JobArgs, at_least_one};
 
@@ -90,7 +91,7 @@ pub(crate) struct ModelsArgs {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
     /// Only this network: `dlrm` (again for more).
-    #[arg(long = "kind", value_name = "KIND")]
+    #[arg(long = "kind", value_name = "KIND", value_parser = Model::NETWORKS.map(|(kind, _)| kind))]
     pub(crate) kinds: Vec<String>,
     /// Print one JSON object.
     #[arg(long)]

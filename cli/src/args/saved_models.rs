@@ -164,9 +164,9 @@ pub(crate) struct PredictArgs {
     /// Name of the column with the score.
     #[arg(long, value_name = "NAME", default_value = "score")]
     pub(crate) score_column: String,
-    /// What is averaged over several models.
-    #[arg(long, value_name = "WHAT", default_value = "scores")]
-    pub(crate) average: AverageOf,
+    /// What is averaged over several models: what is written, or the logits, from whose mean a score follows.
+    #[arg(long, value_name = "WHAT", default_value = "scores", value_parser = ["scores", "logits"])]
+    pub(crate) average: String,
     /// Write logits. Without this, a score is the probability of a positive label.
     #[arg(long)]
     pub(crate) logits: bool,
@@ -197,15 +197,6 @@ pub(crate) struct PredictArgs {
     /// How long to wait for an object store that the model is in.
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
-}
-
-/// What is averaged over several models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AverageOf {
-    /// What is written: probabilities or numbers, and with --logits logits.
-    Scores,
-    /// The logits, and the score follows from their mean.
-    Logits,
 }
 
 /// What becomes of malformed rows.

@@ -64,15 +64,13 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &ForgottenIds, args: &F
     }
     let ids = HumanCount(wanted.ids.len() as u64);
     out!("{}: {ids} id(s) of table {}", place.named, wanted.table);
+    let others = |ids: usize, what: &str| match ids {
+        0 => String::new(),
+        ids => format!(", {} {what}", HumanCount(ids as u64)),
+    };
     for save in &plan.saves {
-        let counts = match save.counts.len() {
-            0 => String::new(),
-            counts => format!(", {} frequency count(s)", HumanCount(counts as u64)),
-        };
-        let listed = match save.vocabulary.len() {
-            0 => String::new(),
-            listed => format!(", {} id(s) in a vocabulary", HumanCount(listed as u64)),
-        };
+        let counts = others(save.counts.len(), "frequency count(s)");
+        let listed = others(save.vocabulary.len(), "id(s) in a vocabulary");
         let verb = if args.dry_run { "would be removed" } else { "removed" };
         out!("  {}: {} row(s){counts}{listed} {verb}", save.planned.from, HumanCount(save.rows.len() as u64));
     }

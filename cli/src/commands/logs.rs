@@ -8,7 +8,7 @@ use owo_colors::{AnsiColors, OwoColorize};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, out, watch_signals};
 
-use crate::args::{LogRole, LogsArgs};
+use crate::args::LogsArgs;
 use zagros_shell::launch::LOG_FOLDER;
 
 use crate::logs::{self, LogLevel, LogLine, LogSource};
@@ -35,7 +35,11 @@ pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
         Some(run) => run.join(LOG_FOLDER),
         None => newest(Path::new(RUNS))?.join(LOG_FOLDER),
     };
-    let role = args.role.map(LogRole::name);
+    let role = args.role.as_deref().map(|role| match role {
+        "server" => "embedding server",
+        "worker" => "dense worker",
+        role => role,
+    });
     let found = logs::find_sources(&folder).map_err(|error| unreadable(&folder, &error))?;
     let mut sources: Vec<LogSource> = found.into_iter().filter(|source| source.is_of(role, args.index)).collect();
     if sources.is_empty() {

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let forecast = planning::forecast(&job, &data, &calibration, &machines)?;
     let inputs = ForecastInputs { job: &job, data: &data, calibration: &calibration, machines: &machines };
     let report = PlanReport { inputs, forecast: &forecast };
-    print_figures(&report.to_json(), args.json, |_| report.print())
+    print_figures(&report.to_json(), args.json, |_| report.report().print())
 }
 
 /// Measures this machine, and writes the figures where `zagros plan` finds them.

@@ -1,14 +1,11 @@
 //! `zagros predict`: the scores of new rows, in one process.
 
 use std::fmt::Write as _;
-use std::io::{BufWriter, Stdout};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::predictions::{
-    PredictionColumns, PredictionCounts, PredictionError, PredictionFile, PredictionFormat, PredictionStream,
-};
+use crate::predictions::{PredictionColumns, PredictionCounts, PredictionError, PredictionFile, PredictionFormat};
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_dense_worker::{Observer, ScoredRows, ScoringCommand, WorkerError, WorkerEvent, target_form};
@@ -20,7 +17,7 @@ use zagros_scoring::Manifest;
 use zagros_shell::{Exit, Failure, err, note, print_answer, watch_signals};
 use zagros_zip::ZipEq;
 
-use crate::args::{AverageOf, BadRowsChoice, PredictArgs};
+use crate::args::{BadRowsChoice, PredictArgs};
 use crate::averaged::{self, ModelScoresReader, ScoreForm};
 use crate::backend::backend;
 use crate::report;
@@ -28,15 +25,13 @@ use crate::resume::failed;
 use crate::saved::{SavedModel, check_trust};
 use crate::scored_rows::job_for;
 
-const BUFFER: usize = 64 << 10;
-
 /// With several models their scores are averaged.
 pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let mut models = ScoringModel::all(&args)?;
     let scores = score_columns(&models[0].job, &args.score_column);
     let identity = models.iter().map(|model| identity(&args, model)).collect::<Result<Vec<_>, _>>()?.join("; ");
-    let output = ScoreOutput::open(&args, scores, &identity).map_err(refused)?;
-    let earlier_counts = output.counts();
+    let output = open_output(&args, scores, &identity).map_err(refused)?;
+    let earlier_counts = output.written_counts();
     if earlier_counts.row_count() > 0 {
         err!("going on after {} rows that are written (--fresh starts over)", HumanCount(earlier_counts.row_count()));
     }
@@ -54,7 +49,7 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
             let file = PredictionFile::open(place, columns, &identity, args.save_every, args.fresh);
             let file = file.map_err(refused)?;
             let (before, average) = (file.written_counts(), ModelAverage::default());
-            let writer = ScoreWriter { output: ScoreOutput::File(file), form: form.clone(), average };
+            let writer = ScoreWriter { output: file, form: form.clone(), average };
             let written = model.predict(&args, before, &shutdown, writer).await;
             let writer =
                 written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?;
@@ -123,7 +118,7 @@ impl ScoringModel {
 
     /// What is averaged, or written of one model.
     fn form(&self, args: &PredictArgs) -> ScoreForm {
-        let logits = args.logits || args.average == AverageOf::Logits;
+        let logits = args.logits || args.average == "logits";
         ScoreForm { logits, targets: self.job.features.targets.iter().map(target_form).collect() }
     }
 
@@ -224,46 +219,23 @@ fn labels(job: &Job) -> Vec<String> {
     job.features.targets.iter().map(|target| format!("{} ({})", target.name, kind(target))).collect()
 }
 
-enum ScoreOutput {
-    File(PredictionFile),
-    Stream(PredictionStream<BufWriter<Stdout>>),
-}
-
-impl ScoreOutput {
-    /// Checks first what can be checked before the model is loaded.
-    fn open(args: &PredictArgs, scores: Vec<String>, identity: &str) -> Result<Self, PredictionError> {
-        let path: &Path = &args.output;
-        let columns = PredictionColumns::new(args.keys.clone(), scores)?;
-        if path == Path::new("-") {
-            let stdout = BufWriter::with_capacity(BUFFER, std::io::stdout());
-            return PredictionStream::start(stdout, columns, args.format.unwrap_or(PredictionFormat::Csv))
-                .map(Self::Stream);
-        }
-        let format = args.format.map_or_else(|| PredictionFormat::from_path(path), Ok)?;
-        if path.exists() && !args.force {
-            return Err(PredictionError::Exists { path: path.to_owned() });
-        }
-        PredictionFile::open(path, (columns, format), identity, args.save_every, args.fresh).map(Self::File)
+/// Checks first what can be checked before the model is loaded.
+fn open_output(args: &PredictArgs, scores: Vec<String>, identity: &str) -> Result<PredictionFile, PredictionError> {
+    let path: &Path = &args.output;
+    let columns = PredictionColumns::new(args.keys.clone(), scores)?;
+    if path == Path::new("-") {
+        return PredictionFile::open_stdout(columns, args.format.unwrap_or(PredictionFormat::Csv));
     }
-
-    fn counts(&self) -> PredictionCounts {
-        match self {
-            Self::File(file) => file.written_counts(),
-            Self::Stream(_) => PredictionCounts::default(),
-        }
+    let format = args.format.map_or_else(|| PredictionFormat::from_path(path), Ok)?;
+    if path.exists() && !args.force {
+        return Err(PredictionError::Exists { path: path.to_owned() });
     }
-
-    fn finish(self) -> Result<PredictionCounts, PredictionError> {
-        match self {
-            Self::File(file) => file.finish(),
-            Self::Stream(stream) => stream.finish(),
-        }
-    }
+    PredictionFile::open(path, (columns, format), identity, args.save_every, args.fresh)
 }
 
 /// Logits become scores on their way to the output.
 struct ScoreWriter {
-    output: ScoreOutput,
+    output: PredictionFile,
     form: ScoreForm,
     average: ModelAverage,
 }
@@ -303,22 +275,14 @@ impl ScoredRows for ScoreWriter {
         let is_kept = self.average.others.is_empty() || self.average.keeps_malformed;
         let kept = (!is_kept).then(|| rows.samples_only());
         let rows = kept.as_ref().unwrap_or(rows);
-        match &mut self.output {
-            ScoreOutput::File(file) => file.add_rows(rows, &scores),
-            ScoreOutput::Stream(stream) => stream.add_rows(rows, &scores),
-        }
+        self.output.add_rows(rows, &scores)
     }
 }
 
 fn refused(error: PredictionError) -> Failure {
     let exit = match error {
         PredictionError::Write { .. } => Exit::Storage,
-        PredictionError::Format { .. }
-        | PredictionError::Stream
-        | PredictionError::Exists { .. }
-        | PredictionError::Columns { .. }
-        | PredictionError::OtherRows { .. }
-        | PredictionError::Busy { .. } => Exit::Usage,
+        _ => Exit::Usage,
     };
     Failure::from_error(exit, error)
 }

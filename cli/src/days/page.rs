@@ -64,11 +64,14 @@ fn charts(days: &[NamedDay<'_>]) -> [Chart; 4] {
     ]
 }
 
+fn share(value: Option<f64>) -> String {
+    value.map_or_else(|| NOTHING.to_owned(), percent)
+}
+
 pub(super) fn measure_table(days: &[NamedDay<'_>]) -> ReportTable {
     let row = |(day, record): &NamedDay<'_>| {
         let measure = |of: fn(&Evaluation) -> Option<f64>| decimal(record.before.as_ref().and_then(of), 4);
-        let rate =
-            record.health.as_ref().map_or_else(|| NOTHING.to_owned(), |health| percent(health.profile.positive_rate));
+        let rate = share(record.health.as_ref().map(|health| health.profile.positive_rate));
         vec![
             (*day).clone(),
             measure(|of| of.auc),
@@ -80,7 +83,7 @@ pub(super) fn measure_table(days: &[NamedDay<'_>]) -> ReportTable {
         ]
     };
     let head = ["day", "AUC", "logloss", "calibration", "positive", "trained on", "rows in tables"];
-    ReportTable::new(&head, days.iter().map(row).collect())
+    ReportTable { shows_end: true, ..ReportTable::new(&head, days.iter().map(row).collect()) }
 }
 
 fn features(health: &DayHealth, before: Option<&DayHealth>) -> ReportTable {
@@ -88,31 +91,26 @@ fn features(health: &DayHealth, before: Option<&DayHealth>) -> ReportTable {
         let mut all = before.into_iter().flat_map(|before| &before.profile.features);
         let earlier = all.find(|earlier| earlier.column == feature.column);
         let count = |feature: Option<&FeatureProfile>| {
-            feature
-                .and_then(|feature| feature.distinct)
-                .map_or_else(|| NOTHING.to_owned(), |count| HumanCount(count).to_string())
+            let distinct = feature.and_then(|feature| feature.distinct);
+            distinct.map_or_else(|| NOTHING.to_owned(), |count| HumanCount(count).to_string())
         };
         vec![
             feature.column.clone(),
             percent(1.0 - feature.missing),
-            earlier.map_or_else(|| NOTHING.to_owned(), |earlier| percent(1.0 - earlier.missing)),
+            share(earlier.map(|earlier| 1.0 - earlier.missing)),
             count(Some(feature)),
             count(earlier),
             decimal(feature.drift, 3),
             decimal(health.reference.as_ref().and_then(|reference| reference.drift.get(&feature.column).copied()), 3),
         ]
     };
-    let since = health
-        .reference
-        .as_ref()
-        .map_or_else(|| "drift (PSI) since an earlier day".to_owned(), |reference| format!("since {}", reference.day));
+    let since = health.reference.as_ref().map_or_else(String::new, |reference| format!("since {}", reference.day));
     let head =
         ["feature", "coverage", "the day before", "distinct values", "the day before", "drift (PSI)", since.as_str()];
     ReportTable::new(&head, health.profile.features.iter().map(row).collect())
 }
 
 fn tables(tables: &[TableHealth]) -> ReportTable {
-    let share = |share: Option<f64>| share.map_or_else(|| NOTHING.to_owned(), percent);
     let row = |table: &TableHealth| {
         let created = HumanCount(table.created).to_string();
         vec![table.table.clone(), share(table.new_ids), created, share(table.admitted)]

@@ -119,12 +119,8 @@ impl EndKind {
 /// The error of a command whose process ended with [`EndKind::Hopeless`].
 pub(crate) fn hopeless_failure(name: &str, command: &str, folder: &Path, status: ExitStatus) -> Failure {
     let what = format!("{name} failed: {}", failure_reason(folder, status));
-    let exit = match status.code().and_then(|code| u8::try_from(code).ok()) {
-        Some(exit_codes::DATA) => Exit::Data,
-        Some(exit_codes::CLUSTER) => Exit::Cluster,
-        Some(exit_codes::STORAGE) => Exit::Storage,
-        _ => Exit::Internal,
-    };
+    let mut exits = [Exit::Data, Exit::Cluster, Exit::Storage].into_iter();
+    let exit = exits.find(|exit| status.code() == Some(exit.code().into())).unwrap_or(Exit::Internal);
     let help = format!(
         "others would fail alike, so the {command} stops; its output is in {}; the same command goes on",
         folder.join(LOG).display()
@@ -159,18 +155,5 @@ mod tests {
         assert_eq!([5, 2, 139].map(kind), [EndKind::Failed; 3]);
         assert_eq!([1, 3, 4, 6].map(kind), [EndKind::Hopeless; 4]);
         assert_eq!([raw_kind(9), kind(137), raw_kind(15)], [EndKind::Killed, EndKind::Killed, EndKind::Interrupted]);
-    }
-
-    #[test]
-    fn the_newest_run_of_a_folder_is_found() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(newest_run(folder.path()).is_none());
-        for name in ["ads-20260101-000000", "ads-20260102-000000", "other"] {
-            std::fs::create_dir_all(folder.path().join(name)).unwrap();
-            if name != "other" {
-                std::fs::write(folder.path().join(name).join("job.toml"), "").unwrap();
-            }
-        }
-        assert!(newest_run(folder.path()).unwrap().path().ends_with("ads-20260102-000000"));
     }
 }

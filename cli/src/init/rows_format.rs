@@ -22,10 +22,7 @@ const LIST_SEPARATORS: [char; 4] = ['|', ';', ',', ' '];
 
 /// The job with the format of the rows of files that the job's own format does not read; `None` if it does, or if no format is known to.
 pub(crate) fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, InitError> {
-    let start = file_start(files).map_err(|source| InitError::Unreadable {
-        data: files.first().cloned().unwrap_or_default(),
-        source: Box::new(source),
-    })?;
+    let start = file_start(files).map_err(|error| InitError::Unreadable(Box::new(error)))?;
     let own = &job.data.format;
     match start.content.job_format(own.missing_texts()) {
         Some(_) if start.content == DataContent::from_format(own) => Ok(None),

@@ -76,7 +76,7 @@ const LIMITS: SampleLimits = SampleLimits { rows: 100_000, bytes: 32 << 20, file
 /// Reads rows of a file, a folder, a pattern or objects in a store, in any format that can be trained on.
 pub(crate) fn read_sample(data: &Path) -> Result<RowSample, InitError> {
     let paths = [data.to_path_buf()];
-    let unreadable = |source| InitError::Unreadable { data: data.into(), source: Box::new(source) };
+    let unreadable = |error| InitError::Unreadable(Box::new(error));
     let found = sample_rows(&paths, LIMITS).map_err(unreadable)?;
     if let (SampledRows::Lines(_), 2..) = (&found.rows, found.files) {
         same_columns(&file_starts(&paths).map_err(unreadable)?)?;

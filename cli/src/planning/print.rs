@@ -1,11 +1,10 @@
 //! A forecast, for a person or as JSON.
 
 use indicatif::{HumanBytes, HumanCount};
-use owo_colors::OwoColorize;
 use serde_json::{Value, json};
 use zagros_job::Table;
-use zagros_planner::{Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit, RowsOnDisk};
-use zagros_shell::out;
+use zagros_planner::{Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit, RowsOnDisk, WorkerMemory};
+use zagros_shell::{CommandReport, ReportTable};
 
 use super::{StreamingBalance, short_number};
 
@@ -51,8 +50,8 @@ impl PlanReport<'_> {
             "rows_on_disk": self.forecast.rows_on_disk.as_ref().map(|rows| self.disk_json(rows)),
             "workers_that_pay": scaling.workers,
             "samples_per_second_with_them": scaling.samples_per_second,
-            "is_streamed": memory.is_streamed(),
-            "streaming": memory.is_streamed().then(|| StreamingBalance::new(self.forecast).in_words()),
+            "is_streamed": memory.is_streamed,
+            "streaming": memory.is_streamed.then(|| StreamingBalance::new(self.forecast).in_words()),
             "too_little_memory": self.too_little(),
             "samples": epoch.map(|epoch| epoch.samples),
             "hours": epoch.map(|epoch| epoch.hours),
@@ -64,17 +63,16 @@ impl PlanReport<'_> {
     /// Bytes. What is of streamed weights holds for a run with them, if this one has none.
     fn memory_json(&self) -> Value {
         let Forecast { memory, work, streaming_batch, .. } = self.forecast;
-        let (dense, optimizer, activations) = self.worker_parts();
-        let rows = self.server_rows();
+        let (worker, rows) = (memory.job_worker(), self.server_rows());
         json!({
-            "worker": memory.worker_bytes(),
-            "worker_dense": dense,
-            "worker_optimizer": optimizer,
-            "worker_activations": activations,
-            "worker_batches": memory.batches,
+            "worker": worker.all_bytes(),
+            "worker_dense": worker.weights,
+            "worker_optimizer": worker.optimizer,
+            "worker_activations": worker.activations,
+            "worker_batches": worker.batches,
             "server_dense": memory.server_bytes(),
-            "resident_worker": memory.resident_worker(),
-            "streamed_worker": memory.streamed_worker(),
+            "resident_worker": memory.resident.all_bytes(),
+            "streamed_worker": memory.streamed.all_bytes(),
             "streamed_server": memory.streamed_server,
             "streamed_bytes_per_step": work.traffic.step_bytes(),
             "streaming_batch": streaming_batch,
@@ -103,19 +101,9 @@ impl PlanReport<'_> {
         self.forecast.epoch.map(|epoch| epoch.money).filter(|money| *money > 0.0)
     }
 
-    /// A worker's weights and gradients, with streamed weights those of two layers and messages; optimiser state; values between layers.
-    fn worker_parts(&self) -> (f64, f64, f64) {
-        let memory = &self.forecast.memory;
-        match memory.is_streamed() {
-            true => (memory.streamed_layers, 0.0, memory.streamed_activations),
-            false => (memory.weights, memory.optimizer, memory.activations),
-        }
-    }
-
     /// Bytes of a mean row of all tables.
     fn mean_row(&self) -> f64 {
-        let tables = &self.inputs.job.tables;
-        tables.iter().map(|table: &Table| table.row_bytes() as f64).sum::<f64>() / tables.len().max(1) as f64
+        super::table_mean(self.inputs.job, Table::row_bytes)
     }
 
     /// `None` if the number of rows is not known.
@@ -133,7 +121,7 @@ impl PlanReport<'_> {
         let rows = self.server_rows().map_or(0.0, |rows| rows.in_memory);
         let servers = |group: &MachineGroup| if machines.is_embedded() { group.workers } else { group.servers };
         let need = |group: &MachineGroup| {
-            group.workers * memory.worker_bytes() + servers(group) * (rows + memory.server_bytes())
+            group.workers * memory.job_worker().all_bytes() + servers(group) * (rows + memory.server_bytes())
         };
         let small = machines.groups.iter().filter(|group| group.memory > 0.0 && need(group) > group.memory);
         let words = |group: &MachineGroup| {
@@ -147,108 +135,97 @@ impl PlanReport<'_> {
         small.map(words).collect()
     }
 
-    pub(crate) fn print(&self) {
+    pub(crate) fn report(&self) -> CommandReport {
         let ForecastInputs { job, data, calibration, machines } = self.inputs;
-        let Forecast { scaling, epoch, .. } = self.forecast;
-        out!("{}  forecast; nothing was run\n", job.name.bold());
-        out!(
-            "  {} samples/s with {} dense worker(s) and {}",
-            count(self.forecast.samples_per_second()),
-            machines.worker_count(),
-            servers_in_words(machines.server_count())
-        );
-        out!("  bottleneck: {}", self.bottleneck().bold());
-        out!("  next: {}", self.advice());
-        if machines.server_count() > 0.0 {
-            out!(
-                "  workers: up to {} pay, each adds at least half of what the first one makes; {} samples/s with so many",
-                scaling.workers,
-                count(scaling.samples_per_second)
-            );
+        let Forecast { work, stages, limits, scaling, epoch, .. } = self.forecast;
+        let (workers, servers) = (machines.worker_count(), machines.server_count());
+        let rate = count(self.forecast.samples_per_second());
+        let mut facts = vec![
+            ("speed", format!("{rate} samples/s with {workers} dense worker(s) and {}", servers_in_words(servers))),
+            ("bottleneck", self.bottleneck()),
+            ("next", self.advice().to_owned()),
+        ];
+        if servers > 0.0 {
+            let (most, rate) = (scaling.workers, count(scaling.samples_per_second));
+            let pay = "pay, each adds at least half of what the first one makes";
+            facts.push(("workers", format!("up to {most} {pay}; {rate} samples/s with so many")));
         }
         if let Some(epoch) = epoch {
             let money = self.money().map_or_else(String::new, |money| format!(", {money:.2} {}", machines.currency));
-            out!("  an epoch of {} samples: {}{money}", count(epoch.samples), time(epoch.hours));
+            facts.push(("an epoch", format!("{} samples: {}{money}", count(epoch.samples), time(epoch.hours))));
         }
-        self.print_stages();
-        self.print_memory();
-        if let Some(rows) = &self.forecast.rows_on_disk {
-            self.print_disk(rows);
-        }
-        out!("\n  speed of a core: {}", calibration.source);
-        if !data.is_measured {
-            out!("  the data could not be looked at: ids a sample and distinct rows are assumed");
-        }
-    }
-
-    fn print_stages(&self) {
-        let Forecast { work, stages, limits, .. } = self.forecast;
-        out!("\n{}", "a sample".bold());
-        out!("  {:<18}{:<28}{:>12}", "role", "stage", "µs of CPU");
-        for (stage, seconds) in &stages.cpu {
-            out!("  {:<18}{:<28}{:>12.2}", role(*stage), stage.name(), seconds * 1e6);
-        }
-        out!("  {:<18}{:<28}{:>12.2}", "all", "", self.forecast.cpu_per_sample() * 1e6);
-        out!(
-            "  {} FLOP of {} dense weights; {:.1} distinct rows; {} on the network, {} for the all-reduce",
-            short_number(work.dense.flop),
-            short_number(work.dense.parameters),
-            work.distinct_rows(),
-            bytes(self.network_bytes()),
-            bytes(work.reduce_bytes(self.inputs.machines.worker_count()))
+        let mut report = CommandReport::default();
+        report.add_lead(&format!("{}  forecast; nothing was run\n", job.name)).add_facts(facts);
+        let line = |role: &str, stage: &str, seconds: f64| {
+            vec![role.to_owned(), stage.to_owned(), format!("{:.2}", seconds * 1e6)]
+        };
+        let lines = stages.cpu.iter().map(|(stage, seconds)| line(role(*stage), stage.name(), *seconds));
+        let lines = lines.chain([line("all", "", self.forecast.cpu_per_sample())]).collect();
+        report.add_title("a sample").add_table(ReportTable::new(&["role", "stage", "µs of CPU"], lines)).add_note(
+            &format!(
+                "  {} FLOP of {} dense weights; {:.1} distinct rows; {} on the network, {} for the all-reduce",
+                short_number(work.dense.flop),
+                short_number(work.dense.parameters),
+                work.distinct_rows(),
+                bytes(self.network_bytes()),
+                bytes(work.reduce_bytes(workers))
+            ),
         );
-        out!("\n{}", "limits".bold());
-        for (limit, rate) in &limits.rates {
-            out!("  {:<46}{:>12} samples/s", limit.name(), count(*rate));
-        }
-    }
-
-    fn print_memory(&self) {
-        let memory = &self.forecast.memory;
+        let rates = limits.rates.iter().map(|(limit, rate)| vec![limit.name(), count(*rate)]).collect();
+        report.add_title("limits").add_table(ReportTable::new(&["limit", "samples/s"], rates));
         self.too_little().iter().for_each(|group| tracing::warn!("{group}"));
-        let (dense, optimizer, activations) = self.worker_parts();
-        out!("\n{}", "memory".bold());
-        out!(
-            "  each dense worker  {}: {} {}, optimiser {}, between layers {}, batches {}",
-            bytes(memory.worker_bytes()),
-            if memory.is_streamed() { "two layers and their gradients" } else { "weights and gradients" },
-            bytes(dense),
-            bytes(optimizer),
-            bytes(activations),
-            bytes(memory.batches)
-        );
-        if memory.is_streamed() {
-            out!("  each server        {} of dense weights and their optimiser state", bytes(memory.server_bytes()));
-        }
-        match self.server_rows() {
-            Some(ServerRows { in_memory, on_disk }) if on_disk > 0.0 => {
-                let (rows, cold) = (bytes(in_memory), bytes(on_disk));
-                out!("  each server        {rows} of rows and index in memory (cluster.memory), {cold} on disk");
+        report.add_title("memory").add_facts(self.memory_facts());
+        if let Some(rows) = &self.forecast.rows_on_disk {
+            if rows.is_refused {
+                tracing::warn!(
+                    "the index of rows on disk leaves rows less than a quarter of cluster.memory, and the servers will refuse new rows: \
+                     give them more memory, or add servers"
+                );
             }
-            Some(rows) => out!("  each server        {} of rows", bytes(rows.in_memory)),
-            None => {
-                let million = bytes(self.mean_row() * 1e6);
-                out!("  servers            {million} for a million rows (--rows N says what all take)");
-            }
+            report.add_title("rows on disk");
+            self.disk_lines(rows).iter().for_each(|line| _ = report.add_note(&format!("  {line}")));
         }
-        self.print_streaming();
+        report.add_title("what it is made of").add_facts(vec![("speed of a core", calibration.source.clone())]);
+        if !data.is_measured {
+            report.add_note("  the data could not be looked at: ids a sample and distinct rows are assumed");
+        }
+        report
     }
 
-    fn print_streaming(&self) {
+    fn memory_facts(&self) -> Vec<(&'static str, String)> {
         let Forecast { memory, work, streaming_batch, .. } = self.forecast;
-        if memory.is_streamed() {
-            out!("  streamed weights   {}", StreamingBalance::new(self.forecast).in_words());
-            out!("  with its whole network a worker would need {}", bytes(memory.resident_worker()));
-            return;
+        let WorkerMemory { weights, optimizer, activations, batches } = *memory.job_worker();
+        let [weights, optimizer, activations, batches] = [weights, optimizer, activations, batches].map(bytes);
+        let what = if memory.is_streamed { "two layers and their gradients" } else { "weights and gradients" };
+        let all = bytes(memory.job_worker().all_bytes());
+        let parts = format!("{what} {weights}, optimiser {optimizer}, between layers {activations}, batches {batches}");
+        let rows = match self.server_rows() {
+            Some(ServerRows { in_memory, on_disk }) if on_disk > 0.0 => {
+                format!("{} of rows and index in memory (cluster.memory), {} on disk", bytes(in_memory), bytes(on_disk))
+            }
+            Some(rows) => format!("{} of rows", bytes(rows.in_memory)),
+            None => format!("{} for a million rows (--rows N says what all take)", bytes(self.mean_row() * 1e6)),
+        };
+        let mut facts = vec![("each dense worker", format!("{all}: {parts}")), ("each server", rows)];
+        if memory.is_streamed {
+            let (served, whole) = (bytes(memory.server_bytes()), bytes(memory.resident.all_bytes()));
+            facts.extend([
+                ("", format!("{served} of dense weights and their optimiser state")),
+                ("streamed weights", StreamingBalance::new(self.forecast).in_words()),
+                ("", format!("with its whole network a worker would need {whole}")),
+            ]);
+        } else {
+            let [worker, server, step] =
+                [memory.streamed.all_bytes(), memory.streamed_server, work.traffic.step_bytes()].map(bytes);
+            let batch = count(streaming_batch.ceil());
+            facts.push((
+                "if streamed",
+                format!(
+                    "{worker} in a worker and {server} in each server, {step} a step, hidden from a batch of {batch} on"
+                ),
+            ));
         }
-        out!(
-            "  dense weights that are streamed from the servers would need {} in a worker and {} in each server, send {} a step, and \
-             hide behind the arithmetic from a batch of {} on",
-            bytes(memory.streamed_worker()),
-            bytes(memory.streamed_server),
-            bytes(work.traffic.step_bytes()),
-            count(streaming_batch.ceil())
-        );
+        facts
     }
 
     /// Rows beyond `cluster.memory`. Rows and bytes are those of all servers together.
@@ -271,17 +248,6 @@ impl PlanReport<'_> {
             "lookahead": self.inputs.job.lookahead_batches(),
             "is_refused": rows.is_refused,
         })
-    }
-
-    fn print_disk(&self, rows: &RowsOnDisk) {
-        if rows.is_refused {
-            tracing::warn!(
-                "the index of rows on disk leaves rows less than a quarter of cluster.memory, and the servers will refuse new rows: give \
-                 them more memory, or add servers"
-            );
-        }
-        out!("\n{}", "rows on disk".bold());
-        self.disk_lines(rows).iter().for_each(|line| out!("  {line}"));
     }
 
     fn disk_lines(&self, rows: &RowsOnDisk) -> [String; 3] {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,9 +18,11 @@ use zagros_zip::ZipEq;
 
 use super::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, read_record, write_rows};
 
+/// A file of predictions, or standard output, of which nothing is kept.
 #[derive(Debug)]
 pub(crate) struct PredictionFile {
     path: PathBuf,
+    is_stream: bool,
     columns: PredictionColumns,
     format: PredictionFormat,
     identity: String,
@@ -71,6 +74,7 @@ impl PredictionFile {
         let journal = journal.filter(|journal| journal.identity == identity && is_whole(journal));
         let mut file = Self {
             path: path.to_owned(),
+            is_stream: false,
             columns,
             format,
             identity,
@@ -81,6 +85,29 @@ impl PredictionFile {
         };
         file.start(journal).map_err(failed)?;
         Ok(file)
+    }
+
+    pub(crate) fn open_stdout(columns: PredictionColumns, format: PredictionFormat) -> Result<Self, PredictionError> {
+        if format == PredictionFormat::Parquet {
+            return Err(PredictionError::Stream);
+        }
+        let path = PathBuf::from("standard output");
+        let failed = |source| PredictionError::Write { path: path.clone(), source, kept: READER.to_owned() };
+        let stdout = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
+        let mut part = BufWriter::with_capacity(1 << 16, File::from(stdout));
+        columns.write_head(format, &mut part).map_err(failed)?;
+        let (counts, durable) = (PredictionCounts::default(), PredictionCounts::default());
+        Ok(Self {
+            path,
+            is_stream: true,
+            columns,
+            format,
+            identity: String::new(),
+            every: u64::MAX,
+            part,
+            counts,
+            durable,
+        })
     }
 
     fn start(&mut self, journal: Option<PredictionJournal>) -> io::Result<()> {
@@ -134,6 +161,9 @@ impl PredictionFile {
     }
 
     fn conclude(&mut self) -> io::Result<()> {
+        if self.is_stream {
+            return self.part.flush();
+        }
         let part = part_name(&self.path);
         if self.format == PredictionFormat::Parquet {
             // A process that is stopped from here on need not score again.
@@ -155,6 +185,7 @@ impl PredictionFile {
 
     fn failed(&self, source: io::Error) -> PredictionError {
         let kept = match self.durable.row_count() {
+            _ if self.is_stream => READER.to_owned(),
             0 => NOTHING.to_owned(),
             rows => format!("make room: the same command goes on after the {rows} rows that are written"),
         };
@@ -165,7 +196,7 @@ impl PredictionFile {
 /// Nothing is left of predictions that failed before the first rows were durable.
 impl Drop for PredictionFile {
     fn drop(&mut self) {
-        if self.durable.row_count() == 0 {
+        if self.durable.row_count() == 0 && !self.is_stream {
             // It does no harm where it stays.
             let _ = remove(&part_name(&self.path));
         }
@@ -173,6 +204,7 @@ impl Drop for PredictionFile {
 }
 
 const NOTHING: &str = "make room, or choose another folder";
+const READER: &str = "its reader has to read to its end";
 
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {

@@ -8,9 +8,7 @@ use parquet::record::RowAccessor;
 use zagros_ingest::InputRows;
 
 use crate::predictions::file::part_name;
-use crate::predictions::{
-    PredictionColumns, PredictionCounts, PredictionError, PredictionFile, PredictionFormat, PredictionStream,
-};
+use crate::predictions::{PredictionColumns, PredictionCounts, PredictionError, PredictionFile, PredictionFormat};
 
 const FORMATS: [(&str, PredictionFormat); 3] =
     [("s.csv", PredictionFormat::Csv), ("s.jsonl", PredictionFormat::Jsonl), ("s.parquet", PredictionFormat::Parquet)];
@@ -90,11 +88,12 @@ fn rows_keep_their_order_keys_and_places() {
 #[test]
 fn a_file_without_keys_has_a_line_for_a_malformed_row() {
     let columns = PredictionColumns::new(vec![], vec!["p".to_owned()]).unwrap();
-    let mut text = Vec::new();
-    let mut stream = PredictionStream::start(&mut text, columns, PredictionFormat::Csv).unwrap();
-    stream.add_rows(&InputRows::from_rows(0, [Some(vec![]), None]), &[0.5]).unwrap();
-    stream.finish().unwrap();
-    assert_eq!(String::from_utf8(text).unwrap(), "p\n0.5\n\"\"\n");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.csv");
+    let mut file = PredictionFile::open(&path, (columns, PredictionFormat::Csv), "", 1000, false).unwrap();
+    file.add_rows(&InputRows::from_rows(0, [Some(vec![]), None]), &[0.5]).unwrap();
+    file.finish().unwrap();
+    assert_eq!(fs::read_to_string(path).unwrap(), "p\n0.5\n\"\"\n");
 }
 
 /// Invariant CK-1: at no time is there a part of a file under its name.
@@ -159,7 +158,7 @@ fn what_cannot_be_written_is_refused() {
     assert!(format("s.tsv").unwrap_err().to_string().contains("end it in .csv, .jsonl or .parquet"));
     let twice = PredictionColumns::new(vec!["score".to_owned()], vec!["score".to_owned()]).unwrap_err().to_string();
     assert!(twice.contains("--score-column"), "{twice}");
-    let stream = PredictionStream::start(Vec::new(), columns(), PredictionFormat::Parquet).unwrap_err().to_string();
+    let stream = PredictionFile::open_stdout(columns(), PredictionFormat::Parquet).unwrap_err().to_string();
     assert!(stream.contains("Parquet cannot be written to standard output"), "{stream}");
     let folder = tempfile::tempdir().unwrap();
     let file =

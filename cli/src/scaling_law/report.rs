@@ -15,6 +15,7 @@ use super::charts::charts;
 use super::member::MemberPoint;
 use super::setup::FamilySetup;
 use crate::measures::decimal;
+use crate::planning::count;
 
 const JSON: &str = "scaling-law.json";
 const PAGE: &str = "report.html";
@@ -83,10 +84,6 @@ fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &FamilyAnalysis) -> St
     page.add_title("Laws that were compared").add_table(candidates(analysis));
     page.add_title("All measurements").add_table(runs(&analysis.points));
     page.render_page(&format!("{}: scaling law", setup.base.job.name))
-}
-
-fn count(value: f64) -> String {
-    HumanCount(value as u64).to_string()
 }
 
 /// Sizes with their loss after the most samples, from small to large.
@@ -254,7 +251,7 @@ mod tests {
         let text = page(&setup, &plan, &analysis);
         assert_eq!(text.matches("<figure>").count(), 4, "{text}");
         let law = ["Law and forecast", "E + A/N^α + B/D^β", "Lines of equal log loss"];
-        for part in law.into_iter().chain(["inside the interval", "all 24 rows", "640k"]) {
+        for part in law.into_iter().chain(["inside the interval", "All measurements", "640k"]) {
             assert!(text.contains(part), "no {part:?} in the page");
         }
         assert_eq!(analysis.optima().len(), 5);

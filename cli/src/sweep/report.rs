@@ -72,7 +72,7 @@ fn trial_table(setup: &SweepSetup, sweep: &Sweep) -> ReportTable {
     let head = head.chain(["steps", "seconds", "note"].map(str::to_owned)).collect();
     let rows: Vec<_> = sweep.ranked_trials().into_iter().rev().map(|number| row(setup, sweep, number)).collect();
     let best = sweep.best_trial().and_then(|_| rows.len().checked_sub(1));
-    ReportTable { head, rows, best }
+    ReportTable { head, rows, best, shows_end: true }
 }
 
 /// The measures of the table: that of the choice first.

@@ -189,15 +189,4 @@ mod tests {
         targets.end(false);
         assert!(std::fs::read_to_string(&file).unwrap().contains("127.0.0.1:1"));
     }
-
-    #[tokio::test]
-    async fn a_file_that_cannot_be_written_is_refused_by_name() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("file"), "").unwrap();
-        let wanted = watch::Sender::new(WantedRoles::default()).subscribe();
-        let refused =
-            ScrapeTargets::follow(&folder.path().join("file/below.json"), folder.path(), &job(), wanted).err();
-        let text = format!("{:?}", refused.expect("refused"));
-        assert!(text.contains("below.json") && text.contains("--prometheus-targets"), "{text}");
-    }
 }

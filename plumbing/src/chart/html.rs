@@ -20,7 +20,7 @@ p { margin: .2rem 0; } .lead { color: var(--soft); }
 .tiles div, figure, .card { background: var(--card); border: 1px solid var(--rule); border-radius: 8px; }
 .tiles div { padding: .6rem .8rem; } .tiles b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
 .tiles span { color: var(--soft); font-size: .82rem; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); gap: .9rem; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); gap: .9rem; }
 figure { margin: 0; padding: .8rem .8rem .4rem; min-width: 0; }
 figcaption p, .legend { color: var(--soft); font-size: .82rem; }
 svg { width: 100%; height: auto; display: block; } svg text { font-size: 11px; fill: var(--soft); }
@@ -74,12 +74,13 @@ pub fn render_document(title: &str, body: &str) -> String {
 
 /// What stands for a value that there is none of.
 pub const NOTHING: &str = "–";
-/// Rows that are shown at once: the last ones, and what stands out.
+/// Rows up to which a table is shown whole, and those that are shown at once of a longer one.
+const WHOLE: usize = 30;
 const SHOWN: usize = 10;
 
-/// A table that shows its last rows and the best one, which stands out, and all rows once a reader opens it. It skips columns without a
-/// value.
-pub fn render_table(head: &[String], rows: &[Vec<String>], best: Option<usize>) -> String {
+/// A table whose best row stands out. A long one shows its first rows, or its last ones if it `shows_end`, and all rows once a reader opens
+/// it. It skips columns without a value.
+pub fn render_table(head: &[String], rows: &[Vec<String>], best: Option<usize>, shows_end: bool) -> String {
     let has_value = |column: &usize| rows.iter().any(|cells| cells.get(*column).is_some_and(|cell| cell != NOTHING));
     let columns: Vec<usize> = (0..head.len()).filter(has_value).collect();
     let cells = |row: &[String], tag: &str| {
@@ -95,11 +96,12 @@ pub fn render_table(head: &[String], rows: &[Vec<String>], best: Option<usize>) 
         format!("<div class=\"card\"><table><tr>{}</tr>\n{lines}</table></div>", cells(head, "th"))
     };
     let whole = table(&|_| true);
-    if rows.len() <= SHOWN + 2 {
+    if rows.len() <= WHOLE {
         return whole;
     }
-    let end = table(&|place| place + SHOWN >= rows.len() || best == Some(place));
-    format!("{end}<details><summary>all {} rows</summary>{whole}</details>", rows.len())
+    let first = if shows_end { rows.len() - SHOWN } else { 0 };
+    let part = table(&|place| (first..first + SHOWN).contains(&place) || best == Some(place));
+    format!("{part}<details><summary>all {} rows</summary>{whole}</details>", rows.len())
 }
 
 /// Names and what they stand for, both text.
@@ -117,7 +119,7 @@ mod tests {
     fn text_stays_text() {
         assert_eq!(escape_html("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
         let [head, cell, name, value] = ["<h>", "<td>", "<n>", "<v>"].map(str::to_owned);
-        let table = render_table(&[head], &[vec![cell]], Some(0));
+        let table = render_table(&[head], &[vec![cell]], Some(0), false);
         assert!(table.contains("<th>&lt;h&gt;</th>") && table.contains("<td>&lt;td&gt;</td>"), "{table}");
         assert!(render_facts(&[(name, value)]).contains("<dt>&lt;n&gt;</dt><dd>&lt;v&gt;</dd>"));
     }
@@ -143,16 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn a_long_table_shows_its_end_and_columns_without_a_value_are_skipped() {
+    fn a_long_table_shows_an_end_and_columns_without_a_value_are_skipped() {
         let row = |number: usize| vec![number.to_string(), NOTHING.to_owned(), "0.5".to_owned()];
         let rows: Vec<_> = (0..60).map(row).collect();
         let head = ["epoch", "GAUC", "AUC"].map(str::to_owned);
-        let text = render_table(&head, &rows, Some(7));
+        let text = render_table(&head, &rows, Some(7), true);
         assert!(!text.contains("GAUC") && !text.contains(NOTHING), "{text}");
         let (shown, hidden) = text.split_once("<details><summary>all 60 rows</summary>").unwrap();
         // The head, the last ten, and the one that stands out.
         assert_eq!((shown.matches("<tr").count(), hidden.matches("<tr").count()), (12, 61), "{text}");
         assert!(shown.contains("<td>59</td>") && shown.contains("class=\"best\"") && !shown.contains("<td>49</td>"));
-        assert!(!render_table(&head, &rows[..12], None).contains("<details>"));
+        let start = render_table(&head, &rows, None, false);
+        let shown = start.split("<details>").next().unwrap();
+        assert!(shown.contains("<td>0</td>") && shown.contains("<td>9</td>") && !shown.contains("<td>10</td>"));
+        assert!(!render_table(&head, &rows[..30], None, false).contains("<details>"));
     }
 }

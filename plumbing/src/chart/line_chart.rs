@@ -45,8 +45,10 @@ impl Chart {
         // One curve needs no legend: the title names it.
         let legend = if drawn.len() < 2 { String::new() } else { render_legend(drawn.iter().map(entry)) };
         let across = if self.across.is_empty() { "step" } else { self.across };
-        let ticks = [frame.across, frame.up].map(|range| {
-            let values = range.round_ticks(5);
+        // Steps and days are whole.
+        let wanted = ((frame.across.high - frame.across.low) as usize).clamp(1, 5);
+        let ticks = [(frame.across, wanted), (frame.up, 5)].map(|(range, wanted)| {
+            let values = range.round_ticks(wanted);
             let step = values.get(1).map_or(1.0, |second| second - values[0]);
             values.into_iter().map(|value| (value, tick_label(value, step))).collect()
         });
@@ -129,6 +131,7 @@ mod tests {
         assert_eq!(figure.matches("<circle").count(), 2);
         assert!(figure.contains("AUC &lt;by step&gt;") && !figure.contains("<by step>"), "{figure}");
         assert!(figure.contains("validation after step 2: 0.7500") && figure.contains(">best</text>"), "{figure}");
+        assert!(figure.contains(">1</text>") && !figure.contains(">1.2</text>"), "steps are whole: {figure}");
         let places = figure.split("points=\"").nth(1).unwrap();
         assert!(places.starts_with("46.0,"), "the first step is at the left edge: {places}");
     }

@@ -7,7 +7,7 @@ use zagros_rows::snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode_part,
     slot_parts,
 };
-use zagros_shell::{Exit, Failure, out, print_report};
+use zagros_shell::{Exit, Failure, ReportTable, out, print_report};
 
 use super::model::InspectedModel;
 use super::progress;
@@ -138,31 +138,28 @@ fn print_model(model: &InspectedModel, reports: &[TableReport]) {
 }
 
 fn print_table_lines(reports: &[TableReport]) {
-    let title = format!(
-        "{:<20} {:>12} {:>4} {:<5} {:<12} {:>10} {:>9} {:>9} {:>9} {:>7}  {}",
-        "table", "rows", "dim", "type", "state", "bytes", "min norm", "mean", "max", "zero %", "norms"
-    );
-    out!("{}", title.dimmed());
-    for report in reports {
+    let line = |report: &TableReport| {
         let TableReport { header, norms, .. } = report;
         let measure = |value: f64| norms.mean().map_or_else(|| "-".to_owned(), |_| number(value));
-        out!(
-            "{:<20} {:>12} {:>4} {:<5} {:<12} {:>10} {:>9} {:>9} {:>9} {:>7.2}  {}",
-            header.name,
+        vec![
+            header.name.clone(),
             HumanCount(norms.rows).to_string(),
-            header.dim,
-            header.element,
-            header.state,
+            header.dim.to_string(),
+            header.element.clone(),
+            header.state.clone(),
             HumanBytes(report.bytes()).to_string(),
             measure(norms.min),
             measure(norms.mean().unwrap_or_default()),
             measure(norms.max),
-            100.0 * norms.zero as f64 / norms.rows.max(1) as f64,
-            sparkline(&norms.histogram(SMALL)).cyan()
-        );
-        if norms.not_finite > 0 {
-            out!("{}", format!("  {} row(s) have a weight that is not finite", norms.not_finite).red());
-        }
+            format!("{:.2}", 100.0 * norms.zero as f64 / norms.rows.max(1) as f64),
+            sparkline(&norms.histogram(SMALL)),
+        ]
+    };
+    let head = ["table", "rows", "dim", "type", "state", "bytes", "min norm", "mean", "max", "zero %", "norms"];
+    ReportTable::new(&head, reports.iter().map(line).collect()).print();
+    for TableReport { header, norms, .. } in reports.iter().filter(|report| report.norms.not_finite > 0) {
+        let (name, rows) = (&header.name, norms.not_finite);
+        out!("{}", format!("  {rows} row(s) of {name} have a weight that is not finite").red());
     }
 }
 
