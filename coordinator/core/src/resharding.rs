@@ -23,7 +23,7 @@ use zagros_protocol::control::{BucketMove, MoveVerdict, ReportMoveResponse, Scal
 use zagros_protocol::{BucketMap, Generation};
 
 use crate::watch::push_bounded;
-pub use plan::plan_owners;
+pub(crate) use plan::plan_owners;
 use plan::{PlannedMove, buckets_left, next_move};
 
 /// Pause before the next move after one was abandoned.

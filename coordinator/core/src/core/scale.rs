@@ -45,8 +45,7 @@ impl Core {
         if self.resharding.wanted_servers() == Some(servers) && self.buckets_left() > 0 {
             return;
         }
-        // Buckets of equal weight: ids are spread over them by a hash.
-        let goal = plan_owners(owners, &vec![1; owners.len()], servers);
+        let goal = plan_owners(owners, servers);
         self.abandon_move(now, "another number of servers was asked for");
         self.resharding.set_goal(servers, goal);
         self.config.servers = self.config.servers.max(servers);
