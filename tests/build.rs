@@ -7,26 +7,39 @@ use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 
-/// Messages that the coordinator keeps as part of its state, which it writes to its journal.
-const KEPT: [&str; 19] = [
+/// Messages that the coordinator writes to its journal: its inputs, and what it keeps as part of its state.
+const KEPT: [&str; 32] = [
+    "AssignRequest",
     "AssignResponse",
     "AssignResponse.work",
     "BarrierFailure",
+    "BarrierRequest",
     "BarrierResult",
     "BarrierVote",
+    "CompleteRequest",
     "CountedVote",
     "DataFile",
     "Disk",
     "EpochDone",
     "Evaluation",
+    "GroupRequest",
+    "HeartbeatRequest",
     "HistoryPoint",
+    "JoinRequest",
+    "LeaveRequest",
+    "LongWait",
+    "Position",
     "Progress",
+    "ReportEvaluationRequest",
+    "ReportMoveRequest",
     "ResumeCursor",
+    "ScaleRequest",
     "ServerLoad",
     "ServerWait",
     "Split",
     "StageSeconds",
     "Transform",
+    "TransformsRequest",
     "Wait",
 ];
 const KEEPS: &str = "#[derive(serde::Serialize, serde::Deserialize)]";
