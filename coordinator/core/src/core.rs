@@ -202,7 +202,7 @@ impl Core {
         }
         let outcome = RunOutcome::from_report(slot, request)?;
         self.members.note_leave(slot, outcome == RunOutcome::Finished);
-        self.data.release_splits(slot);
+        self.data.ledger.release_splits(slot);
         self.events.push(RunEvent::MemberLeft { slot, outcome: outcome.to_string() });
         self.end_after(slot, outcome);
         self.end_drain();
@@ -227,7 +227,7 @@ impl Core {
         if self.members.is_leaving(slot) {
             return Ok(nothing_more());
         }
-        self.data.assign_split(slot, request, self.members.present_workers())
+        self.data.ledger.assign_split(request, slot, self.members.present_workers())
     }
 
     /// How much of an epoch has been read, for a checkpoint. The workers add their resume cursors.
@@ -382,7 +382,7 @@ impl Core {
 
     fn take_worker(&mut self, slot: MemberSlot, request: &JoinRequest, resumed: Option<ResumedData>) {
         // An earlier incarnation held these splits. It is fenced now.
-        self.data.release_splits(slot);
+        self.data.ledger.release_splits(slot);
         let uneven = self.data.plan_once(&self.config, &request.files);
         self.events.extend(uneven.map(|why| RunEvent::UnevenShares { why }));
         resumed.into_iter().for_each(|resumed| self.data.go_on_from(resumed));
@@ -407,7 +407,7 @@ impl Core {
     /// worker may return while no other worker reads its splits. A short outage of the coordinator therefore ends no run.
     fn renew(&mut self, now: Duration, member: u64, incarnation: u32) -> Result<(MemberSlot, bool), Refusal> {
         let Self { members, data, .. } = self;
-        let may_return = |slot: MemberSlot| slot.role == Role::EmbeddingServer || data.reclaim_splits(slot);
+        let may_return = |slot: MemberSlot| slot.role == Role::EmbeddingServer || data.ledger.reclaim_splits(slot);
         members.renew_lease(now, member, incarnation, may_return)
     }
 

@@ -266,7 +266,7 @@ impl Core {
             debug_assert_ne!(self.members.member_state(slot), Some(MemberState::Alive));
             let silence = self.members.end_lease(now, slot);
             self.members.give_up(slot);
-            self.data.release_splits(slot);
+            self.data.ledger.release_splits(slot);
             self.groups.note_loss(slot);
             let left = self.roster().alive_worker_count();
             self.events.push(RunEvent::WorkerGivenUp { slot, timeout: silence, left });
