@@ -7,8 +7,8 @@ use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 
-/// Messages that the coordinator writes to its journal: its inputs, and what it keeps as part of its state.
-const KEPT: [&str; 32] = [
+/// Messages that the coordinator writes to files: its inputs, what it keeps as part of its state, and what the doctor reads.
+const KEPT: [&str; 33] = [
     "AssignRequest",
     "AssignResponse",
     "AssignResponse.work",
@@ -34,6 +34,7 @@ const KEPT: [&str; 32] = [
     "ReportMoveRequest",
     "ResumeCursor",
     "ScaleRequest",
+    "ScaleStatus",
     "ServerLoad",
     "ServerWait",
     "Split",

@@ -817,6 +817,7 @@ pub struct StatusResponse {
     pub scale: ::core::option::Option<ScaleStatus>,
 }
 /// A change of the numbers of embedding servers and dense workers.
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ScaleStatus {
     /// Servers that the run has now, with those that leave, and servers that it will have.
