@@ -1,5 +1,8 @@
 //! Everything that both ends of a wire must agree on: messages, ids, placement, packed rows, refusals.
 
+#[cfg(target_endian = "big")]
+compile_error!("payloads are sent and read as memory has them, and the wire is little-endian");
+
 pub mod bucket;
 pub mod id;
 pub mod pace;

@@ -14,7 +14,7 @@ use zagros_protocol::control::{Role, StatusResponse};
 
 use crate::launch::child::{ChildProcess, RoleName};
 use crate::launch::console::RunConsole;
-use crate::launch::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, WorkerLosses, limit_text};
+use crate::launch::restart::{InPlaceRestarts, RestartBudget, WorkerLosses, limit_text};
 
 /// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -23,18 +23,18 @@ pub(crate) const GRACE: Duration = Duration::from_secs(2);
 pub struct Supervisor {
     pub(crate) children: Vec<ChildProcess>,
     pub(crate) timeout: Duration,
-    pub(crate) console: RunConsole,
-    /// Requested by a person who does not wait for an orderly end.
-    pub(crate) hurry: Shutdown,
+    pub console: RunConsole,
+    /// Requested by a person who does not wait for an orderly end: kills the running children.
+    pub hurry: Shutdown,
     /// Children that are started again after a pause, by their place.
     due: Vec<(usize, Instant)>,
     /// Restarts in place of each child, by its place.
     in_place: BTreeMap<usize, InPlaceRestarts>,
-    /// How often a child is started again in place.
-    limit: InPlaceLimit,
+    /// Starts a child again in place each time and at once: a test kills it on purpose, again and again.
+    pub is_tireless: bool,
     worker_losses: WorkerLosses,
     /// What the run is to have, announced again and again. `None` if that never changes.
-    wanted: Option<watch::Receiver<WantedRoles>>,
+    pub wanted: Option<watch::Receiver<WantedRoles>>,
     /// How many dense workers the run is to have, once a scale request has asked for a number.
     pub(crate) workers_wanted: Option<u32>,
 }
@@ -79,25 +79,6 @@ impl Supervisor {
     /// A supervisor without children. `timeout` bounds a requested end.
     pub fn new(timeout: Duration) -> Self {
         Self { timeout, ..Self::default() }
-    }
-
-    /// Starts children again in place as `limit` says.
-    pub fn limited_by(self, limit: InPlaceLimit) -> Self {
-        Self { limit, ..self }
-    }
-
-    /// Starts and ends processes as this announces, again and again.
-    pub fn following_roles(self, wanted: watch::Receiver<WantedRoles>) -> Self {
-        Self { wanted: Some(wanted), ..self }
-    }
-
-    /// Kills the running children once `hurry` is requested.
-    pub fn hurried_by(self, hurry: Shutdown) -> Self {
-        Self { hurry, ..self }
-    }
-
-    pub fn reporting_to(self, console: RunConsole) -> Self {
-        Self { console, ..self }
     }
 
     pub fn add_child(&mut self, child: ChildProcess) {
@@ -195,7 +176,8 @@ impl Supervisor {
             return false;
         }
         let (name, how, now) = (child.role.display_name(), child.describe_end(), Instant::now());
-        let Some(pause) = self.in_place.entry(index).or_default().next(now, self.limit) else {
+        let earlier = self.in_place.entry(index).or_default();
+        let Some(pause) = (if self.is_tireless { Some(Duration::ZERO) } else { earlier.next(now) }) else {
             self.console.print_warning(format!("{name} {how}; it was started again {} and still ends", limit_text()));
             return false;
         };
