@@ -7,8 +7,9 @@ use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 
-/// Messages that the coordinator writes to files: its inputs, what it keeps as part of its state, and what the doctor reads.
-const KEPT: [&str; 33] = [
+/// Messages that the coordinator writes to files and prints: its inputs, what it keeps as part of its state, and what the doctor and
+/// `/status` show.
+const KEPT: [&str; 34] = [
     "AssignRequest",
     "AssignResponse",
     "AssignResponse.work",
@@ -16,6 +17,7 @@ const KEPT: [&str; 33] = [
     "BarrierRequest",
     "BarrierResult",
     "BarrierVote",
+    "CheckpointMark",
     "CompleteRequest",
     "CountedVote",
     "DataFile",

@@ -818,13 +818,13 @@ pub struct StatusResponse {
 }
 /// A change of the numbers of embedding servers and dense workers.
 #[derive(serde::Serialize, serde::Deserialize)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ScaleStatus {
     /// Servers that the run has now, with those that leave, and servers that it will have.
     #[prost(uint32, tag = "1")]
     pub servers: u32,
     #[prost(uint32, tag = "2")]
-    pub wanted: u32,
+    pub servers_wanted: u32,
     /// Buckets that still have to move.
     #[prost(uint32, tag = "3")]
     pub buckets_left: u32,
@@ -843,8 +843,8 @@ pub struct ScaleStatus {
     #[prost(uint64, tag = "9")]
     pub bytes_moved: u64,
     /// The longest time for which a server was frozen.
-    #[prost(uint64, tag = "10")]
-    pub longest_frozen_us: u64,
+    #[prost(double, tag = "10")]
+    pub longest_freeze_seconds: f64,
     /// Why the newest move was abandoned. Empty if none was.
     #[prost(string, tag = "11")]
     pub last_failure: ::prost::alloc::string::String,
@@ -861,8 +861,8 @@ pub struct ScaleStatus {
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct HistoryPoint {
     /// Time since the coordinator started, at the end of the point's time span.
-    #[prost(uint64, tag = "1")]
-    pub at_ms: u64,
+    #[prost(double, tag = "1")]
+    pub seconds: f64,
     #[prost(uint64, tag = "2")]
     pub step: u64,
     /// Means over the point's time span, and the largest staleness in it.
@@ -875,13 +875,14 @@ pub struct HistoryPoint {
     #[prost(double, optional, tag = "6")]
     pub auc: ::core::option::Option<f64>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct CheckpointMark {
     #[prost(uint64, tag = "1")]
     pub step: u64,
     /// Time since the coordinator learned of the checkpoint.
-    #[prost(uint64, tag = "2")]
-    pub age_ms: u64,
+    #[prost(double, tag = "2")]
+    pub age_seconds: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MemberStatus {

@@ -230,7 +230,7 @@ impl Resharding {
         });
         Some(ScaleStatus {
             servers,
-            wanted: goal.servers,
+            servers_wanted: goal.servers,
             buckets_left: self.buckets_left(map),
             doing: doing.unwrap_or(waiting_for),
             moves_committed: committed,
@@ -238,7 +238,7 @@ impl Resharding {
             buckets_moved: buckets,
             rows_moved: rows,
             bytes_moved: bytes,
-            longest_frozen_us: u64::try_from(longest_frozen.as_micros()).unwrap_or(u64::MAX),
+            longest_freeze_seconds: longest_frozen.as_secs_f64(),
             last_failure: self.last_failure.clone(),
             ..ScaleStatus::default()
         })

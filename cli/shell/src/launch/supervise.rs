@@ -64,7 +64,7 @@ impl WantedRoles {
         };
         let count = scale.workers_wanted;
         let vacant = (0..count).filter(|index| !holds(*index)).collect();
-        Some(Self { servers: scale.wanted, workers: (count > 0).then_some(WantedWorkers { count, vacant }) })
+        Some(Self { servers: scale.servers_wanted, workers: (count > 0).then_some(WantedWorkers { count, vacant }) })
     }
 }
 
@@ -329,7 +329,7 @@ mod tests {
         let status = |state: &str, workers_wanted| StatusResponse {
             state: state.to_owned(),
             members: vec![worker(0, "alive"), worker(1, "given up"), worker(2, "lost")],
-            scale: Some(ScaleStatus { servers: 2, wanted: 4, workers_wanted, ..ScaleStatus::default() }),
+            scale: Some(ScaleStatus { servers: 2, servers_wanted: 4, workers_wanted, ..ScaleStatus::default() }),
             ..StatusResponse::default()
         };
         assert_eq!(WantedRoles::from_status(&status("training", 0)), Some(WantedRoles { servers: 4, workers: None }));

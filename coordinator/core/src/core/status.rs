@@ -66,7 +66,7 @@ impl Core {
         let waiting_for = if left == 0 { String::new() } else { waits() };
         let servers = self.config.servers;
         let moves = self.resharding.scale_status(servers, self.placement.bucket_map()?, waiting_for);
-        let unmoved = || ScaleStatus { servers, wanted: servers, ..ScaleStatus::default() };
+        let unmoved = || ScaleStatus { servers, servers_wanted: servers, ..ScaleStatus::default() };
         let scale = moves.or_else(|| self.wanted_workers.map(|_| unmoved()))?;
         // Only a scale request while the run trained asks for a number of workers.
         let Some(workers_wanted) = self.wanted_workers else { return Some(scale) };

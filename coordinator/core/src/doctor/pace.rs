@@ -104,8 +104,9 @@ fn move_finding(observation: &Observation) -> Option<Finding> {
     if missing.is_empty() && moving.last_failure.is_empty() {
         return None;
     }
-    let ScaleStatus { wanted, buckets_left, doing, last_failure, .. } = moving;
-    let mut why = vec![format!("{wanted} embedding servers are wanted, and {buckets_left} buckets still have to move")];
+    let ScaleStatus { servers_wanted, buckets_left, doing, last_failure, .. } = moving;
+    let mut why =
+        vec![format!("{servers_wanted} embedding servers are wanted, and {buckets_left} buckets still have to move")];
     why.extend((!doing.is_empty()).then(|| format!("now: {doing}")));
     why.extend((!last_failure.is_empty()).then(|| format!("a move was given up: {last_failure}")));
     let (what, next) = if missing.is_empty() {

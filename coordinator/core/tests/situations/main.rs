@@ -110,7 +110,7 @@ fn a_move_that_waits_is_no_trouble_and_says_for_whom() {
     let moving = |last_failure: &str| {
         let doing = "waits: embedding server 1 has not joined".to_owned();
         let last_failure = last_failure.to_owned();
-        Some(ScaleStatus { wanted: 2, buckets_left: 512, doing, last_failure, ..ScaleStatus::default() })
+        Some(ScaleStatus { servers_wanted: 2, buckets_left: 512, doing, last_failure, ..ScaleStatus::default() })
     };
     let finding = only(&Observation { moving: moving(""), ..run(2, 1, vec![server(0), worker(0)]) });
     let wanted = "2 embedding servers are wanted, and 512 buckets still have to move";
