@@ -373,7 +373,9 @@ impl Core {
         let lineage = Lineage::from_wire(request.lineage);
         let address = ServerAddress { address: request.address.clone(), instance: request.instance, lineage };
         if content == ServerContent::Kept && self.placement.bucket_map().is_some() {
-            return self.placement.keep_rows_at(slot.index, address);
+            // Perhaps another process at another address. The generation stays.
+            self.placement.addresses.insert(slot.index, address);
+            return;
         }
         if let Some(generation) = self.placement.set_address(slot.index, address) {
             self.events.push(RunEvent::PlacementChanged { generation });

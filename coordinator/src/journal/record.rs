@@ -5,13 +5,6 @@
 //! RocksDB takes a damaged record of its log for one that was torn when its process ended: it drops this record and all behind
 //! it without a word. So the end is written down once more, after each input and before the input takes effect. An input that
 //! took effect and cannot be read is damage then. Like the inputs, the mark survives the end of the process, not a loss of power.
-//!
-//! | bytes | content |
-//! |---|---|
-//! | 8 | number of inputs that took effect, little endian; the largest number while no run is kept |
-//! | 4 | checksum of these inputs, little endian |
-//! | 48 | the start of the machine that they were written under, then zeros |
-//! | 4 | checksum of the bytes before |
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -44,10 +37,8 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 
 /// The file of the mark.
 pub(crate) const END_FILE: &str = "END";
-/// Bytes of the file. They are in one sector: a loss of power leaves all of them or those of before.
+/// Bytes of the file: the mark as postcard has it, at most 60, then zeros, then a checksum of these. They are in one sector: a loss of power leaves all of them or those of before.
 const BYTES: usize = 64;
-/// Bytes for the start of the machine.
-const BOOT: usize = BYTES - 16;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InputsEnd {
@@ -68,7 +59,7 @@ impl InputsEnd {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EndMark {
     /// The inputs that took effect; `None` while no run is kept, so that nothing in the folder counts.
     pub(crate) inputs: Option<InputsEnd>,
@@ -108,7 +99,7 @@ impl EndFile {
     }
 
     pub(crate) fn write(&self, mark: &EndMark) -> io::Result<()> {
-        self.file.write_all_at(&encode_mark(mark), 0)
+        self.file.write_all_at(&encode_mark(mark)?, 0)
     }
 
     /// As [`Self::write`], and the mark survives a loss of power.
@@ -118,29 +109,19 @@ impl EndFile {
     }
 }
 
-fn encode_mark(mark: &EndMark) -> [u8; BYTES] {
-    let EndMark { inputs, boot } = mark;
-    let end = inputs.unwrap_or(InputsEnd { next: u64::MAX, checksum: 0 });
+fn encode_mark(mark: &EndMark) -> io::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
-    bytes[..8].copy_from_slice(&end.next.to_le_bytes());
-    bytes[8..12].copy_from_slice(&end.checksum.to_le_bytes());
-    let boot = &boot[..boot.len().min(BOOT)];
-    bytes[12..12 + boot.len()].copy_from_slice(boot);
+    let written = postcard::to_slice(mark, &mut bytes[..BYTES - 4]);
+    written.map_err(|error| io::Error::other(error.to_string()))?;
     let checksum = crc32c::crc32c(&bytes[..BYTES - 4]);
     bytes[BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
-    bytes
+    Ok(bytes)
 }
 
 fn decode_mark(bytes: &[u8; BYTES]) -> Option<EndMark> {
     let (content, checksum) = bytes.split_last_chunk()?;
-    if u32::from_le_bytes(*checksum) != crc32c::crc32c(content) {
-        return None;
-    }
-    let (next, rest) = content.split_first_chunk()?;
-    let (checksum, boot) = rest.split_first_chunk()?;
-    let end = InputsEnd { next: u64::from_le_bytes(*next), checksum: u32::from_le_bytes(*checksum) };
-    let length = boot.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    Some(EndMark { inputs: Some(end).filter(|end| end.next != u64::MAX), boot: boot[..length].to_vec() })
+    let is_whole = u32::from_le_bytes(*checksum) == crc32c::crc32c(content);
+    postcard::take_from_bytes(content).ok().filter(|_| is_whole).map(|(mark, _)| mark)
 }
 
 #[cfg(test)]

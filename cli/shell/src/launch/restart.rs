@@ -40,12 +40,19 @@ pub struct RestartBudget<'a> {
 impl<'a> RestartBudget<'a> {
     /// Nothing that is lost is started again. `start` starts what is wanted besides.
     pub fn without_restarts(start: &'a dyn Fn(RoleName) -> Result<ChildProcess, Failure>) -> Self {
-        Self { left: 0, least: usize::MAX, is_in_place: &|_| false, start, join: &not_wanted }
+        Self {
+            left: 0,
+            least: usize::MAX,
+            is_in_place: &|_| false,
+            start,
+            join: &|index| not_started(RoleName::DenseWorker(index)),
+        }
     }
 }
 
-fn not_wanted(index: u32) -> Result<ChildProcess, Failure> {
-    let what = format!("{} is not wanted", RoleName::DenseWorker(index).display_name());
+/// Of a role that no caller starts.
+pub(crate) fn not_started(role: RoleName) -> Result<ChildProcess, Failure> {
+    let what = format!("{} is not started again", role.display_name());
     Err(Failure::with_help(Exit::Internal, what, "this is a bug"))
 }
 

@@ -14,7 +14,7 @@ use zagros_protocol::control::{Role, StatusResponse};
 
 use crate::launch::child::{ChildProcess, RoleName};
 use crate::launch::console::RunConsole;
-use crate::launch::restart::{InPlaceRestarts, RestartBudget, WorkerLosses, limit_text};
+use crate::launch::restart::{InPlaceRestarts, RestartBudget, WorkerLosses, limit_text, not_started};
 
 /// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -125,11 +125,7 @@ impl Supervisor {
 
     /// Returns once every worker is done, or with an error about the first child that died.
     pub async fn watch(&mut self) -> Result<(), Failure> {
-        let start = &|role: RoleName| {
-            let what = format!("{} is not started again", role.display_name());
-            Err(Failure::with_help(Exit::Internal, what, "this is a bug"))
-        };
-        let restarts = RestartBudget::without_restarts(start);
+        let restarts = RestartBudget::without_restarts(&not_started);
         self.watch_and_restart(&Shutdown::new(), restarts).await.map(|_| ())
     }
 

@@ -196,7 +196,7 @@ impl Core {
         let Some(wanted) = self.resharding.wanted_servers().filter(|_| self.buckets_left() == 0) else { return };
         for index in wanted..self.config.servers {
             let slot = MemberSlot::server(index);
-            self.placement.forget_server(index);
+            self.placement.addresses.remove(&index);
             self.members.release_server(slot);
             self.events.push(RunEvent::ServerReleased { slot });
         }
