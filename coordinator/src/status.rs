@@ -46,7 +46,6 @@ pub struct StatusReport {
     pub splits_held: u32,
     /// Batches trained by all workers. A step of a process group counts once.
     pub step: u64,
-    /// Samples trained by all workers.
     pub samples: u64,
     /// Samples per second of all workers; 0 while none makes a step.
     pub samples_per_second: f64,
@@ -79,7 +78,6 @@ impl StatusReport {
     }
 }
 
-/// Measures on the held-out part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct EvaluationReport {
     pub step: u64,

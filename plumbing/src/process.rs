@@ -99,7 +99,6 @@ fn kib_of(text: &str, name: &str) -> Option<u64> {
     kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The model of the first core.
 fn processor_of(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     let name = line.split_once(':')?.1.trim();

@@ -16,7 +16,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zagros_protocol::RunId;
 
-/// When an input came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalTime {
     /// By the core's clock.
@@ -35,7 +34,6 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     if left.is_empty() { Ok(value) } else { Err(format!("{} bytes follow its end", left.len())) }
 }
 
-/// The file of the mark.
 pub(crate) const END_FILE: &str = "END";
 /// Bytes of the file: the mark as postcard has it, at most 60, then zeros, then a checksum of these. They are in one sector: a loss of power leaves all of them or those of before.
 const BYTES: usize = 64;

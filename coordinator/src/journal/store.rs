@@ -36,7 +36,6 @@ pub struct InputJournal {
     end: InputsEnd,
     /// Bytes of inputs since the snapshot.
     bytes: u64,
-    /// Bytes of the snapshot.
     snapshot: u64,
 }
 
@@ -171,7 +170,6 @@ impl InputJournal {
         Ok(())
     }
 
-    /// The state of the process before.
     fn recover(&mut self) -> Result<Option<RecoveredCore>, JournalError> {
         let snapshot = self.read(SNAPSHOT)?;
         if snapshot.is_some() {
@@ -336,13 +334,7 @@ pub enum JournalError {
         "the coordinator's journal in {} was written by release {found}, and this is {expected}: a coordinator comes back as \
          the same release; delete the folder and start the run again", folder.display()
     )]
-    Release {
-        folder: PathBuf,
-        /// The release and format of the journal.
-        found: String,
-        /// The release and format of this program.
-        expected: String,
-    },
+    Release { folder: PathBuf, found: String, expected: String },
     #[error("the coordinator's journal in {} is damaged at {what}; delete the folder and start the run again", folder.display())]
     Damaged {
         folder: PathBuf,

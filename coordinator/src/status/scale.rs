@@ -7,7 +7,6 @@ use zagros_protocol::control::ScaleStatus;
 pub struct ScaleReport {
     #[serde(flatten)]
     pub status: ScaleStatus,
-    /// All of it in words.
     pub text: String,
 }
 

@@ -26,7 +26,6 @@ pub(crate) enum StoreKind {
     Http,
 }
 
-/// A store, and what messages say of it.
 pub(crate) struct OpenStore {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) endpoint: String,
@@ -163,7 +162,6 @@ fn variable<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
     environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
-/// An address without user and password.
 fn without_user(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let address = rest.split_once('@').map_or(rest, |(_, address)| address);

@@ -85,7 +85,6 @@ impl Supervisor {
         self.children.push(child);
     }
 
-    /// Servers that were ever started.
     pub fn server_count(&self) -> u32 {
         self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_))).count() as u32
     }
