@@ -230,13 +230,7 @@ impl Core {
         self.data.ledger.assign_split(request, slot, self.members.present_workers())
     }
 
-    /// How much of an epoch has been read, for a checkpoint. The workers add their resume cursors.
-    pub fn position(&mut self, now: Duration, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
-        self.advance(now);
-        self.view_position(request)
-    }
-
-    /// The position as of the last call. It changes nothing.
+    /// How much of an epoch has been read, for a checkpoint, as of the last call. The workers add their resume cursors.
     pub fn view_position(&self, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         let slot = self.worker(request.member, request.incarnation)?;
         let (position, held) = self.data.read_position(slot, request.epoch)?;
