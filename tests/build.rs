@@ -7,26 +7,42 @@ use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 
-/// Messages that the coordinator keeps as part of its state, which it writes to its journal.
-const KEPT: [&str; 19] = [
+/// Messages that the coordinator writes to files and prints: its inputs, what it keeps as part of its state, and what the doctor and
+/// `/status` show.
+const KEPT: [&str; 34] = [
+    "AssignRequest",
     "AssignResponse",
     "AssignResponse.work",
     "BarrierFailure",
+    "BarrierRequest",
     "BarrierResult",
     "BarrierVote",
+    "CheckpointMark",
+    "CompleteRequest",
     "CountedVote",
     "DataFile",
     "Disk",
     "EpochDone",
     "Evaluation",
+    "GroupRequest",
+    "HeartbeatRequest",
     "HistoryPoint",
+    "JoinRequest",
+    "LeaveRequest",
+    "LongWait",
+    "Position",
     "Progress",
+    "ReportEvaluationRequest",
+    "ReportMoveRequest",
     "ResumeCursor",
+    "ScaleRequest",
+    "ScaleStatus",
     "ServerLoad",
     "ServerWait",
     "Split",
     "StageSeconds",
     "Transform",
+    "TransformsRequest",
     "Wait",
 ];
 const KEEPS: &str = "#[derive(serde::Serialize, serde::Deserialize)]";

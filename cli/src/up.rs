@@ -220,8 +220,10 @@ async fn supervise(
     wanted: &Sender<WantedRoles>,
     lost: &mut Option<String>,
 ) -> Result<Exit, Failure> {
-    let supervisor = Supervisor::new(job.cluster.timeout).reporting_to(plan.output.console.clone());
-    let mut supervisor = supervisor.hurried_by(stop.second.clone()).following_roles(wanted.subscribe());
+    let mut supervisor = Supervisor::new(job.cluster.timeout);
+    supervisor.console = plan.output.console.clone();
+    supervisor.hurry = stop.second.clone();
+    supervisor.wanted = Some(wanted.subscribe());
     let coordinator = match start_all(plan, job, &mut supervisor).await {
         Ok(coordinator) => coordinator,
         Err(cause) => {

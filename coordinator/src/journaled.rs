@@ -36,7 +36,6 @@ pub(crate) struct JournaledCore {
     /// Time of the core when `started` was.
     base: Duration,
     started: Instant,
-    /// Time of the last input.
     last: Duration,
     /// Since when no input could be written, and why; `None` while the journal takes them. Time stands still meanwhile: no lease
     /// expires, and the run cannot end.

@@ -4,7 +4,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -83,10 +82,9 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<Coordi
         serve_admin(&life, listener, &coordinator, (config.registry, access), failed);
     }
 
-    let recorder = config.state_file.map(StateFile::new);
-    if let Some(recorder) = recorder.clone() {
+    if let Some(path) = config.state_file.clone() {
         let (coordinator, ended) = (Arc::clone(&coordinator), life.shutdown_token().clone());
-        life.spawn("state file", async move { recorder.keep_writing(&coordinator, &ended).await });
+        life.spawn("state file", async move { keep_state(&path, &coordinator, &ended).await });
     }
     let (lease, timeout) = (config.job.cluster.lease, config.job.cluster.timeout);
     let ended = tokio::select! {
@@ -103,8 +101,8 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<Coordi
     if let Err(late) = life.finish_tasks(CLOSE).await {
         warn!(%late, "ports did not close in time");
     }
-    if let Some(recorder) = recorder {
-        recorder.write_once(&coordinator).await;
+    if let Some(path) = &config.state_file {
+        write_state(path, &coordinator, false).await;
     }
     if let (Some(file), Ok(CoordinatorEnd::Over(RunOutcome::Finished))) = (config.end_report, &ended) {
         write_end(&file, &StatusReport::from(coordinator.read_status()).in_brief());
@@ -266,39 +264,27 @@ async fn ended(coordinator: &LocalCoordinator) -> RunOutcome {
 }
 
 /// The state of the run in a file: `zagros doctor` reads it when the coordinator does not answer, or has ended.
-#[derive(Clone, Debug)]
-struct StateFile {
-    path: PathBuf,
-    /// A disk that is full is reported once.
-    has_failed: Arc<AtomicBool>,
+async fn keep_state(path: &Path, coordinator: &LocalCoordinator, shutdown: &Shutdown) {
+    let mut is_written = true;
+    loop {
+        is_written = write_state(path, coordinator, !is_written).await;
+        tokio::select! {
+            () = tokio::time::sleep(STATE_AGE) => {}
+            () = shutdown.requested() => return,
+        }
+    }
 }
 
-impl StateFile {
-    fn new(path: PathBuf) -> Self {
-        Self { path, has_failed: Arc::default() }
+/// Writes once, and answers whether it did. What fails here fails nothing else. A disk that is full is reported once.
+async fn write_state(path: &Path, coordinator: &LocalCoordinator, has_failed: bool) -> bool {
+    let observation = Observation::from(&coordinator.read_status());
+    let file = path.to_owned();
+    let written = tokio::task::spawn_blocking(move || replace(&file, &observation)).await;
+    let failed = written.map_err(io::Error::other).flatten().err();
+    if let (Some(error), false) = (&failed, has_failed) {
+        warn!(file = %path.display(), %error, "the state of the run is not written; the run goes on");
     }
-
-    async fn keep_writing(&self, coordinator: &LocalCoordinator, shutdown: &Shutdown) {
-        loop {
-            self.write_once(coordinator).await;
-            tokio::select! {
-                () = tokio::time::sleep(STATE_AGE) => {}
-                () = shutdown.requested() => return,
-            }
-        }
-    }
-
-    /// Writes once. What fails here fails nothing else.
-    async fn write_once(&self, coordinator: &LocalCoordinator) {
-        let observation = Observation::from(&coordinator.read_status());
-        let path = self.path.clone();
-        let written = tokio::task::spawn_blocking(move || replace(&path, &observation)).await;
-        let failed = written.map_err(io::Error::other).and_then(|written| written).err();
-        if let (Some(error), false) = (&failed, self.has_failed.load(Ordering::Relaxed)) {
-            warn!(file = %self.path.display(), %error, "the state of the run is not written; the run goes on");
-        }
-        self.has_failed.store(failed.is_some(), Ordering::Relaxed);
-    }
+    failed.is_none()
 }
 
 /// Replaces the file as a whole. It need not survive a loss of power, so nothing is synced.
@@ -320,15 +306,13 @@ mod tests {
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap();
         let coordinator = LocalCoordinator::new(&job, &prometheus::Registry::new());
         let folder = tempfile::tempdir().unwrap();
-        let file = StateFile::new(folder.path().join("state.json"));
+        let file = folder.path().join("state.json");
         for _ in 0..2 {
-            file.write_once(&coordinator).await;
-            let read = std::fs::read(&file.path).unwrap();
-            let observation: Observation = serde_json::from_slice(&read).unwrap();
+            assert!(write_state(&file, &coordinator, false).await);
+            let observation: Observation = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
             assert_eq!((observation.job.as_str(), observation.state.as_str()), ("ads", "waiting"));
         }
         drop(folder);
-        file.write_once(&coordinator).await;
-        assert!(file.has_failed.load(Ordering::Relaxed));
+        assert!(!write_state(&file, &coordinator, false).await);
     }
 }

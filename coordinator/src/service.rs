@@ -66,10 +66,6 @@ macro_rules! calls {
         check_sender(&$request, role_of($request.get_ref().member), "to speak for an embedding server")?;
         $this.check_member(&$request)?;
     };
-    (@check leavers, $this:ident, $request:ident) => {
-        check_sender(&$request, role_of($request.get_ref().member), "to leave as an embedding server")?;
-        $this.check_member(&$request)?;
-    };
     (@check readers, $this:ident, $request:ident) => {
         $this.check_reader(&$request)?;
     };
@@ -81,7 +77,7 @@ macro_rules! calls {
 calls! {
     newcomers: join(JoinRequest) -> JoinResponse,
     speakers: heartbeat(HeartbeatRequest) -> HeartbeatResponse,
-    leavers: leave(LeaveRequest) -> LeaveResponse,
+    speakers: leave(LeaveRequest) -> LeaveResponse,
     readers: placement(PlacementRequest) -> PlacementResponse,
     members: group(GroupRequest) -> GroupResponse,
     members: barrier(BarrierRequest) -> BarrierResponse,

@@ -7,10 +7,12 @@ mod scale;
 
 use serde::Serialize;
 use zagros_coordinator_core::doctor::{Diagnosis, Observation, diagnose_run};
-use zagros_protocol::control::{CheckpointMark, Evaluation, HeldOutPart, HistoryPoint, StatusResponse};
+use zagros_protocol::control::{Evaluation, HeldOutPart, StatusResponse};
 
 pub use member::{DiskReport, LoadReport, MemberReport, ProgressReport, StageReport, WaitReport};
 pub use scale::ScaleReport;
+/// What the coordinator answers of these is shown as it is.
+pub use zagros_protocol::control::{CheckpointMark as CheckpointReport, HistoryPoint as HistoryReport};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StatusReport {
@@ -44,7 +46,6 @@ pub struct StatusReport {
     pub splits_held: u32,
     /// Batches trained by all workers. A step of a process group counts once.
     pub step: u64,
-    /// Samples trained by all workers.
     pub samples: u64,
     /// Samples per second of all workers; 0 while none makes a step.
     pub samples_per_second: f64,
@@ -77,32 +78,6 @@ impl StatusReport {
     }
 }
 
-/// A checkpoint that is complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct CheckpointReport {
-    /// Batches trained before it.
-    pub step: u64,
-    /// Seconds since the coordinator heard of it.
-    pub age_seconds: f64,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct HistoryReport {
-    /// Its end, seconds since the coordinator started.
-    pub seconds: f64,
-    /// Batches trained at its end.
-    pub step: u64,
-    /// Mean number of samples per second.
-    pub samples_per_second: f64,
-    /// Mean smoothed loss, nats; `null` where it is not finite.
-    pub loss: Option<f64>,
-    /// Largest staleness, batches.
-    pub staleness: u32,
-    /// AUC of about the last 100,000 training samples at its end.
-    pub auc: Option<f64>,
-}
-
-/// Measures on the held-out part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct EvaluationReport {
     pub step: u64,
@@ -139,22 +114,9 @@ impl From<StatusResponse> for StatusReport {
             samples_per_second: status.samples_per_second,
             staleness_bound: status.staleness_bound,
             checkpoint_every_seconds: Some(status.checkpoint_every_ms as f64 / 1e3).filter(|every| *every > 0.0),
-            checkpoints: status.checkpoints.into_iter().map(CheckpointReport::from).collect(),
-            history: status.history.into_iter().map(HistoryReport::from).collect(),
+            checkpoints: status.checkpoints,
+            history: status.history,
         }
-    }
-}
-
-impl From<CheckpointMark> for CheckpointReport {
-    fn from(CheckpointMark { step, age_ms }: CheckpointMark) -> Self {
-        Self { step, age_seconds: age_ms as f64 / 1e3 }
-    }
-}
-
-impl From<HistoryPoint> for HistoryReport {
-    fn from(point: HistoryPoint) -> Self {
-        let HistoryPoint { at_ms, step, samples_per_second, loss, staleness, auc } = point;
-        Self { seconds: at_ms as f64 / 1e3, step, samples_per_second, loss, staleness, auc }
     }
 }
 
@@ -203,14 +165,14 @@ mod tests {
             ..MemberStatus::default()
         };
         let part = HeldOutPart::Test.into();
-        let point = HistoryPoint { at_ms: 2000, step: 9, loss: Some(f64::NAN), ..HistoryPoint::default() };
+        let point = HistoryReport { seconds: 2.0, step: 9, loss: Some(f64::NAN), ..HistoryReport::default() };
         StatusResponse {
             job: "quickstart".to_owned(),
             state: "training".to_owned(),
             members: vec![server, worker],
             evaluations: vec![Evaluation { step: 9, epoch: 0, samples: 100, auc: 0.75, logloss: 0.5, part }],
             history: vec![point],
-            checkpoints: vec![CheckpointMark { step: 8, age_ms: 500 }],
+            checkpoints: vec![CheckpointReport { step: 8, age_seconds: 0.5 }],
             warnings: vec!["look".to_owned()],
             ..StatusResponse::default()
         }

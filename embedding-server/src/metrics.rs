@@ -70,7 +70,7 @@ impl ServerMetrics {
             seconds: seconds.with_label_values(&[name]),
             rows: sizes.with_label_values(&[name]),
             // All series exist from the start. A series that appears with its first count has no rate.
-            refusals: RefusalKind::ALL.map(|kind| (kind, refusals.with_label_values(&[name, kind.name()]))).to_vec(),
+            refusals: RefusalKind::NAMED.map(|(kind, word)| (kind, refusals.with_label_values(&[name, word]))).to_vec(),
         };
         let bags = "Bags that lookups summed, and bags whose gradients pushes brought.";
         let bags = label.counters("bags_total", bags, &["call"]);

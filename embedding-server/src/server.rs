@@ -134,8 +134,10 @@ fn serve_admin(
     let service = Arc::clone(service);
     let waits = service.waits.clone();
     let routes = admin::routes(registry, Arc::new(move || service.check_ready()));
-    let routes = routes
-        .merge(admin::json_route("/waits", move || OwnWaits::new(&waits.long_waits(), &waits.unanswered_requests())));
+    let routes = routes.merge(admin::json_route("/waits", move || OwnWaits {
+        waits: waits.long_waits(),
+        requests: waits.unanswered_requests(),
+    }));
     let serving = admin::serve(listener, routes, access, life.shutdown_token().clone());
     life.spawn("admin port", report_failure(serving, index, "admin", failed));
 }

@@ -49,9 +49,7 @@ const LEAST: Duration = Duration::from_millis(20);
 /// Exponential backoff with jitter, so that many clients do not retry at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
-    /// Largest first pause.
     pub first: Duration,
-    /// Largest pause of all.
     pub most: Duration,
 }
 

@@ -55,14 +55,20 @@ pub fn cpu_time_of_children() -> Option<Duration> {
     ticks("self", 16)
 }
 
-/// The sum of two consecutive fields of a process's `stat` file. Fields count from 1.
+/// The sum of two consecutive fields of a process's `stat` file.
 fn ticks(process: &str, field: usize) -> Option<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The second field is the program's name in parentheses. The name may contain any character.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(field - 3);
-    let mut ticks = || fields.next()?.parse::<u64>().ok();
-    let ticks = ticks()? + ticks()?;
+    let ticks = stat_field(process, field)? + stat_field(process, field + 1)?;
     Some(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
+}
+
+/// A field of a process's `stat` file. Fields count from 1.
+pub(crate) fn stat_field(process: &str, field: usize) -> Option<u64> {
+    field_of(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?, field)
+}
+
+fn field_of(stat: &str, field: usize) -> Option<u64> {
+    // The second field is the program's name in parentheses. The name may contain any character.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(field - 3)?.parse().ok()
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +99,6 @@ fn kib_of(text: &str, name: &str) -> Option<u64> {
     kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The model of the first core.
 fn processor_of(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     let name = line.split_once(':')?.1.trim();
@@ -135,6 +140,13 @@ mod tests {
         let ended = std::process::Command::new("sh").args(["-c", script]).status().unwrap();
         assert!(ended.success());
         assert!(cpu_time_of_children().unwrap() > before);
+    }
+
+    #[test]
+    fn the_systems_line_is_read_whatever_the_programs_name() {
+        let line = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 50 13";
+        assert_eq!([field_of(line, 14), field_of(line, 15), field_of(line, 17)], [Some(150), Some(50), None]);
+        assert_eq!(field_of("", 14), None);
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Everything that both ends of a wire must agree on: messages, ids, placement, packed rows, refusals.
 
+#[cfg(target_endian = "big")]
+compile_error!("payloads are sent and read as memory has them, and the wire is little-endian");
+
 pub mod bucket;
 pub mod id;
 pub mod pace;
@@ -26,7 +29,7 @@ pub use refusal::{Refusal, RefusalKind};
 
 /// Version of the messages and of every pinned constant in this crate. Both ends of a connection need the same version.
 /// The coordinator checks it when a process joins.
-pub const PROTOCOL_VERSION: u32 = 14;
+pub const PROTOCOL_VERSION: u32 = 15;
 
 /// How many pushes of each writer a server remembers, by sequence number. It answers a retry of a remembered push as a
 /// duplicate, and refuses an older number. A writer sends no number this far above its oldest unacknowledged push. The

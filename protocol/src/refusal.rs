@@ -33,42 +33,25 @@ pub enum RefusalKind {
 }
 
 impl RefusalKind {
-    pub const ALL: [Self; 11] = [
-        Self::Moved,
-        Self::Invalid,
-        Self::Fenced,
-        Self::Mismatch,
-        Self::Unavailable,
-        Self::Deadline,
-        Self::Disk,
-        Self::Storage,
-        Self::Internal,
-        Self::Unauthenticated,
-        Self::Forbidden,
+    /// Every kind with its one word, for a header and for metrics.
+    pub const NAMED: [(Self, &str); 11] = [
+        (Self::Moved, "moved"),
+        (Self::Invalid, "invalid"),
+        (Self::Fenced, "fenced"),
+        (Self::Mismatch, "mismatch"),
+        (Self::Unavailable, "unavailable"),
+        (Self::Deadline, "deadline"),
+        (Self::Disk, "disk"),
+        (Self::Storage, "storage"),
+        (Self::Internal, "internal"),
+        (Self::Unauthenticated, "unauthenticated"),
+        (Self::Forbidden, "forbidden"),
     ];
 
     /// Whether a retry of the same request may succeed.
     #[must_use]
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::Deadline | Self::Disk)
-    }
-
-    /// The kind as one word, for a header and for metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Moved => "moved",
-            Self::Invalid => "invalid",
-            Self::Fenced => "fenced",
-            Self::Mismatch => "mismatch",
-            Self::Unavailable => "unavailable",
-            Self::Deadline => "deadline",
-            Self::Disk => "disk",
-            Self::Storage => "storage",
-            Self::Internal => "internal",
-            Self::Unauthenticated => "unauthenticated",
-            Self::Forbidden => "forbidden",
-        }
     }
 }
 

@@ -98,7 +98,6 @@ const POLL: Duration = Duration::from_millis(100);
 enum KeyInput {
     /// `q`, Escape, or Ctrl-C, which a terminal in raw mode delivers as a key.
     Quit,
-    /// The terminal has another size.
     Resize,
 }
 

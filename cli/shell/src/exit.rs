@@ -16,23 +16,14 @@ use crate::print::{NoteMode, note_mode};
 /// How a command ended. Scripts and the operator depend on the numbers ([`exit_codes`], docs/exit-codes.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The command succeeded.
     Success,
-    /// A bug or an unforeseen failure of the machine.
     Internal,
-    /// The command line or the job file is wrong.
     Usage,
-    /// The data is wrong or missing.
     Data,
-    /// Another process is gone, late, or of another release, or its port is taken.
     Cluster,
-    /// Loss or gradients are not finite.
     Diverged,
-    /// A disk is full, or a folder or file cannot be written or read.
     Storage,
-    /// This process was silent for too long, and another process got its member slot.
     Fenced,
-    /// The doctor found something that needs a person.
     Unhealthy,
     /// The command ended after SIGINT or SIGTERM, and finished its step first.
     Signal(u8),
@@ -67,7 +58,6 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An error without further help.
     pub fn new(exit: Exit, report: impl Into<Report>) -> Self {
         Self { exit, report: report.into() }
     }
@@ -82,7 +72,6 @@ impl Failure {
         Self::with_help(Exit::Usage, what, help)
     }
 
-    /// A file that cannot be written.
     pub fn unwritable(path: &Path, error: &std::io::Error) -> Self {
         Self::with_help(Exit::Storage, format!("cannot write {}: {error}", path.display()), disk::next_step(error))
     }

@@ -26,7 +26,7 @@ pub use self::console::RunConsole;
 pub use self::embedded::EmbeddedCluster;
 pub use self::plan::LaunchPlan;
 pub use self::prefix::{ChildOutput, LOG_FOLDER, LogFile, earlier_log, split_time};
-pub use self::restart::{InPlaceLimit, RestartBudget, WorkerLoss, is_complete};
+pub use self::restart::{RestartBudget, WorkerLoss, is_complete};
 pub use self::row_folders::{LogDisk, RowFolders};
 pub use self::stop::GracePeriods;
 pub use self::supervise::{Supervisor, WantedRoles, WantedWorkers, WatchEnd};

@@ -40,13 +40,11 @@ pub enum NoteMode {
 static NOTES: AtomicU8 = AtomicU8::new(0);
 const ALL: [NoteMode; 3] = [NoteMode::Shown, NoteMode::Logged, NoteMode::Hidden];
 
-/// How this process shows progress.
 #[must_use]
 pub fn note_mode() -> NoteMode {
     ALL[usize::from(NOTES.load(Ordering::Relaxed))]
 }
 
-/// Sets how progress is shown from now on.
 pub(crate) fn tell_notes(how: NoteMode) {
     NOTES.store(how as u8, Ordering::Relaxed);
 }

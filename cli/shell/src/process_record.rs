@@ -9,7 +9,6 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use zagros_plumbing::durable;
 
-/// The file, in the folder of a run.
 const FILE: &str = "logs/processes.jsonl";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +63,6 @@ impl ProcessRecord {
     }
 }
 
-/// The role of the parent process.
 pub const UP: &str = "up";
 
 /// Content of `roles/<role>.json`, written once the role listens. The parent, a script or a person reads it.

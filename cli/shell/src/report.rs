@@ -19,7 +19,6 @@ enum ReportPart {
     Note(String),
     Facts(Vec<(String, String)>),
     Table(ReportTable),
-    /// On the page alone.
     Html(String),
 }
 

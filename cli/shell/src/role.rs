@@ -36,7 +36,6 @@ pub struct Role {
 }
 
 impl Role {
-    /// Reads the job and listens for signals.
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
         let job = Arc::new(load_job(config.job_file(), &config.sets)?);
         check_counted(&job)?;
@@ -106,7 +105,6 @@ impl Role {
         Ok(Arc::new(control.or_exit(Exit::Usage)?))
     }
 
-    /// Who may read the role's HTTP port.
     pub fn page_access(&self, listener: &TcpListener) -> Result<PageAccess, Failure> {
         let address = listener.local_addr().or_internal()?;
         Ok(page_access(address, &self.credentials))

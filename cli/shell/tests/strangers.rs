@@ -189,7 +189,7 @@ async fn strangers_cost_what_is_stated_and_members_are_served_meanwhile() {
 async fn a_stranger_reaches_nothing_but_probes() {
     let coordinator = Coordinator::start();
     let mut stranger = open_channel(&coordinator.grpc.to_string(), &Credentials::Open, PeerRole::Coordinator).unwrap();
-    for (path, _) in CALLS {
+    for (path, ..) in CALLS {
         let message = OutgoingMessage::new((), []);
         let called = call::<(), ()>(&mut stranger, PathAndQuery::from_static(path), HeaderMap::new(), message);
         let refused = tokio::time::timeout(TIMEOUT, called).await.expect("no answer").unwrap_err();

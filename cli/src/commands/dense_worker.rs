@@ -34,8 +34,9 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let waits = Waits::default();
     let reported = waits.clone();
     let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
-    let routes = routes.merge(admin::json_route("/waits", move || {
-        OwnWaits::new(&reported.long_waits(), &reported.unanswered_requests())
+    let routes = routes.merge(admin::json_route("/waits", move || OwnWaits {
+        waits: reported.long_waits(),
+        requests: reported.unanswered_requests(),
     }));
     let page = role.page_access(&http)?;
     tokio::spawn(admin::serve(http, routes, page, role.shutdown.clone()));

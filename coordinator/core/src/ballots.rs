@@ -24,6 +24,7 @@ use zagros_protocol::control::{
 };
 
 use crate::MemberSlot;
+use crate::members::MemberState;
 
 /// Bytes of a vote's counts. The coordinator keeps them, and sends them to every worker of the group.
 const LONGEST_COUNTS: usize = 4 << 10;
@@ -82,24 +83,10 @@ const NAMED: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Voter {
     pub(crate) index: u32,
-    pub(crate) presence: VoterPresence,
-}
-
-/// Whether a worker can still vote. Its silence counts from its last heartbeat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum VoterPresence {
-    /// It is alive and may vote at any time.
-    Expected { silence: Duration },
-    /// Its lease has expired. It votes if it is heard again.
-    Silent { silence: Duration },
-    /// It has left the run, which goes on without it.
-    Left,
-    /// It never votes: another process has taken its place.
-    Replaced,
-    /// It never votes: it has left the run with its work undone.
-    Deserted,
-    /// It never votes: it is lost.
-    Lost { silence: Duration },
+    /// `None` if another process has taken its place.
+    pub(crate) state: Option<MemberState>,
+    /// Since its last heartbeat.
+    pub(crate) silence: Duration,
 }
 
 /// The ballots of the newest process group that has voted.
@@ -220,7 +207,7 @@ impl OpenBallot {
         if self.missing(voters).next().is_none() {
             return Some(self.count(voters));
         }
-        if !self.missing(voters).any(|(rank, voter)| voter.presence.is_lost() || is_late(rank)) {
+        if !self.missing(voters).any(|(rank, voter)| voter.is_lost() || is_late(rank)) {
             return None;
         }
         // It fails: because of the workers that are lost, else of those that are late.
@@ -236,7 +223,7 @@ impl OpenBallot {
     /// Workers that have not voted and have not left the run, with their ranks.
     fn missing<'a>(&'a self, voters: &'a [Voter]) -> impl Iterator<Item = (usize, &'a Voter)> {
         let all = voters.iter().enumerate();
-        all.filter(|(rank, voter)| self.vote(*rank).is_none() && voter.presence != VoterPresence::Left)
+        all.filter(|(rank, voter)| self.vote(*rank).is_none() && !voter.has_left())
     }
 
     fn vote(&self, rank: usize) -> Option<&BarrierVote> {
@@ -290,31 +277,34 @@ impl Voter {
         MemberSlot::worker(self.index).to_string()
     }
 
+    /// The run goes on without it.
+    fn has_left(&self) -> bool {
+        matches!(self.state, Some(MemberState::Left { finished: true } | MemberState::GivenUp | MemberState::Released))
+    }
+
+    /// Whether it never votes.
+    fn is_lost(&self) -> bool {
+        matches!(self.state, None | Some(MemberState::Left { finished: false } | MemberState::Lost))
+    }
+
     fn loss(&self) -> Option<String> {
-        let why = match self.presence {
-            VoterPresence::Replaced => "was replaced by another process, which is not in this group".to_owned(),
-            VoterPresence::Deserted => "has left the run".to_owned(),
-            VoterPresence::Lost { silence } => format!("is lost: silent for {silence:.1?}"),
-            VoterPresence::Expected { .. } | VoterPresence::Silent { .. } | VoterPresence::Left => return None,
+        let why = match self.state {
+            None => "was replaced by another process, which is not in this group".to_owned(),
+            Some(MemberState::Left { .. }) => "has left the run".to_owned(),
+            Some(_) => format!("is lost: silent for {:.1?}", self.silence),
         };
-        Some(format!("{} {why}", self.name()))
+        self.is_lost().then(|| format!("{} {why}", self.name()))
     }
 
     fn lateness(&self) -> Option<String> {
-        let heard = match self.presence {
-            VoterPresence::Expected { silence } => format!("it was last heard {silence:.1?} ago"),
-            VoterPresence::Silent { silence } => format!("it is lost: silent for {silence:.1?}"),
-            VoterPresence::Left | VoterPresence::Replaced | VoterPresence::Deserted | VoterPresence::Lost { .. } => {
-                return None;
-            }
+        let silence = self.silence;
+        let heard = match self.state? {
+            MemberState::Alive => format!("it was last heard {silence:.1?} ago"),
+            // It votes if it is heard again.
+            MemberState::Silent | MemberState::Away => format!("it is lost: silent for {silence:.1?}"),
+            _ => return None,
         };
         Some(format!("{} did not come ({heard})", self.name()))
-    }
-}
-
-impl VoterPresence {
-    fn is_lost(self) -> bool {
-        matches!(self, Self::Replaced | Self::Deserted | Self::Lost { .. })
     }
 }
 

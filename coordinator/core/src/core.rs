@@ -202,7 +202,7 @@ impl Core {
         }
         let outcome = RunOutcome::from_report(slot, request)?;
         self.members.note_leave(slot, outcome == RunOutcome::Finished);
-        self.data.release_splits(slot);
+        self.data.ledger.release_splits(slot);
         self.events.push(RunEvent::MemberLeft { slot, outcome: outcome.to_string() });
         self.end_after(slot, outcome);
         self.end_drain();
@@ -227,16 +227,10 @@ impl Core {
         if self.members.is_leaving(slot) {
             return Ok(nothing_more());
         }
-        self.data.assign_split(slot, request, self.members.present_workers())
+        self.data.ledger.assign_split(request, slot, self.members.present_workers())
     }
 
-    /// How much of an epoch has been read, for a checkpoint. The workers add their resume cursors.
-    pub fn position(&mut self, now: Duration, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
-        self.advance(now);
-        self.view_position(request)
-    }
-
-    /// The position as of the last call. It changes nothing.
+    /// How much of an epoch has been read, for a checkpoint, as of the last call. The workers add their resume cursors.
     pub fn view_position(&self, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         let slot = self.worker(request.member, request.incarnation)?;
         let (position, held) = self.data.read_position(slot, request.epoch)?;
@@ -373,7 +367,9 @@ impl Core {
         let lineage = Lineage::from_wire(request.lineage);
         let address = ServerAddress { address: request.address.clone(), instance: request.instance, lineage };
         if content == ServerContent::Kept && self.placement.bucket_map().is_some() {
-            return self.placement.keep_rows_at(slot.index, address);
+            // Perhaps another process at another address. The generation stays.
+            self.placement.addresses.insert(slot.index, address);
+            return;
         }
         if let Some(generation) = self.placement.set_address(slot.index, address) {
             self.events.push(RunEvent::PlacementChanged { generation });
@@ -382,7 +378,7 @@ impl Core {
 
     fn take_worker(&mut self, slot: MemberSlot, request: &JoinRequest, resumed: Option<ResumedData>) {
         // An earlier incarnation held these splits. It is fenced now.
-        self.data.release_splits(slot);
+        self.data.ledger.release_splits(slot);
         let uneven = self.data.plan_once(&self.config, &request.files);
         self.events.extend(uneven.map(|why| RunEvent::UnevenShares { why }));
         resumed.into_iter().for_each(|resumed| self.data.go_on_from(resumed));
@@ -407,7 +403,7 @@ impl Core {
     /// worker may return while no other worker reads its splits. A short outage of the coordinator therefore ends no run.
     fn renew(&mut self, now: Duration, member: u64, incarnation: u32) -> Result<(MemberSlot, bool), Refusal> {
         let Self { members, data, .. } = self;
-        let may_return = |slot: MemberSlot| slot.role == Role::EmbeddingServer || data.reclaim_splits(slot);
+        let may_return = |slot: MemberSlot| slot.role == Role::EmbeddingServer || data.ledger.reclaim_splits(slot);
         members.renew_lease(now, member, incarnation, may_return)
     }
 

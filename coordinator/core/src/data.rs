@@ -3,8 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{
-    AssignRequest, AssignResponse, CompleteRequest, DataFile, JoinRequest, Position, Transform, TransformsRequest,
-    TransformsResponse,
+    CompleteRequest, DataFile, JoinRequest, Position, Transform, TransformsRequest, TransformsResponse,
 };
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_zip::ZipEq;
@@ -20,7 +19,8 @@ const MOST_FILES: usize = 1 << 18;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrainingData {
     files: Vec<DataFile>,
-    pub(crate) ledger: Option<SplitLedger>,
+    /// Empty until then.
+    pub(crate) ledger: SplitLedger,
     /// Which workers have little or no data to read, in words.
     pub(crate) uneven: Option<String>,
     /// Malformed rows of the complete splits, over all epochs and workers.
@@ -36,7 +36,7 @@ pub(crate) struct ResumedData {
 
 impl TrainingData {
     pub(crate) fn is_known(&self) -> bool {
-        self.ledger.is_some()
+        !self.files.is_empty()
     }
 
     /// Checks that a worker has the files of the run. The first worker's files become the run's.
@@ -79,7 +79,7 @@ impl TrainingData {
         let Some(position) = request.position.as_ref().filter(|_| slot == MemberSlot::worker(0)) else {
             return Ok(None);
         };
-        if config.has_groups() && self.ledger.as_ref().is_some_and(|ledger| !ledger.is_untouched()) {
+        if config.has_groups() && !self.ledger.is_untouched() {
             return Ok(None);
         }
         let ledger = SplitLedger::from_position(position, config.epochs, shares(config), request.files.len())?;
@@ -96,12 +96,12 @@ impl TrainingData {
         // Workers that join later read some, too.
         let plan = plan_splits(files, config.slot_count(Role::DenseWorker), config.order);
         self.uneven = uneven_shares(&plan, files, config.workers);
-        self.ledger = Some(SplitLedger::new(plan, config.epochs, shares(config)));
+        self.ledger = SplitLedger::new(plan, config.epochs, shares(config));
         self.uneven.clone()
     }
 
     pub(crate) fn go_on_from(&mut self, resumed: ResumedData) {
-        (self.ledger, self.bad_rows) = (Some(resumed.ledger), resumed.bad_rows);
+        (self.ledger, self.bad_rows) = (resumed.ledger, resumed.bad_rows);
     }
 
     /// Returns whether the epoch became complete.
@@ -110,56 +110,22 @@ impl TrainingData {
         if !bad_rows.is_empty() && bad_rows.len() != splits.len() {
             return Err(Refusal::invalid(format!("{} counts of bad rows for {} splits", bad_rows.len(), splits.len())));
         }
-        let ledger = self.ledger.as_mut().ok_or_else(unknown)?;
         // A repeated call names splits that were counted before.
-        let is_new = |split: u64| !ledger.is_done(*epoch, split);
+        let is_new = |split: u64| !self.ledger.is_done(*epoch, split);
         let counted = if bad_rows.is_empty() { &[] } else { splits.as_slice() };
         let new = counted.iter().zip_eq(bad_rows).filter(|(split, _)| is_new(**split)).map(|(_, bad)| *bad);
         let new = new.fold(0, u64::saturating_add);
-        let is_complete = ledger.complete_splits(*epoch, splits, slot)?;
+        let is_complete = self.ledger.complete_splits(*epoch, splits, slot)?;
         self.bad_rows = self.bad_rows.saturating_add(new);
         Ok(is_complete)
-    }
-
-    pub(crate) fn assign_split(
-        &mut self,
-        slot: MemberSlot,
-        request: &AssignRequest,
-        present: usize,
-    ) -> Result<AssignResponse, Refusal> {
-        self.ledger.as_mut().ok_or_else(unknown)?.assign_split(request, slot, present)
     }
 
     /// How much of an epoch has been read, without the workers' resume cursors; and the ids of its splits that a worker
     /// holds.
     pub(crate) fn read_position(&self, slot: MemberSlot, epoch: u32) -> Result<(Position, Vec<u64>), Refusal> {
-        let ledger = self.ledger.as_ref().ok_or_else(unknown)?;
-        let position = Position { bad_rows: self.bad_rows, ..ledger.epoch_position(epoch)? };
-        Ok((position, ledger.held_in(epoch, slot)))
+        let position = Position { bad_rows: self.bad_rows, ..self.ledger.epoch_position(epoch)? };
+        Ok((position, self.ledger.held_in(epoch, slot)))
     }
-
-    /// Frees the splits that a member holds. Returns how many.
-    pub(crate) fn release_splits(&mut self, slot: MemberSlot) -> usize {
-        self.ledger.as_mut().map_or(0, |ledger| ledger.release_splits(slot))
-    }
-
-    /// Notes that the lease of a member has expired. Returns how many splits the member holds.
-    pub(crate) fn suspend_holder(&mut self, slot: MemberSlot) -> usize {
-        self.ledger.as_mut().map_or(0, |ledger| ledger.suspend_holder(slot))
-    }
-
-    /// Notes that a suspended member is heard again. Returns whether it still holds its splits.
-    pub(crate) fn reclaim_splits(&mut self, slot: MemberSlot) -> bool {
-        self.ledger.as_mut().is_some_and(|ledger| ledger.reclaim_splits(slot))
-    }
-
-    pub(crate) fn held_by(&self, slot: MemberSlot) -> usize {
-        self.ledger.as_ref().map_or(0, |ledger| ledger.held_by(slot))
-    }
-}
-
-fn unknown() -> Refusal {
-    Refusal::invalid("no worker has brought the training files yet")
 }
 
 fn shares(config: &CoreConfig) -> SplitShares {

@@ -19,6 +19,5 @@ mod roots;
 pub use diagnose::diagnose_run;
 pub use finding::{Diagnosis, Finding, FindingKind, Severity, time};
 pub use observation::{
-    CoordinatorSign, Observation, ObservedMember, ObservedMoves, ObservedProcess, ObservedWait, OwnWaits, Party,
-    ProcessEnd, ProcessState, WaitSubject,
+    CoordinatorSign, Observation, ObservedMember, ObservedProcess, OwnWaits, Party, ProcessEnd, ProcessState,
 };

@@ -7,7 +7,7 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::GroupResponse;
 use zagros_zip::ZipEq;
 
-use crate::ballots::{Voter, VoterPresence};
+use crate::ballots::Voter;
 use crate::members::MemberState;
 use crate::roster::Roster;
 use crate::{MemberSlot, Role};
@@ -102,7 +102,7 @@ impl ProcessGroups {
                  the newest group has generation {newest}"
             )));
         };
-        let voter = |member: &GroupMember| Voter { index: member.index, presence: member.presence(roster, now) };
+        let voter = |member: &GroupMember| member.voter(roster, now);
         Ok((self.members.iter().map(voter).collect(), rank))
     }
 
@@ -154,20 +154,11 @@ impl ProcessGroups {
 }
 
 impl GroupMember {
-    fn presence(self, roster: Roster<'_>, now: Duration) -> VoterPresence {
-        let slot = MemberSlot::worker(self.index);
-        let Some(holder) = roster.members.newest_holder(slot).filter(|holder| holder.incarnation == self.incarnation)
-        else {
-            return VoterPresence::Replaced;
-        };
-        let silence = now.saturating_sub(holder.heard);
-        match holder.state {
-            MemberState::Alive => VoterPresence::Expected { silence },
-            MemberState::Silent | MemberState::Away => VoterPresence::Silent { silence },
-            MemberState::Left { finished: true } | MemberState::GivenUp | MemberState::Released => VoterPresence::Left,
-            MemberState::Left { finished: false } => VoterPresence::Deserted,
-            MemberState::Lost => VoterPresence::Lost { silence },
-        }
+    fn voter(self, roster: Roster<'_>, now: Duration) -> Voter {
+        let holder = roster.members.newest_holder(MemberSlot::worker(self.index));
+        let holder = holder.filter(|holder| holder.incarnation == self.incarnation);
+        let silence = holder.map_or(Duration::ZERO, |holder| now.saturating_sub(holder.heard));
+        Voter { index: self.index, state: holder.map(|holder| holder.state), silence }
     }
 }
 

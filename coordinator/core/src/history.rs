@@ -78,7 +78,7 @@ impl TrainingHistory {
         let PointSum { rate, loss, staleness } = std::mem::take(&mut self.current);
         self.ended = Some(now);
         self.points.push(HistoryPoint {
-            at_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+            seconds: now.as_secs_f64(),
             step: moment.step,
             samples_per_second: rate.mean().unwrap_or_default(),
             loss: loss.mean(),
@@ -102,7 +102,7 @@ fn merged(pair: &[HistoryPoint]) -> HistoryPoint {
     let [first, second] = pair else { return pair[0] };
     let mean = |one: f64, other: f64| (one + other) / 2.0;
     HistoryPoint {
-        at_ms: second.at_ms,
+        seconds: second.seconds,
         step: second.step,
         samples_per_second: mean(first.samples_per_second, second.samples_per_second),
         loss: match (first.loss, second.loss) {
@@ -136,8 +136,8 @@ mod tests {
         history.add(time(0.5), TrainingMoment { staleness: 4, loss: None, ..moment(2, 30.0) });
         assert!(history.points.is_empty());
         history.add(time(1.0), TrainingMoment { loss: Some(0.25), auc: Some(0.75), ..moment(3, 20.0) });
-        let (at_ms, step, samples_per_second, loss) = (1000, 3, 20.0, Some(0.375));
-        let point = HistoryPoint { at_ms, step, samples_per_second, loss, staleness: 4, auc: Some(0.75) };
+        let (seconds, step, samples_per_second, loss) = (1.0, 3, 20.0, Some(0.375));
+        let point = HistoryPoint { seconds, step, samples_per_second, loss, staleness: 4, auc: Some(0.75) };
         assert_eq!(history.points, [point]);
     }
 
@@ -156,7 +156,7 @@ mod tests {
             }
             let points = history.points;
             prop_assert!(points.len() <= most);
-            prop_assert!(points.is_sorted_by(|one, other| one.at_ms < other.at_ms && one.step < other.step));
+            prop_assert!(points.is_sorted_by(|one, other| one.seconds < other.seconds && one.step < other.step));
             // An average of equal values is that value, however often it is taken.
             prop_assert!(points.iter().all(|point| (point.samples_per_second - 100.0).abs() < 1e-9));
             let largest = points.iter().map(|point| point.staleness).max().unwrap_or(0).max(history.current.staleness);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zagros_protocol::control::{
     AssignRequest, BarrierRequest, CompleteRequest, GroupRequest, HeartbeatRequest, JoinRequest, LeaveRequest,
     ReportEvaluationRequest, ReportMoveRequest, ScaleRequest, TransformsRequest,
@@ -11,7 +12,7 @@ use zagros_protocol::control::{
 use crate::{Core, RunOutcome};
 
 /// An input. Each is a method of [`Core`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CoreInput {
     Join(JoinRequest),
     Heartbeat(HeartbeatRequest),

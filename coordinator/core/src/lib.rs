@@ -31,7 +31,6 @@ pub use config::CoreConfig;
 pub use core::Core;
 pub use event::RunEvent;
 pub use input::CoreInput;
-pub use resharding::plan_owners;
 pub use run::RunOutcome;
 pub use slot::{MemberSlot, Role};
 pub use split_plan::{SplitOrder, SplitRange, plan_splits};

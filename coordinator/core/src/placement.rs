@@ -18,7 +18,7 @@ use crate::roster::Roster;
 pub(crate) struct ServerPlacement {
     server_count: u32,
     buckets: u32,
-    addresses: BTreeMap<u32, ServerAddress>,
+    pub(crate) addresses: BTreeMap<u32, ServerAddress>,
     map: Option<BucketMap>,
 }
 
@@ -49,11 +49,6 @@ impl ServerPlacement {
         Some(self.map.insert(next).generation())
     }
 
-    /// A server has come back with its rows, perhaps as another process at another address. The generation stays.
-    pub(crate) fn keep_rows_at(&mut self, index: u32, address: ServerAddress) {
-        self.addresses.insert(index, address);
-    }
-
     /// Returns the new generation; `None` before the first placement.
     pub(crate) fn move_buckets(&mut self, buckets: &[u32], owner: u32) -> Option<Generation> {
         let next = self.map.as_ref()?.with_moved(buckets, ServerIndex(owner));
@@ -63,11 +58,6 @@ impl ServerPlacement {
     /// Whether a server owns a bucket, or will once there are owners.
     pub(crate) fn owns_bucket(&self, index: u32) -> bool {
         self.bucket_map().is_none_or(|map| owns_any(map, index))
-    }
-
-    /// A server that owns nothing has gone.
-    pub(crate) fn forget_server(&mut self, index: u32) {
-        self.addresses.remove(&index);
     }
 
     /// The placement as members get it: owners, servers, who may push, and what is waited for.

@@ -23,7 +23,7 @@ use zagros_protocol::control::{BucketMove, MoveVerdict, ReportMoveResponse, Scal
 use zagros_protocol::{BucketMap, Generation};
 
 use crate::watch::push_bounded;
-pub use plan::plan_owners;
+pub(crate) use plan::plan_owners;
 use plan::{PlannedMove, buckets_left, next_move};
 
 /// Pause before the next move after one was abandoned.
@@ -230,7 +230,7 @@ impl Resharding {
         });
         Some(ScaleStatus {
             servers,
-            wanted: goal.servers,
+            servers_wanted: goal.servers,
             buckets_left: self.buckets_left(map),
             doing: doing.unwrap_or(waiting_for),
             moves_committed: committed,
@@ -238,7 +238,7 @@ impl Resharding {
             buckets_moved: buckets,
             rows_moved: rows,
             bytes_moved: bytes,
-            longest_frozen_us: u64::try_from(longest_frozen.as_micros()).unwrap_or(u64::MAX),
+            longest_freeze_seconds: longest_frozen.as_secs_f64(),
             last_failure: self.last_failure.clone(),
             ..ScaleStatus::default()
         })

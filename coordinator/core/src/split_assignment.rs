@@ -21,7 +21,7 @@ use epoch::{EpochLedger, OpenEpoch, SplitDeal, plan_of, refused_split, split_id}
 /// How long a worker waits before it asks again.
 const RETRY_MS: u32 = 200;
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SplitLedger {
     pub(crate) plan: Vec<SplitRange>,
     epochs: Vec<EpochLedger>,

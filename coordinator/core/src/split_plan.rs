@@ -49,8 +49,9 @@ impl SplitRange {
 
 /// In which order an epoch deals out its splits. The order is a function of (seed, epoch, split) alone (invariant SP-3). A
 /// resumed run therefore deals out the remaining splits in the order of the first run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SplitOrder {
+    #[default]
     AsInFiles,
     /// Another permutation for each epoch.
     Shuffled {

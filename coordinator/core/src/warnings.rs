@@ -62,7 +62,7 @@ fn diverging(status: &StatusResponse) -> Option<String> {
 
 fn late_checkpoint(status: &StatusResponse, training: Duration) -> Option<String> {
     let every = Duration::from_millis(status.checkpoint_every_ms);
-    let age = status.checkpoints.last().map_or(training, |newest| Duration::from_millis(newest.age_ms));
+    let age = status.checkpoints.last().map_or(training, |newest| Duration::from_secs_f64(newest.age_seconds));
     let is_late = status.state == "training" && !every.is_zero() && age > every * LATE;
     is_late.then(|| {
         format!("no checkpoint for {}; the job asks for one every {}", time_in_words(age), time_in_words(every))
@@ -139,7 +139,7 @@ mod tests {
     fn a_checkpoint_is_late_after_three_intervals_counted_from_the_last_or_from_the_start() {
         let late = |checkpoint_every_ms, age: Option<u64>, training| {
             let checkpoints =
-                age.map(|seconds| CheckpointMark { step: 9, age_ms: seconds * 1000 }).into_iter().collect();
+                age.map(|seconds| CheckpointMark { step: 9, age_seconds: seconds as f64 }).into_iter().collect();
             let state = "training".to_owned();
             status_warnings(&StatusResponse { state, checkpoints, checkpoint_every_ms, ..Default::default() }, training)
         };

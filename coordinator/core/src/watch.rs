@@ -77,8 +77,10 @@ impl TrainingWatch {
 
     /// The newest checkpoints, oldest first.
     pub(crate) fn checkpoint_marks(&self, now: Duration) -> Vec<CheckpointMark> {
-        let mark =
-            |(step, at): &(u64, Duration)| CheckpointMark { step: *step, age_ms: millis(now.saturating_sub(*at)) };
+        let mark = |(step, at): &(u64, Duration)| {
+            let age = now.saturating_sub(*at);
+            CheckpointMark { step: *step, age_seconds: age.as_secs_f64() }
+        };
         self.checkpoints.iter().map(mark).collect()
     }
 }
@@ -117,7 +119,7 @@ mod tests {
             sample(&mut watch, Duration::from_millis(millis), &workers(1, [3, 3]));
         }
         assert_eq!(watch.training_time(time(3)), time(3));
-        assert_eq!(watch.history.points.iter().map(|point| point.at_ms).collect::<Vec<_>>(), [2000, 3000]);
+        assert_eq!(watch.history.points.iter().map(|point| point.seconds).collect::<Vec<_>>(), [2.0, 3.0]);
     }
 
     #[test]
@@ -129,7 +131,7 @@ mod tests {
         for step in [0, 5, 5, 9, 7] {
             report(&mut watch, step);
         }
-        let checkpoints = [CheckpointMark { step: 5, age_ms: 5000 }, CheckpointMark { step: 9, age_ms: 1000 }];
+        let checkpoints = [CheckpointMark { step: 5, age_seconds: 5.0 }, CheckpointMark { step: 9, age_seconds: 1.0 }];
         assert_eq!(watch.checkpoint_marks(time(10)), checkpoints);
         for step in 10..100 {
             report(&mut watch, step);

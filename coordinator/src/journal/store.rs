@@ -10,7 +10,7 @@ use zagros_plumbing::boot_id;
 use crate::journal::record::{END_FILE, EndFile, EndMark, InputsEnd, JournalTime, decode, encode};
 
 /// Version of the keys, the records and the snapshot.
-const FORMAT: u32 = 8;
+const FORMAT: u32 = 9;
 /// Bytes of inputs after which a snapshot is due, at least: replaying them takes well under a second.
 const SNAPSHOT_BYTES: u64 = 4 << 20;
 
@@ -36,7 +36,6 @@ pub struct InputJournal {
     end: InputsEnd,
     /// Bytes of inputs since the snapshot.
     bytes: u64,
-    /// Bytes of the snapshot.
     snapshot: u64,
 }
 
@@ -88,7 +87,8 @@ impl InputJournal {
     /// Appends an input, before it takes effect. It survives the end of this process once this returns.
     /// An input that cannot be written must not take effect.
     pub fn append(&mut self, time: JournalTime, input: &CoreInput) -> Result<(), JournalError> {
-        let mut bytes = encode(time, input);
+        let bytes = encode(&(time, input));
+        let mut bytes = bytes.map_err(|error| self.damaged(format!("an input, which has no bytes: {error}")))?;
         let end = self.end.append(&bytes);
         bytes.extend(end.checksum.to_le_bytes());
         self.db.put(key(self.end.next), &bytes).map_err(store_error(&self.folder, "written"))?;
@@ -157,12 +157,8 @@ impl InputJournal {
     /// Replaces all inputs by the state that they led to.
     /// If it cannot be written, the inputs stay.
     pub fn take_snapshot(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
-        let state = postcard::to_allocvec(core);
-        let state = state.map_err(|error| self.damaged(format!("the snapshot, which has no bytes: {error}")))?;
-        let mut bytes = encode(time, &CoreInput::Tick);
-        bytes.extend(self.end.next.to_le_bytes());
-        bytes.extend(self.end.checksum.to_le_bytes());
-        bytes.extend(state);
+        let bytes = encode(&(time, self.end, core));
+        let mut bytes = bytes.map_err(|error| self.damaged(format!("the snapshot, which has no bytes: {error}")))?;
         bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
         self.snapshot = bytes.len() as u64;
         let mut batch = WriteBatch::default();
@@ -174,7 +170,6 @@ impl InputJournal {
         Ok(())
     }
 
-    /// The state of the process before.
     fn recover(&mut self) -> Result<Option<RecoveredCore>, JournalError> {
         let snapshot = self.read(SNAPSHOT)?;
         if snapshot.is_some() {
@@ -190,7 +185,8 @@ impl InputJournal {
         let machine = machine(&boot, boot_id().as_deref());
         // A loss of power takes what it takes.
         let expected = Some(expected).filter(|_| machine == MachineStart::Same);
-        let taken = read_snapshot(&snapshot).map_err(|why| self.damaged(format!("the snapshot: {why}")))?;
+        let taken = verify_checksum(&snapshot, crc32c::crc32c).and_then(decode);
+        let taken = taken.map_err(|why| self.damaged(format!("the snapshot: {why}")))?;
         let recovered = self.replay(taken, expected, machine)?;
         self.snapshot = snapshot.len() as u64;
         self.boot = boot;
@@ -203,7 +199,7 @@ impl InputJournal {
     /// Replays the inputs after a snapshot, up to `expected` at least.
     fn replay(
         &mut self,
-        (mut core, mut time, first): (Core, JournalTime, InputsEnd),
+        (mut time, first, mut core): (JournalTime, InputsEnd, Core),
         expected: Option<InputsEnd>,
         machine: MachineStart,
     ) -> Result<RecoveredCore, JournalError> {
@@ -252,22 +248,6 @@ impl InputJournal {
     fn damaged(&self, what: String) -> JournalError {
         JournalError::Damaged { folder: self.folder.clone(), what }
     }
-}
-
-/// The state, when it was taken, and which inputs led to it.
-fn read_snapshot(bytes: &[u8]) -> Result<(Core, JournalTime, InputsEnd), String> {
-    /// A tick says the time; the number of the first input and the checksum of those before it follow.
-    const TICK: usize = 17;
-    let bytes = verify_checksum(bytes, crc32c::crc32c)?;
-    let (tick, rest) = bytes.split_at_checked(TICK).ok_or("it is too short")?;
-    let (next, rest) = rest.split_first_chunk().ok_or("it is too short")?;
-    let (checksum, state) = rest.split_first_chunk().ok_or("it is too short")?;
-    let (time, _) = decode(tick)?;
-    let (core, left) = postcard::take_from_bytes(state).map_err(|error| error.to_string())?;
-    if !left.is_empty() {
-        return Err(format!("{} bytes follow its end", left.len()));
-    }
-    Ok((core, time, InputsEnd { next: u64::from_le_bytes(*next), checksum: u32::from_le_bytes(*checksum) }))
 }
 
 /// An input that follows others, with the end after it.
@@ -354,13 +334,7 @@ pub enum JournalError {
         "the coordinator's journal in {} was written by release {found}, and this is {expected}: a coordinator comes back as \
          the same release; delete the folder and start the run again", folder.display()
     )]
-    Release {
-        folder: PathBuf,
-        /// The release and format of the journal.
-        found: String,
-        /// The release and format of this program.
-        expected: String,
-    },
+    Release { folder: PathBuf, found: String, expected: String },
     #[error("the coordinator's journal in {} is damaged at {what}; delete the folder and start the run again", folder.display())]
     Damaged {
         folder: PathBuf,

@@ -15,7 +15,6 @@ use zagros_plumbing::Shutdown;
 use super::axes::PageAxes;
 use crate::{LocalCoordinator, StatusReport};
 
-/// The most listeners at a time.
 const MOST: usize = 32;
 const PERIOD: Duration = Duration::from_secs(1);
 /// How long a browser waits before it connects again.
@@ -76,7 +75,6 @@ struct SentLists {
     /// End of the last point of the history, seconds.
     seconds: f64,
     evaluations: usize,
-    /// Step of the last evaluation.
     step: u64,
 }
 

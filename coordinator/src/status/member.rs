@@ -15,7 +15,6 @@ pub struct MemberReport {
     pub name: String,
     /// `embedding server` or `dense worker`.
     pub role: String,
-    /// Position within the role.
     pub index: u32,
     /// `host:port` of its data path; empty for workers.
     pub address: String,
@@ -23,13 +22,10 @@ pub struct MemberReport {
     pub state: String,
     /// How many processes have taken this slot.
     pub incarnation: u32,
-    /// Seconds since it was last heard.
     pub silent_seconds: f64,
-    /// Splits it is working on.
     pub splits_held: u32,
     pub progress: Option<ProgressReport>,
     pub load: Option<LoadReport>,
-    /// Buckets that an embedding server owns.
     pub buckets: u32,
     /// Servers that let a worker wait for a second or longer.
     pub waits: Vec<WaitReport>,

@@ -5,114 +5,69 @@ use std::fs;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, IntGauge, Opts};
+use rustix::param::{clock_ticks_per_second, page_size};
 
-use crate::process::file_limit;
+use crate::process::{cpu_time, file_limit, stat_field};
 
-/// The metrics that Prometheus' own clients have, under the same names.
+type ProcessFigure = fn() -> Option<u64>;
+
+/// The metrics that Prometheus' own clients have, under the same names. Fields are those of proc_pid_stat(5).
+const FIGURES: [(&str, &str, ProcessFigure); 6] = [
+    ("process_open_fds", "Number of open file descriptors.", open_files),
+    ("process_max_fds", "Maximum number of open file descriptors.", file_limit),
+    ("process_virtual_memory_bytes", "Virtual memory size in bytes.", || stat_field("self", 23)),
+    ("process_resident_memory_bytes", "Resident memory size in bytes.", resident_bytes),
+    ("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", start_seconds),
+    ("process_threads", "Number of OS threads in the process.", || stat_field("self", 20)),
+];
+
 #[derive(Clone)]
 pub(super) struct ProcessMetrics {
     cpu_seconds: Counter,
-    open_files: IntGauge,
-    most_files: IntGauge,
-    virtual_bytes: IntGauge,
-    resident_bytes: IntGauge,
-    start_seconds: IntGauge,
-    threads: IntGauge,
+    figures: Vec<(IntGauge, ProcessFigure)>,
 }
 
 impl ProcessMetrics {
     pub(super) fn new() -> prometheus::Result<Self> {
         let cpu = Opts::new("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.");
-        Ok(Self {
-            cpu_seconds: Counter::with_opts(cpu)?,
-            open_files: IntGauge::new("process_open_fds", "Number of open file descriptors.")?,
-            most_files: IntGauge::new("process_max_fds", "Maximum number of open file descriptors.")?,
-            virtual_bytes: IntGauge::new("process_virtual_memory_bytes", "Virtual memory size in bytes.")?,
-            resident_bytes: IntGauge::new("process_resident_memory_bytes", "Resident memory size in bytes.")?,
-            start_seconds: IntGauge::new(
-                "process_start_time_seconds",
-                "Start time of the process since unix epoch in seconds.",
-            )?,
-            threads: IntGauge::new("process_threads", "Number of OS threads in the process.")?,
-        })
-    }
-
-    fn all(&self) -> [&dyn Collector; 7] {
-        [
-            &self.cpu_seconds,
-            &self.open_files,
-            &self.most_files,
-            &self.virtual_bytes,
-            &self.resident_bytes,
-            &self.start_seconds,
-            &self.threads,
-        ]
-    }
-
-    /// A figure that the system does not give stays what it was.
-    fn read(&self) {
-        if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-            // One of them reads the folder.
-            self.open_files.set(whole(entries.count().saturating_sub(1)));
+        let mut figures = Vec::new();
+        for (name, help, figure) in FIGURES {
+            figures.push((IntGauge::new(name, help)?, figure));
         }
-        if let Some(most) = file_limit() {
-            self.most_files.set(whole(most));
-        }
-        let Some(counts) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(ProcessCounts::parse) else {
-            return;
-        };
-        let (page, ticks) = (rustix::param::page_size(), rustix::param::clock_ticks_per_second().max(1));
-        let seconds = counts.cpu_ticks as f64 / ticks as f64;
-        self.cpu_seconds.inc_by((seconds - self.cpu_seconds.get()).max(0.0));
-        self.virtual_bytes.set(whole(counts.virtual_bytes));
-        self.resident_bytes.set(whole(counts.resident_pages.saturating_mul(page as u64)));
-        self.threads.set(whole(counts.threads));
-        if let Some(boot) = fs::read_to_string("/proc/stat").ok().as_deref().and_then(boot_seconds) {
-            self.start_seconds.set(whole(boot + counts.start_ticks / ticks));
-        }
+        Ok(Self { cpu_seconds: Counter::with_opts(cpu)?, figures })
     }
 }
 
 impl Collector for ProcessMetrics {
     fn desc(&self) -> Vec<&Desc> {
-        self.all().into_iter().flat_map(Collector::desc).collect()
+        self.figures.iter().flat_map(|(gauge, _)| gauge.desc()).chain(self.cpu_seconds.desc()).collect()
     }
 
+    /// A figure that the system does not give stays what it was.
     fn collect(&self) -> Vec<MetricFamily> {
-        self.read();
-        self.all().into_iter().flat_map(Collector::collect).collect()
+        for (gauge, figure) in &self.figures {
+            if let Some(figure) = figure() {
+                gauge.set(i64::try_from(figure).unwrap_or(i64::MAX));
+            }
+        }
+        self.cpu_seconds.inc_by((cpu_time().as_secs_f64() - self.cpu_seconds.get()).max(0.0));
+        self.figures.iter().flat_map(|(gauge, _)| gauge.collect()).chain(self.cpu_seconds.collect()).collect()
     }
 }
 
-fn whole(value: impl TryInto<i64>) -> i64 {
-    value.try_into().unwrap_or(i64::MAX)
+fn open_files() -> Option<u64> {
+    let entries = fs::read_dir("/proc/self/fd").ok()?;
+    // One of them reads the folder.
+    Some(entries.count().saturating_sub(1) as u64)
 }
 
-/// A line of `/proc/self/stat`, see proc_pid_stat(5).
-#[derive(Debug, PartialEq, Eq)]
-struct ProcessCounts {
-    cpu_ticks: u64,
-    threads: u64,
-    /// After the machine's start.
-    start_ticks: u64,
-    virtual_bytes: u64,
-    resident_pages: u64,
+fn resident_bytes() -> Option<u64> {
+    stat_field("self", 24).map(|pages| pages.saturating_mul(page_size() as u64))
 }
 
-impl ProcessCounts {
-    fn parse(line: &str) -> Option<Self> {
-        // The second field is the program's name in parentheses, which can hold anything.
-        let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
-        // The manual counts from 1, and the first field after the name is the third.
-        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-        Some(Self {
-            cpu_ticks: field(14)? + field(15)?,
-            threads: field(20)?,
-            start_ticks: field(22)?,
-            virtual_bytes: field(23)?,
-            resident_pages: field(24)?,
-        })
-    }
+fn start_seconds() -> Option<u64> {
+    let boot = boot_seconds(&fs::read_to_string("/proc/stat").ok()?)?;
+    Some(boot + stat_field("self", 22)? / clock_ticks_per_second().max(1))
 }
 
 /// When the machine started, in seconds since the epoch of Unix.
@@ -127,32 +82,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_systems_line_is_read_whatever_the_programs_name() {
-        let line = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 50 13 14 15 16 9 18 777 4096000 1000 20 21";
-        let (cpu_ticks, threads, start_ticks, virtual_bytes, resident_pages) = (200, 9, 777, 4_096_000, 1000);
-        let expected = ProcessCounts { cpu_ticks, threads, start_ticks, virtual_bytes, resident_pages };
-        assert_eq!(ProcessCounts::parse(line), Some(expected));
-        assert_eq!((ProcessCounts::parse("42 (a) S 1 2"), ProcessCounts::parse("")), (None, None));
-        assert_eq!((boot_seconds("cpu 1 2\nbtime 1700000000\n"), boot_seconds("cpu 1")), (Some(1_700_000_000), None));
-    }
-
-    #[test]
     fn figures_of_this_process_are_plausible_and_processor_time_grows() {
         let metrics = ProcessMetrics::new().unwrap();
-        metrics.read();
+        assert_eq!(metrics.collect().len(), FIGURES.len() + 1);
         let start = metrics.cpu_seconds.get();
         let kept = vec![1_u8; 64 << 20];
         let mut sum = 0_u64;
         while metrics.cpu_seconds.get() - start < 0.02 {
             sum = kept.iter().fold(sum, |sum, byte| std::hint::black_box(sum + u64::from(*byte)));
-            metrics.read();
+            metrics.collect();
         }
-        assert!(metrics.resident_bytes.get() > 64 << 20 && sum > 0);
-        assert!(metrics.virtual_bytes.get() >= metrics.resident_bytes.get());
-        assert!(metrics.threads.get() >= 1 && metrics.open_files.get() >= 3);
-        assert!(metrics.most_files.get() >= metrics.open_files.get());
+        let figure = |name: &str| FIGURES.iter().find(|(known, ..)| *known == name).unwrap().2().unwrap();
+        let resident = figure("process_resident_memory_bytes");
+        assert!(resident > 64 << 20 && sum > 0 && figure("process_virtual_memory_bytes") >= resident);
+        assert!(figure("process_threads") >= 1 && figure("process_open_fds") >= 3);
+        assert!(figure("process_max_fds") >= figure("process_open_fds"));
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-        let age = now as i64 - metrics.start_seconds.get();
+        let age = now as i64 - figure("process_start_time_seconds") as i64;
         assert!((-2..24 * 3600).contains(&age), "started {age} s ago");
+        assert_eq!((boot_seconds("cpu 1 2\nbtime 1700000000\n"), boot_seconds("cpu 1")), (Some(1_700_000_000), None));
     }
 }

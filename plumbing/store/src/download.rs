@@ -21,10 +21,8 @@ use crate::bucket::{ObjectBucket, PendingRequest};
 /// Bytes per request after the expected end: the rest of a line.
 const BEYOND: u64 = 64 << 10;
 
-/// How an object is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PiecePlan {
-    /// Bytes per request.
     pub(crate) bytes: u64,
     /// Most requests that are ahead of the piece that is read.
     pub(crate) ahead: usize,
@@ -53,7 +51,6 @@ pub struct ObjectInput {
 }
 
 impl ObjectInput {
-    /// Requests the size of the object.
     pub(crate) fn open(bucket: Arc<ObjectBucket>, key: Key) -> Result<Self, StoreError> {
         let head = bucket.run_request("read", &key, |store, key| async move { store.head(&key).await })?;
         Ok(Self::new(bucket, key, head.size, PiecePlan::LARGE))

@@ -332,7 +332,6 @@ fn deleted(path: &Path, done: io::Result<()>) -> Result<(), StoreError> {
     }
 }
 
-/// Bytes that one read takes.
 const PIECE: usize = 1 << 20;
 
 /// Size and SHA-256 of a content. Two contents with one digest are taken as equal.

@@ -26,7 +26,6 @@ pub(crate) enum StoreKind {
     Http,
 }
 
-/// A store, and what messages say of it.
 pub(crate) struct OpenStore {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) endpoint: String,
@@ -42,15 +41,6 @@ const S3_CREDENTIALS: [&str; 5] = [
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_SKIP_SIGNATURE",
 ];
-const GOOGLE_CREDENTIALS: [&str; 6] = [
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "GOOGLE_SERVICE_ACCOUNT",
-    "GOOGLE_SERVICE_ACCOUNT_PATH",
-    "GOOGLE_SERVICE_ACCOUNT_KEY",
-    "GOOGLE_BEARER_TOKEN",
-    "GOOGLE_SKIP_SIGNATURE",
-];
-
 impl StoreKind {
     /// The kind of a URL, and the rest of it.
     pub(crate) fn split_url(url: &str) -> Option<(Self, &str)> {
@@ -119,11 +109,9 @@ impl OpenStore {
             return Err((reported, reason));
         }
         let options = options.with_allow_http(http_allowed);
-        let has = |names: &[&str]| names.iter().any(|name| variable(environment, name).is_some());
         let has_key = match kind {
-            StoreKind::S3 => has(&S3_CREDENTIALS),
-            StoreKind::Google => has(&GOOGLE_CREDENTIALS),
-            StoreKind::Azure => environment.iter().any(|(name, _)| name.starts_with("AZURE_")),
+            StoreKind::S3 => S3_CREDENTIALS.iter().any(|name| variable(environment, name).is_some()),
+            StoreKind::Google | StoreKind::Azure => environment.iter().any(|(name, _)| name.starts_with(kind.prefix())),
             StoreKind::Http => true,
         };
         let store = build(kind, root, name, environment, options, retry);
@@ -174,7 +162,6 @@ fn variable<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
     environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
-/// An address without user and password.
 fn without_user(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let address = rest.split_once('@').map_or(rest, |(_, address)| address);

@@ -63,10 +63,10 @@ impl ValueBuffers {
 }
 
 impl ValueBuffer {
-    /// The values as bytes in the given encoding. On a little-endian machine f32 is not copied. The memory returns when
+    /// The values as bytes in the given encoding. Those of f32 are not copied. The memory returns when
     /// the last of the bytes is dropped.
     pub fn into_bytes(self, encoding: i32) -> Result<Bytes, PackError> {
-        if cfg!(target_endian = "little") && encoding == Encoding::F32 as i32 {
+        if encoding == Encoding::F32 as i32 {
             return Ok(Bytes::from_owner(self));
         }
         let bytes = self.len() * value_bytes(encoding)?;
@@ -117,9 +117,8 @@ impl<'a> PayloadValues<'a> {
         buffers: &Arc<ValueBuffers>,
     ) -> Result<Self, PackError> {
         expect_length(what, count.checked_mul(value_bytes(encoding)?), bytes.len())?;
-        let as_they_lie = cfg!(target_endian = "little") && encoding == Encoding::F32 as i32;
         match bytemuck::try_cast_slice(bytes) {
-            Ok(values) if as_they_lie => Ok(Self::Borrowed(values)),
+            Ok(values) if encoding == Encoding::F32 as i32 => Ok(Self::Borrowed(values)),
             _ => {
                 let mut values = buffers.take_buffer(count);
                 decode_values(bytes, encoding, &mut values)?;

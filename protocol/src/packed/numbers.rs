@@ -1,5 +1,4 @@
-//! Ids and values in the form of the wire. They are not copied if their bytes are already in the machine's order and
-//! aligned.
+//! Ids and values in the form of the wire, which is that of the machine. They are not copied if their bytes are aligned.
 
 use std::borrow::Cow;
 
@@ -11,7 +10,7 @@ use zagros_zip::ZipEq;
 use super::{PackError, expect_length};
 use crate::datapath::Encoding;
 
-/// Owned numbers that can be read as their bytes. On a little-endian machine a vector is its own payload.
+/// Owned numbers that can be read as their bytes: a vector is its own payload.
 struct FlatNumbers<T>(Vec<T>);
 
 impl<T: bytemuck::NoUninit> AsRef<[u8]> for FlatNumbers<T> {
@@ -73,25 +72,22 @@ fn decode<const N: usize>(bytes: &[u8], into: &mut [f32], value: impl Fn([u8; N]
 /// Converts whole slices. With the processor's own instruction this is eight times as fast as one value at a time.
 fn encode_f16(values: &[f32], into: &mut [u8]) {
     match bytemuck::try_cast_slice_mut::<u8, f16>(into) {
-        Ok(words) if cfg!(target_endian = "little") => words.convert_from_f32_slice(values),
-        _ => encode(values, into, |value| f16::from_f32(value).to_le_bytes()),
+        Ok(words) => words.convert_from_f32_slice(values),
+        Err(_) => encode(values, into, |value| f16::from_f32(value).to_le_bytes()),
     }
 }
 
 /// Decodes f16 values. The caller has checked the lengths.
 fn decode_f16(bytes: &[u8], into: &mut [f32]) {
     match bytemuck::try_cast_slice::<u8, f16>(bytes) {
-        Ok(words) if cfg!(target_endian = "little") => words.convert_to_f32_slice(into),
-        _ => decode(bytes, into, |word| f16::from_le_bytes(word).to_f32()),
+        Ok(words) => words.convert_to_f32_slice(into),
+        Err(_) => decode(bytes, into, |word| f16::from_le_bytes(word).to_f32()),
     }
 }
 
 #[must_use]
 pub fn encode_ids(ids: &[u64]) -> Vec<u8> {
-    if cfg!(target_endian = "little") {
-        return bytemuck::cast_slice(ids).to_vec();
-    }
-    ids.iter().flat_map(|id| id.to_le_bytes()).collect()
+    bytemuck::cast_slice(ids).to_vec()
 }
 
 /// Reads what [`encode_ids`] wrote. An incomplete id at the end is ignored, because [`super::Segments::unpack`] refuses
@@ -101,41 +97,32 @@ pub fn decode_ids(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// As [`encode_ids`], but without a copy on a little-endian machine.
+/// As [`encode_ids`], but without a copy.
 #[must_use]
 pub fn ids_as_bytes(ids: Vec<u64>) -> Bytes {
-    if cfg!(target_endian = "little") {
-        return Bytes::from_owner(FlatNumbers(ids));
-    }
-    encode_ids(&ids).into()
+    Bytes::from_owner(FlatNumbers(ids))
 }
 
 /// As [`decode_ids`], but borrowed if the bytes are aligned. Bytes from a socket may be unaligned. They are then
 /// copied.
 #[must_use]
 pub fn ids_of(bytes: &[u8]) -> Cow<'_, [u64]> {
-    match bytemuck::try_cast_slice(bytes) {
-        Ok(ids) if cfg!(target_endian = "little") => Cow::Borrowed(ids),
-        _ => Cow::Owned(decode_ids(bytes)),
-    }
+    bytemuck::try_cast_slice(bytes).map_or_else(|_| Cow::Owned(decode_ids(bytes)), Cow::Borrowed)
 }
 
 /// Little-endian words, borrowed if the bytes are aligned. An incomplete word at the end is ignored.
 #[must_use]
 pub(super) fn words_of(bytes: &[u8]) -> Cow<'_, [u32]> {
     match bytemuck::try_cast_slice(bytes) {
-        Ok(words) if cfg!(target_endian = "little") => Cow::Borrowed(words),
-        _ => Cow::Owned(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()),
+        Ok(words) => Cow::Borrowed(words),
+        Err(_) => Cow::Owned(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()),
     }
 }
 
-/// Words in the form of the wire, without a copy on a little-endian machine.
+/// Words in the form of the wire, without a copy.
 #[must_use]
 pub(super) fn words_as_bytes(words: Vec<u32>) -> Bytes {
-    if cfg!(target_endian = "little") {
-        return Bytes::from_owner(FlatNumbers(words));
-    }
-    words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>().into()
+    Bytes::from_owner(FlatNumbers(words))
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@ const HEADER: &str = "zagros-refusal";
 #[must_use]
 pub fn status_of(refusal: Refusal) -> Status {
     let mut status = Status::new(code_of(refusal.kind), refusal.message);
-    status.metadata_mut().insert(HEADER, MetadataValue::from_static(refusal.kind.name()));
+    if let Some((_, name)) = RefusalKind::NAMED.into_iter().find(|(kind, _)| *kind == refusal.kind) {
+        status.metadata_mut().insert(HEADER, MetadataValue::from_static(name));
+    }
     status
 }
 
@@ -24,8 +26,8 @@ pub fn refusal_of(status: Status) -> Refusal {
         return Refusal::new(RefusalKind::Unauthenticated, proof);
     }
     let named = status.metadata().get(HEADER).and_then(|value| value.to_str().ok());
-    let by_name = RefusalKind::ALL.into_iter().find(|kind| Some(kind.name()) == named);
-    Refusal::new(by_name.unwrap_or_else(|| kind_of_transport(status.code())), status.message())
+    let by_name = RefusalKind::NAMED.into_iter().find(|(_, name)| Some(*name) == named);
+    Refusal::new(by_name.map_or_else(|| kind_of_transport(status.code()), |(kind, _)| kind), status.message())
 }
 
 fn code_of(kind: RefusalKind) -> Code {
@@ -61,7 +63,7 @@ mod tests {
 
     #[test]
     fn every_kind_survives_the_wire() {
-        for kind in RefusalKind::ALL {
+        for (kind, _) in RefusalKind::NAMED {
             let refusal = Refusal::new(kind, "table 3 has dim 16, not 8");
             assert_eq!(refusal_of(status_of(refusal.clone())), refusal);
         }

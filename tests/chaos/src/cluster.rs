@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_shell::launch::{
-    ChildProcess, GracePeriods, InPlaceLimit, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd, WorkerLoss,
+    ChildProcess, GracePeriods, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd, WorkerLoss,
     is_complete,
 };
 use zagros_shell::{Announcement, Exit, Failure};
@@ -27,9 +27,10 @@ impl RoundCluster<'_> {
     pub(crate) async fn train(&self) -> Result<(), Failure> {
         let RoundView { job, stop, recorder, scaling, .. } = *self.round;
         loop {
-            let supervisor = Supervisor::new(job.cluster.timeout).reporting_to(self.plan.output.console.clone());
-            let supervisor = supervisor.limited_by(InPlaceLimit::Unlimited);
-            let mut supervisor = supervisor.following_roles(scaling.wanted.subscribe());
+            let mut supervisor = Supervisor::new(job.cluster.timeout);
+            supervisor.console = self.plan.output.console.clone();
+            supervisor.wanted = Some(scaling.wanted.subscribe());
+            supervisor.is_tireless = true;
             let ended = self.train_in(&mut supervisor).await;
             if stop.is_requested() {
                 supervisor.stop(GracePeriods { workers: GRACE, others: GRACE }).await;

@@ -116,14 +116,14 @@ pub(crate) fn moves(rounds: &[ScaleStatus]) {
     let sum = |of: fn(&ScaleStatus) -> u64| rounds.iter().map(of).sum::<u64>();
     let committed = sum(|moves| moves.moves_committed);
     if committed > 0 {
-        let frozen = rounds.iter().map(|moves| moves.longest_frozen_us).max().unwrap_or_default();
+        let frozen = rounds.iter().map(|moves| moves.longest_freeze_seconds).fold(0.0, f64::max);
         out!(
             "\n{committed} moves of {} buckets with {} rows between embedding servers, {} more were abandoned; a server stood still \
              for {:.0} ms at most",
             sum(|moves| moves.buckets_moved),
             sum(|moves| moves.rows_moved),
             sum(|moves| moves.moves_abandoned),
-            frozen as f64 / 1000.0
+            frozen * 1e3
         );
     }
 }

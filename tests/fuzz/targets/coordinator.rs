@@ -266,7 +266,8 @@ impl FuzzedRun {
             }
             6 => {
                 let request = PositionRequest { member, incarnation, epoch };
-                answered(request, |request| core.position(now, request))
+                core.tick(now);
+                answered(request, |request| core.view_position(request))
             }
             7 => {
                 let transform = |(mean, deviation): &(u8, u8)| Transform {

@@ -6,7 +6,7 @@ use owo_colors::OwoColorize;
 use tokio::time::Instant;
 use zagros_coordinator::ScaleReport;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
-use zagros_protocol::control::{ScaleRequest, StatusRequest};
+use zagros_protocol::control::{ScaleRequest, ScaleStatus, StatusRequest};
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::args::{RoleCount, ScaleArgs};
@@ -75,13 +75,14 @@ async fn follow(control: &GrpcControlPlane, wanted: (u32, u32), give_up: Duratio
                 // The run has had these numbers all along, and no scale request has changed any.
                 let Some(scale) = status.scale.map(ScaleReport::from) else { return Ok(()) };
                 let (servers, workers) = wanted;
-                let is_ours = scale.servers_wanted == servers && [0, workers].contains(&scale.workers_wanted);
+                let is_ours =
+                    scale.status.servers_wanted == servers && [0, workers].contains(&scale.status.workers_wanted);
                 if is_ours && scale.is_done() {
                     out!("  {} {}", "✓".green(), scale.text);
                     return Ok(());
                 }
                 if ended || !is_ours {
-                    return Err(superseded(ended, &reason, &scale));
+                    return Err(superseded(ended, &reason, &scale.status));
                 }
                 scale.text
             }
@@ -100,12 +101,12 @@ async fn follow(control: &GrpcControlPlane, wanted: (u32, u32), give_up: Duratio
     }
 }
 
-fn superseded(ended: bool, reason: &str, scale: &ScaleReport) -> Failure {
+fn superseded(ended: bool, reason: &str, scale: &ScaleStatus) -> Failure {
     if ended {
         let what = format!("the run has ended before it had these numbers: {reason}");
         return Failure::with_help(Exit::Cluster, what, "nothing is lost: every bucket has one owner at any time");
     }
-    let ScaleReport { servers_wanted, workers_wanted, .. } = scale;
+    let ScaleStatus { servers_wanted, workers_wanted, .. } = scale;
     let what = format!(
         "another user asked for {servers_wanted} embedding servers and {workers_wanted} dense workers meanwhile"
     );

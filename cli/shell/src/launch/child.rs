@@ -292,14 +292,8 @@ fn describe(status: Option<ExitStatus>) -> (String, Exit) {
         return (format!("was killed by signal {signal}{}", signal_name(signal)), Exit::Cluster);
     }
     let code = status.code().unwrap_or(1);
-    let exit = match code {
-        2 => Exit::Usage,
-        3 => Exit::Data,
-        5 => Exit::Diverged,
-        6 => Exit::Storage,
-        1 => Exit::Internal,
-        _ => Exit::Cluster,
-    };
+    let passed_on = [Exit::Usage, Exit::Data, Exit::Diverged, Exit::Storage, Exit::Internal];
+    let exit = passed_on.into_iter().find(|exit| i32::from(exit.code()) == code).unwrap_or(Exit::Cluster);
     (format!("ended with exit code {code} ({})", Exit::meaning(code)), exit)
 }
 

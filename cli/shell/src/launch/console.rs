@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default)]
 pub struct RunConsole {
     is_silent: bool,
-    said: Arc<Mutex<SaidLines>>,
+    /// Held while a line is printed. In tests it keeps what was said, oldest first.
+    said: Arc<Mutex<Vec<String>>>,
 }
 
 impl RunConsole {
-    /// Prints nothing.
     #[must_use]
     pub fn silent() -> Self {
         Self { is_silent: true, ..Self::default() }
@@ -47,7 +47,9 @@ impl RunConsole {
         if !self.is_silent {
             print();
         }
-        said.keep(text);
+        if cfg!(test) {
+            said.push(text.to_owned());
+        }
     }
 }
 
@@ -63,28 +65,10 @@ fn with_role(name: &str, text: &str) -> String {
     Value::Object(line).to_string()
 }
 
-/// What was said, in tests alone.
-#[derive(Debug, Default)]
-struct SaidLines {
-    #[cfg(test)]
-    lines: Vec<String>,
-}
-
-impl SaidLines {
-    #[cfg(not(test))]
-    fn keep(&mut self, _: &str) {}
-
-    #[cfg(test)]
-    fn keep(&mut self, text: &str) {
-        self.lines.push(text.to_owned());
-    }
-}
-
 #[cfg(test)]
 impl RunConsole {
-    /// What was said, oldest first.
     pub(crate) fn said_lines(&self) -> Vec<String> {
-        self.said.lock().unwrap().lines.clone()
+        self.said.lock().unwrap().clone()
     }
 }
 

@@ -104,7 +104,8 @@ mod tests {
     #[tokio::test]
     async fn servers_that_are_wanted_are_started_once_each_and_again_after_they_have_ended_well() {
         let wanted = watch::Sender::new(servers(1));
-        let mut supervisor = Supervisor::new(Duration::from_secs(60)).following_roles(wanted.subscribe());
+        let mut supervisor = Supervisor::new(Duration::from_secs(60));
+        supervisor.wanted = Some(wanted.subscribe());
         supervisor.add_child(child(RoleName::EmbeddingServer(0), "sleep 60"));
         supervisor.add_child(child(RoleName::EmbeddingServer(1), "true"));
         supervisor.add_child(child(RoleName::DenseWorker(0), "sleep 60"));
@@ -161,7 +162,8 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_is_killed_while_it_leaves_ends_no_run_and_is_not_started_again() {
         let wanted = watch::Sender::new(workers(2, &[]));
-        let mut supervisor = Supervisor::new(Duration::from_secs(60)).following_roles(wanted.subscribe());
+        let mut supervisor = Supervisor::new(Duration::from_secs(60));
+        supervisor.wanted = Some(wanted.subscribe());
         supervisor.add_child(child(RoleName::DenseWorker(0), "sleep 1"));
         supervisor.add_child(child(RoleName::DenseWorker(1), "trap 'kill -9 $$' TERM; while :; do sleep 0.05; done"));
         let start = |role: RoleName| panic!("{} was started again", role.display_name());

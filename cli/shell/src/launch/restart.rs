@@ -40,23 +40,20 @@ pub struct RestartBudget<'a> {
 impl<'a> RestartBudget<'a> {
     /// Nothing that is lost is started again. `start` starts what is wanted besides.
     pub fn without_restarts(start: &'a dyn Fn(RoleName) -> Result<ChildProcess, Failure>) -> Self {
-        Self { left: 0, least: usize::MAX, is_in_place: &|_| false, start, join: &not_wanted }
+        Self {
+            left: 0,
+            least: usize::MAX,
+            is_in_place: &|_| false,
+            start,
+            join: &|index| not_started(RoleName::DenseWorker(index)),
+        }
     }
 }
 
-fn not_wanted(index: u32) -> Result<ChildProcess, Failure> {
-    let what = format!("{} is not wanted", RoleName::DenseWorker(index).display_name());
+/// Of a role that no caller starts.
+pub(crate) fn not_started(role: RoleName) -> Result<ChildProcess, Failure> {
+    let what = format!("{} is not started again", role.display_name());
     Err(Failure::with_help(Exit::Internal, what, "this is a bug"))
-}
-
-/// How often a process is started again in place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InPlaceLimit {
-    /// [`MOST`] times within [`SPAN`], each time after a longer pause: it may end for ever.
-    #[default]
-    OfFailures,
-    /// Each time and at once: a test kills it on purpose, again and again.
-    Unlimited,
 }
 
 /// When one process was started again in place.
@@ -65,10 +62,7 @@ pub(crate) struct InPlaceRestarts(VecDeque<Instant>);
 
 impl InPlaceRestarts {
     /// Books a restart now, and answers how long to wait before it. `None` when the process has ended too often.
-    pub(crate) fn next(&mut self, now: Instant, limit: InPlaceLimit) -> Option<Duration> {
-        if limit == InPlaceLimit::Unlimited {
-            return Some(Duration::ZERO);
-        }
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Duration> {
         while self.0.front().is_some_and(|first| now.saturating_duration_since(*first) >= SPAN) {
             self.0.pop_front();
         }
@@ -138,23 +132,15 @@ pub fn is_complete(folder: &Path) -> bool {
 mod tests {
     use super::*;
 
-    const LIMIT: InPlaceLimit = InPlaceLimit::OfFailures;
-
-    #[test]
-    fn a_process_that_is_killed_on_purpose_is_started_again_at_once_each_time() {
-        let (mut restarts, start) = (InPlaceRestarts::default(), Instant::now());
-        assert!((0..MOST * 3).all(|_| restarts.next(start, InPlaceLimit::Unlimited) == Some(Duration::ZERO)));
-    }
-
     #[test]
     fn pauses_grow_and_a_process_that_ends_for_ever_is_not_started_for_ever() {
         let mut restarts = InPlaceRestarts::default();
         let start = Instant::now();
-        let pauses: Vec<_> = (0..MOST).map(|_| restarts.next(start, LIMIT).expect("within the limit")).collect();
+        let pauses: Vec<_> = (0..MOST).map(|_| restarts.next(start).expect("within the limit")).collect();
         let millis: Vec<_> = pauses.iter().map(Duration::as_millis).collect();
         assert_eq!(millis[..7], [0, 100, 200, 400, 800, 1600, 2000]);
-        assert_eq!((millis[MOST - 1], restarts.next(start + SPAN / 2, LIMIT)), (2000, None));
-        assert_eq!(restarts.next(start + SPAN, LIMIT), Some(Duration::ZERO), "a minute later it is as new");
+        assert_eq!((millis[MOST - 1], restarts.next(start + SPAN / 2)), (2000, None));
+        assert_eq!(restarts.next(start + SPAN), Some(Duration::ZERO), "a minute later it is as new");
     }
 
     #[tokio::test(start_paused = true)]

@@ -262,7 +262,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let hurry = Shutdown::new();
         let roles = [(RoleName::EmbeddingServer(0), ":"), (RoleName::DenseWorker(0), STUCK)];
-        let mut supervisor = supervisor(folder.path(), &roles).await.hurried_by(hurry.clone());
+        let mut supervisor = supervisor(folder.path(), &roles).await;
+        supervisor.hurry = hurry.clone();
         hurry.request();
         supervisor.stop(GracePeriods { workers: HOUR, others: HOUR }).await;
         assert!(supervisor.children.iter().all(|child| child.ended.is_some()) && ended(folder.path()).is_empty());

@@ -14,7 +14,7 @@ use zagros_protocol::control::{Role, StatusResponse};
 
 use crate::launch::child::{ChildProcess, RoleName};
 use crate::launch::console::RunConsole;
-use crate::launch::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, WorkerLosses, limit_text};
+use crate::launch::restart::{InPlaceRestarts, RestartBudget, WorkerLosses, limit_text, not_started};
 
 /// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -23,18 +23,18 @@ pub(crate) const GRACE: Duration = Duration::from_secs(2);
 pub struct Supervisor {
     pub(crate) children: Vec<ChildProcess>,
     pub(crate) timeout: Duration,
-    pub(crate) console: RunConsole,
-    /// Requested by a person who does not wait for an orderly end.
-    pub(crate) hurry: Shutdown,
+    pub console: RunConsole,
+    /// Requested by a person who does not wait for an orderly end: kills the running children.
+    pub hurry: Shutdown,
     /// Children that are started again after a pause, by their place.
     due: Vec<(usize, Instant)>,
     /// Restarts in place of each child, by its place.
     in_place: BTreeMap<usize, InPlaceRestarts>,
-    /// How often a child is started again in place.
-    limit: InPlaceLimit,
+    /// Starts a child again in place each time and at once: a test kills it on purpose, again and again.
+    pub is_tireless: bool,
     worker_losses: WorkerLosses,
     /// What the run is to have, announced again and again. `None` if that never changes.
-    wanted: Option<watch::Receiver<WantedRoles>>,
+    pub wanted: Option<watch::Receiver<WantedRoles>>,
     /// How many dense workers the run is to have, once a scale request has asked for a number.
     pub(crate) workers_wanted: Option<u32>,
 }
@@ -64,7 +64,7 @@ impl WantedRoles {
         };
         let count = scale.workers_wanted;
         let vacant = (0..count).filter(|index| !holds(*index)).collect();
-        Some(Self { servers: scale.wanted, workers: (count > 0).then_some(WantedWorkers { count, vacant }) })
+        Some(Self { servers: scale.servers_wanted, workers: (count > 0).then_some(WantedWorkers { count, vacant }) })
     }
 }
 
@@ -81,30 +81,10 @@ impl Supervisor {
         Self { timeout, ..Self::default() }
     }
 
-    /// Starts children again in place as `limit` says.
-    pub fn limited_by(self, limit: InPlaceLimit) -> Self {
-        Self { limit, ..self }
-    }
-
-    /// Starts and ends processes as this announces, again and again.
-    pub fn following_roles(self, wanted: watch::Receiver<WantedRoles>) -> Self {
-        Self { wanted: Some(wanted), ..self }
-    }
-
-    /// Kills the running children once `hurry` is requested.
-    pub fn hurried_by(self, hurry: Shutdown) -> Self {
-        Self { hurry, ..self }
-    }
-
-    pub fn reporting_to(self, console: RunConsole) -> Self {
-        Self { console, ..self }
-    }
-
     pub fn add_child(&mut self, child: ChildProcess) {
         self.children.push(child);
     }
 
-    /// Servers that were ever started.
     pub fn server_count(&self) -> u32 {
         self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_))).count() as u32
     }
@@ -144,11 +124,7 @@ impl Supervisor {
 
     /// Returns once every worker is done, or with an error about the first child that died.
     pub async fn watch(&mut self) -> Result<(), Failure> {
-        let start = &|role: RoleName| {
-            let what = format!("{} is not started again", role.display_name());
-            Err(Failure::with_help(Exit::Internal, what, "this is a bug"))
-        };
-        let restarts = RestartBudget::without_restarts(start);
+        let restarts = RestartBudget::without_restarts(&not_started);
         self.watch_and_restart(&Shutdown::new(), restarts).await.map(|_| ())
     }
 
@@ -195,7 +171,8 @@ impl Supervisor {
             return false;
         }
         let (name, how, now) = (child.role.display_name(), child.describe_end(), Instant::now());
-        let Some(pause) = self.in_place.entry(index).or_default().next(now, self.limit) else {
+        let earlier = self.in_place.entry(index).or_default();
+        let Some(pause) = (if self.is_tireless { Some(Duration::ZERO) } else { earlier.next(now) }) else {
             self.console.print_warning(format!("{name} {how}; it was started again {} and still ends", limit_text()));
             return false;
         };
@@ -347,7 +324,7 @@ mod tests {
         let status = |state: &str, workers_wanted| StatusResponse {
             state: state.to_owned(),
             members: vec![worker(0, "alive"), worker(1, "given up"), worker(2, "lost")],
-            scale: Some(ScaleStatus { servers: 2, wanted: 4, workers_wanted, ..ScaleStatus::default() }),
+            scale: Some(ScaleStatus { servers: 2, servers_wanted: 4, workers_wanted, ..ScaleStatus::default() }),
             ..StatusResponse::default()
         };
         assert_eq!(WantedRoles::from_status(&status("training", 0)), Some(WantedRoles { servers: 4, workers: None }));

@@ -42,7 +42,7 @@ impl Core {
         }
         if !has_departed {
             self.members.give_up(slot);
-            self.data.release_splits(slot);
+            self.data.ledger.release_splits(slot);
             self.groups.note_loss(slot);
             let outcome = "the run goes on without it".to_owned();
             self.events.push(RunEvent::MemberLeft { slot, outcome });
@@ -71,7 +71,7 @@ impl Core {
                 return self.finish_run(RunOutcome::Failed(self.roster().why_not_without(expired)));
             }
             self.members.give_up(slot);
-            self.data.release_splits(slot);
+            self.data.ledger.release_splits(slot);
             let (timeout, left) = (self.config.timeout, self.roster().alive_worker_count());
             self.events.push(RunEvent::WorkerGivenUp { slot, timeout, left });
         }
@@ -81,7 +81,7 @@ impl Core {
         let ExpiredLease { slot, silence } = expired;
         // The source would stay frozen while no server copies its rows.
         self.abandon_move_of(now, slot, "is lost: silent for longer than its lease");
-        let splits = self.data.suspend_holder(slot);
+        let splits = self.data.ledger.suspend_holder(slot);
         self.groups.note_loss(slot);
         self.events.push(match self.members.member_state(slot) {
             Some(MemberState::Away) => RunEvent::ServerAway { slot, silence, timeout: self.config.timeout },

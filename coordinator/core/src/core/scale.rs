@@ -45,8 +45,7 @@ impl Core {
         if self.resharding.wanted_servers() == Some(servers) && self.buckets_left() > 0 {
             return;
         }
-        // Buckets of equal weight: ids are spread over them by a hash.
-        let goal = plan_owners(owners, &vec![1; owners.len()], servers);
+        let goal = plan_owners(owners, servers);
         self.abandon_move(now, "another number of servers was asked for");
         self.resharding.set_goal(servers, goal);
         self.config.servers = self.config.servers.max(servers);
@@ -197,7 +196,7 @@ impl Core {
         let Some(wanted) = self.resharding.wanted_servers().filter(|_| self.buckets_left() == 0) else { return };
         for index in wanted..self.config.servers {
             let slot = MemberSlot::server(index);
-            self.placement.forget_server(index);
+            self.placement.addresses.remove(&index);
             self.members.release_server(slot);
             self.events.push(RunEvent::ServerReleased { slot });
         }
@@ -267,7 +266,7 @@ impl Core {
             debug_assert_ne!(self.members.member_state(slot), Some(MemberState::Alive));
             let silence = self.members.end_lease(now, slot);
             self.members.give_up(slot);
-            self.data.release_splits(slot);
+            self.data.ledger.release_splits(slot);
             self.groups.note_loss(slot);
             let left = self.roster().alive_worker_count();
             self.events.push(RunEvent::WorkerGivenUp { slot, timeout: silence, left });

@@ -7,7 +7,6 @@ use zagros_protocol::control::{MemberStatus, ScaleStatus, StatusResponse};
 
 use super::Core;
 use crate::members::{MemberRecord, MemberState};
-use crate::split_assignment::SplitLedger;
 use crate::totals::TrainingTotals;
 use crate::warnings::status_warnings;
 use crate::watch::millis;
@@ -24,7 +23,7 @@ impl Core {
     #[must_use]
     pub fn view_status(&self, now: Duration) -> StatusResponse {
         let Self { config, watch, .. } = self;
-        let (epoch, splits_done) = self.data.ledger.as_ref().map_or((0, 0), SplitLedger::current_epoch);
+        let (epoch, splits_done) = self.data.ledger.current_epoch();
         let totals = TrainingTotals::new(&self.members, config.asynchronous, now);
         let members: Vec<_> = self.members.iter().map(|(slot, member)| self.member_status(now, slot, member)).collect();
         let mut status = StatusResponse {
@@ -34,7 +33,7 @@ impl Core {
             generation: self.placement.generation().0,
             epochs: config.epochs,
             epoch,
-            splits: self.data.ledger.as_ref().map_or(0, |ledger| ledger.plan.len() as u32),
+            splits: self.data.ledger.plan.len() as u32,
             splits_done,
             splits_held: members.iter().map(|member| member.splits_held).sum(),
             members,
@@ -67,7 +66,7 @@ impl Core {
         let waiting_for = if left == 0 { String::new() } else { waits() };
         let servers = self.config.servers;
         let moves = self.resharding.scale_status(servers, self.placement.bucket_map()?, waiting_for);
-        let unmoved = || ScaleStatus { servers, wanted: servers, ..ScaleStatus::default() };
+        let unmoved = || ScaleStatus { servers, servers_wanted: servers, ..ScaleStatus::default() };
         let scale = moves.or_else(|| self.wanted_workers.map(|_| unmoved()))?;
         // Only a scale request while the run trained asks for a number of workers.
         let Some(workers_wanted) = self.wanted_workers else { return Some(scale) };
@@ -124,7 +123,7 @@ impl Core {
             silent_ms: millis(now.saturating_sub(member.heard)),
             progress: member.progress,
             load: member.load,
-            splits_held: self.data.held_by(slot) as u32,
+            splits_held: self.data.ledger.held_by(slot) as u32,
             waits: member.waits.clone(),
             long_waits: member.long_waits.clone(),
             disk: member.disk,

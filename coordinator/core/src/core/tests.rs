@@ -340,7 +340,7 @@ fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
     let odd = CompleteRequest { member, incarnation, bad_rows: vec![1], ..CompleteRequest::default() };
     assert_eq!(core.complete(time(0), &odd).unwrap_err().kind, RefusalKind::Invalid);
     let position = PositionRequest { member, incarnation, epoch: 1 };
-    let position = core.position(time(0), &position).unwrap().position.unwrap();
+    let position = core.view_position(&position).unwrap().position.unwrap();
     let mut again = self::core(1, 2);
     let resumed = JoinRequest { position: Some(position), ..request(MemberSlot::worker(0), 1) };
     let ada = again.join(time(0), &resumed).unwrap();

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::{MemberSlot, Role};
+use zagros_protocol::control::WaitKind;
 
 use crate::doctor::finding::{Diagnosis, Finding, FindingKind, Severity, join_list, name_members, time, verb_ending};
 use crate::doctor::graph::{LONG, WaitArrow, WaitGraph, WaitNode, for_how_long, is_heard};
-use crate::doctor::observation::{CoordinatorSign, Observation, Party, ProcessState, WaitSubject};
+use crate::doctor::observation::{CoordinatorSign, Observation, Party, ProcessState, wait_age};
 use crate::doctor::pace::pace_findings;
 use crate::doctor::roots::{disk_cause, root_cause, silent_cause};
+use crate::{MemberSlot, Role};
 
 /// Lines of evidence of one finding. More hide the first.
 const MOST_LINES: usize = 6;
@@ -151,9 +152,8 @@ fn stopped_disks(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     let roots = graph.roots();
     let heard = observation.members.iter().filter(|member| is_heard(member));
     let waits = heard.flat_map(|member| member.waits.iter().map(|wait| (member.slot, wait)));
-    let young =
-        waits.filter(|(slot, wait)| wait.subject == WaitSubject::Disk && !roots.contains(&WaitNode::Disk(*slot)));
-    young.map(|(slot, wait)| disk_cause(observation, slot, wait.age)).collect()
+    let young = waits.filter(|(slot, wait)| wait.kind() == WaitKind::Disk && !roots.contains(&WaitNode::Disk(*slot)));
+    young.map(|(slot, wait)| disk_cause(observation, slot, wait_age(wait))).collect()
 }
 
 /// Arrows in words. Those of several members to the same node for the same reason are one line.

@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::{MemberSlot, Role};
+use zagros_protocol::control::{LongWait, WaitKind};
 
 use crate::doctor::finding::{count_noun, join_list, time};
-use crate::doctor::observation::{Observation, ObservedMember, ObservedWait, WaitSubject};
+use crate::doctor::observation::{Observation, ObservedMember, wait_age};
+use crate::{MemberSlot, Role};
 
 /// Shorter waits are how it should be.
 pub(crate) const LONG: Duration = Duration::from_secs(3);
@@ -103,7 +104,7 @@ fn reachable(next: &BTreeMap<WaitNode, BTreeSet<WaitNode>>, from: WaitNode) -> B
 /// Whom a member waits for. Its own work is no wait.
 fn arrows(observation: &Observation, member: &ObservedMember) -> Vec<WaitArrow> {
     let from = member.slot;
-    let is_full = member.waits.iter().any(|wait| wait.subject == WaitSubject::Window);
+    let is_full = member.waits.iter().any(|wait| wait.kind() == WaitKind::Window);
     let aged = member.requests.iter().map(|requests| (requests, Duration::from_millis(requests.oldest_ms)));
     let requests = aged.filter(|(_, age)| *age >= LONG).map(|(requests, age)| {
         let counts = [(requests.lookups, "lookup", "lookups"), (requests.pushes, "push", "pushes")];
@@ -117,9 +118,9 @@ fn arrows(observation: &Observation, member: &ObservedMember) -> Vec<WaitArrow> 
             left: observation.timeout.checked_sub(age),
         }
     });
-    let waits = member.waits.iter().filter(|wait| wait.age >= LONG && is_innermost(member, wait));
+    let waits = member.waits.iter().filter(|wait| wait_age(wait) >= LONG && is_innermost(member, wait));
     let others = waits.flat_map(|wait| {
-        let (how, age, left) = (how(wait), wait.age, wait.left);
+        let (how, age, left) = (how(wait), wait_age(wait), wait.left_ms.map(Duration::from_millis));
         targets(observation, member, wait).into_iter().map(move |to| WaitArrow {
             from,
             to,
@@ -132,32 +133,30 @@ fn arrows(observation: &Observation, member: &ObservedMember) -> Vec<WaitArrow> 
 }
 
 /// A part that waits within a longer wait waits for whom the shorter one names.
-fn is_innermost(member: &ObservedMember, wait: &ObservedWait) -> bool {
-    !member.waits.iter().any(|other| other.part == wait.part && other.age < wait.age)
+fn is_innermost(member: &ObservedMember, wait: &LongWait) -> bool {
+    !member.waits.iter().any(|other| other.part == wait.part && other.age_ms < wait.age_ms)
 }
 
-fn how(wait: &ObservedWait) -> String {
-    match wait.subject {
-        WaitSubject::Workers => format!("in {} for", wait.what),
-        WaitSubject::Members => format!("for {}, and so for", wait.what),
+fn how(wait: &LongWait) -> String {
+    match wait.kind() {
+        WaitKind::Workers => format!("in {} for", wait.what),
+        WaitKind::Members => format!("for {}, and so for", wait.what),
         _ => format!("for {} from", wait.what),
     }
 }
 
-fn targets(observation: &Observation, member: &ObservedMember, wait: &ObservedWait) -> Vec<WaitNode> {
-    match &wait.subject {
-        WaitSubject::Servers(indices) => {
-            indices.iter().map(|index| WaitNode::Member(MemberSlot::server(*index))).collect()
-        }
-        WaitSubject::Coordinator => vec![WaitNode::Coordinator],
-        WaitSubject::Data => vec![WaitNode::Data(member.slot)],
-        WaitSubject::Disk => vec![WaitNode::Disk(member.slot)],
-        WaitSubject::Workers => elsewhere(observation, member, wait).collect(),
-        WaitSubject::Members => {
+fn targets(observation: &Observation, member: &ObservedMember, wait: &LongWait) -> Vec<WaitNode> {
+    match wait.kind() {
+        WaitKind::Servers => wait.indices.iter().map(|index| WaitNode::Member(MemberSlot::server(*index))).collect(),
+        WaitKind::Coordinator => vec![WaitNode::Coordinator],
+        WaitKind::Data => vec![WaitNode::Data(member.slot)],
+        WaitKind::Disk => vec![WaitNode::Disk(member.slot)],
+        WaitKind::Workers => elsewhere(observation, member, wait).collect(),
+        WaitKind::Members => {
             let missing: Vec<WaitNode> = observation.missing_slots().into_iter().map(WaitNode::Member).collect();
             if missing.is_empty() { elsewhere(observation, member, wait).collect() } else { missing }
         }
-        WaitSubject::Window | WaitSubject::Work => Vec::new(),
+        WaitKind::Window | WaitKind::Work | WaitKind::Unspecified => Vec::new(),
     }
 }
 
@@ -165,12 +164,12 @@ fn targets(observation: &Observation, member: &ObservedMember, wait: &ObservedWa
 fn elsewhere<'a>(
     observation: &'a Observation,
     member: &'a ObservedMember,
-    wait: &'a ObservedWait,
+    wait: &'a LongWait,
 ) -> impl Iterator<Item = WaitNode> + 'a {
     let is_in_group = |slot: MemberSlot| observation.group.is_empty() || observation.group.contains(&slot.index);
     let is_over = |other: &ObservedMember| matches!(other.state.as_str(), "left" | "given up");
     let is_there = |other: &ObservedMember| {
-        let same = |theirs: &ObservedWait| theirs.subject == wait.subject && theirs.what == wait.what;
+        let same = |theirs: &LongWait| theirs.kind == wait.kind && theirs.what == wait.what;
         is_heard(other) && other.waits.iter().any(same)
     };
     let others = observation.members.iter().filter(move |other| {

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use crate::{MemberSlot, Role};
 use serde::{Deserialize, Serialize};
-use zagros_protocol::control::{
-    LongWait, MemberStatus, ScaleStatus, ServerWait, StageSeconds, StatusResponse, WaitKind,
-};
+use zagros_protocol::control::{LongWait, MemberStatus, ScaleStatus, ServerWait, StageSeconds, StatusResponse};
 
 /// A run at one moment, from its coordinator or put together from its processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,7 +26,7 @@ pub struct Observation {
     /// The newest process group: indices of its workers. Empty before the first.
     pub group: Vec<u32>,
     /// The buckets that move between embedding servers. `None` while none has to.
-    pub moving: Option<ObservedMoves>,
+    pub moving: Option<ScaleStatus>,
     /// Everyone who ever joined.
     pub members: Vec<ObservedMember>,
     pub coordinator: CoordinatorSign,
@@ -53,18 +51,6 @@ pub enum Party {
     Member(MemberSlot),
 }
 
-/// Of the number of embedding servers, until it is complete.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObservedMoves {
-    /// Servers that the run is to have.
-    pub wanted: u32,
-    pub buckets_left: u32,
-    /// What happens now, in words.
-    pub doing: String,
-    /// Why the newest move was given up; empty if none was.
-    pub last_failure: String,
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObservedMember {
     pub slot: MemberSlot,
@@ -79,48 +65,20 @@ pub struct ObservedMember {
     /// Where the time of a worker went.
     pub stages: Option<StageSeconds>,
     pub requests: Vec<ServerWait>,
-    pub waits: Vec<ObservedWait>,
+    /// As of now: the time since it was heard is part of their ages.
+    pub waits: Vec<LongWait>,
     /// Free and all bytes of the disk it writes to.
     pub disk: Option<(u64, u64)>,
     /// Requests that a server is working on.
     pub under_way: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObservedWait {
-    /// The part of the process that waits.
-    pub part: String,
-    pub subject: WaitSubject,
-    /// For what, in words.
-    pub what: String,
-    pub age: Duration,
-    /// When it gives up, as far as it says.
-    pub left: Option<Duration>,
-}
-
 /// What a process says of its own waits, at `/waits` of its HTTP port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnWaits {
     /// Its long waits, oldest first.
-    pub waits: Vec<ObservedWait>,
+    pub waits: Vec<LongWait>,
     pub requests: Vec<ServerWait>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum WaitSubject {
-    Servers(Vec<u32>),
-    /// The other workers of its group, in a call of all.
-    Workers,
-    Coordinator,
-    Data,
-    /// A disk that does not take what is written.
-    Disk,
-    /// A place in the staleness window.
-    Window,
-    /// Processes that have not joined.
-    Members,
-    /// No other process: its own work.
-    Work,
 }
 
 /// A process of this machine, as the operating system knows it.
@@ -216,71 +174,39 @@ impl From<&StatusResponse> for Observation {
             timeout: Duration::from_millis(status.timeout_ms),
             step: status.step,
             group: status.group.clone(),
-            moving: status.scale.as_ref().and_then(ObservedMoves::from_status),
+            moving: status.scale.clone().filter(|scale| scale.buckets_left > 0),
             members: status.members.iter().filter_map(ObservedMember::from_status).collect(),
             ..Self::default()
         }
     }
 }
 
-impl ObservedMoves {
-    /// `None` once every bucket is where it is wanted.
-    fn from_status(scale: &ScaleStatus) -> Option<Self> {
-        let ScaleStatus { wanted, buckets_left, doing, last_failure, .. } = scale.clone();
-        (buckets_left > 0).then_some(Self { wanted, buckets_left, doing, last_failure })
-    }
-}
-
 impl ObservedMember {
     /// `None` for a role that this release does not know.
     fn from_status(member: &MemberStatus) -> Option<Self> {
-        let silent = Duration::from_millis(member.silent_ms);
         let progress = member.progress.unwrap_or_default();
         Some(Self {
             slot: MemberSlot { role: Role::from_wire(member.role)?, index: member.index },
             state: member.state.clone(),
             address: member.address.clone(),
-            silent,
+            silent: Duration::from_millis(member.silent_ms),
             still: member.still_ms.map(Duration::from_millis),
             step: progress.step,
             stages: progress.stages,
             requests: member.waits.clone(),
-            waits: member.long_waits.iter().map(|wait| ObservedWait::new(wait, silent)).collect(),
+            waits: member.long_waits.iter().map(|wait| aged(wait, member.silent_ms)).collect(),
             disk: member.disk.map(|disk| (disk.free_bytes, disk.size_bytes)),
             under_way: member.load.map_or(0, |load| load.under_way),
         })
     }
 }
 
-impl OwnWaits {
-    /// As a process keeps them.
-    #[must_use]
-    pub fn new(waits: &[LongWait], requests: &[ServerWait]) -> Self {
-        let now = Duration::ZERO;
-        Self { waits: waits.iter().map(|wait| ObservedWait::new(wait, now)).collect(), requests: requests.to_vec() }
-    }
+/// A wait that was reported so many milliseconds ago.
+fn aged(wait: &LongWait, ago_ms: u64) -> LongWait {
+    let left_ms = wait.left_ms.map(|left| left.saturating_sub(ago_ms));
+    LongWait { age_ms: wait.age_ms.saturating_add(ago_ms), left_ms, ..wait.clone() }
 }
 
-impl ObservedWait {
-    /// As a process reported it, so long ago.
-    #[must_use]
-    pub fn new(wait: &LongWait, ago: Duration) -> Self {
-        let subject = match wait.kind() {
-            WaitKind::Servers => WaitSubject::Servers(wait.indices.clone()),
-            WaitKind::Workers => WaitSubject::Workers,
-            WaitKind::Coordinator => WaitSubject::Coordinator,
-            WaitKind::Data => WaitSubject::Data,
-            WaitKind::Disk => WaitSubject::Disk,
-            WaitKind::Window => WaitSubject::Window,
-            WaitKind::Members => WaitSubject::Members,
-            WaitKind::Work | WaitKind::Unspecified => WaitSubject::Work,
-        };
-        Self {
-            part: wait.part.clone(),
-            subject,
-            what: wait.what.clone(),
-            age: Duration::from_millis(wait.age_ms) + ago,
-            left: wait.left_ms.map(|left| Duration::from_millis(left).saturating_sub(ago)),
-        }
-    }
+pub(crate) fn wait_age(wait: &LongWait) -> Duration {
+    Duration::from_millis(wait.age_ms)
 }

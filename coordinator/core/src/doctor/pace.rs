@@ -1,12 +1,12 @@
 //! Runs that go on, slower than they could: stragglers, slow reading, disks that fill, and a scale request that waits for servers or
 //! workers.
 
-use zagros_protocol::control::StageSeconds;
+use zagros_protocol::control::{ScaleStatus, StageSeconds};
 
 use crate::Role;
 use crate::doctor::finding::{Finding, FindingKind, Severity, join_list};
 use crate::doctor::graph::is_heard;
-use crate::doctor::observation::{Observation, ObservedMember, ObservedMoves};
+use crate::doctor::observation::{Observation, ObservedMember};
 
 /// Before so many steps, the start of a run counts too much.
 const WARMED_UP: u64 = 200;
@@ -104,8 +104,9 @@ fn move_finding(observation: &Observation) -> Option<Finding> {
     if missing.is_empty() && moving.last_failure.is_empty() {
         return None;
     }
-    let ObservedMoves { wanted, buckets_left, doing, last_failure } = moving;
-    let mut why = vec![format!("{wanted} embedding servers are wanted, and {buckets_left} buckets still have to move")];
+    let ScaleStatus { servers_wanted, buckets_left, doing, last_failure, .. } = moving;
+    let mut why =
+        vec![format!("{servers_wanted} embedding servers are wanted, and {buckets_left} buckets still have to move")];
     why.extend((!doing.is_empty()).then(|| format!("now: {doing}")));
     why.extend((!last_failure.is_empty()).then(|| format!("a move was given up: {last_failure}")));
     let (what, next) = if missing.is_empty() {

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::{MemberSlot, Role};
+use zagros_protocol::control::WaitKind;
 
 use crate::doctor::finding::{Finding, FindingKind, Severity, time};
 use crate::doctor::graph::{SILENT, WaitNode};
 use crate::doctor::observation::{
-    CoordinatorSign, Observation, ObservedMember, ObservedProcess, Party, ProcessState, WaitSubject,
+    CoordinatorSign, Observation, ObservedMember, ObservedProcess, Party, ProcessState, wait_age,
 };
+use crate::{MemberSlot, Role};
 
 /// What is said of a root, besides who waits for it. A member has waited for it for `waited` at the longest; zero if no member waits for it.
 pub(crate) fn root_cause(observation: &Observation, node: WaitNode, waited: Duration) -> Finding {
@@ -153,10 +154,10 @@ fn heard(member: &ObservedMember, waited: Duration) -> Finding {
             ),
         ),
         Role::DenseWorker => {
-            let work = member.waits.iter().filter(|wait| wait.subject == WaitSubject::Work).max_by_key(|wait| wait.age);
+            let work = member.waits.iter().filter(|wait| wait.kind() == WaitKind::Work).max_by_key(|wait| wait.age_ms);
             let doing = work.map_or_else(
                 || format!("made its last step {} ago", time(member.still.unwrap_or(waited))),
-                |work| format!("has worked on {} for {}", work.what, time(work.age)),
+                |work| format!("has worked on {} for {}", work.what, time(wait_age(work))),
             );
             (
                 FindingKind::WorkerBusy,
@@ -195,7 +196,7 @@ fn coordinator(observation: &Observation, waited: Duration) -> Finding {
 
 fn data(observation: &Observation, slot: MemberSlot, waited: Duration) -> Finding {
     let waits = observation.find_member(slot).into_iter().flat_map(|member| &member.waits);
-    let why = waits.filter(|wait| wait.subject == WaitSubject::Data).map(|wait| wait.what.clone()).take(1).collect();
+    let why = waits.filter(|wait| wait.kind() == WaitKind::Data).map(|wait| wait.what.clone()).take(1).collect();
     let what = format!("the data source of {slot} has given no rows for {}", time(waited));
     let next = "look at the disk or store that `data.train` is on: `iostat -x 1`, `ls` in its folder from that machine";
     let trouble = Finding::trouble(FindingKind::DataSource, format!("data source of {slot}"), what, next.to_owned());
@@ -205,7 +206,7 @@ fn data(observation: &Observation, slot: MemberSlot, waited: Duration) -> Findin
 pub(crate) fn disk_cause(observation: &Observation, slot: MemberSlot, waited: Duration) -> Finding {
     let member = observation.find_member(slot);
     let waits = member.into_iter().flat_map(|member| &member.waits);
-    let said = waits.filter(|wait| wait.subject == WaitSubject::Disk).map(|wait| wait.what.clone());
+    let said = waits.filter(|wait| wait.kind() == WaitKind::Disk).map(|wait| wait.what.clone());
     let free =
         member.and_then(|member| member.disk).map(|(free, _)| format!("{} MiB of its disk are free", free >> 20));
     let what = format!("the disk of {slot} has taken nothing for {}", time(waited));

@@ -11,7 +11,7 @@ use crate::MemberSlot;
 use crate::split_plan::{DealPosition, MOST_SPLITS, SplitOrder, SplitRange};
 
 /// How splits are shared out: split i goes to worker i mod `workers` first.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SplitShares {
     pub(crate) workers: u32,
     /// Whether a worker reads only its own share. The reader of a split is then a function of (split, worker) alone.

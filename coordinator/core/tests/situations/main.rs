@@ -5,11 +5,11 @@ mod properties;
 use std::time::Duration;
 
 use zagros_coordinator_core::doctor::{
-    CoordinatorSign, Diagnosis, Finding, FindingKind, Observation, ObservedMember, ObservedMoves, ObservedProcess,
-    ObservedWait, Party, ProcessEnd, ProcessState, Severity, WaitSubject, diagnose_run,
+    CoordinatorSign, Diagnosis, Finding, FindingKind, Observation, ObservedMember, ObservedProcess, Party, ProcessEnd,
+    ProcessState, Severity, diagnose_run,
 };
 use zagros_coordinator_core::{MemberSlot, Role};
-use zagros_protocol::control::{ServerWait, StageSeconds};
+use zagros_protocol::control::{LongWait, ScaleStatus, ServerWait, StageSeconds, WaitKind};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -43,14 +43,14 @@ fn server(index: u32) -> ObservedMember {
     member(MemberSlot::server(index))
 }
 
-fn waiting(mut member: ObservedMember, subject: WaitSubject, what: &str, age: u64) -> ObservedMember {
-    let (part, what) = ("training".to_owned(), what.to_owned());
-    member.waits.push(ObservedWait { part, subject, what, age: seconds(age), left: Some(seconds(60 - age)) });
+fn waiting(mut member: ObservedMember, kind: WaitKind, what: &str, age: u64) -> ObservedMember {
+    let (part, what, left_ms) = ("training".to_owned(), what.to_owned(), Some((60 - age) * 1000));
+    member.waits.push(LongWait { part, kind: kind.into(), indices: Vec::new(), what, age_ms: age * 1000, left_ms });
     member
 }
 
 fn in_all_reduce(index: u32, age: u64) -> ObservedMember {
-    waiting(worker(index), WaitSubject::Workers, "the all-reduce of step 812", age)
+    waiting(worker(index), WaitKind::Workers, "the all-reduce of step 812", age)
 }
 
 fn asking(mut member: ObservedMember, server: u32, age: u64) -> ObservedMember {
@@ -109,7 +109,8 @@ fn a_run_that_makes_steps_is_healthy() {
 fn a_move_that_waits_is_no_trouble_and_says_for_whom() {
     let moving = |last_failure: &str| {
         let doing = "waits: embedding server 1 has not joined".to_owned();
-        Some(ObservedMoves { wanted: 2, buckets_left: 512, doing, last_failure: last_failure.to_owned() })
+        let last_failure = last_failure.to_owned();
+        Some(ScaleStatus { servers_wanted: 2, buckets_left: 512, doing, last_failure, ..ScaleStatus::default() })
     };
     let finding = only(&Observation { moving: moving(""), ..run(2, 1, vec![server(0), worker(0)]) });
     let wanted = "2 embedding servers are wanted, and 512 buckets still have to move";
@@ -224,7 +225,7 @@ fn a_server_that_is_heard_and_answers_no_request_cannot_be_reached_or_is_overloa
 
 #[test]
 fn a_full_window_is_named_with_the_server_that_keeps_it_full() {
-    let full = waiting(asking(worker(0), 0, 9), WaitSubject::Window, "a place for batch 12", 8);
+    let full = waiting(asking(worker(0), 0, 9), WaitKind::Window, "a place for batch 12", 8);
     let finding = only(&run(1, 1, vec![server(0), full]));
     let line = "dense worker 0 waits with 1 lookup, 3 pushes and a full window for embedding server 0, for 9.0 s";
     assert_eq!(finding.why[1], line);
@@ -232,7 +233,7 @@ fn a_full_window_is_named_with_the_server_that_keeps_it_full() {
 
 #[test]
 fn missing_members_are_counted_and_named_once() {
-    let waits = |index| waiting(worker(index), WaitSubject::Members, "a process group", 20);
+    let waits = |index| waiting(worker(index), WaitKind::Members, "a process group", 20);
     let mut observation = run(2, 4, vec![server(0), server(1), waits(0), waits(3)]);
     observation.group.clear();
     observation.state = "waiting".to_owned();
@@ -249,7 +250,7 @@ fn missing_members_are_counted_and_named_once() {
 
 #[test]
 fn a_circle_is_named_and_a_circle_that_waits_for_somebody_else_is_none() {
-    let barrier = |index| waiting(worker(index), WaitSubject::Workers, "the barrier after step 811", 9);
+    let barrier = |index| waiting(worker(index), WaitKind::Workers, "the barrier after step 811", 9);
     let finding = only(&run(1, 3, vec![server(0), in_all_reduce(0, 8), barrier(1), in_all_reduce(2, 8)]));
     says(
         &finding,
@@ -264,7 +265,7 @@ fn a_circle_is_named_and_a_circle_that_waits_for_somebody_else_is_none() {
         "report it",
     );
     // A member that waits for the circle is named beside it.
-    let outside = waiting(server(0), WaitSubject::Workers, "a vote", 9);
+    let outside = waiting(server(0), WaitKind::Workers, "a vote", 9);
     let mixed = only(&run(1, 2, vec![outside, in_all_reduce(0, 8), barrier(1)]));
     assert!(mixed.why.iter().any(|line| line.starts_with("embedding server 0 waits in a vote")), "{mixed:?}");
     let blocked = vec![server(0), in_all_reduce(0, 8), asking(barrier(1), 0, 9)];
@@ -273,7 +274,7 @@ fn a_circle_is_named_and_a_circle_that_waits_for_somebody_else_is_none() {
 
 #[test]
 fn a_worker_that_is_busy_is_named_with_what_it_does() {
-    let scores = || waiting(worker(0), WaitSubject::Work, "the score of the held-out part", 40);
+    let scores = || waiting(worker(0), WaitKind::Work, "the score of the held-out part", 40);
     let busy = ObservedMember { still: Some(seconds(41)), ..scores() };
     let finding = only(&run(1, 2, vec![server(0), busy, in_all_reduce(1, 38)]));
     assert_eq!(finding.kind, FindingKind::WorkerBusy);
@@ -289,11 +290,11 @@ fn a_worker_that_is_busy_is_named_with_what_it_does() {
 
 #[test]
 fn a_data_source_and_a_disk_are_named_as_what_they_are() {
-    let data = waiting(worker(0), WaitSubject::Data, "the next batch of /data/train.tsv", 12);
+    let data = waiting(worker(0), WaitKind::Data, "the next batch of /data/train.tsv", 12);
     let finding = only(&run(1, 1, vec![server(0), data]));
     assert_eq!(finding.kind, FindingKind::DataSource);
     assert_eq!(finding.what.as_str(), "the data source of dense worker 0 has given no rows for 12 s");
-    let mut full = waiting(server(0), WaitSubject::Disk, "the log stopped: no space left on device", 5);
+    let mut full = waiting(server(0), WaitKind::Disk, "the log stopped: no space left on device", 5);
     full.disk = Some((40 << 20, 100 << 30));
     let findings = diagnose_run(&run(1, 1, vec![full, worker(0)])).findings;
     let kinds: Vec<FindingKind> = findings.iter().map(|finding| finding.kind).collect();
@@ -322,7 +323,7 @@ fn a_coordinator_that_does_not_answer_is_named_with_its_process() {
 
 #[test]
 fn members_that_cannot_reach_a_coordinator_that_answers_are_named() {
-    let waits = waiting(worker(0), WaitSubject::Coordinator, "its next split", 9);
+    let waits = waiting(worker(0), WaitKind::Coordinator, "its next split", 9);
     let finding = only(&run(1, 1, vec![server(0), waits]));
     assert_eq!(finding.what, "the coordinator answers here, and not to all its members");
     assert_eq!(finding.why[0], "dense worker 0 waits for its next split from the coordinator, for 9.0 s");

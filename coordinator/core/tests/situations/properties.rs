@@ -5,32 +5,32 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use zagros_coordinator_core::MemberSlot;
-use zagros_coordinator_core::doctor::{
-    FindingKind, Observation, ObservedMember, ObservedWait, Severity, WaitSubject, diagnose_run,
-};
-use zagros_protocol::control::ServerWait;
+use zagros_coordinator_core::doctor::{FindingKind, Observation, ObservedMember, Severity, diagnose_run};
+use zagros_protocol::control::{LongWait, ServerWait, WaitKind};
 use zagros_zip::number_from;
 
 const SERVERS: u32 = 3;
 const WORKERS: u32 = 4;
 
-fn wait() -> impl Strategy<Value = ObservedWait> {
-    let subject = prop_oneof![
-        prop::collection::vec(0..SERVERS, 0..3).prop_map(WaitSubject::Servers),
-        Just(WaitSubject::Workers),
-        Just(WaitSubject::Coordinator),
-        Just(WaitSubject::Data),
-        Just(WaitSubject::Disk),
-        Just(WaitSubject::Window),
-        Just(WaitSubject::Members),
-        Just(WaitSubject::Work),
+fn wait() -> impl Strategy<Value = LongWait> {
+    let kinds = vec![
+        WaitKind::Servers,
+        WaitKind::Workers,
+        WaitKind::Coordinator,
+        WaitKind::Data,
+        WaitKind::Disk,
+        WaitKind::Window,
+        WaitKind::Members,
+        WaitKind::Work,
     ];
-    (subject, 0_u64..20, 0_u8..2, 0_u8..3).prop_map(|(subject, age, call, part)| ObservedWait {
+    let (kind, indices) = (prop::sample::select(kinds), prop::collection::vec(0..SERVERS, 0..3));
+    (kind, indices, 0_u64..20, 0_u8..2, 0_u8..3).prop_map(|(kind, indices, age, call, part)| LongWait {
         part: format!("thread {part}"),
-        subject,
+        kind: kind.into(),
+        indices,
         what: format!("call {call}"),
-        age: Duration::from_secs(age),
-        left: Some(Duration::from_secs(60 - age)),
+        age_ms: age * 1000,
+        left_ms: Some((60 - age) * 1000),
     })
 }
 
@@ -69,18 +69,17 @@ fn observation() -> impl Strategy<Value = Observation> {
 
 /// A member that is heard and has waited for three seconds or longer for a server, the coordinator, its data or its disk.
 fn hangs(member: &ObservedMember) -> bool {
-    let long = |age: Duration| age >= Duration::from_secs(3);
     let is_heard = member.state == "alive" && member.silent < Duration::from_secs(3);
-    let names_somebody = |wait: &ObservedWait| match &wait.subject {
-        WaitSubject::Servers(indices) => !indices.is_empty(),
-        WaitSubject::Coordinator | WaitSubject::Data | WaitSubject::Disk => true,
+    let names_somebody = |wait: &LongWait| match wait.kind() {
+        WaitKind::Servers => !wait.indices.is_empty(),
+        WaitKind::Coordinator | WaitKind::Data | WaitKind::Disk => true,
         // Whom these wait for depends on the others.
-        WaitSubject::Workers | WaitSubject::Members | WaitSubject::Window | WaitSubject::Work => false,
+        WaitKind::Workers | WaitKind::Members | WaitKind::Window | WaitKind::Work | WaitKind::Unspecified => false,
     };
     let is_innermost =
-        |wait: &ObservedWait| !member.waits.iter().any(|other| other.part == wait.part && other.age < wait.age);
-    let waits = member.waits.iter().any(|wait| long(wait.age) && names_somebody(wait) && is_innermost(wait));
-    is_heard && (waits || member.requests.iter().any(|requests| long(Duration::from_millis(requests.oldest_ms))))
+        |wait: &LongWait| !member.waits.iter().any(|other| other.part == wait.part && other.age_ms < wait.age_ms);
+    let waits = member.waits.iter().any(|wait| wait.age_ms >= 3000 && names_somebody(wait) && is_innermost(wait));
+    is_heard && (waits || member.requests.iter().any(|requests| requests.oldest_ms >= 3000))
 }
 
 proptest! {
@@ -122,12 +121,12 @@ proptest! {
         let member = |(index, age): (u32, &u64)| ObservedMember {
             silent: Duration::ZERO,
             still: None,
-            waits: vec![ObservedWait {
+            waits: vec![LongWait {
                 part: "training".to_owned(),
-                subject: WaitSubject::Workers,
+                kind: WaitKind::Workers.into(),
                 what: "the all-reduce of step 1".to_owned(),
-                age: Duration::from_secs(*age),
-                left: None,
+                age_ms: *age * 1000,
+                ..LongWait::default()
             }],
             ..super::worker(index)
         };

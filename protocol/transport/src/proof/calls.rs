@@ -5,60 +5,50 @@ use zagros_plumbing::grpc::{MAX_CONTROL_BYTES, MAX_MESSAGE_BYTES};
 use super::PeerRole;
 use PeerRole::{Client, Coordinator, DenseWorker, EmbeddingServer};
 
-/// Every call of every service, with the least role that may make it.
-pub const CALLS: &[(&str, PeerRole)] = &[
-    ("/zagros.datapath.v1.Embedding/Lookup", DenseWorker),
-    ("/zagros.datapath.v1.Embedding/Push", DenseWorker),
-    ("/zagros.datapath.v1.Embedding/Hint", DenseWorker),
-    ("/zagros.control.v1.Storage/Describe", DenseWorker),
-    ("/zagros.control.v1.Storage/Save", DenseWorker),
-    ("/zagros.control.v1.Storage/Load", DenseWorker),
-    ("/zagros.control.v1.Storage/Forget", DenseWorker),
+/// Every call of every service, with the least role that may make it and the most bytes of its request. Long requests list the rows of a
+/// batch, the files or splits of a run, or the categories of a job's features.
+pub const CALLS: &[(&str, PeerRole, usize)] = &[
+    ("/zagros.datapath.v1.Embedding/Lookup", DenseWorker, MAX_MESSAGE_BYTES),
+    ("/zagros.datapath.v1.Embedding/Push", DenseWorker, MAX_MESSAGE_BYTES),
+    ("/zagros.datapath.v1.Embedding/Hint", DenseWorker, MAX_MESSAGE_BYTES),
+    ("/zagros.control.v1.Storage/Describe", DenseWorker, MOST_BYTES),
+    ("/zagros.control.v1.Storage/Save", DenseWorker, MOST_BYTES),
+    ("/zagros.control.v1.Storage/Load", DenseWorker, MAX_CONTROL_BYTES),
+    ("/zagros.control.v1.Storage/Forget", DenseWorker, MOST_BYTES),
     // What a worker may not do with it is checked where the message is read: join as a server, speak for a server.
-    ("/zagros.control.v1.Coordinator/Join", DenseWorker),
-    ("/zagros.control.v1.Coordinator/Heartbeat", DenseWorker),
-    ("/zagros.control.v1.Coordinator/Leave", DenseWorker),
-    ("/zagros.control.v1.Coordinator/Placement", DenseWorker),
-    ("/zagros.control.v1.Coordinator/Group", DenseWorker),
-    ("/zagros.control.v1.Coordinator/Barrier", DenseWorker),
-    ("/zagros.control.v1.Coordinator/Assign", DenseWorker),
-    ("/zagros.control.v1.Coordinator/Complete", DenseWorker),
-    ("/zagros.control.v1.Coordinator/Position", DenseWorker),
-    ("/zagros.control.v1.Coordinator/Transforms", DenseWorker),
-    ("/zagros.control.v1.Coordinator/ReportEvaluation", DenseWorker),
-    ("/zagros.control.v1.Coordinator/Status", Client),
-    ("/zagros.control.v1.Coordinator/Scale", Coordinator),
-    ("/zagros.control.v1.Coordinator/ReportMove", EmbeddingServer),
-    ("/zagros.control.v1.Migration/BeginMove", EmbeddingServer),
-    ("/zagros.control.v1.Migration/MoveRows", EmbeddingServer),
-    ("/zagros.control.v1.Migration/FreezeMove", EmbeddingServer),
+    ("/zagros.control.v1.Coordinator/Join", DenseWorker, MAX_CONTROL_BYTES),
+    ("/zagros.control.v1.Coordinator/Heartbeat", DenseWorker, MOST_BYTES),
+    ("/zagros.control.v1.Coordinator/Leave", DenseWorker, MOST_BYTES),
+    ("/zagros.control.v1.Coordinator/Placement", DenseWorker, MOST_BYTES),
+    ("/zagros.control.v1.Coordinator/Group", DenseWorker, MOST_BYTES),
+    ("/zagros.control.v1.Coordinator/Barrier", DenseWorker, MOST_BYTES),
+    ("/zagros.control.v1.Coordinator/Assign", DenseWorker, MOST_BYTES),
+    ("/zagros.control.v1.Coordinator/Complete", DenseWorker, MAX_CONTROL_BYTES),
+    ("/zagros.control.v1.Coordinator/Position", DenseWorker, MOST_BYTES),
+    ("/zagros.control.v1.Coordinator/Transforms", DenseWorker, MAX_CONTROL_BYTES),
+    ("/zagros.control.v1.Coordinator/ReportEvaluation", DenseWorker, MOST_BYTES),
+    ("/zagros.control.v1.Coordinator/Status", Client, MOST_BYTES),
+    ("/zagros.control.v1.Coordinator/Scale", Coordinator, MOST_BYTES),
+    ("/zagros.control.v1.Coordinator/ReportMove", EmbeddingServer, MOST_BYTES),
+    ("/zagros.control.v1.Migration/BeginMove", EmbeddingServer, MOST_BYTES),
+    ("/zagros.control.v1.Migration/MoveRows", EmbeddingServer, MOST_BYTES),
+    ("/zagros.control.v1.Migration/FreezeMove", EmbeddingServer, MOST_BYTES),
 ];
 
-/// Longest request of a call that is not in [`LONG_REQUESTS`]. The longest of them is a heartbeat with its waits. A decoder
+/// Longest request of the other calls. The longest of them is a heartbeat with its waits. A decoder
 /// makes about a hundred bytes of each byte of a list of empty entries, so what a request may take in memory follows from this limit.
 const MOST_BYTES: usize = 256 << 10;
-
-/// Calls whose requests list the rows of a batch, the files or splits of a run, or the categories of a job's features.
-const LONG_REQUESTS: &[(&str, usize)] = &[
-    ("/zagros.datapath.v1.Embedding/Lookup", MAX_MESSAGE_BYTES),
-    ("/zagros.datapath.v1.Embedding/Push", MAX_MESSAGE_BYTES),
-    ("/zagros.datapath.v1.Embedding/Hint", MAX_MESSAGE_BYTES),
-    ("/zagros.control.v1.Coordinator/Join", MAX_CONTROL_BYTES),
-    ("/zagros.control.v1.Coordinator/Complete", MAX_CONTROL_BYTES),
-    ("/zagros.control.v1.Coordinator/Transforms", MAX_CONTROL_BYTES),
-    ("/zagros.control.v1.Storage/Load", MAX_CONTROL_BYTES),
-];
 
 /// The most bytes of a request to this path.
 #[must_use]
 pub fn most_bytes(path: &str) -> usize {
-    LONG_REQUESTS.iter().find(|(call, _)| *call == path).map_or(MOST_BYTES, |(_, bytes)| *bytes)
+    CALLS.iter().find(|(call, ..)| *call == path).map_or(MOST_BYTES, |(.., bytes)| *bytes)
 }
 
 /// The least role that may make the call of this path. `None` if there is no such call.
 #[must_use]
 pub fn least_role(path: &str) -> Option<PeerRole> {
-    CALLS.iter().find(|(call, _)| *call == path).map(|(_, role)| *role)
+    CALLS.iter().find(|(call, ..)| *call == path).map(|(_, role, _)| *role)
 }
 
 #[cfg(test)]
@@ -103,19 +93,11 @@ mod tests {
     #[test]
     fn every_call_of_the_protocol_names_the_role_that_may_make_it() {
         let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto");
-        let listed: BTreeSet<String> = CALLS.iter().map(|(call, _)| (*call).to_owned()).collect();
+        let listed: BTreeSet<String> = CALLS.iter().map(|(call, ..)| (*call).to_owned()).collect();
         let calls = calls_of(&proto);
         assert!(calls.len() >= 23, "the check finds what is there: {calls:?}");
         assert_eq!(listed, calls, "calls.rs lists every call of protocol/proto, and no other");
         assert_eq!(listed.len(), CALLS.len(), "a call is listed twice");
-    }
-
-    #[test]
-    fn a_long_request_is_one_of_a_call() {
-        for (call, bytes) in LONG_REQUESTS {
-            assert!(least_role(call).is_some() && *bytes > MOST_BYTES && *bytes <= MAX_MESSAGE_BYTES, "{call}");
-        }
-        assert_eq!(most_bytes("/zagros.control.v1.Coordinator/Heartbeat"), MOST_BYTES);
     }
 
     /// The largest requests that follow from a job: of 1024 servers, 524,288 splits, 100,000 files with names of 100 bytes, or statistics

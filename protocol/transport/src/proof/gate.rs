@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn without_a_proof_no_call_is_reachable_and_a_role_reaches_its_own() {
-        for (call, least) in CALLS {
+        for (call, least, _) in CALLS {
             let refused = Peer::Unproven.may_call(call).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::Unauthenticated, "{call}");
             assert!(refused.message().contains("ZAGROS_RUN_SECRET_FILE"), "{refused}");

@@ -94,7 +94,7 @@ fn servers_that_join_get_buckets_and_those_that_leave_hand_theirs_over() {
     leave(&mut core, &members[3], Outcome::Finished, "").unwrap();
     assert_eq!((core.placement(time(2)).servers.len(), core.outcome()), (3, None));
     let status = core.status(time(2)).scale.unwrap();
-    assert_eq!((status.servers, status.wanted, status.buckets_left, status.doing.as_str()), (3, 3, 0, ""));
+    assert_eq!((status.servers, status.servers_wanted, status.buckets_left, status.doing.as_str()), (3, 3, 0, ""));
     // The run does not miss the server that has gone.
     core.drain_run(time(3), "the test wants it");
     assert_eq!(core.outcome(), None);
@@ -135,7 +135,7 @@ fn the_last_server_hands_its_buckets_over_when_it_is_asked_to_end_and_another_on
     let (mut core, members) = training(3);
     assert!(!ask_to_end(&mut core, 1, &members[2]).stop, "it has buckets");
     assert!(!ask_to_end(&mut core, 1, &members[2]).stop, "it has buckets");
-    assert_eq!(core.status(time(1)).scale.unwrap().wanted, 2);
+    assert_eq!(core.status(time(1)).scale.unwrap().servers_wanted, 2);
     move_all(&mut core, &members);
     assert!(ask_to_end(&mut core, 1, &members[2]).stop);
     leave(&mut core, &members[2], Outcome::Finished, "").unwrap();
@@ -236,7 +236,7 @@ fn a_number_of_servers_that_is_reached_costs_no_later_call_anything() {
     core.tick(time(2));
     assert!(!core.resharding.has_goal());
     let status = core.status(time(2)).scale.unwrap();
-    assert_eq!((status.servers, status.wanted, status.buckets_left), (2, 2, 0));
+    assert_eq!((status.servers, status.servers_wanted, status.buckets_left), (2, 2, 0));
     assert_eq!(scale(&mut core, 2, 2).unwrap().buckets, 0);
     assert_eq!(scale(&mut core, 2, 1).unwrap().buckets, 32);
 }

@@ -94,7 +94,7 @@ fn both_numbers_change_with_one_request() {
     let answer = core.scale(time(1), &ScaleRequest { servers: 2, workers: 3 }).unwrap();
     assert_eq!((answer.servers, answer.workers, answer.buckets), (2, 3, 32));
     let now = progress(&mut core);
-    assert_eq!((now.wanted, now.workers_wanted), (2, 3));
+    assert_eq!((now.servers_wanted, now.workers_wanted), (2, 3));
 }
 
 #[test]

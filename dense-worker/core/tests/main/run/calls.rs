@@ -95,7 +95,8 @@ impl CoreCall for PositionRequest {
     }
 
     fn make(&self, core: &mut Core, now: Duration) -> Result<PositionResponse, Refusal> {
-        core.position(now, self)
+        core.tick(now);
+        core.view_position(self)
     }
 }
 
