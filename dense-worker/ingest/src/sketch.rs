@@ -42,11 +42,6 @@ impl DistinctSketch {
         };
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.hashes.clear();
-        self.bound = None;
-    }
-
     /// The number of distinct values, and whether that is exact.
     pub(crate) fn estimate(&mut self) -> (u64, bool) {
         self.tidy();
@@ -75,32 +70,33 @@ const COUNTED: usize = 4_096;
 /// Counts of frequent values: a Misra–Gries summary that can be merged (Agarwal et al. 2012, "Mergeable Summaries"). When it is
 /// full, the count of the first value too many is taken off every count, and values without a count are dropped.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FrequentValues {
+pub(crate) struct FrequentValues {
     counts: HashMap<u64, u64>,
 }
 
 impl FrequentValues {
     #[inline]
-    pub(super) fn add(&mut self, value: u64, times: u64) {
+    pub(crate) fn add(&mut self, value: u64, times: u64) {
         *self.counts.entry(value).or_default() += times;
         if self.counts.len() >= 2 * COUNTED {
             self.tidy();
         }
     }
 
-    pub(super) fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         // In a fixed order: what is dropped depends on it.
         for (value, times) in other.sorted() {
             self.add(value, times);
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.counts.clear();
+    /// How often a value was counted; 0 of one that is not.
+    pub(crate) fn count(&self, value: u64) -> u64 {
+        self.counts.get(&value).copied().unwrap_or(0)
     }
 
     /// The most frequent values with their counts, at most `most`.
-    pub(super) fn most_frequent(&self, most: usize) -> Vec<(u64, u64)> {
+    pub(crate) fn most_frequent(&self, most: usize) -> Vec<(u64, u64)> {
         let mut sorted = self.sorted();
         sorted.truncate(most);
         sorted
@@ -156,13 +152,6 @@ impl QuantileSketch {
                 self.halve_full(level);
             }
         }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.levels.iter_mut().for_each(|level| {
-            level.values.clear();
-            level.odd = false;
-        });
     }
 
     /// The edges between `parts` parts of about equally many values, ascending; equal ones once. An edge is the least value of its upper
@@ -325,8 +314,7 @@ mod tests {
         let mut values = FrequentValues::default();
         [3, 5, 3, 5, 3, 7].into_iter().for_each(|value| values.add(value, 1));
         assert_eq!(values.most_frequent(2), [(3, 3), (5, 2)]);
-        values.clear();
-        assert!(values.most_frequent(2).is_empty());
+        assert_eq!((values.count(7), values.count(9)), (1, 0));
     }
 
     #[test]
