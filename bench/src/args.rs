@@ -151,9 +151,6 @@ pub(crate) struct ScalingArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TrainArgs {
-    /// Folder with the workload's files. Default: generated in memory.
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) data: Option<PathBuf>,
     /// Dense network.
     #[arg(long, value_enum, default_value_t = DenseModel::Dlrm)]
     pub(crate) model: DenseModel,
@@ -199,9 +196,6 @@ pub(crate) enum DenseModel {
 
 #[derive(Debug, Args)]
 pub(crate) struct EmbeddingArgs {
-    /// Folder with the workload's files. Default: generated in memory.
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) data: Option<PathBuf>,
     /// Values per row.
     #[arg(long, default_value_t = 16)]
     pub(crate) dim: usize,
