@@ -19,6 +19,7 @@ use crate::IngestError;
 use crate::columnar::arrow::file::ArrowFooter;
 use crate::columnar::groups::RowGroups;
 use crate::columnar::parquet::file::ParquetFooter;
+use crate::error::panic_text;
 use crate::formats::DataContent;
 
 pub(crate) mod arrow;
@@ -109,9 +110,6 @@ pub(super) fn fail<T>(text: impl Into<String>) -> Result<T> {
 /// names one kind of page and describes another makes the crate `parquet` unwrap nothing. A panic is a fault of the file.
 /// What `decode` changed must not be used afterwards.
 pub(super) fn catch_panics<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason");
-        fail(format!("its bytes make no sense: {text}"))
-    })
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|panic| fail(format!("its bytes make no sense: {}", panic_text(panic.as_ref()))))
 }

@@ -1,6 +1,5 @@
 //! What files are by their content, whatever a job says of them. Of a compressed file the decompressed start is looked at.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,19 +25,20 @@ pub struct FileStart {
 
 impl FileStart {
     pub(crate) fn read(path: &Path) -> Result<Self, IngestError> {
-        let mut text = FileText::open(path, ReadReach::Start, &Arc::default())?;
-        let mut start = Vec::new();
-        let read = text.by_ref().take(START as u64).read_to_end(&mut start);
-        read.map_err(|error| text.explain(error))?;
+        let text = FileText::open(path, ReadReach::Start, &Arc::default())?;
+        // With the byte that tells whether these are all, not more than a store fetches for the start.
+        let (mut start, is_all) = text.read_at_most(START - 1)?;
         let content = DataContent::from_start(&start);
-        let lines = if content == DataContent::Lines { whole_lines(&start) } else { Vec::new() };
+        if !is_all && let Some(end) = memchr::memrchr(b'\n', &start) {
+            start.truncate(end);
+        }
+        let lines = if content == DataContent::Lines { text_lines(&start) } else { Vec::new() };
         Ok(Self { path: path.into(), content, lines })
     }
 }
 
-fn whole_lines(start: &[u8]) -> Vec<String> {
-    let whole = if start.len() < START { start.len() } else { memchr::memrchr(b'\n', start).unwrap_or(start.len()) };
-    full_lines(&start[..whole]).map(|line| String::from_utf8_lossy(line).into_owned()).collect()
+fn text_lines(text: &[u8]) -> Vec<String> {
+    full_lines(text).map(|line| String::from_utf8_lossy(line).into_owned()).collect()
 }
 
 /// The lines of a text that are not empty, without their ends.
