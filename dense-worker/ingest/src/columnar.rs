@@ -41,7 +41,7 @@ pub(crate) enum ColumnFile {
 
 impl ColumnFile {
     /// Opens a file of a format; `None` if its rows are lines.
-    pub(crate) fn open(path: &Path, content: DataContent) -> Option<std::result::Result<Self, IngestError>> {
+    pub(crate) fn open(path: &Path, content: DataContent) -> Option<Result<Self, IngestError>> {
         match content {
             DataContent::Parquet => Some(ParquetFooter::open(path).map(Self::Parquet)),
             DataContent::Arrow => Some(ArrowFooter::open(path).map(Self::Arrow)),
@@ -67,7 +67,7 @@ impl ColumnFile {
         &self,
         path: &Path,
         positions: impl IntoIterator<Item = usize>,
-    ) -> std::result::Result<RowGroups, IngestError> {
+    ) -> Result<RowGroups, IngestError> {
         match self {
             Self::Parquet(footer) => footer.row_groups(path, positions),
             Self::Arrow(footer) => footer.row_groups(path, positions),
@@ -79,7 +79,7 @@ impl ColumnFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileFault(pub(super) String);
 
-pub(super) type Result<T> = std::result::Result<T, FileFault>;
+pub(super) type FileResult<T> = Result<T, FileFault>;
 
 impl FileFault {
     pub(super) fn new(text: impl Into<String>) -> Self {
@@ -102,14 +102,14 @@ impl From<ParquetError> for FileFault {
     }
 }
 
-pub(super) fn fail<T>(text: impl Into<String>) -> Result<T> {
+pub(super) fn fail<T>(text: impl Into<String>) -> FileResult<T> {
     Err(FileFault::new(text))
 }
 
 /// Calls a decoder of a library. Libraries check what writers usually get wrong and panic at the rest: a page header that
 /// names one kind of page and describes another makes the crate `parquet` unwrap nothing. A panic is a fault of the file.
 /// What `decode` changed must not be used afterwards.
-pub(super) fn catch_panics<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(super) fn catch_panics<T>(decode: impl FnOnce() -> FileResult<T>) -> FileResult<T> {
     catch_unwind(AssertUnwindSafe(decode))
         .unwrap_or_else(|panic| fail(format!("its bytes make no sense: {}", panic_text(panic.as_ref()))))
 }
