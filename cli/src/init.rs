@@ -25,7 +25,7 @@ pub(crate) use column::{Column, ColumnKind};
 pub(crate) use dialect::TextDialect;
 pub(crate) use job_text::job_text;
 pub(crate) use label::{LabelColumn, LabelForm};
-pub(crate) use newest::{NewestParts, PartBound};
+pub(crate) use newest::NewestParts;
 pub(crate) use rows_format::{describe_format, rows_format};
 pub(crate) use sketch::{Sketch, infer_sketch};
 pub(crate) use table::{DataLayout, read_sample};

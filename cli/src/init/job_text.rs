@@ -5,8 +5,9 @@ mod features;
 use std::path::Path;
 
 use features::{write_categorical, write_dropped, write_history, write_label, write_numeric, write_weight};
+use zagros_job::TimeBound;
 
-use crate::init::{ColumnKind, DataLayout, LabelForm, NewestParts, PartBound, Sketch, TextDialect};
+use crate::init::{ColumnKind, DataLayout, LabelForm, NewestParts, Sketch, TextDialect};
 
 /// The parts that are the same for all data.
 const MODEL: &str = "
@@ -104,9 +105,9 @@ fn write_newest(text: &mut String, sketch: &Sketch, newest: &NewestParts) {
         let others = comment(&newest.others.join(", "));
         text.push_str(&format!("# UNSURE: these columns are times as well: {others}.\n"));
     }
-    let bound = |bound: &PartBound| match bound {
-        PartBound::Number(number) => number.to_string(),
-        PartBound::Text(text) => quoted(text),
+    let bound = |bound: &TimeBound| match bound {
+        TimeBound::Number(number) => number.to_string(),
+        TimeBound::Text(text) => quoted(text),
     };
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     text.push_str(&format!(

@@ -112,7 +112,7 @@ impl NumberSums {
             self.missing += 1;
             return;
         };
-        self.moments.add(value);
+        self.moments.add(value, 1.0);
         (self.min, self.max) = (self.min.min(value), self.max.max(value));
         if let Some(quantiles) = &mut self.quantiles {
             quantiles.add(value);

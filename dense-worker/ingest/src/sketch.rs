@@ -216,35 +216,36 @@ impl QuantileSketch {
 /// Golub & LeVeque 1979.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct MomentSums {
-    count: u64,
+    /// How much the values count together.
+    count: f64,
     shift: f64,
     sum: f64,
     squares: f64,
 }
 
 impl MomentSums {
-    pub(crate) const NONE: Self = Self { count: 0, shift: 0.0, sum: 0.0, squares: 0.0 };
+    pub(crate) const NONE: Self = Self { count: 0.0, shift: 0.0, sum: 0.0, squares: 0.0 };
 
     #[inline]
-    pub(crate) fn add(&mut self, value: f64) {
-        if self.count == 0 {
+    pub(crate) fn add(&mut self, value: f64, weight: f64) {
+        if self.count == 0.0 {
             self.shift = value;
         }
         let distance = value - self.shift;
-        self.count += 1;
-        self.sum += distance;
-        self.squares += distance * distance;
+        self.count += weight;
+        self.sum += weight * distance;
+        self.squares += weight * distance * distance;
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        if other.count == 0 {
+        if other.count == 0.0 {
             return;
         }
-        if self.count == 0 {
+        if self.count == 0.0 {
             *self = *other;
             return;
         }
-        let (ours, theirs) = (self.count as f64, other.count as f64);
+        let (ours, theirs) = (self.count, other.count);
         let shift = other.mean() - self.mean();
         let spread = self.spread() + other.spread() + shift * shift * ours * theirs / (ours + theirs);
         let mean = self.mean() + shift * theirs / (ours + theirs);
@@ -253,16 +254,16 @@ impl MomentSums {
 
     /// The mean; 0 without values.
     pub(crate) fn mean(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.shift + self.sum / self.count as f64 }
+        if self.count == 0.0 { 0.0 } else { self.shift + self.sum / self.count }
     }
 
     /// The population deviation; 0 without values.
     pub(crate) fn deviation(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { (self.spread() / self.count as f64).sqrt() }
+        if self.count == 0.0 { 0.0 } else { (self.spread() / self.count).sqrt() }
     }
 
     fn spread(&self) -> f64 {
-        (self.squares - self.sum * self.sum / self.count as f64).max(0.0)
+        (self.squares - self.sum * self.sum / self.count).max(0.0)
     }
 }
 
@@ -411,7 +412,7 @@ mod tests {
 
     fn moments(values: &[f64]) -> MomentSums {
         let mut moments = MomentSums::default();
-        values.iter().for_each(|value| moments.add(*value));
+        values.iter().for_each(|value| moments.add(*value, 1.0));
         moments
     }
 
@@ -425,7 +426,7 @@ mod tests {
     fn a_large_mean_does_not_hide_the_deviation_and_none_is_zero() {
         let values: Vec<f64> = (0..1_000).map(|n| 1.6e12 + f64::from(n % 2)).collect();
         assert!((moments(&values).deviation() - 0.5).abs() < 1e-6);
-        assert_eq!((moments(&[]).mean(), moments(&[]).deviation(), moments(&[]).count), (0.0, 0.0, 0));
+        assert_eq!((moments(&[]).mean(), moments(&[]).deviation(), moments(&[]).count), (0.0, 0.0, 0.0));
     }
 
     proptest! {
@@ -436,7 +437,7 @@ mod tests {
             let mut merged = MomentSums::default();
             parts.iter().for_each(|part| merged.merge(&moments(part)));
             let (mean, deviation) = by_two_passes(&whole);
-            prop_assert_eq!(merged.count, whole.len() as u64);
+            prop_assert_eq!(merged.count, whole.len() as f64);
             prop_assert!((merged.mean() - mean).abs() < 1e-9 && (merged.deviation() - deviation).abs() < 1e-6);
         }
     }
