@@ -238,13 +238,6 @@ mod tests {
     }
 
     #[test]
-    fn a_first_line_of_values_is_no_header() {
-        for (text, header) in [("age,sex\n1,f\n2,m\n", true), ("1,f\n2,m\n", false), ("f,u\nf,v\nm,u\n", false)] {
-            assert_eq!(infer(text).unwrap().header, header, "{text}");
-        }
-    }
-
-    #[test]
     fn comments_are_no_rows_wherever_they_start() {
         assert!(infer("# from a log\n1,f\n#2,m\n3,f\n").unwrap().has_comments);
         let commented = infer("y,a\n1,f\n# a new day\n0,m\n").unwrap();
@@ -262,7 +255,9 @@ mod tests {
             ("label,device,os\n1,phone,os\n0,tv,ios\n", true),
             (",y,city\n0,1,Rome\n1,0,Oslo\n", true),
             ("device,os\nphone,ios\ntv,web\n", true),
+            ("age,sex\n1,f\n2,m\n", true),
             ("1,phone,os\n0,tv,ios\n", false),
+            ("f,u\nf,v\nm,u\n", false),
             ("phone,ios\nphone,web\n", false),
             ("y,y\n1,2\n", false),
             (",os\na,ios\n", false),
