@@ -140,9 +140,9 @@ fn profile_numbers(column: &str, sums: &NumberSums, places: u64, before: Option<
     let values = sums.quantiles.as_ref().map(QuantileSketch::weighted_values).unwrap_or_default();
     let bin_shares = |bins: &ColumnBins| {
         let ColumnBins::Below(ends) = bins else { return Vec::new() };
-        let mut counts = vec![0; ends.len() + 2];
+        let mut counts = vec![0_u64; ends.len() + 2];
         for (value, times) in &values {
-            counts[1 + ends.partition_point(|end| end <= value)] += times;
+            counts[1 + ends.partition_point(|end| end <= value)] += *times;
         }
         // The sketch is of the values that are there.
         let mut shares: Vec<f64> = shares(&counts).into_iter().map(|share| share * (1.0 - missing)).collect();
