@@ -174,19 +174,9 @@ fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &TextDialect) {
     }
 }
 
+/// A text as TOML, which has JSON's escapes, but allows no DEL.
 fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\t' => quoted.push_str("\\t"),
-            control if control.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(control))),
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007F")
 }
 
 /// Text that cannot end the comment that it stands in.
