@@ -32,13 +32,10 @@ impl FileStart {
         if !is_all && let Some(end) = memchr::memrchr(b'\n', &start) {
             start.truncate(end);
         }
-        let lines = if content == DataContent::Lines { text_lines(&start) } else { Vec::new() };
+        let text = if content == DataContent::Lines { &start[..] } else { &[] };
+        let lines = full_lines(text).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
         Ok(Self { path: path.into(), content, lines })
     }
-}
-
-fn text_lines(text: &[u8]) -> Vec<String> {
-    full_lines(text).map(|line| String::from_utf8_lossy(line).into_owned()).collect()
 }
 
 /// The lines of a text that are not empty, without their ends.
@@ -48,12 +45,7 @@ pub(crate) fn full_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.filter(|line| !line.is_empty())
 }
 
-/// The start of the first of these files, which all hold the same. Of many, some are looked at.
-pub fn file_start(paths: &[PathBuf]) -> Result<FileStart, IngestError> {
-    Ok(file_starts(paths)?.swap_remove(0))
-}
-
-/// The starts of these files, which all hold the same. Of many, some are looked at.
+/// The starts of these files, which all hold the same: of the first one, and of many some others.
 pub fn file_starts(paths: &[PathBuf]) -> Result<Vec<FileStart>, IngestError> {
     same_content(&crate::files::expand_paths(paths)?)
 }
@@ -129,12 +121,12 @@ mod tests {
         for (name, text) in [("a.csv", "y,a\n1,2\n"), ("b.jsonl", "{\"y\":1}\n"), ("c.csv", "y,a\n1,3\n")] {
             fs::write(folder.path().join(name), text).unwrap();
         }
-        let error = file_start(&[folder.path().into()]).unwrap_err().to_string();
+        let error = file_starts(&[folder.path().into()]).unwrap_err().to_string();
         let pattern = folder.path().join("*.csv").display().to_string();
         for part in ["2 text with separators", "a.csv, …", &pattern, "1 JSON lines", "b.jsonl"] {
             assert!(error.contains(part), "{part} in {error}");
         }
-        let start = file_start(&[folder.path().join("*.csv")]).unwrap();
-        assert_eq!((start.content, start.lines), (DataContent::Lines, vec!["y,a".to_owned(), "1,2".to_owned()]));
+        let start = &file_starts(&[folder.path().join("*.csv")]).unwrap()[0];
+        assert_eq!((start.content, start.lines.clone()), (DataContent::Lines, vec!["y,a".to_owned(), "1,2".to_owned()]));
     }
 }

@@ -34,7 +34,7 @@ mod transform;
 
 pub use batch::{Batch, CategoryIds, SplitEnd};
 pub use category::date::clock_seconds;
-pub use content::{FileStart, can_read_file, file_start, file_starts};
+pub use content::{FileStart, can_read_file, file_starts};
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};
