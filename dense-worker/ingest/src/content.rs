@@ -127,6 +127,9 @@ mod tests {
             assert!(error.contains(part), "{part} in {error}");
         }
         let start = &file_starts(&[folder.path().join("*.csv")]).unwrap()[0];
-        assert_eq!((start.content, start.lines.clone()), (DataContent::Lines, vec!["y,a".to_owned(), "1,2".to_owned()]));
+        assert_eq!(
+            (start.content, start.lines.clone()),
+            (DataContent::Lines, vec!["y,a".to_owned(), "1,2".to_owned()])
+        );
     }
 }
