@@ -23,7 +23,7 @@ DEADLINE_SECONDS = 600
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="folder of the workload's files, as the peer's generator wrote them")
+    parser.add_argument("--data", required=True, help="folder of the workload's files, as the peer's generator wrote them; Zagros makes the same samples")
     parser.add_argument("--peer", required=True, action="append", help="a peer's script with its own arguments, in quotes")
     parser.add_argument("--python", default=sys.executable, help="the Python that has what the peers need")
     parser.add_argument("--zagros", default="target/release/zagros-bench", help="the binary zagros-bench")
@@ -58,7 +58,7 @@ def last_json(command):
 
 
 def ours(args, model):
-    command = [args.zagros, "train", "--data", args.data, "--model", model, "--json"]
+    command = [args.zagros, "train", "--model", model, "--json"]
     command += ["--precision", args.precision, "--warm", str(args.warm)]
     found = last_json([*command, "--steps", str(args.steps), "--threads", str(args.threads)])
     return {"cpu": found["cpu_us_per_sample"], "rate": found["samples_per_second"], "split": found["split_us_per_sample"]}

@@ -148,9 +148,6 @@ pub(crate) struct ScalingArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TrainArgs {
-    /// Folder with the workload's files. Default: generated in memory.
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) data: Option<PathBuf>,
     /// Dense network: bottom 512-256, dot interactions, top 512-256; or 1024-512-256.
     #[arg(long, default_value = "dlrm", value_parser = ["dlrm", "ffnn"])]
     pub(crate) model: String,
@@ -178,9 +175,6 @@ pub(crate) struct TrainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct EmbeddingArgs {
-    /// Folder with the workload's files. Default: generated in memory.
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) data: Option<PathBuf>,
     /// Values per row.
     #[arg(long, default_value_t = 16)]
     pub(crate) dim: usize,

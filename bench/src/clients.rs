@@ -323,7 +323,7 @@ mod tests {
         let job =
             workload::parse_job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2\nworkers = 2")).unwrap();
         let side = ServerSide::start_embedded(&job).await.unwrap();
-        let batches = workload::load_batches(None, 3).unwrap();
+        let batches = workload::make_batches(3);
         let mut drivers = BenchClients::join(&side, Encoding::F32, 2, 4).await.unwrap();
         let trained = drivers.run(&side, &ClientWork::Train(batches.into())).await.unwrap().tally;
         assert_eq!((trained.batches, trained.lookups.len(), trained.pushes.len()), (3, 3, 3));

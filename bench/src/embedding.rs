@@ -22,7 +22,7 @@ const WIRES: [Encoding; 2] = [Encoding::F32, Encoding::Bf16];
 
 /// Measures every case, checks that all have the same rows, and prints.
 pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
-    let bench = EmbeddingBench::new(args)?;
+    let bench = EmbeddingBench::new(args);
     let mut cases = Vec::new();
     for wire in WIRES {
         bench.measure_wire(wire, &mut cases).await?;
@@ -39,14 +39,14 @@ struct EmbeddingBench {
 }
 
 impl EmbeddingBench {
-    fn new(args: EmbeddingArgs) -> Result<Self, Failure> {
+    fn new(args: EmbeddingArgs) -> Self {
         let (warm_up, counted) = if args.output.quick { (2, 4) } else { (WARM_UP, args.batches) };
         // A client that pushes is a worker of the run.
         let workers = args.clients.iter().copied().max().unwrap_or(1);
         let cluster = format!("servers = {}\nworkers = {workers}", args.servers);
         let job_text = workload::job_text(args.dim, "kind = \"dlrm\"", "", &cluster);
-        let batches = workload::load_batches(args.data.as_deref(), (warm_up + counted) as usize)?;
-        Ok(Self { args, job_text, batches, warm_up: warm_up as usize })
+        let batches = workload::make_batches((warm_up + counted) as usize);
+        Self { args, job_text, batches, warm_up: warm_up as usize }
     }
 
     /// Measures in one process, then over sockets with each number of clients. All must find the same rows.

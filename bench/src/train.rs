@@ -30,7 +30,7 @@ const STAGES: [&str; 7] = ["parse", "dedup", "lookup", "gather", "dense", "scatt
 
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let (warm_up, counted) = if args.output.quick { (2, 3) } else { (args.warm, args.steps) };
-    let batches = workload::load_batches(args.data.as_deref(), (warm_up + counted) as usize)?;
+    let batches = workload::make_batches((warm_up + counted) as usize);
     let job = job(&args, warm_up + counted)?;
     let window = measure_steps(zagros_torch::fastest_backend(), job, batches, warm_up).await?;
     let figures = figures(&args, &window);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use zagros_dense_worker::{Observer, Worker, WorkerEvent, WorkerInput};
 use zagros_ingest::Batch;
-use zagros_ingest::synthetic::crit_zipf::{CritZipf, IdVocabulary};
+use zagros_ingest::synthetic::make_crit_zipf;
 use zagros_job::{Job, Overrides};
 use zagros_model::Backend;
 use zagros_plumbing::metrics::Registry;
@@ -23,45 +23,31 @@ pub const BATCH: usize = 4096;
 const NUMBERS: usize = 13;
 const CATEGORIES: usize = 26;
 
-/// The first `count` batches, read from a folder or made in memory.
-pub fn load_batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
-    let workload = match folder {
-        Some(folder) => CritZipf::load(folder).or_exit(Exit::Data)?,
-        None => CritZipf::generate(IdVocabulary::Small, count * BATCH),
-    };
-    let batches: Option<Vec<Batch>> =
-        (0..count).map(|index| workload.make_batch(index * BATCH..(index + 1) * BATCH)).collect();
-    batches.ok_or_else(|| {
-        let held = workload.sample_count() / BATCH;
-        let what = format!("the workload holds {held} batches of {BATCH}, fewer than the {count} wanted");
-        Failure::usage(what, "ask for fewer with --steps or --batches")
-    })
+/// The first `count` batches.
+pub fn make_batches(count: usize) -> Vec<Batch> {
+    let whole = make_crit_zipf(count * BATCH);
+    (0..count).map(|index| part(&whole, index, BATCH)).collect()
 }
 
 /// The part with this index of a batch that is cut into parts of `size` samples.
 pub(crate) fn part(whole: &Batch, index: usize, size: usize) -> Batch {
-    let (from, until) = (index * size, (index + 1) * size);
-    let numbers = whole.numeric.len() / whole.size.max(1);
-    let mut part = whole.clone();
-    part.size = size;
-    part.labels = whole.labels[from..until].to_vec();
-    part.numeric = whole.numeric[from * numbers..until * numbers].to_vec();
-    part.categorical.iter_mut().for_each(|feature| feature.ids = feature.ids[from..until].to_vec());
+    let mut part = whole.empty_like();
+    part.append_samples(whole, index * size..(index + 1) * size);
     part
 }
 
 /// Writes the first `samples` samples as CSV: `label`, numbers `n0` to `n12`, ids `c0` to `c25`, with a header.
 pub fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
     let samples = usize::try_from(samples).or_internal()?;
-    let workload = CritZipf::generate(IdVocabulary::Small, samples);
+    let made = make_crit_zipf(samples);
     let mut file = BufWriter::new(File::create(path).or_internal()?);
     let names = ["label".to_owned()].into_iter().chain(names("n", NUMBERS)).chain(names("c", CATEGORIES));
     writeln!(file, "{}", names.collect::<Vec<_>>().join(",")).or_internal()?;
     for sample in 0..samples {
-        let batch = workload.make_batch(sample..sample + 1).expect("a sample that was made");
-        write!(file, "{}", batch.labels[0]).or_internal()?;
-        batch.numeric.iter().try_for_each(|value| write!(file, ",{value}")).or_internal()?;
-        batch.categorical.iter().try_for_each(|feature| write!(file, ",{}", feature.ids[0])).or_internal()?;
+        write!(file, "{}", made.labels[sample]).or_internal()?;
+        let numbers = &made.numeric[sample * NUMBERS..(sample + 1) * NUMBERS];
+        numbers.iter().try_for_each(|value| write!(file, ",{value}")).or_internal()?;
+        made.categorical.iter().try_for_each(|feature| write!(file, ",{}", feature.ids[sample])).or_internal()?;
         writeln!(file).or_internal()?;
     }
     file.flush().or_internal()
@@ -260,7 +246,7 @@ mod tests {
         let tables: Vec<usize> = job.features.categorical.iter().map(|feature| feature.table).collect();
         assert_eq!(tables, Vec::from_iter(0..26));
         assert!(job.tables.iter().all(|table| table.dim == 8) && job.cluster.servers == 3);
-        let batch = load_batches(None, 2).unwrap().remove(1);
+        let batch = make_batches(2).remove(1);
         assert_eq!((batch.size, batch.categorical.len()), (BATCH, tables.len()));
     }
 

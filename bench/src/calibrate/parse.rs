@@ -31,7 +31,7 @@ pub(crate) fn rates() -> Result<ParseRates, Failure> {
     let csv = folder.path().join("rows.csv");
     workload::write_rows(&csv, rows)?;
     write_json_lines(&csv, &folder.path().join("rows.jsonl")).or_internal()?;
-    write_parquet(&folder.path().join("rows.parquet"), &workload::load_batches(None, BATCHES)?).or_internal()?;
+    write_parquet(&folder.path().join("rows.parquet"), &workload::make_batches(BATCHES)).or_internal()?;
     let rate = |format: &str, file: &str| rate(format, &folder.path().join(file));
     Ok(ParseRates {
         criteo: rate("criteo", "train.txt")?,

@@ -54,8 +54,8 @@ impl RowMeasurement {
 pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement, Failure> {
     let text = workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", "", "servers = 1\nworkers = 1");
     let job = workload::parse_job(&text)?;
-    let batches = workload::load_batches(None, COUNTED)?;
-    let small: Vec<Batch> = small_batches(TRIPS)?;
+    let batches = workload::make_batches(COUNTED);
+    let small: Vec<Batch> = small_batches(TRIPS);
     let dedup = dedup(&batches, dim);
 
     let plan = ClientPlan {
@@ -133,10 +133,9 @@ fn dedup(batches: &[Batch], dim: usize) -> f64 {
     (cpu_time() - start).as_secs_f64() * 1e9 / ids.max(1) as f64
 }
 
-fn small_batches(count: usize) -> Result<Vec<Batch>, Failure> {
-    let mut batches = workload::load_batches(None, 1)?;
-    let whole = batches.remove(0);
-    Ok((0..count.min(whole.size / SMALL)).map(|index| workload::part(&whole, index, SMALL)).collect())
+fn small_batches(count: usize) -> Vec<Batch> {
+    let whole = workload::make_batches(1).remove(0);
+    (0..count.min(whole.size / SMALL)).map(|index| workload::part(&whole, index, SMALL)).collect()
 }
 
 struct FeatureRows {
@@ -186,8 +185,8 @@ mod tests {
 
     #[test]
     fn a_small_batch_has_the_ids_of_its_samples() {
-        let small = small_batches(3).unwrap();
-        let whole = workload::load_batches(None, 1).unwrap().remove(0);
+        let small = small_batches(3);
+        let whole = workload::make_batches(1).remove(0);
         assert_eq!((small.len(), small[2].size, small[2].numeric.len()), (3, SMALL, SMALL * 13));
         assert_eq!(small[2].categorical[5].ids, whole.categorical[5].ids[2 * SMALL..3 * SMALL]);
         assert!(dedup(&small, 16) > 0.0);
@@ -195,7 +194,7 @@ mod tests {
 
     #[test]
     fn wide_rows_take_longer_to_move() {
-        let batches = workload::load_batches(None, 2).unwrap();
+        let batches = workload::make_batches(2);
         let repeated = [batches.clone(), batches].concat();
         let (narrow, wide) = (ns_per_id(&repeated, 4).unwrap(), ns_per_id(&repeated, 128).unwrap());
         assert!(narrow > 0.0 && wide > narrow, "{narrow} {wide}");

@@ -39,7 +39,7 @@ pub(crate) async fn costs(
     let [narrow, wide] = rows else {
         return Err(Failure::with_help(Exit::Internal, "rows of two dims are measured".to_owned(), "this is a bug"));
     };
-    let batches = workload::load_batches(None, BATCHES)?;
+    let batches = workload::make_batches(BATCHES);
     let small: Vec<Batch> = batches.iter().flat_map(parts).collect();
     let (dim, batch) = (narrow.cost.dim, workload::BATCH);
     let move_value = ((wide.moved - narrow.moved) / (wide.cost.dim - dim)).max(0.0);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn parts_have_all_ids_of_a_batch_and_more_distinct_ones_a_sample() {
-        let whole = workload::load_batches(None, 1).unwrap();
+        let whole = workload::make_batches(1);
         let parts = parts(&whole[0]);
         let ids: Vec<u64> = parts.iter().flat_map(|part| part.categorical[3].ids.clone()).collect();
         assert_eq!(ids, whole[0].categorical[3].ids);

@@ -135,10 +135,7 @@ fn not_stdin(data: &Path) -> Result<(), Failure> {
 }
 
 fn failed(error: InitError) -> Failure {
-    let exit = match error {
-        InitError::NoSuchColumn { .. } | InitError::NotALabel { .. } | InitError::NoLabel { .. } => Exit::Usage,
-        _ => Exit::Data,
-    };
+    let exit = if let InitError::Label(_) = error { Exit::Usage } else { Exit::Data };
     Failure::from_error(exit, error)
 }
 

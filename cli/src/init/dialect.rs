@@ -54,7 +54,7 @@ impl DividedLines {
         let first = rows.first().copied().unwrap_or_default();
         let records = LineRecords::from_lines(&rows);
         let LineRecords { separator, fields, quoted_breaks, mut lines } =
-            records.ok_or_else(|| InitError::NoSeparator { line: first.chars().take(80).collect() })?;
+            records.ok_or_else(|| no_separator(&first.chars().take(80).collect::<String>()))?;
         let mut has_comments = starts_with_comment;
         if !has_comments && has_comments_between(&lines, separator, fields) {
             has_comments = true;
@@ -65,9 +65,13 @@ impl DividedLines {
         if let Some(line) = rows.iter().position(|row| row.len() != fields)
             && ragged as f64 > MAX_RAGGED * rows.len() as f64
         {
-            let found = rows[line].len();
-            let (bad, rows) = (ragged, rows.len());
-            return Err(InitError::Ragged { bad, rows, fields, line: line + 1, found, separator });
+            return Err(InitError::Lines(format!(
+                "{ragged} of {} rows do not have {fields} fields; number {} of the rows has {}: the separator {separator:?} is wrong, or the \
+                 file is damaged",
+                rows.len(),
+                line + 1,
+                rows[line].len()
+            )));
         }
         rows.retain(|row| row.len() == fields);
         let padded = rows.iter().filter(|row| row.iter().any(|field| field.trim() != field)).count();
@@ -82,6 +86,13 @@ impl DividedLines {
             TextDialect { separator, fields, trim, header, has_comments, quoted_breaks, decimal_comma, ragged };
         Ok(Self { dialect, names, rows })
     }
+}
+
+fn no_separator(line: &str) -> InitError {
+    InitError::Lines(format!(
+        "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with \
+         one of these separators, or as JSON lines, Parquet or Arrow"
+    ))
 }
 
 /// Lines, or records of several lines, with the separator that divides them.
@@ -227,13 +238,6 @@ mod tests {
     }
 
     #[test]
-    fn a_first_line_of_values_is_no_header() {
-        for (text, header) in [("age,sex\n1,f\n2,m\n", true), ("1,f\n2,m\n", false), ("f,u\nf,v\nm,u\n", false)] {
-            assert_eq!(infer(text).unwrap().header, header, "{text}");
-        }
-    }
-
-    #[test]
     fn comments_are_no_rows_wherever_they_start() {
         assert!(infer("# from a log\n1,f\n#2,m\n3,f\n").unwrap().has_comments);
         let commented = infer("y,a\n1,f\n# a new day\n0,m\n").unwrap();
@@ -251,7 +255,9 @@ mod tests {
             ("label,device,os\n1,phone,os\n0,tv,ios\n", true),
             (",y,city\n0,1,Rome\n1,0,Oslo\n", true),
             ("device,os\nphone,ios\ntv,web\n", true),
+            ("age,sex\n1,f\n2,m\n", true),
             ("1,phone,os\n0,tv,ios\n", false),
+            ("f,u\nf,v\nm,u\n", false),
             ("phone,ios\nphone,web\n", false),
             ("y,y\n1,2\n", false),
             (",os\na,ios\n", false),
@@ -275,8 +281,9 @@ mod tests {
 
     #[test]
     fn ragged_rows_are_named() {
-        let error = infer("1,2,3\n1,2\n1,2,3\n").unwrap_err();
-        assert!(matches!(error, InitError::Ragged { bad: 1, line: 2, found: 2, fields: 3, .. }), "{error}");
-        assert!(matches!(infer("one\ntwo\n"), Err(InitError::NoSeparator { .. })));
+        let error = infer("1,2,3\n1,2\n1,2,3\n").unwrap_err().to_string();
+        assert!(error.starts_with("1 of 3 rows do not have 3 fields; number 2 of the rows has 2:"), "{error}");
+        let error = infer("one\ntwo\n").unwrap_err().to_string();
+        assert!(error.starts_with("no separator divides") && error.contains("line is \"one\""), "{error}");
     }
 }

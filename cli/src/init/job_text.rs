@@ -5,8 +5,9 @@ mod features;
 use std::path::Path;
 
 use features::{write_categorical, write_dropped, write_history, write_label, write_numeric, write_weight};
+use zagros_job::TimeBound;
 
-use crate::init::{ColumnKind, DataLayout, LabelForm, NewestParts, PartBound, Sketch, TextDialect};
+use crate::init::{ColumnKind, DataLayout, LabelForm, NewestParts, Sketch, TextDialect};
 
 /// The parts that are the same for all data.
 const MODEL: &str = "
@@ -104,9 +105,9 @@ fn write_newest(text: &mut String, sketch: &Sketch, newest: &NewestParts) {
         let others = comment(&newest.others.join(", "));
         text.push_str(&format!("# UNSURE: these columns are times as well: {others}.\n"));
     }
-    let bound = |bound: &PartBound| match bound {
-        PartBound::Number(number) => number.to_string(),
-        PartBound::Text(text) => quoted(text),
+    let bound = |bound: &TimeBound| match bound {
+        TimeBound::Number(number) => number.to_string(),
+        TimeBound::Text(text) => quoted(text),
     };
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     text.push_str(&format!(
@@ -173,19 +174,9 @@ fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &TextDialect) {
     }
 }
 
+/// A text as TOML, which has JSON's escapes, but allows no DEL.
 fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\t' => quoted.push_str("\\t"),
-            control if control.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(control))),
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007F")
 }
 
 /// Text that cannot end the comment that it stands in.

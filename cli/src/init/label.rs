@@ -1,5 +1,6 @@
 //! Which column is learned.
 
+use crate::init::column::MOST_CLASSES;
 use crate::init::{Column, ColumnKind, InitError};
 
 /// Distinct integers up to which they are classes, as stars are; more are a number.
@@ -49,18 +50,26 @@ impl LabelColumn {
         if let Some(name) = named {
             let column = columns.iter().position(|column| column.name == name).ok_or_else(|| {
                 let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-                InitError::NoSuchColumn { name: name.into(), columns: names.join(", ") }
+                InitError::Label(format!("there is no column {name:?}; the columns are {}", names.join(", ")))
             })?;
-            let values = columns[column].distinct;
-            let kind = LabelForm::from_column(&columns[column]);
-            let kind = kind.ok_or_else(|| InitError::NotALabel { name: name.into(), values })?;
+            let kind = LabelForm::from_column(&columns[column]).ok_or_else(|| {
+                let values = columns[column].distinct;
+                InitError::Label(format!(
+                    "column {name:?} has {values} values in the sample, and a label is one of two texts, a number or one of up to {MOST_CLASSES} \
+                     classes: name another column, or write a column that says whether a row is positive, such as `rating >= 4`"
+                ))
+            })?;
             return Ok(Self { column, kind, other_candidates: Vec::new() });
         }
         let mut candidates: Vec<usize> = (0..columns.len()).filter(|&at| columns[at].value_pair().is_some()).collect();
         candidates.sort_by_key(|&at| likelihood(columns, at));
         let seen = || {
             let seen = columns.iter().map(|column| format!("{} ({})", column.name, column.distinct));
-            InitError::NoLabel { columns: seen.collect::<Vec<_>>().join(", ") }
+            InitError::Label(format!(
+                "no column has exactly two values, so none is likely the label; columns and their values in the sample: {}; name one with \
+                 `--label COLUMN`: a number becomes a regression, and a few texts become classes",
+                seen.collect::<Vec<_>>().join(", ")
+            ))
         };
         let (&column, others) = candidates.split_first().ok_or_else(seen)?;
         // Beside a column with the name of a label, those are candidates that are written as labels.
@@ -206,7 +215,9 @@ mod tests {
         let error = LabelColumn::choose(&columns, None).unwrap_err().to_string();
         assert!(error.contains("a (3), b (1)") && error.contains("--label COLUMN"), "{error}");
         assert!(error.contains("regression") && error.contains("classes"), "{error}");
-        assert!(matches!(LabelColumn::choose(&columns, Some("b")), Err(InitError::NotALabel { values: 1, .. })));
-        assert!(matches!(LabelColumn::choose(&columns, Some("q")), Err(InitError::NoSuchColumn { .. })));
+        for (name, expected) in [("b", "column \"b\" has 1 values"), ("q", "no column \"q\"; the columns are a, b")] {
+            let error = LabelColumn::choose(&columns, Some(name)).unwrap_err();
+            assert!(matches!(&error, InitError::Label(what) if what.contains(expected)), "{error}");
+        }
     }
 }

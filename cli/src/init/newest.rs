@@ -8,6 +8,7 @@
 //! Rows of one time are never divided, so the shares differ where many rows have the same time.
 
 use zagros_ingest::SampledColumn;
+use zagros_job::TimeBound;
 
 use crate::init::{Column, ColumnKind, TimeForm};
 
@@ -34,21 +35,14 @@ const OTHER_TIMES: [&str; 14] = [
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NewestParts {
     pub column: usize,
-    pub validation_from: PartBound,
-    pub test_from: PartBound,
+    pub validation_from: TimeBound,
+    pub test_from: TimeBound,
     /// Shares of the sample's rows.
     pub validation_share: f64,
     pub test_share: f64,
     /// Whether the name of the column does not say that it is the time of a row.
     pub is_guess: bool,
     pub others: Vec<String>,
-}
-
-/// A time as the job file writes it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum PartBound {
-    Number(f64),
-    Text(String),
 }
 
 impl NewestParts {
@@ -85,8 +79,8 @@ impl NewestParts {
         let validation = border(&times, VALIDATION_FROM / TEST_FROM, test)?;
         let share = |from: usize, to: usize| (to - from) as f64 / rows as f64;
         let bound = |row: usize| match is_text {
-            true => PartBound::Text(times[row].to_owned()),
-            false => PartBound::Number(number(times[row])),
+            true => TimeBound::Text(times[row].to_owned()),
+            false => TimeBound::Number(number(times[row])),
         };
         (share(0, validation) >= MIN_TRAIN).then(|| Self {
             column: at,
@@ -148,8 +142,8 @@ mod tests {
     #[test]
     fn the_newest_tenth_is_the_test_part() {
         let parts = newest_parts(&[("timestamp", seconds())]).unwrap();
-        assert_eq!(parts.test_from, PartBound::Number(1_700_000_900.0));
-        assert_eq!(parts.validation_from, PartBound::Number(1_700_000_800.0));
+        assert_eq!(parts.test_from, TimeBound::Number(1_700_000_900.0));
+        assert_eq!(parts.validation_from, TimeBound::Number(1_700_000_800.0));
         assert!((parts.test_share - 0.1).abs() < 1e-9 && (parts.validation_share - 0.1).abs() < 1e-9);
         assert!(!parts.is_guess);
     }
@@ -158,8 +152,8 @@ mod tests {
     fn rows_of_one_day_stay_together() {
         let days = |days: u64| (0..1_000).map(move |row| format!("2026-11-{:02}", 1 + row * 5 % days)).collect();
         let parts = newest_parts(&[("date", days(7))]).unwrap();
-        assert_eq!(parts.test_from, PartBound::Text("2026-11-07".into()));
-        assert_eq!(parts.validation_from, PartBound::Text("2026-11-06".into()));
+        assert_eq!(parts.test_from, TimeBound::Text("2026-11-07".into()));
+        assert_eq!(parts.validation_from, TimeBound::Text("2026-11-06".into()));
         assert!(parts.test_share > 0.13 && parts.test_share < 0.15, "{parts:?}");
         assert_eq!(newest_parts(&[("date", days(2))]), None, "nothing is left to train on");
     }

@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 
-use zagros_ingest::{DataContent, FileStart, can_read_file, file_start};
+use zagros_ingest::{DataContent, FileStart, can_read_file, file_starts};
 use zagros_job::{DecimalMark, DelimitedFormat, Format, IdSource, Job, Values};
 
 use crate::init::InitError;
@@ -22,7 +22,7 @@ const LIST_SEPARATORS: [char; 4] = ['|', ';', ',', ' '];
 
 /// The job with the format of the rows of files that the job's own format does not read; `None` if it does, or if no format is known to.
 pub(crate) fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, InitError> {
-    let start = file_start(files).map_err(|error| InitError::Unreadable(Box::new(error)))?;
+    let start = file_starts(files)?.swap_remove(0);
     let own = &job.data.format;
     match start.content.job_format(own.missing_texts()) {
         Some(_) if start.content == DataContent::from_format(own) => Ok(None),
@@ -74,7 +74,11 @@ fn in_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
         // The errors of the job's own reader say best what is wrong.
         false => Ok(None),
         true if found.dialect.header => Ok(named(true)),
-        true => Err(InitError::NoNames { path: start.path.clone() }),
+        true => Err(InitError::Data(format!(
+            "{}: its first line looks like values, so its columns have no names; write a line of names first, or name them by \
+             --set data.format=delimited --set data.header=false --set 'data.columns=[\"…\", …]' (and data.delimiter, if it is no comma)",
+            start.path.display()
+        ))),
     }
 }
 

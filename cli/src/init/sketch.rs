@@ -40,7 +40,8 @@ pub(crate) fn infer_sketch(sample: RowSample, label: Option<&str>) -> Result<Ske
     let SampleTable { mut layout, columns: mut texts, rows, unusable } =
         SampleTable::from_sample(sample).map_err(|error| error.of_files(&names))?;
     if rows < MIN_ROWS {
-        return Err(InitError::TooFewRows { rows, needed: MIN_ROWS });
+        let what = "are needed to tell what its columns hold";
+        return Err(InitError::Data(format!("the data has {rows} rows; at least {MIN_ROWS} {what}")));
     }
     if layout == DataLayout::Criteo && label.is_some() {
         layout = DataLayout::Delimited(TextDialect::of_criteo());
@@ -77,7 +78,10 @@ pub(crate) fn infer_sketch(sample: RowSample, label: Option<&str>) -> Result<Ske
     let has_no_category = sketch.categorical_columns().next().is_none();
     sketch.keeps_leaks = has_no_category;
     if sketch.categorical_columns().next().is_none() {
-        return Err(InitError::NoFeature { label: sketch.columns[sketch.label.column].name.clone() });
+        return Err(InitError::Data(format!(
+            "no column but the label {:?} can be a feature: every other one is constant, differs in each row, or tells the label by itself",
+            sketch.columns[sketch.label.column].name
+        )));
     }
     Ok(sketch)
 }

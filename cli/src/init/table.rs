@@ -76,10 +76,9 @@ const LIMITS: SampleLimits = SampleLimits { rows: 100_000, bytes: 32 << 20, file
 /// Reads rows of a file, a folder, a pattern or objects in a store, in any format that can be trained on.
 pub(crate) fn read_sample(data: &Path) -> Result<RowSample, InitError> {
     let paths = [data.to_path_buf()];
-    let unreadable = |error| InitError::Unreadable(Box::new(error));
-    let found = sample_rows(&paths, LIMITS).map_err(unreadable)?;
+    let found = sample_rows(&paths, LIMITS)?;
     if let (SampledRows::Lines(_), 2..) = (&found.rows, found.files) {
-        same_columns(&file_starts(&paths).map_err(unreadable)?)?;
+        same_columns(&file_starts(&paths)?)?;
     }
     Ok(found)
 }
@@ -96,8 +95,14 @@ fn same_columns(starts: &[FileStart]) -> Result<(), InitError> {
     if others.is_empty() {
         return Ok(());
     }
-    let like = starts.iter().find(|start| !differs(start)).map(|start| start.path.clone()).unwrap_or_default();
-    Err(InitError::OtherColumns { others: others.join(", "), like, separator, fields })
+    let like = starts.iter().find(|start| !differs(start)).map(|start| start.path.display().to_string());
+    Err(InitError::Data(format!(
+        "the files have different columns: {} {} not have the {fields} fields of {}, separated by {separator:?}; name the files that belong \
+         together, by a pattern such as 'FOLDER/*.csv'",
+        others.join(", "),
+        if others.len() > 1 { "do" } else { "does" },
+        like.unwrap_or_default()
+    )))
 }
 
 /// Writes the numbers of columns whose numbers have a decimal comma, `3,14`, as files with semicolons or tabs between their

@@ -6,8 +6,8 @@ use zagros_ingest::clock_seconds;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeForm {
-    EpochSeconds,
-    EpochMillis,
+    /// Seconds or milliseconds since 1970.
+    Epoch,
     /// `2026-11-23`, with or without a time of day.
     Iso,
     /// `YYYYMMDDHH`, or `YYMMDDHH` as Avazu writes it.
@@ -29,10 +29,9 @@ impl TimeForm {
         if all(is_date_hour) {
             return Some(Self::DateHour);
         }
-        if all(|value| value.parse::<f64>().is_ok_and(|time| (3e8..4e9).contains(&time))) {
-            return Some(Self::EpochSeconds);
-        }
-        all(|value| value.parse::<f64>().is_ok_and(|time| (3e11..4e12).contains(&time))).then_some(Self::EpochMillis)
+        let is_epoch = all(|value| value.parse::<f64>().is_ok_and(|time| (3e8..4e9).contains(&time)))
+            || all(|value| value.parse::<f64>().is_ok_and(|time| (3e11..4e12).contains(&time)));
+        is_epoch.then_some(Self::Epoch)
     }
 }
 
@@ -75,8 +74,8 @@ mod tests {
     #[test]
     fn each_form_is_recognised_and_numbers_in_other_columns_are_no_times() {
         for (name, values, form) in [
-            ("timestamp", &["964982224", "1537109082"][..], Some(TimeForm::EpochSeconds)),
-            ("event_time", &["1537109082123"], Some(TimeForm::EpochMillis)),
+            ("timestamp", &["964982224", "1537109082"][..], Some(TimeForm::Epoch)),
+            ("event_time", &["1537109082123"], Some(TimeForm::Epoch)),
             ("x", &["2026-11-23", "2026-11-23T01:02:03Z"], Some(TimeForm::Iso)),
             ("hour", &["14102100", "14103023"], Some(TimeForm::DateHour)),
             ("hour", &["2014102100"], Some(TimeForm::DateHour)),

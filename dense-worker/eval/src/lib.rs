@@ -16,6 +16,6 @@ pub mod targets;
 pub use binned::{BinnedScores, ClickSums};
 pub use calibrator::{CalibrationMethod, Calibrator};
 pub use grouped::{GroupAuc, GroupedScores};
-pub use scores::{ClickScores, Evaluation, LengthsDiffer};
+pub use scores::{ClickScores, Evaluation};
 pub use slices::{ColumnSlices, SliceMeasures, SlicedScores};
 pub use targets::{TargetForm, TargetScores};

@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-use std::fmt;
-
 use crate::{ClickSums, GroupedScores, SlicedScores, measure};
 
 /// Logits by class. 4 bytes per sample, so 100 M test samples take 400 MB. The order of samples is not kept.
@@ -70,7 +68,7 @@ impl ClickScores {
         Self::default()
     }
 
-    /// No samples. Samples are added with their groups ([`Self::extend_grouped`]); at most `capacity` are kept by group.
+    /// No samples. Samples are added with their groups ([`Self::extend`]); at most `capacity` are kept by group.
     #[must_use]
     pub fn by_group(capacity: usize) -> Self {
         Self { grouped: Some(GroupedScores::new(capacity)), ..Self::default() }
@@ -110,31 +108,23 @@ impl ClickScores {
         self.is_sorted = false;
     }
 
-    /// Adds the samples of a batch; those without a label (NaN) do not count.
-    /// Nothing is added when labels and logits are not equally many.
-    pub fn extend(&mut self, labels: &[f32], logits: &[f32]) -> Result<(), LengthsDiffer> {
+    /// Adds the samples of a batch with the group of each; those without a label (NaN) do not count. Without [`Self::by_group`] the groups
+    /// are ignored. Nothing is added when they are not equally many.
+    pub fn extend(&mut self, labels: &[f32], logits: &[f32], groups: &[u64]) -> Result<(), String> {
         if labels.len() != logits.len() {
-            return Err(LengthsDiffer { what: "labels", found: labels.len(), logits: logits.len() });
+            return Err(describe_lengths("labels", labels.len(), logits.len()));
         }
-        for (label, logit) in labels.iter().zip_eq(logits).filter(|(label, _)| !label.is_nan()) {
-            self.push(*label, *logit);
-        }
-        Ok(())
-    }
-
-    /// Adds the samples of a batch with the group of each. Without [`Self::by_group`] the groups are ignored.
-    /// Nothing is added when the three are not equally many.
-    pub fn extend_grouped(&mut self, labels: &[f32], logits: &[f32], groups: &[u64]) -> Result<(), LengthsDiffer> {
-        if self.grouped.is_some() && groups.len() != logits.len() {
-            return Err(LengthsDiffer { what: "groups", found: groups.len(), logits: logits.len() });
-        }
-        self.extend(labels, logits)?;
         if let Some(grouped) = &mut self.grouped {
-            // Equally many: checked above.
+            if groups.len() != logits.len() {
+                return Err(describe_lengths("groups", groups.len(), logits.len()));
+            }
             let samples = groups.iter().zip_eq(labels.iter().zip_eq(logits));
             for (group, (label, logit)) in samples.filter(|(_, (label, _))| !label.is_nan()) {
                 grouped.push(*group, *label, *logit);
             }
+        }
+        for (label, logit) in labels.iter().zip_eq(logits).filter(|(label, _)| !label.is_nan()) {
+            self.push(*label, *logit);
         }
         Ok(())
     }
@@ -178,22 +168,10 @@ impl ClickScores {
     }
 }
 
-/// A batch whose labels, groups and logits are not equally many.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LengthsDiffer {
-    /// Name of the values that are too many or too few.
-    pub what: &'static str,
-    pub found: usize,
-    pub logits: usize,
+/// What is wrong with values that are not as many as the logits.
+pub(crate) fn describe_lengths(what: &str, found: usize, logits: usize) -> String {
+    format!("{found} {what} but {logits} logits: the model must score each sample once")
 }
-
-impl fmt::Display for LengthsDiffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} but {} logits: the model must score each sample once", self.found, self.what, self.logits)
-    }
-}
-
-impl std::error::Error for LengthsDiffer {}
 
 #[cfg(test)]
 mod tests {
@@ -209,8 +187,8 @@ mod tests {
     #[test]
     fn a_batch_of_unequal_lengths_adds_nothing() {
         let mut scores = ClickScores::new();
-        let refused = scores.extend(&[1.0, 0.0], &[0.5]).unwrap_err();
-        assert_eq!(refused.to_string(), "2 labels but 1 logits: the model must score each sample once");
+        let refused = scores.extend(&[1.0, 0.0], &[0.5], &[]).unwrap_err();
+        assert_eq!(refused, "2 labels but 1 logits: the model must score each sample once");
         assert_eq!(scores.compute_measures().samples, 0);
     }
 
@@ -237,10 +215,10 @@ mod tests {
     #[test]
     fn groups_are_measured_beside_the_whole_and_merged_with_it() {
         let mut first = ClickScores::by_group(100);
-        first.extend_grouped(&[1.0, 0.0], &[0.5, 0.1], &[1, 1]).unwrap();
+        first.extend(&[1.0, 0.0], &[0.5, 0.1], &[1, 1]).unwrap();
         let mut second = ClickScores::by_group(100);
-        second.extend_grouped(&[1.0, 0.0], &[-2.0, -1.0], &[2, 2]).unwrap();
-        assert!(second.extend_grouped(&[1.0], &[0.0], &[]).is_err());
+        second.extend(&[1.0, 0.0], &[-2.0, -1.0], &[2, 2]).unwrap();
+        assert!(second.extend(&[1.0], &[0.0], &[]).is_err());
         first.merge(second);
         let report = first.compute_measures();
         assert_eq!((report.samples, report.gauc, report.auc), (4, Some(0.5), Some(0.5)));

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
 use crate::class_logits::ClassLogits;
-use crate::{BinnedScores, CalibrationMethod, Calibrator, ClickScores, Evaluation, LengthsDiffer, measure};
+use crate::scores::describe_lengths;
+use crate::{BinnedScores, CalibrationMethod, Calibrator, ClickScores, Evaluation, measure};
 
 /// With more classes, the AUC of each would take too much memory.
 const MOST_CURVES: usize = 64;
@@ -147,14 +148,14 @@ impl TargetScores {
 
     /// Adds samples: a label and the outputs of each. `groups` are those of clicks by group.
     /// Nothing is added when they are not equally many.
-    pub fn extend(&mut self, labels: &[f32], outputs: &[f32], groups: &[u64]) -> Result<(), LengthsDiffer> {
+    pub fn extend(&mut self, labels: &[f32], outputs: &[f32], groups: &[u64]) -> Result<(), String> {
         let each =
             if let Self::Classes(_) = self { outputs.len().checked_div(labels.len()).unwrap_or(1).max(1) } else { 1 };
         if labels.len() * each != outputs.len() {
-            return Err(LengthsDiffer { what: "labels", found: labels.len(), logits: outputs.len() });
+            return Err(describe_lengths("labels", labels.len(), outputs.len()));
         }
         match self {
-            Self::Click(scores) => return scores.extend_grouped(labels, outputs, groups),
+            Self::Click(scores) => return scores.extend(labels, outputs, groups),
             Self::Errors(sums) => labels.iter().zip_eq(outputs).for_each(|(label, output)| sums.push(*label, *output)),
             Self::Classes(scores) => {
                 let samples = labels.iter().zip_eq(outputs.chunks_exact(each));

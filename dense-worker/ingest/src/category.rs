@@ -265,14 +265,6 @@ mod tests {
         fn a_small_number_has_the_id_of_its_text(number: u32) {
             prop_assert_eq!(small_id(number), hash_value(number.to_string().as_bytes()));
         }
-
-        #[test]
-        fn the_range_is_between_its_edges(edges in prop::collection::btree_set(-50_i32..50, 0..9), value in -60_i32..60) {
-            let list: Vec<f64> = edges.iter().copied().map(f64::from).collect();
-            let range = range_index(&list, f64::from(value)) as usize;
-            prop_assert_eq!(range, edges.iter().filter(|edge| **edge <= value).count());
-
-        }
     }
 
     fn feature(ids: IdRange, default: Option<&str>) -> Categorical {

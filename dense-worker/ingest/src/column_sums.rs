@@ -1,4 +1,4 @@
-//! A sink that sums up columns, each by itself: what a profile and an inspection have in common.
+//! Sums of the columns of rows, each column by itself, in bounded memory: what inspections, profiles and measured statistics have in common.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,36 +8,32 @@ use zagros_zip::ZipEq;
 
 use crate::category::missing_id;
 use crate::parse::sink::RowSink;
-use crate::sketch::DistinctSketch;
+use crate::sketch::{DistinctSketch, FrequentValues, MomentSums, QuantileSketch};
 use crate::transform::features_of_numbers;
 
-/// The sums of one column.
-pub(crate) trait ColumnSum<V>: Clone + Send + 'static {
-    fn add(&mut self, value: V);
-    fn merge(&mut self, other: &Self);
-    fn clear(&mut self);
-}
-
-/// Columns of numbers, which may be missing, and columns of categories: each value's hash, with the number of its row from 1.
+/// A sink that sums up columns of numbers, which may be missing, and columns of categories.
 #[derive(Clone, Debug)]
-pub(crate) struct ColumnSums<N, C> {
+pub(crate) struct ColumnSums {
     /// The numbers of the row that is read, in order.
     numbers: Vec<Option<f64>>,
     /// Feature and id of each of its categories that is not missing.
     values: Vec<(usize, u64)>,
     /// The feature of each number of a row.
     features: Arc<[usize]>,
-    pub(crate) numeric: Vec<N>,
-    pub(crate) categorical: Vec<C>,
+    pub(crate) numeric: Vec<NumberSums>,
+    pub(crate) categorical: Vec<CategorySums>,
     pub(crate) rows: u64,
     pub(crate) positives: u64,
     /// Rows that all clones together still take, if not every row.
     left: Option<Arc<AtomicU64>>,
 }
 
-impl<N: ColumnSum<Option<f64>>, C: ColumnSum<(u64, u64)>> ColumnSums<N, C> {
-    pub(crate) fn new(job: &Job, numeric: Vec<N>, categorical: Vec<C>, limit: Option<u64>) -> Self {
+impl ColumnSums {
+    /// No rows. The distributions of values are kept if they are `distributed`: they cost more than all else.
+    pub(crate) fn new(job: &Job, distributed: bool, limit: Option<u64>) -> Self {
         let (numbers, values, features) = (Vec::new(), Vec::new(), features_of_numbers(&job.features));
+        let numeric = vec![NumberSums::new(distributed); job.features.numeric.len()];
+        let categorical = vec![CategorySums::new(distributed); job.features.categorical.len()];
         let left = limit.map(|rows| Arc::new(AtomicU64::new(rows)));
         Self { numbers, values, features, numeric, categorical, rows: 0, positives: 0, left }
     }
@@ -55,7 +51,7 @@ impl<N: ColumnSum<Option<f64>>, C: ColumnSum<(u64, u64)>> ColumnSums<N, C> {
     }
 }
 
-impl<N: ColumnSum<Option<f64>>, C: ColumnSum<(u64, u64)>> RowSink for ColumnSums<N, C> {
+impl RowSink for ColumnSums {
     fn numeric(&mut self, _feature: usize, value: Option<f64>) {
         self.numbers.push(value);
     }
@@ -74,7 +70,7 @@ impl<N: ColumnSum<Option<f64>>, C: ColumnSum<(u64, u64)>> RowSink for ColumnSums
                 self.numeric[*feature].add(*value);
             }
             for (feature, hash) in &self.values {
-                self.categorical[*feature].add((*hash, self.rows));
+                self.categorical[*feature].add(*hash, self.rows);
             }
         }
         self.abandon();
@@ -87,39 +83,95 @@ impl<N: ColumnSum<Option<f64>>, C: ColumnSum<(u64, u64)>> RowSink for ColumnSums
 
     fn clear(&mut self) {
         self.abandon();
-        self.numeric.iter_mut().for_each(N::clear);
-        self.categorical.iter_mut().for_each(C::clear);
+        self.numeric.iter_mut().for_each(NumberSums::clear);
+        self.categorical.iter_mut().for_each(CategorySums::clear);
         (self.rows, self.positives) = (0, 0);
     }
 }
 
-/// How many values a column of categories has, and how many distinct ones.
-#[derive(Clone, Debug, Default)]
+/// The numbers of a column.
+#[derive(Clone, Debug)]
+pub(crate) struct NumberSums {
+    pub(crate) missing: u64,
+    pub(crate) moments: MomentSums,
+    /// Infinite without numbers, as `max` is.
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) quantiles: Option<QuantileSketch>,
+}
+
+impl NumberSums {
+    pub(crate) fn new(distributed: bool) -> Self {
+        let (moments, quantiles) = (MomentSums::NONE, distributed.then(QuantileSketch::default));
+        Self { missing: 0, moments, min: f64::INFINITY, max: f64::NEG_INFINITY, quantiles }
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, value: Option<f64>) {
+        let Some(value) = value else {
+            self.missing += 1;
+            return;
+        };
+        self.moments.add(value, 1.0);
+        (self.min, self.max) = (self.min.min(value), self.max.max(value));
+        if let Some(quantiles) = &mut self.quantiles {
+            quantiles.add(value);
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.missing += other.missing;
+        self.moments.merge(&other.moments);
+        (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
+        if let (Some(quantiles), Some(others)) = (&mut self.quantiles, &other.quantiles) {
+            quantiles.merge(others);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new(self.quantiles.is_some());
+    }
+}
+
+/// The values of a column of categories.
+#[derive(Clone, Debug)]
 pub(crate) struct CategorySums {
     /// Rows with a value.
     pub(crate) present: u64,
     pub(crate) values: u64,
     last_row: u64,
     pub(crate) distinct: DistinctSketch,
+    pub(crate) frequent: Option<FrequentValues>,
 }
 
-impl ColumnSum<(u64, u64)> for CategorySums {
+impl CategorySums {
+    fn new(distributed: bool) -> Self {
+        let (distinct, frequent) = (DistinctSketch::default(), distributed.then(FrequentValues::default));
+        Self { present: 0, values: 0, last_row: 0, distinct, frequent }
+    }
+
+    /// Adds a value by its hash, with the number of its row from 1.
     #[inline]
-    fn add(&mut self, (hash, row): (u64, u64)) {
+    fn add(&mut self, hash: u64, row: u64) {
         self.values += 1;
         self.present += u64::from(self.last_row != row);
         self.last_row = row;
         self.distinct.add(hash);
+        if let Some(frequent) = &mut self.frequent {
+            frequent.add(hash, 1);
+        }
     }
 
     fn merge(&mut self, other: &Self) {
         self.values += other.values;
         self.present += other.present;
         self.distinct.merge(&other.distinct);
+        if let (Some(frequent), Some(others)) = (&mut self.frequent, &other.frequent) {
+            frequent.merge(others);
+        }
     }
 
     fn clear(&mut self) {
-        (self.values, self.present, self.last_row) = (0, 0, 0);
-        self.distinct.clear();
+        *self = Self::new(self.frequent.is_some());
     }
 }

@@ -19,6 +19,7 @@ use crate::IngestError;
 use crate::columnar::arrow::file::ArrowFooter;
 use crate::columnar::groups::RowGroups;
 use crate::columnar::parquet::file::ParquetFooter;
+use crate::error::panic_text;
 use crate::formats::DataContent;
 
 pub(crate) mod arrow;
@@ -40,7 +41,7 @@ pub(crate) enum ColumnFile {
 
 impl ColumnFile {
     /// Opens a file of a format; `None` if its rows are lines.
-    pub(crate) fn open(path: &Path, content: DataContent) -> Option<std::result::Result<Self, IngestError>> {
+    pub(crate) fn open(path: &Path, content: DataContent) -> Option<Result<Self, IngestError>> {
         match content {
             DataContent::Parquet => Some(ParquetFooter::open(path).map(Self::Parquet)),
             DataContent::Arrow => Some(ArrowFooter::open(path).map(Self::Arrow)),
@@ -66,7 +67,7 @@ impl ColumnFile {
         &self,
         path: &Path,
         positions: impl IntoIterator<Item = usize>,
-    ) -> std::result::Result<RowGroups, IngestError> {
+    ) -> Result<RowGroups, IngestError> {
         match self {
             Self::Parquet(footer) => footer.row_groups(path, positions),
             Self::Arrow(footer) => footer.row_groups(path, positions),
@@ -78,7 +79,7 @@ impl ColumnFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileFault(pub(super) String);
 
-pub(super) type Result<T> = std::result::Result<T, FileFault>;
+pub(super) type FileResult<T> = Result<T, FileFault>;
 
 impl FileFault {
     pub(super) fn new(text: impl Into<String>) -> Self {
@@ -101,17 +102,14 @@ impl From<ParquetError> for FileFault {
     }
 }
 
-pub(super) fn fail<T>(text: impl Into<String>) -> Result<T> {
+pub(super) fn fail<T>(text: impl Into<String>) -> FileResult<T> {
     Err(FileFault::new(text))
 }
 
 /// Calls a decoder of a library. Libraries check what writers usually get wrong and panic at the rest: a page header that
 /// names one kind of page and describes another makes the crate `parquet` unwrap nothing. A panic is a fault of the file.
 /// What `decode` changed must not be used afterwards.
-pub(super) fn catch_panics<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason");
-        fail(format!("its bytes make no sense: {text}"))
-    })
+pub(super) fn catch_panics<T>(decode: impl FnOnce() -> FileResult<T>) -> FileResult<T> {
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|panic| fail(format!("its bytes make no sense: {}", panic_text(panic.as_ref()))))
 }

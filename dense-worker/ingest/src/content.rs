@@ -1,6 +1,5 @@
 //! What files are by their content, whatever a job says of them. Of a compressed file the decompressed start is looked at.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,19 +25,17 @@ pub struct FileStart {
 
 impl FileStart {
     pub(crate) fn read(path: &Path) -> Result<Self, IngestError> {
-        let mut text = FileText::open(path, ReadReach::Start, &Arc::default())?;
-        let mut start = Vec::new();
-        let read = text.by_ref().take(START as u64).read_to_end(&mut start);
-        read.map_err(|error| text.explain(error))?;
+        let text = FileText::open(path, ReadReach::Start, &Arc::default())?;
+        // With the byte that tells whether these are all, not more than a store fetches for the start.
+        let (mut start, is_all) = text.read_at_most(START - 1)?;
         let content = DataContent::from_start(&start);
-        let lines = if content == DataContent::Lines { whole_lines(&start) } else { Vec::new() };
+        if !is_all && let Some(end) = memchr::memrchr(b'\n', &start) {
+            start.truncate(end);
+        }
+        let text = if content == DataContent::Lines { &start[..] } else { &[] };
+        let lines = full_lines(text).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
         Ok(Self { path: path.into(), content, lines })
     }
-}
-
-fn whole_lines(start: &[u8]) -> Vec<String> {
-    let whole = if start.len() < START { start.len() } else { memchr::memrchr(b'\n', start).unwrap_or(start.len()) };
-    full_lines(&start[..whole]).map(|line| String::from_utf8_lossy(line).into_owned()).collect()
 }
 
 /// The lines of a text that are not empty, without their ends.
@@ -48,12 +45,7 @@ pub(crate) fn full_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.filter(|line| !line.is_empty())
 }
 
-/// The start of the first of these files, which all hold the same. Of many, some are looked at.
-pub fn file_start(paths: &[PathBuf]) -> Result<FileStart, IngestError> {
-    Ok(file_starts(paths)?.swap_remove(0))
-}
-
-/// The starts of these files, which all hold the same. Of many, some are looked at.
+/// The starts of these files, which all hold the same: of the first one, and of many some others.
 pub fn file_starts(paths: &[PathBuf]) -> Result<Vec<FileStart>, IngestError> {
     same_content(&crate::files::expand_paths(paths)?)
 }
@@ -129,12 +121,15 @@ mod tests {
         for (name, text) in [("a.csv", "y,a\n1,2\n"), ("b.jsonl", "{\"y\":1}\n"), ("c.csv", "y,a\n1,3\n")] {
             fs::write(folder.path().join(name), text).unwrap();
         }
-        let error = file_start(&[folder.path().into()]).unwrap_err().to_string();
+        let error = file_starts(&[folder.path().into()]).unwrap_err().to_string();
         let pattern = folder.path().join("*.csv").display().to_string();
         for part in ["2 text with separators", "a.csv, …", &pattern, "1 JSON lines", "b.jsonl"] {
             assert!(error.contains(part), "{part} in {error}");
         }
-        let start = file_start(&[folder.path().join("*.csv")]).unwrap();
-        assert_eq!((start.content, start.lines), (DataContent::Lines, vec!["y,a".to_owned(), "1,2".to_owned()]));
+        let start = &file_starts(&[folder.path().join("*.csv")]).unwrap()[0];
+        assert_eq!(
+            (start.content, start.lines.clone()),
+            (DataContent::Lines, vec!["y,a".to_owned(), "1,2".to_owned()])
+        );
     }
 }

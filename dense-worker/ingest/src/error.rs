@@ -1,5 +1,6 @@
 //! Errors between a file and a batch. Every message says where, and what to do next.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -112,6 +113,12 @@ impl IngestError {
     pub(crate) fn bad_file(path: &Path, reason: impl Into<String>) -> Self {
         Self::BadFile { path: path.into(), reason: reason.into() }
     }
+}
+
+/// What a panic says.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

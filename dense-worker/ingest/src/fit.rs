@@ -13,10 +13,10 @@ use zagros_zip::ZipEq;
 
 use self::encodings::EncodingCounts;
 use crate::category::{AsItIs, IdMap};
+use crate::column_sums::NumberSums;
 use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
 use crate::pipeline::PipelineConfig;
-use crate::sketch::{MomentSums, QuantileSketch};
 use crate::transform::NumericShape;
 use crate::{DataPart, IngestError, find_files};
 
@@ -121,20 +121,16 @@ fn reduce_job(job: &Job, what: &[FeatureStatistic]) -> (Job, FitSink) {
     for statistic in what {
         match *statistic {
             FeatureStatistic::Standardise(feature) | FeatureStatistic::MinMax(feature) => {
-                let (column, is_range) = (&features.numeric[feature], matches!(statistic, FeatureStatistic::MinMax(_)));
-                let shape = NumericShape::new(column);
-                let none = if is_range {
-                    NumberStatistic::range(shape)
-                } else {
-                    NumberStatistic::Moments(shape, MomentSums::NONE)
-                };
+                let column = &features.numeric[feature];
+                let none = ShapedNumbers { shape: NumericShape::new(column), sums: NumberSums::new(false) };
                 numbers.extend(vec![none; column.value_count()]);
                 numeric.push(column.clone());
             }
             FeatureStatistic::Edges(feature) => {
                 let part = features.column_parts(&features.categorical[feature])[0];
-                numbers.push(NumberStatistic::Quantiles(QuantileSketch::default()));
-                numeric.push(Numeric::from(part.column.to_owned()));
+                let column = Numeric::from(part.column.to_owned());
+                numbers.push(ShapedNumbers { shape: NumericShape::new(&column), sums: NumberSums::new(true) });
+                numeric.push(column);
             }
             FeatureStatistic::Vocabulary(feature) => {
                 kept[feature] = true;
@@ -169,68 +165,31 @@ fn reduce_job(job: &Job, what: &[FeatureStatistic]) -> (Job, FitSink) {
     (reduced, FitSink { numbers, categories, encodings, row, ids, place, rows, positives })
 }
 
+/// Numbers after clip and logarithm.
 #[derive(Clone, Debug)]
-enum NumberStatistic {
-    Moments(NumericShape, MomentSums),
-    Range(NumericShape, [f64; 2]),
-    Quantiles(QuantileSketch),
+struct ShapedNumbers {
+    shape: NumericShape,
+    sums: NumberSums,
 }
 
-impl NumberStatistic {
-    fn range(shape: NumericShape) -> Self {
-        Self::Range(shape, [f64::INFINITY, f64::NEG_INFINITY])
-    }
-
-    #[inline]
-    fn add(&mut self, value: f64) {
-        match self {
-            Self::Moments(shape, moments) => moments.add(shape.apply(value)),
-            Self::Range(shape, [min, max]) => {
-                let value = shape.apply(value);
-                (*min, *max) = (min.min(value), max.max(value));
-            }
-            Self::Quantiles(sketch) => sketch.add(value),
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        match (self, other) {
-            (Self::Moments(_, moments), Self::Moments(_, from)) => moments.merge(from),
-            (Self::Range(_, [min, max]), Self::Range(_, from)) => (*min, *max) = (min.min(from[0]), max.max(from[1])),
-            (Self::Quantiles(sketch), Self::Quantiles(from)) => sketch.merge(from),
-            _ => unreachable!("sinks of one job have the same columns"),
-        }
-    }
-
-    fn clear(&mut self) {
-        match self {
-            Self::Moments(_, moments) => *moments = MomentSums::NONE,
-            Self::Range(shape, _) => *self = Self::range(*shape),
-            Self::Quantiles(sketch) => sketch.clear(),
-        }
-    }
-
+impl ShapedNumbers {
     fn measured(&self, features: &Features, statistic: FeatureStatistic) -> MeasuredValue {
-        match self {
-            Self::Moments(_, moments) => {
-                let deviation = moments.deviation();
-                let deviation = vec![if deviation > 0.0 { deviation } else { 1.0 }];
-                MeasuredValue::Moments(ColumnMoments { mean: vec![moments.mean()], deviation })
+        let NumberSums { moments, min, max, quantiles, .. } = &self.sums;
+        match statistic {
+            FeatureStatistic::Edges(of) => {
+                let parts = features.categorical[of].buckets().map_or(1, zagros_job::ValueBuckets::range_count);
+                MeasuredValue::Edges(quantiles.as_ref().map(|sketch| sketch.edges(parts)).unwrap_or_default())
             }
             // A column of one value, or of none.
-            Self::Range(_, [min, max]) if min >= max => {
+            FeatureStatistic::MinMax(_) if min >= max => {
                 let min = if min.is_finite() { *min } else { 0.0 };
                 MeasuredValue::Range(ColumnRange { min: vec![min], max: vec![min + min.abs().max(1.0)] })
             }
-            Self::Range(_, [min, max]) => MeasuredValue::Range(ColumnRange { min: vec![*min], max: vec![*max] }),
-            Self::Quantiles(sketch) => {
-                let parts = match statistic {
-                    FeatureStatistic::Edges(of) => {
-                        features.categorical[of].buckets().map_or(1, zagros_job::ValueBuckets::range_count)
-                    }
-                    _ => 1,
-                };
-                MeasuredValue::Edges(sketch.edges(parts))
+            FeatureStatistic::MinMax(_) => MeasuredValue::Range(ColumnRange { min: vec![*min], max: vec![*max] }),
+            _ => {
+                let deviation = moments.deviation();
+                let deviation = vec![if deviation > 0.0 { deviation } else { 1.0 }];
+                MeasuredValue::Moments(ColumnMoments { mean: vec![moments.mean()], deviation })
             }
         }
     }
@@ -263,7 +222,7 @@ impl CategoryFrequencies {
 #[derive(Clone, Debug)]
 struct FitSink {
     /// One for each number of each numeric feature.
-    numbers: Vec<NumberStatistic>,
+    numbers: Vec<ShapedNumbers>,
     /// One for each categorical feature; `None` for one that is only a part of a cross.
     categories: Vec<Option<CategoryFrequencies>>,
     /// One for each numeric feature that encodes a category.
@@ -278,7 +237,7 @@ struct FitSink {
 
 impl FitSink {
     fn merge(&mut self, other: &Self) {
-        self.numbers.iter_mut().zip_eq(&other.numbers).for_each(|(column, from)| column.merge(from));
+        self.numbers.iter_mut().zip_eq(&other.numbers).for_each(|(column, from)| column.sums.merge(&from.sums));
         for (column, from) in self.categories.iter_mut().zip_eq(&other.categories) {
             if let (Some(column), Some(from)) = (column, from) {
                 from.counts.iter().for_each(|(id, count)| column.add(*id, *count));
@@ -360,9 +319,7 @@ impl RowSink for FitSink {
 
     fn commit(&mut self, labels: &[f32], weight: Option<f32>) {
         for (column, value) in self.numbers.iter_mut().zip_eq(self.row.drain(..)) {
-            if let Some(value) = value {
-                column.add(value);
-            }
+            column.sums.add(value.map(|value| column.shape.apply(value)));
         }
         for (feature, id) in self.ids.drain(..) {
             match self.categories.get_mut(feature) {
@@ -384,7 +341,7 @@ impl RowSink for FitSink {
 
     fn clear(&mut self) {
         self.abandon();
-        self.numbers.iter_mut().for_each(NumberStatistic::clear);
+        self.numbers.iter_mut().for_each(|column| column.sums.clear());
         self.categories.iter_mut().flatten().for_each(|column| column.counts.clear());
         self.encodings.iter_mut().for_each(EncodingCounts::clear);
         (self.rows, self.positives) = (0, 0);

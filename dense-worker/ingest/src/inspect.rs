@@ -4,13 +4,13 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use zagros_job::{Categorical, Job, Numeric};
+use zagros_job::Job;
+use zagros_zip::ZipEq;
 
-use crate::column_sums::{CategorySums, ColumnSum, ColumnSums};
+use crate::column_sums::ColumnSums;
 use crate::parse::bad::{BadBudget, LISTED};
 use crate::parse::sink::NullSink;
 use crate::pipeline::PipelineConfig;
-use crate::sketch::MomentSums;
 use crate::{BadRow, DataPart, IngestError, find_files};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -62,9 +62,7 @@ pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries,
         job.data.threads = 1;
     }
     let job = Arc::new(job);
-    let numeric = vec![NumberStats::NONE; job.features.numeric.len()];
-    let categorical = vec![CategorySums::default(); job.features.categorical.len()];
-    let mut total = InspectSink::new(&job, numeric, categorical, limit);
+    let mut total = ColumnSums::new(&job, false, limit);
     let (mut bad, empty) = (BadBudget::without_limit(LISTED), total.clone());
     PipelineConfig::whole_files(&job, DataPart::All, &files).read_all(&empty, &mut bad, |parsed| {
         let is_wanted = total.rows < limit.unwrap_or(u64::MAX);
@@ -73,84 +71,34 @@ pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries,
         }
         Ok(is_wanted)
     })?;
-    total.summarise(&job, &bad)
-}
-
-type InspectSink = ColumnSums<NumberStats, CategorySums>;
-
-#[derive(Clone, Debug)]
-struct NumberStats {
-    missing: u64,
-    moments: MomentSums,
-    min: f64,
-    max: f64,
-}
-
-impl InspectSink {
-    fn summarise(mut self, job: &Job, bad: &BadBudget) -> Result<ColumnSummaries, IngestError> {
-        let rows = self.rows;
-        let numeric = job.features.numeric.iter().enumerate();
-        let categorical = job.features.categorical.iter().enumerate();
-        Ok(ColumnSummaries {
-            rows,
-            positive_rate: self.positives as f64 / rows as f64,
-            bad_rows: bad.count,
-            first_bad: bad.first_rows()?,
-            numeric: numeric.map(|(n, feature)| self.numeric[n].summary(feature)).collect(),
-            categorical: categorical
-                .map(|(n, feature)| category_summary(&mut self.categorical[n], feature, rows))
-                .collect(),
-        })
-    }
-}
-
-impl NumberStats {
-    const NONE: Self = Self { missing: 0, moments: MomentSums::NONE, min: f64::INFINITY, max: f64::NEG_INFINITY };
-
-    fn summary(&self, feature: &Numeric) -> NumericColumn {
-        NumericColumn {
-            column: feature.name().into(),
-            missing: self.missing / feature.value_count() as u64,
-            min: self.min,
-            mean: self.moments.mean(),
-            deviation: self.moments.deviation(),
-            max: self.max,
+    let rows = total.rows;
+    let numeric = job.features.numeric.iter().zip_eq(&total.numeric).map(|(feature, sums)| NumericColumn {
+        column: feature.name().into(),
+        missing: sums.missing / feature.value_count() as u64,
+        min: sums.min,
+        mean: sums.moments.mean(),
+        deviation: sums.moments.deviation(),
+        max: sums.max,
+    });
+    let categorical = job.features.categorical.iter().zip_eq(&mut total.categorical).map(|(feature, sums)| {
+        let (distinct, is_exact) = sums.distinct.estimate();
+        let is_bag = feature.values.separator().is_some();
+        CategoryColumn {
+            column: feature.name.clone(),
+            missing: rows - sums.present,
+            distinct,
+            is_exact,
+            values_per_row: is_bag.then(|| sums.values as f64 / rows as f64),
         }
-    }
-}
-
-impl ColumnSum<Option<f64>> for NumberStats {
-    fn add(&mut self, value: Option<f64>) {
-        match value {
-            None => self.missing += 1,
-            Some(value) => {
-                self.moments.add(value);
-                (self.min, self.max) = (self.min.min(value), self.max.max(value));
-            }
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.missing += other.missing;
-        self.moments.merge(&other.moments);
-        (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
-    }
-
-    fn clear(&mut self) {
-        *self = Self::NONE;
-    }
-}
-
-fn category_summary(sums: &mut CategorySums, feature: &Categorical, rows: u64) -> CategoryColumn {
-    let (distinct, is_exact) = sums.distinct.estimate();
-    let is_bag = feature.values.separator().is_some();
-    CategoryColumn {
-        column: feature.name.clone(),
-        missing: rows - sums.present,
-        distinct,
-        is_exact,
-        values_per_row: is_bag.then(|| sums.values as f64 / rows as f64),
-    }
+    });
+    Ok(ColumnSummaries {
+        rows,
+        positive_rate: total.positives as f64 / rows as f64,
+        bad_rows: bad.count,
+        first_bad: bad.first_rows()?,
+        numeric: numeric.collect(),
+        categorical: categorical.collect(),
+    })
 }
 
 impl fmt::Display for ColumnSummaries {

@@ -34,7 +34,7 @@ mod transform;
 
 pub use batch::{Batch, CategoryIds, SplitEnd};
 pub use category::date::clock_seconds;
-pub use content::{FileStart, can_read_file, file_start, file_starts};
+pub use content::{FileStart, can_read_file, file_starts};
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};
@@ -47,5 +47,5 @@ pub use input::{InputRow, InputRows};
 pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, ValidationReport, inspect_columns, validate_rows};
 pub use sample::{LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, sample_rows};
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};
-pub use stream::{BatchStream, ContradictoryRows, StreamOptions, StreamStats};
+pub use stream::{BatchStream, StreamOptions, StreamStats};
 pub use writing::{check_writings, detect_writings};

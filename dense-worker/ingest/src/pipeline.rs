@@ -15,6 +15,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bo
 use rustix::time::{ClockId, clock_gettime};
 use zagros_job::Job;
 
+use crate::error::panic_text;
 use crate::parse::BlockParser;
 use crate::parse::bad::{BadBudget, ParseOutcome};
 use crate::parse::sink::RowSink;
@@ -237,9 +238,7 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<(), Inges
 }
 
 fn died(thread: &str, path: PathBuf, panic: &(dyn Any + Send)) -> IngestError {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let reason = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    IngestError::ThreadDied { thread: thread.into(), path, reason: reason.unwrap_or_else(|| "no message".into()) }
+    IngestError::ThreadDied { thread: thread.into(), path, reason: panic_text(panic).to_owned() }
 }
 
 /// Processor time of all threads, nanoseconds.

@@ -9,7 +9,6 @@
 //! At most so many rows are read, the first ones of each file, in bounded memory. Every count that is kept is of whole blocks of rows,
 //! merged in the order of the files.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-use crate::column_sums::{CategorySums, ColumnSum, ColumnSums};
+use crate::column_sums::{CategorySums, ColumnSums, NumberSums};
 use crate::parse::bad::{BadBudget, LISTED};
 use crate::pipeline::PipelineConfig;
-use crate::sketch::{FrequentValues, QuantileSketch};
+use crate::sketch::QuantileSketch;
 use crate::{DataPart, IngestError, find_files};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,7 +49,7 @@ pub fn profile_files(
     let job = Arc::new(job);
     let found = find_files(&job, paths)?;
     let quota = limit.div_ceil(found.len().max(1) as u64);
-    let mut total = ProfileSink::with_earlier_bins(&job, before);
+    let mut total = ColumnSums::new(&job, true, None);
     let (mut bad, mut whole, empty) = (BadBudget::without_limit(LISTED), true, total.clone());
     for file in &found {
         let earlier_rows = total.rows;
@@ -65,43 +64,20 @@ pub fn profile_files(
             Ok(is_wanted)
         })?;
     }
-    Ok(total.data_profile(&job, before, whole, bad.count))
-}
-
-type ProfileSink = ColumnSums<NumberCounts, CategoryCounts>;
-
-impl ProfileSink {
-    fn with_earlier_bins(job: &Job, before: Option<&DataProfile>) -> Self {
-        let bins = |column: &str| earlier_distribution(before, column).map(|earlier| &earlier.bins);
-        let numeric = job.features.numeric.iter().map(|feature| NumberCounts::new(bins(feature.name())));
-        let categorical = job.features.categorical.iter().map(|feature| CategoryCounts::new(bins(&feature.name)));
-        Self::new(job, numeric.collect(), categorical.collect(), None)
-    }
-
-    fn data_profile(mut self, job: &Job, before: Option<&DataProfile>, whole: bool, bad_rows: u64) -> DataProfile {
-        let shares = |column: &str| earlier_distribution(before, column).map(|earlier| earlier.shares.as_slice());
-        let rows = self.rows;
-        let numeric = job.features.numeric.iter().zip_eq(&mut self.numeric);
-        // A vector counts once for each of its numbers.
-        let numeric = numeric.map(|(feature, counts)| {
-            counts.feature_profile(feature.name(), rows * feature.value_count() as u64, shares(feature.name()))
-        });
-        let categorical = job.features.categorical.iter().zip_eq(&mut self.categorical);
-        let categorical =
-            categorical.map(|(feature, counts)| counts.feature_profile(&feature.name, rows, shares(&feature.name)));
-        DataProfile {
-            rows,
-            whole,
-            positive_rate: self.positives as f64 / rows.max(1) as f64,
-            bad_rows,
-            features: numeric.chain(categorical).collect(),
-        }
-    }
-}
-
-fn earlier_distribution<'a>(before: Option<&'a DataProfile>, column: &str) -> Option<&'a ValueDistribution> {
-    let mut features = before.into_iter().flat_map(|before| &before.features);
-    features.find(|feature| feature.column == column).map(|feature| &feature.distribution)
+    let rows = total.rows;
+    let numeric = job.features.numeric.iter().zip_eq(&total.numeric);
+    // A vector counts once for each of its numbers.
+    let numeric = numeric
+        .map(|(feature, sums)| profile_numbers(feature.name(), sums, rows * feature.value_count() as u64, before));
+    let categorical = job.features.categorical.iter().zip_eq(&mut total.categorical);
+    let categorical = categorical.map(|(feature, sums)| profile_categories(&feature.name, sums, rows, before));
+    Ok(DataProfile {
+        rows,
+        whole,
+        positive_rate: total.positives as f64 / rows.max(1) as f64,
+        bad_rows: bad.count,
+        features: numeric.chain(categorical).collect(),
+    })
 }
 
 /// Bins of a numeric column.
@@ -139,20 +115,6 @@ pub enum ColumnBins {
     Values(Vec<String>),
 }
 
-impl ColumnBins {
-    fn from_values(values: impl Iterator<Item = u64>) -> Self {
-        Self::Values(values.map(|value| format!("{value:016x}")).collect())
-    }
-
-    /// How many there are, with that of missing values.
-    fn count(&self) -> usize {
-        match self {
-            Self::Below(ends) => ends.len() + 2,
-            Self::Values(values) => values.len() + 2,
-        }
-    }
-}
-
 /// Population stability index of two distributions over the same bins: Σ (new − old) · ln(new / old). Below 0.1 they are alike, from 0.25
 /// on they differ much (Siddiqi 2006, "Credit Risk Scorecards").
 #[must_use]
@@ -166,173 +128,66 @@ pub fn stability_index(old: &[f64], new: &[f64]) -> f64 {
     old.iter().zip_eq(new).map(term).sum()
 }
 
-/// Counts of values by the bins of earlier files: `[missing, bin 0, …]`; none without earlier files.
-#[derive(Clone, Debug, Default)]
-struct EarlierBins {
-    counts: Vec<u64>,
-}
-
-impl EarlierBins {
-    fn new(bins: Option<&ColumnBins>) -> Self {
-        Self { counts: vec![0; bins.map_or(0, ColumnBins::count)] }
-    }
-
-    #[inline]
-    fn add(&mut self, bin: usize, times: u64) {
-        if let Some(count) = self.counts.get_mut(bin) {
-            *count += times;
-        }
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.counts.iter_mut().zip_eq(&other.counts).for_each(|(count, more)| *count += more);
-    }
-
-    fn clear(&mut self) {
-        self.counts.fill(0);
-    }
-
-    /// The drift from these shares of the same bins.
-    fn drift(&self, earlier: Option<&[f64]>) -> Option<f64> {
-        let earlier = earlier.filter(|shares| shares.len() == self.counts.len())?;
-        let total: u64 = self.counts.iter().sum();
-        (total > 0).then(|| stability_index(earlier, &shares(&self.counts)))
-    }
-}
-
 /// Shares of counts; zeros of none.
 fn shares(counts: &[u64]) -> Vec<f64> {
     let total = counts.iter().sum::<u64>().max(1) as f64;
     counts.iter().map(|count| *count as f64 / total).collect()
 }
 
-#[derive(Clone, Debug)]
-struct NumberCounts {
-    ends: Arc<[f64]>,
-    earlier: EarlierBins,
-    missing: u64,
-    values: QuantileSketch,
-}
-
-impl NumberCounts {
-    /// Counts by the bins of earlier files, if there are any.
-    fn new(bins: Option<&ColumnBins>) -> Self {
-        let bins = bins.filter(|bins| matches!(bins, ColumnBins::Below(_)));
-        let ends: Arc<[f64]> = match bins {
-            Some(ColumnBins::Below(ends)) => ends.as_slice().into(),
-            _ => Arc::default(),
-        };
-        Self { ends, earlier: EarlierBins::new(bins), missing: 0, values: QuantileSketch::default() }
-    }
-
-    fn feature_profile(&self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
-        let ends = self.values.edges(NUMERIC);
-        let missing = self.missing as f64 / rows.max(1) as f64;
-        let mut counts = vec![0; ends.len() + 2];
-        for (value, times) in self.values.weighted_values() {
-            counts[1 + ends.partition_point(|end| *end <= value)] += times;
+/// The profile of a column with these numbers in so many places.
+fn profile_numbers(column: &str, sums: &NumberSums, places: u64, before: Option<&DataProfile>) -> FeatureProfile {
+    let missing = sums.missing as f64 / places.max(1) as f64;
+    let values = sums.quantiles.as_ref().map(QuantileSketch::weighted_values).unwrap_or_default();
+    let bin_shares = |bins: &ColumnBins| {
+        let ColumnBins::Below(ends) = bins else { return Vec::new() };
+        let mut counts = vec![0_u64; ends.len() + 2];
+        for (value, times) in &values {
+            counts[1 + ends.partition_point(|end| end <= value)] += *times;
         }
         // The sketch is of the values that are there.
         let mut shares: Vec<f64> = shares(&counts).into_iter().map(|share| share * (1.0 - missing)).collect();
         shares[0] = missing;
-        FeatureProfile {
-            column: column.to_owned(),
-            missing,
-            distinct: None,
-            drift: self.earlier.drift(earlier),
-            distribution: ValueDistribution { bins: ColumnBins::Below(ends), shares },
-        }
-    }
+        shares
+    };
+    let bins = ColumnBins::Below(sums.quantiles.as_ref().map(|sketch| sketch.edges(NUMERIC)).unwrap_or_default());
+    let drift = before.filter(|_| places > 0).and_then(|before| before.drift(column, bin_shares));
+    let distribution = ValueDistribution { shares: bin_shares(&bins), bins };
+    FeatureProfile { column: column.to_owned(), missing, distinct: None, drift, distribution }
 }
 
-impl ColumnSum<Option<f64>> for NumberCounts {
-    #[inline]
-    fn add(&mut self, value: Option<f64>) {
-        let Some(value) = value else {
-            self.missing += 1;
-            self.earlier.add(0, 1);
-            return;
-        };
-        self.earlier.add(1 + self.ends.partition_point(|end| *end <= value), 1);
-        self.values.add(value);
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.earlier.merge(&other.earlier);
-        self.missing += other.missing;
-        self.values.merge(&other.values);
-    }
-
-    fn clear(&mut self) {
-        self.earlier.clear();
-        self.missing = 0;
-        self.values.clear();
-    }
+/// The profile of a column with these categories in so many rows.
+fn profile_categories(
+    column: &str,
+    sums: &mut CategorySums,
+    rows: u64,
+    before: Option<&DataProfile>,
+) -> FeatureProfile {
+    let distinct = Some(sums.distinct.estimate().0);
+    let (missing, frequent) = (rows - sums.present, sums.frequent.take().unwrap_or_default());
+    let bin_shares = |bins: &ColumnBins| {
+        let ColumnBins::Values(values) = bins else { return Vec::new() };
+        let hashes = values.iter().filter_map(|value| u64::from_str_radix(value, 16).ok());
+        let mut counts = vec![missing];
+        counts.extend(hashes.map(|hash| frequent.count(hash)));
+        let others = sums.values.saturating_sub(counts[1..].iter().sum());
+        counts.push(others);
+        shares(&counts)
+    };
+    let top = frequent.most_frequent(FREQUENT);
+    let bins = ColumnBins::Values(top.iter().map(|(value, _)| format!("{value:016x}")).collect());
+    let drift = before.filter(|_| rows > 0).and_then(|before| before.drift(column, bin_shares));
+    let distribution = ValueDistribution { shares: bin_shares(&bins), bins };
+    let missing = missing as f64 / rows.max(1) as f64;
+    FeatureProfile { column: column.to_owned(), missing, distinct, drift, distribution }
 }
 
-#[derive(Clone, Debug)]
-struct CategoryCounts {
-    /// Positions of the earlier bins by value.
-    places: Arc<HashMap<u64, usize>>,
-    earlier: EarlierBins,
-    sums: CategorySums,
-    frequent: FrequentValues,
-}
-
-impl CategoryCounts {
-    /// Counts by the bins of earlier files, if there are any.
-    fn new(bins: Option<&ColumnBins>) -> Self {
-        let bins = bins.filter(|bins| matches!(bins, ColumnBins::Values(_)));
-        let values: &[String] = match bins {
-            Some(ColumnBins::Values(values)) => values,
-            _ => &[],
-        };
-        let places = values
-            .iter()
-            .enumerate()
-            .filter_map(|(place, value)| Some((u64::from_str_radix(value, 16).ok()?, 1 + place)));
-        let (places, earlier) = (Arc::new(places.collect()), EarlierBins::new(bins));
-        Self { places, earlier, sums: CategorySums::default(), frequent: FrequentValues::default() }
-    }
-
-    fn feature_profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
-        let missing = rows - self.sums.present;
-        self.earlier.add(0, missing);
-        let top = self.frequent.most_frequent(FREQUENT);
-        let counted: u64 = top.iter().map(|(_, count)| count).sum();
-        let others = self.sums.values.saturating_sub(counted);
-        let counts: Vec<u64> =
-            [missing].into_iter().chain(top.iter().map(|(_, count)| *count)).chain([others]).collect();
-        let bins = ColumnBins::from_values(top.iter().map(|(value, _)| *value));
-        FeatureProfile {
-            column: column.to_owned(),
-            missing: missing as f64 / rows.max(1) as f64,
-            distinct: Some(self.sums.distinct.estimate().0),
-            drift: self.earlier.drift(earlier),
-            distribution: ValueDistribution { bins, shares: shares(&counts) },
-        }
-    }
-}
-
-impl ColumnSum<(u64, u64)> for CategoryCounts {
-    #[inline]
-    fn add(&mut self, (hash, row): (u64, u64)) {
-        self.sums.add((hash, row));
-        self.frequent.add(hash, 1);
-        let others = self.earlier.counts.len().saturating_sub(1);
-        self.earlier.add(self.places.get(&hash).copied().unwrap_or(others), 1);
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.earlier.merge(&other.earlier);
-        self.sums.merge(&other.sums);
-        self.frequent.merge(&other.frequent);
-    }
-
-    fn clear(&mut self) {
-        self.earlier.clear();
-        self.sums.clear();
-        self.frequent.clear();
+impl DataProfile {
+    /// The drift of a column from this earlier profile, where `bin_shares` gives the shares of its values by some bins; none by those of
+    /// a column of another kind.
+    fn drift(&self, column: &str, bin_shares: impl Fn(&ColumnBins) -> Vec<f64>) -> Option<f64> {
+        let earlier = &self.features.iter().find(|feature| feature.column == column)?.distribution;
+        let found = bin_shares(&earlier.bins);
+        (found.len() == earlier.shares.len()).then(|| stability_index(&earlier.shares, &found))
     }
 }
 
@@ -341,7 +196,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{fixture, hash_value};
+    use crate::fixture;
 
     /// A file of rows `click,age,city,tags`.
     fn profiled(rows: &str, before: Option<&DataProfile>, limit: u64, threads: usize) -> DataProfile {
@@ -424,9 +279,7 @@ mod tests {
 
     #[test]
     fn many_numbers_have_even_bins_whole_and_in_blocks() {
-        let mut whole = NumberCounts::new(None);
-        let mut parts = NumberCounts::new(None);
-        let mut block = NumberCounts::new(None);
+        let [mut whole, mut parts, mut block] = std::array::from_fn(|_| NumberSums::new(true));
         for number in 0..200_000 {
             let value = Some(f64::from(number % 1_000));
             whole.add(value);
@@ -436,20 +289,19 @@ mod tests {
                 block.clear();
             }
         }
-        for counts in [whole, parts] {
-            let shares = counts.feature_profile("n", 200_000, None).distribution.shares;
+        for sums in [whole, parts] {
+            let shares = profile_numbers("n", &sums, 200_000, None).distribution.shares;
             assert!(shares.len() == 11 && shares[1..].iter().all(|share| (share - 0.1).abs() < 0.01), "{shares:?}");
         }
     }
 
     #[test]
     fn a_column_that_was_of_another_kind_has_no_drift() {
-        let text = ColumnBins::from_values([hash_value(b"a")].into_iter());
-        let mut counts = NumberCounts::new(Some(&text));
-        counts.add(Some(1.0));
-        assert_eq!(counts.feature_profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
-        let mut counts = CategoryCounts::new(Some(&ColumnBins::Below(vec![1.0])));
-        counts.add((hash_value(b"a"), 1));
-        assert_eq!(counts.feature_profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
+        let rows = rows(10, |n| format!("0,{n},c,t\n"));
+        let mut before = profiled(&rows, None, 100, 1);
+        let [age, city] = [0, 1].map(|at| before.features[at].distribution.clone());
+        (before.features[0].distribution, before.features[1].distribution) = (city, age);
+        let drifts = profiled(&rows, Some(&before), 100, 1).features.into_iter().map(|feature| feature.drift);
+        assert_eq!(drifts.collect::<Vec<_>>(), [None, None, Some(0.0)]);
     }
 }

@@ -7,7 +7,6 @@
 //! Rows of all parts of the data tell more than its first ones, because files are often sorted. Of a compressed file only the
 //! start can be read without reading everything.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +18,7 @@ use crate::columnar::texts::column_texts;
 use crate::content::{full_lines, same_content, spread_indices};
 use crate::files::expand_paths;
 use crate::formats::DataContent;
+use crate::read::layout::column_position;
 use crate::read::text::{FileText, ReadReach};
 
 mod objects;
@@ -129,8 +129,8 @@ fn sample_columns(files: &[&Path], format: DataContent, each: SampleLimits) -> R
         if index == 0 {
             (columns, unusable) = usable_columns(&footer, path);
         }
-        let positions = columns.iter().map(|column: &SampledColumn| column_position(&footer, path, &column.name));
-        let positions = positions.collect::<Result<Vec<_>, _>>()?;
+        let position = |column: &SampledColumn| column_position(path, footer.column_names(), &column.name);
+        let positions = columns.iter().map(position).collect::<Result<Vec<_>, _>>()?;
         let row_groups = footer.row_groups(path, positions)?;
         let slices = sampled_slices(&row_groups, each.rows);
         let rows: u64 = row_groups.groups.iter().map(|group| group.rows).sum();
@@ -164,15 +164,6 @@ fn usable_columns(footer: &ColumnFile, path: &Path) -> (Vec<SampledColumn>, Vec<
         }
     }
     (columns, unusable)
-}
-
-fn column_position(footer: &ColumnFile, path: &Path, name: &String) -> Result<usize, IngestError> {
-    footer.column_names().iter().position(|other| other == name).ok_or_else(|| IngestError::MissingColumn {
-        path: path.into(),
-        column: name.clone(),
-        similar: None,
-        found: footer.column_names().to_vec(),
-    })
 }
 
 fn value_form(column: &UsedColumn) -> ValueForm {
@@ -238,7 +229,7 @@ fn lines_of_file(path: &Path, limits: SampleLimits) -> Result<FileLines, IngestE
     if !is_compressed && size > limits.bytes as u64 {
         return lines_at_places(path, size, limits);
     }
-    let (mut bytes, is_read) = read_at_most(text, limits.bytes)?;
+    let (mut bytes, is_read) = text.read_at_most(limits.bytes)?;
     if !is_read {
         drop_last_line(&mut bytes);
     }
@@ -252,8 +243,8 @@ fn lines_at_places(path: &Path, size: u64, limits: SampleLimits) -> Result<FileL
     let mut lines = Vec::new();
     for place in 0..PLACES as u64 {
         let offset = place * (size - length) / (PLACES as u64 - 1);
-        let (mut bytes, _) =
-            read_at_most(FileText::open_at(path, offset, offset + length, &Arc::default())?, length as usize)?;
+        let text = FileText::open_at(path, offset, offset + length, &Arc::default())?;
+        let (mut bytes, _) = text.read_at_most(length as usize)?;
         if offset + length < size {
             drop_last_line(&mut bytes);
         }
@@ -261,16 +252,6 @@ fn lines_at_places(path: &Path, size: u64, limits: SampleLimits) -> Result<FileL
         lines.append(&mut thin_lines(&bytes[first..], limits.rows / PLACES).0);
     }
     Ok(FileLines { lines, is_whole: false, is_spread: true })
-}
-
-/// At most `most` bytes, and whether these are all.
-fn read_at_most(mut text: FileText, most: usize) -> Result<(Vec<u8>, bool), IngestError> {
-    let mut bytes = Vec::new();
-    let read = text.by_ref().take(most as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| text.explain(error))?;
-    let is_all = bytes.len() <= most;
-    bytes.truncate(most);
-    Ok((bytes, is_all))
 }
 
 /// The last line of a part may be incomplete.

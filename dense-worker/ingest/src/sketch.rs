@@ -42,11 +42,6 @@ impl DistinctSketch {
         };
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.hashes.clear();
-        self.bound = None;
-    }
-
     /// The number of distinct values, and whether that is exact.
     pub(crate) fn estimate(&mut self) -> (u64, bool) {
         self.tidy();
@@ -75,32 +70,33 @@ const COUNTED: usize = 4_096;
 /// Counts of frequent values: a Misra–Gries summary that can be merged (Agarwal et al. 2012, "Mergeable Summaries"). When it is
 /// full, the count of the first value too many is taken off every count, and values without a count are dropped.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FrequentValues {
+pub(crate) struct FrequentValues {
     counts: HashMap<u64, u64>,
 }
 
 impl FrequentValues {
     #[inline]
-    pub(super) fn add(&mut self, value: u64, times: u64) {
+    pub(crate) fn add(&mut self, value: u64, times: u64) {
         *self.counts.entry(value).or_default() += times;
         if self.counts.len() >= 2 * COUNTED {
             self.tidy();
         }
     }
 
-    pub(super) fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         // In a fixed order: what is dropped depends on it.
         for (value, times) in other.sorted() {
             self.add(value, times);
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.counts.clear();
+    /// How often a value was counted; 0 of one that is not.
+    pub(crate) fn count(&self, value: u64) -> u64 {
+        self.counts.get(&value).copied().unwrap_or(0)
     }
 
     /// The most frequent values with their counts, at most `most`.
-    pub(super) fn most_frequent(&self, most: usize) -> Vec<(u64, u64)> {
+    pub(crate) fn most_frequent(&self, most: usize) -> Vec<(u64, u64)> {
         let mut sorted = self.sorted();
         sorted.truncate(most);
         sorted
@@ -156,13 +152,6 @@ impl QuantileSketch {
                 self.halve_full(level);
             }
         }
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.levels.iter_mut().for_each(|level| {
-            level.values.clear();
-            level.odd = false;
-        });
     }
 
     /// The edges between `parts` parts of about equally many values, ascending; equal ones once. An edge is the least value of its upper
@@ -227,35 +216,36 @@ impl QuantileSketch {
 /// Golub & LeVeque 1979.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct MomentSums {
-    count: u64,
+    /// How much the values count together.
+    count: f64,
     shift: f64,
     sum: f64,
     squares: f64,
 }
 
 impl MomentSums {
-    pub(crate) const NONE: Self = Self { count: 0, shift: 0.0, sum: 0.0, squares: 0.0 };
+    pub(crate) const NONE: Self = Self { count: 0.0, shift: 0.0, sum: 0.0, squares: 0.0 };
 
     #[inline]
-    pub(crate) fn add(&mut self, value: f64) {
-        if self.count == 0 {
+    pub(crate) fn add(&mut self, value: f64, weight: f64) {
+        if self.count == 0.0 {
             self.shift = value;
         }
         let distance = value - self.shift;
-        self.count += 1;
-        self.sum += distance;
-        self.squares += distance * distance;
+        self.count += weight;
+        self.sum += weight * distance;
+        self.squares += weight * distance * distance;
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        if other.count == 0 {
+        if other.count == 0.0 {
             return;
         }
-        if self.count == 0 {
+        if self.count == 0.0 {
             *self = *other;
             return;
         }
-        let (ours, theirs) = (self.count as f64, other.count as f64);
+        let (ours, theirs) = (self.count, other.count);
         let shift = other.mean() - self.mean();
         let spread = self.spread() + other.spread() + shift * shift * ours * theirs / (ours + theirs);
         let mean = self.mean() + shift * theirs / (ours + theirs);
@@ -264,16 +254,16 @@ impl MomentSums {
 
     /// The mean; 0 without values.
     pub(crate) fn mean(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.shift + self.sum / self.count as f64 }
+        if self.count == 0.0 { 0.0 } else { self.shift + self.sum / self.count }
     }
 
     /// The population deviation; 0 without values.
     pub(crate) fn deviation(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { (self.spread() / self.count as f64).sqrt() }
+        if self.count == 0.0 { 0.0 } else { (self.spread() / self.count).sqrt() }
     }
 
     fn spread(&self) -> f64 {
-        (self.squares - self.sum * self.sum / self.count as f64).max(0.0)
+        (self.squares - self.sum * self.sum / self.count).max(0.0)
     }
 }
 
@@ -325,8 +315,7 @@ mod tests {
         let mut values = FrequentValues::default();
         [3, 5, 3, 5, 3, 7].into_iter().for_each(|value| values.add(value, 1));
         assert_eq!(values.most_frequent(2), [(3, 3), (5, 2)]);
-        values.clear();
-        assert!(values.most_frequent(2).is_empty());
+        assert_eq!((values.count(7), values.count(9)), (1, 0));
     }
 
     #[test]
@@ -423,7 +412,7 @@ mod tests {
 
     fn moments(values: &[f64]) -> MomentSums {
         let mut moments = MomentSums::default();
-        values.iter().for_each(|value| moments.add(*value));
+        values.iter().for_each(|value| moments.add(*value, 1.0));
         moments
     }
 
@@ -437,7 +426,7 @@ mod tests {
     fn a_large_mean_does_not_hide_the_deviation_and_none_is_zero() {
         let values: Vec<f64> = (0..1_000).map(|n| 1.6e12 + f64::from(n % 2)).collect();
         assert!((moments(&values).deviation() - 0.5).abs() < 1e-6);
-        assert_eq!((moments(&[]).mean(), moments(&[]).deviation(), moments(&[]).count), (0.0, 0.0, 0));
+        assert_eq!((moments(&[]).mean(), moments(&[]).deviation(), moments(&[]).count), (0.0, 0.0, 0.0));
     }
 
     proptest! {
@@ -448,7 +437,7 @@ mod tests {
             let mut merged = MomentSums::default();
             parts.iter().for_each(|part| merged.merge(&moments(part)));
             let (mean, deviation) = by_two_passes(&whole);
-            prop_assert_eq!(merged.count, whole.len() as u64);
+            prop_assert_eq!(merged.count, whole.len() as f64);
             prop_assert!((merged.mean() - mean).abs() < 1e-9 && (merged.deviation() - deviation).abs() < 1e-6);
         }
     }

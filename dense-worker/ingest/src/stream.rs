@@ -1,7 +1,6 @@
 //! From splits to batches.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -146,10 +145,10 @@ impl BatchStream {
         StreamStats { cpu_seconds: self.pipeline.cpu_seconds(), ..self.stats }
     }
 
-    /// Training rows so far whose labels contradict each other; `None` if there are none.
+    /// What is wrong with training rows so far whose labels contradict each other; `None` if there are none.
     #[must_use]
-    pub fn contradictory_rows(&self) -> Option<ContradictoryRows> {
-        self.contradictions.contradictory_rows()
+    pub fn describe_contradictions(&self) -> Option<String> {
+        self.contradictions.describe()
     }
 
     fn advance(&mut self) -> Result<Option<Batch>, IngestError> {
@@ -252,86 +251,65 @@ impl ReadRows {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A label that needs another one: the positions and the names of both.
+#[derive(Debug)]
 struct GivenPair {
-    given: usize,
-    own: usize,
+    positions: [usize; 2],
+    names: [String; 2],
 }
 
 /// Rows whose labels contradict each other: a click that is given another one (ESMM) comes without it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ContradictionCounts {
+#[derive(Debug, Default)]
+struct ContradictionCounts {
     targets: usize,
     pairs: Vec<GivenPair>,
-    names: Vec<String>,
     rows: u64,
     count: u64,
-    /// The first one, and its place.
-    first: Option<(GivenPair, String)>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContradictoryRows {
-    /// The label that needs the other one, and that one.
-    pub labels: [String; 2],
-    /// Rows where it comes alone.
-    pub count: u64,
-    pub rows: u64,
-    /// The first one is at this line of a file, or soon after it.
-    pub place: String,
-}
-
-impl fmt::Display for ContradictoryRows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { labels: [own, given], count, rows, place } = self;
-        let share = 100.0 * *count as f64 / *rows as f64;
-        write!(
-            f,
-            "{count} of {rows} rows ({share:.3} %) have \"{own}\" without \"{given}\", which it is given; the first that was read is at {place}, or soon after: \
-             they are trained on as they are, which makes the chance of \"{own}\" after \"{given}\" too high; correct these labels, or remove \
-             `given`"
-        )
-    }
+    /// The pair of the first one, and its place.
+    first: Option<(usize, String)>,
 }
 
 impl ContradictionCounts {
-    pub(crate) fn new(job: &Job) -> Self {
+    fn new(job: &Job) -> Self {
         let targets = &job.features.targets;
         let pair = |(own, target): (usize, &Target)| match target.kind {
-            TargetKind::Click { given: Some(given), .. } => Some(GivenPair { given, own }),
+            TargetKind::Click { given: Some(given), .. } => {
+                Some(GivenPair { positions: [own, given], names: [own, given].map(|at| targets[at].name.clone()) })
+            }
             _ => None,
         };
-        Self {
-            targets: targets.len(),
-            pairs: targets.iter().enumerate().filter_map(pair).collect(),
-            names: targets.iter().map(|target| target.name.clone()).collect(),
-            ..Self::default()
-        }
+        let pairs = targets.iter().enumerate().filter_map(pair).collect();
+        Self { targets: targets.len(), pairs, ..Self::default() }
     }
 
     /// Counts the rows of a block by their labels, `[rows, targets]`.
-    pub(crate) fn add(&mut self, labels: &[f32], layout: &FileLayout, place: RowPlace) -> Result<(), IngestError> {
+    fn add(&mut self, labels: &[f32], layout: &FileLayout, place: RowPlace) -> Result<(), IngestError> {
         if self.pairs.is_empty() {
             return Ok(());
         }
         for (row, labels) in labels.chunks_exact(self.targets).enumerate() {
             self.rows += 1;
             // A label that is missing contradicts nothing.
-            let is_contradictory = |pair: &&GivenPair| labels[pair.own] > 0.5 && labels[pair.given] < 0.5;
-            let Some(pair) = self.pairs.iter().find(is_contradictory) else { continue };
+            let is_contradictory =
+                |GivenPair { positions: [own, given], .. }: &GivenPair| labels[*own] > 0.5 && labels[*given] < 0.5;
+            let Some(pair) = self.pairs.iter().position(is_contradictory) else { continue };
             self.count += 1;
             if self.first.is_none() {
-                self.first = Some((*pair, locate_contradiction(layout, place, row as u64)?));
+                self.first = Some((pair, locate_contradiction(layout, place, row as u64)?));
             }
         }
         Ok(())
     }
 
-    /// What was found so far; `None` if there is nothing.
-    pub(crate) fn contradictory_rows(&self) -> Option<ContradictoryRows> {
+    fn describe(&self) -> Option<String> {
         let (pair, place) = self.first.as_ref()?;
-        let labels = [pair.own, pair.given].map(|target| self.names[target].clone());
-        Some(ContradictoryRows { labels, count: self.count, rows: self.rows, place: place.clone() })
+        let (Self { rows, count, .. }, [own, given]) = (self, &self.pairs[*pair].names);
+        let share = 100.0 * *count as f64 / *rows as f64;
+        Some(format!(
+            "{count} of {rows} rows ({share:.3} %) have \"{own}\" without \"{given}\", which it is given; the first that was read is at {place}, or soon after: \
+             they are trained on as they are, which makes the chance of \"{own}\" after \"{given}\" too high; correct these labels, or remove \
+             `given`"
+        ))
     }
 }
 

@@ -13,11 +13,11 @@ use crate::synthetic::factors::FactorTeacher;
 use crate::synthetic::planted::{PlantedModel, PlantedRow};
 
 mod counter;
-pub mod crit_zipf;
+mod crit_zipf;
 mod factors;
 mod planted;
 
-pub use crit_zipf::{CritZipf, IdVocabulary};
+pub use crit_zipf::make_crit_zipf;
 pub use factors::{FactorColumns, FactorSpec, factor_columns};
 pub use planted::SyntheticSpec;
 

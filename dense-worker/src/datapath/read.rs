@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use zagros_coordinator_client::Waiting;
-use zagros_ingest::{Batch, BatchStream, ContradictoryRows, IngestError, StreamStats};
+use zagros_ingest::{Batch, BatchStream, IngestError, StreamStats};
 use zagros_protocol::control::WaitKind;
 
 use super::prepared::{BatchPreparer, PreparedBatch, inconsistent_batch};
@@ -26,7 +26,7 @@ const ENOUGH_ROWS: u64 = 100_000;
 pub(crate) trait BatchSource: Iterator<Item = Result<Batch, IngestError>> + Send {
     fn stats(&self) -> StreamStats;
 
-    fn contradictions(&self) -> Option<ContradictoryRows> {
+    fn describe_contradictions(&self) -> Option<String> {
         None
     }
 }
@@ -36,8 +36,8 @@ impl BatchSource for BatchStream {
         Self::stats(self)
     }
 
-    fn contradictions(&self) -> Option<ContradictoryRows> {
-        Self::contradictory_rows(self)
+    fn describe_contradictions(&self) -> Option<String> {
+        Self::describe_contradictions(self)
     }
 }
 
@@ -156,7 +156,7 @@ impl ReaderState {
 }
 
 fn warn_of_contradictions(batches: &dyn BatchSource) {
-    if let Some(found) = batches.contradictions() {
+    if let Some(found) = batches.describe_contradictions() {
         tracing::warn!("{found}");
     }
 }

@@ -104,7 +104,7 @@ pub(super) fn write_numeric(text: &mut String, sketch: &Sketch) {
             ColumnKind::Number { has_tail: true, .. } => "log = true, ",
             ColumnKind::Number { .. } => "",
             // Rows to come would have values that were never trained on.
-            ColumnKind::Time(TimeForm::EpochSeconds | TimeForm::EpochMillis) if sketch.newest.is_none() => "",
+            ColumnKind::Time(TimeForm::Epoch) if sketch.newest.is_none() => "",
             _ => continue,
         };
         text.push_str(&format!("    {{ column = {}, {log}standardise = true }},\n", quoted(&column.name)));
@@ -203,7 +203,7 @@ pub(super) fn write_dropped(text: &mut String, sketch: &Sketch) {
         let why = match column.kind {
             ColumnKind::Constant => "it has one value",
             ColumnKind::RowName => "it differs in nearly every row",
-            ColumnKind::Time(TimeForm::EpochSeconds | TimeForm::EpochMillis) if sketch.newest.is_none() => continue,
+            ColumnKind::Time(TimeForm::Epoch) if sketch.newest.is_none() => continue,
             ColumnKind::Time(_) if column.date_parts.is_empty() => "it is a time, and rows to come have later ones",
             ColumnKind::Time(_) => "it is a time, and rows to come have later ones; its parts are features",
             _ => continue,

@@ -12,7 +12,7 @@ use super::groups::{ColumnDescription, GroupPlace, RowGroups, UsedColumn};
 use super::output::ColumnOutput;
 use super::parquet::column::ColumnReader;
 use super::parquet::pages::{GroupRanges, PageFile};
-use super::{FileFault, Result, fail};
+use super::{FileFault, FileResult, fail};
 use crate::IngestError;
 use crate::source::open_file;
 
@@ -49,11 +49,7 @@ pub(super) struct GroupColumns<'a> {
 
 impl<'a> GroupColumns<'a> {
     /// Of a file on a disk or in a store.
-    pub(super) fn open(
-        path: &'a Path,
-        row_groups: &'a RowGroups,
-        group: usize,
-    ) -> std::result::Result<Self, IngestError> {
+    pub(super) fn open(path: &'a Path, row_groups: &'a RowGroups, group: usize) -> Result<Self, IngestError> {
         let source = match (&row_groups.place, row_groups.store_ranges(group)?) {
             (GroupPlace::Batches(batches), _) => GroupSource::Arrays(batches.batch_arrays(group)?),
             (_, Some(ranges)) => GroupSource::Store(ranges),
@@ -71,13 +67,13 @@ impl<'a> GroupColumns<'a> {
         &self,
         index: usize,
         out: impl FnOnce(&UsedColumn) -> O,
-    ) -> std::result::Result<DecodedColumn<O>, IngestError> {
+    ) -> Result<DecodedColumn<O>, IngestError> {
         let column = &self.row_groups.columns[index];
         let reader = self.open_reader(column, index).map_err(|fault| self.explain((index, fault)))?;
         Ok(DecodedColumn { reader, out: out(column), position: column.position, index })
     }
 
-    fn open_reader(&self, column: &UsedColumn, index: usize) -> Result<DecodedReader> {
+    fn open_reader(&self, column: &UsedColumn, index: usize) -> FileResult<DecodedReader> {
         let chunks = &self.row_groups.groups[self.group].chunks;
         let pages = |file: PageFile, column: &ColumnDescPtr| {
             ColumnReader::new(file, chunks[index], column).map(|reader| DecodedReader::Parquet(Box::new(reader)))
@@ -120,7 +116,7 @@ pub(super) fn column_error(
 
 impl<O: ColumnOutput> DecodedColumn<O> {
     /// Decodes the `rows` rows behind the next `skipped` ones, in place of the rows before.
-    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> std::result::Result<(), ColumnFault> {
+    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), ColumnFault> {
         self.out.clear_rows();
         let decoded = match &mut self.reader {
             DecodedReader::Parquet(reader) => reader.read_slice(skipped, rows, &mut self.out),

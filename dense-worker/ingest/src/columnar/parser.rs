@@ -76,7 +76,7 @@ impl ColumnarParser {
         row_groups: &RowGroups,
         slice: RowSlice,
         sink: &mut S,
-    ) -> std::result::Result<ParseOutcome, IngestError> {
+    ) -> Result<ParseOutcome, IngestError> {
         let RowSlice { group, start, rows } = slice;
         let goes_on = |open: &OpenGroup| Arc::ptr_eq(&open.layout, layout) && open.group == group && open.at <= start;
         let mut open = match self.open.take().filter(goes_on) {
@@ -97,7 +97,7 @@ impl ColumnarParser {
         layout: &Arc<FileLayout>,
         row_groups: &RowGroups,
         group: usize,
-    ) -> std::result::Result<OpenGroup, IngestError> {
+    ) -> Result<OpenGroup, IngestError> {
         let columns = GroupColumns::open(&layout.path, row_groups, group)?;
         let features = &self.job.features;
         let texts = |column: &UsedColumn| ValueTexts::new(column.kind, self.missing.clone());
@@ -107,7 +107,7 @@ impl ColumnarParser {
             let label = LabelTexts::new(target, &self.missing);
             columns.open_column(index, |column| ConvertedCells::new(texts(column), ToLabel(label)))
         });
-        let labels = labels.collect::<std::result::Result<Vec<_>, _>>()?;
+        let labels = labels.collect::<Result<Vec<_>, _>>()?;
         let weight = self
             .weights
             .then(|| columns.open_column(labels.len(), |column| ConvertedCells::new(texts(column), ToWeight)));
@@ -117,7 +117,7 @@ impl ColumnarParser {
         let numbers: Vec<&Numeric> = features.number_features().collect();
         let numeric = number_from(learned, &numbers)
             .map(|(index, feature)| NumericCells::open(feature, &columns, index, &self.missing))
-            .collect::<std::result::Result<_, _>>()?;
+            .collect::<Result<_, _>>()?;
         let mut categorical = Vec::new();
         let mut first = learned + numbers.len();
         for feature in &self.categories {
@@ -131,7 +131,7 @@ impl ColumnarParser {
         let first = first + usize::from(layout.positions.group.is_some());
         let noted = if self.notes { self.job.eval.noted_columns().len() } else { 0 };
         let keys = (first..first + noted).map(|index| columns.open_column(index, |column| TextCells::new(column.kind)));
-        let keys = keys.collect::<std::result::Result<_, _>>()?;
+        let keys = keys.collect::<Result<_, _>>()?;
         let last = first + layout.positions.keys.len();
         let by_time = self.hold_out.as_ref().is_some_and(HoldOut::divides_by_time);
         let time = by_time.then(|| columns.open_column(last, |column| TextCells::new(column.kind))).transpose()?;
@@ -177,12 +177,7 @@ impl ColumnarParser {
     }
 
     #[inline]
-    fn parse_row<S: RowSink>(
-        &mut self,
-        open: &OpenGroup,
-        row: usize,
-        sink: &mut S,
-    ) -> std::result::Result<(), Box<FieldFault>> {
+    fn parse_row<S: RowSink>(&mut self, open: &OpenGroup, row: usize, sink: &mut S) -> Result<(), Box<FieldFault>> {
         open.keys.iter().for_each(|column| sink.key(column.out.text(row)));
         for (target, column) in open.labels.iter().enumerate() {
             let expected = || LabelTexts::new(&self.job.features.targets[target], &self.missing).expected;
@@ -229,7 +224,7 @@ fn column_number<C: CellConverter<Cell = ConvertedCell>>(
     column: &DecodedColumn<ConvertedCells<C>>,
     row: usize,
     expected: impl FnOnce() -> String,
-) -> std::result::Result<f32, Box<FieldFault>> {
+) -> Result<f32, Box<FieldFault>> {
     let text = match column.out.cells[row] {
         ConvertedCell::Number(number) => return Ok(number as f32),
         ConvertedCell::Missing => u32::MAX,
@@ -240,7 +235,7 @@ fn column_number<C: CellConverter<Cell = ConvertedCell>>(
 
 impl OpenGroup {
     /// Decodes the rows of a slice.
-    fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), ColumnFault> {
+    fn decode(&mut self, start: u64, rows: usize) -> Result<(), ColumnFault> {
         let skipped = usize::try_from(start - self.at).unwrap_or(usize::MAX);
         self.labels.iter_mut().try_for_each(|column| column.decode(skipped, rows))?;
         self.weight.iter_mut().try_for_each(|column| column.decode(skipped, rows))?;

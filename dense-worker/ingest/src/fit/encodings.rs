@@ -15,6 +15,7 @@ use zagros_job::{CategoryEncoding, EncodeBy, EncodingTable};
 use zagros_zip::ZipEq;
 
 use crate::category::{AsItIs, fold_of};
+use crate::sketch::MomentSums;
 
 /// Most different categories that are counted for an encoding: about 100 MB with five folds. Of more, the less frequent half is forgotten, so
 /// that a rare category may count from its latest rows alone.
@@ -147,21 +148,23 @@ impl EncodingCounts {
         let mut ids = self.by_frequency(&self.sums, self.encoding.max_size as usize);
         ids.sort_unstable();
         let rare = self.category_numbers(&vec![LabelSums::default(); self.folds]);
-        let (mut values, mut spread) = (Vec::new(), NumberSpread::default());
+        let (mut values, mut spread) = (Vec::new(), MomentSums::NONE);
         let mut others = self.all.clone();
         for id in &ids {
             let sums = self.fold_sums(&self.sums, self.starts[id]);
             let numbers = self.category_numbers(sums);
-            spread.add(&numbers, sums);
+            add_numbers(&mut spread, &numbers, sums);
             others.iter_mut().zip_eq(sums).for_each(|(others, sums)| others.rows -= sums.rows);
             values.extend(numbers);
         }
-        spread.add(&rare, &others);
+        add_numbers(&mut spread, &rare, &others);
         let categories = self.starts.len() as u64 + self.forgotten;
         let listed = ids.len() as u64;
         let share = total_sums(&others).rows / total_sums(&self.all).rows.max(f64::MIN_POSITIVE);
         let note = RareCategories { feature: self.name.clone(), categories, listed, share: share.max(0.0) };
-        let (mean, deviation) = spread.finish();
+        let (mean, deviation) = (spread.mean(), spread.deviation());
+        // Of numbers that are all equal, rounding leaves a little.
+        let deviation = if deviation > 1e-6 * mean.abs().max(1e-6) { deviation } else { 1.0 };
         (EncodingTable { mean, deviation, rare, ids, values }, (categories > listed).then_some(note))
     }
 
@@ -188,31 +191,10 @@ fn total_sums(sums: &[LabelSums]) -> LabelSums {
     sum_without(sums, None)
 }
 
-#[derive(Default)]
-struct NumberSpread {
-    rows: f64,
-    sum: f64,
-    squares: f64,
-}
-
-impl NumberSpread {
-    fn add(&mut self, numbers: &[f32], sums: &[LabelSums]) {
-        for (fold, sums) in sums.iter().enumerate() {
-            let (rows, number) = (sums.rows.max(0.0), f64::from(numbers[fold]));
-            self.rows += rows;
-            self.sum += rows * number;
-            self.squares += rows * number * number;
-        }
-    }
-
-    fn finish(&self) -> (f64, f64) {
-        if self.rows <= 0.0 {
-            return (0.0, 1.0);
-        }
-        let mean = self.sum / self.rows;
-        let deviation = (self.squares / self.rows - mean * mean).max(0.0).sqrt();
-        // Of numbers that are all equal, rounding leaves a little.
-        (mean, if deviation > 1e-6 * mean.abs().max(1e-6) { deviation } else { 1.0 })
+/// Adds the numbers of a category to those of the training rows.
+fn add_numbers(spread: &mut MomentSums, numbers: &[f32], sums: &[LabelSums]) {
+    for (fold, sums) in sums.iter().enumerate() {
+        spread.add(f64::from(numbers[fold]), sums.rows.max(0.0));
     }
 }
 

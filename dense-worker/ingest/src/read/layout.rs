@@ -133,7 +133,7 @@ impl ColumnPositions {
     }
 }
 
-fn column_position(path: &Path, names: &[String], column: &str) -> Result<usize, IngestError> {
+pub(crate) fn column_position(path: &Path, names: &[String], column: &str) -> Result<usize, IngestError> {
     let mut places = names.iter().enumerate().filter(|(_, name)| *name == column).map(|(place, _)| place);
     match (places.next(), places.next()) {
         (Some(place), None) => Ok(place),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
-use zagros_job::Job;
+use zagros_job::{Job, nearest_name};
 
 use crate::IngestError;
 use crate::read::text::{FileText, ReadReach};
@@ -34,9 +34,8 @@ pub(crate) fn usual_separators(delimiter: u8) -> impl Iterator<Item = u8> {
 
 /// The name that a column was probably meant to have.
 pub(crate) fn most_similar(names: &[String], column: &str) -> Option<String> {
-    let score = |name: &String| strsim::jaro_winkler(&name.to_lowercase(), &column.to_lowercase());
-    let nearest = names.iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
-    (score(nearest) > 0.8).then(|| nearest.clone())
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    nearest_name(column, &names).map(str::to_owned)
 }
 
 /// How much of a file is read: a few hundred objects. A key that is rarer may be anywhere.

@@ -93,6 +93,16 @@ impl FileText {
         moved.map_err(|error| self.explain(error))
     }
 
+    /// The first bytes from here on, at most so many, and whether these are all.
+    pub(crate) fn read_at_most(mut self, most: usize) -> Result<(Vec<u8>, bool), IngestError> {
+        let mut bytes = Vec::new();
+        let read = self.by_ref().take(most as u64 + 1).read_to_end(&mut bytes);
+        read.map_err(|error| self.explain(error))?;
+        let is_all = bytes.len() <= most;
+        bytes.truncate(most);
+        Ok((bytes, is_all))
+    }
+
     /// Turns a failed read into an error of this crate.
     pub(crate) fn explain(&self, source: io::Error) -> IngestError {
         if self.cancel.load(Ordering::Relaxed) {

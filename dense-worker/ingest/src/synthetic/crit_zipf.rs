@@ -1,17 +1,10 @@
-//! The workload "crit-zipf-v1": Criteo-shaped samples with Zipf ids, for measuring any system. It is read from its files,
-//! or made in memory by the same formulas. It stays in memory, because reading is not part of the measurement.
-//!
-//! Files (little-endian, sample-major): `dense.bin` f32 `[N, 13]`, `cat.bin` i32 `[N, 26]`,
-//! `label.bin` u8 `[N]`.
-
-use std::fs;
-use std::ops::Range;
-use std::path::Path;
+//! The workload "crit-zipf-v1": Criteo-shaped samples with Zipf ids, for measuring any system. It is made in memory and stays there, because
+//! reading is not part of the measurement.
 
 use super::counter::ZipfDistribution;
+use crate::Batch;
 use crate::synthetic::counter::RandomStream;
 use crate::synthetic::planted::{CATEGORIES, INTEGERS};
-use crate::{Batch, IngestError};
 
 /// Part of the number of each random stream.
 const SEED: u64 = 20_240_607;
@@ -25,138 +18,58 @@ const FULL: [u32; CATEGORIES] = [
     10, 5_652, 2_173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572,
 ];
 
-/// Largest vocabulary of [`IdVocabulary::Small`].
-const SMALL_MOST: u32 = 122_780;
+/// Most distinct values of a column here: 1,000,003 in all.
+const MOST: u32 = 122_780;
 
-/// How many distinct ids there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdVocabulary {
-    /// Criteo-Kaggle's 33,762,577.
-    Full,
-    /// The same, but at most 122,780 per column: 1,000,003.
-    Small,
+/// Makes the first `samples` samples: 13 numeric features, and 26 features of one id each, without transforms.
+#[must_use]
+pub fn make_crit_zipf(samples: usize) -> Batch {
+    let mut batch = Batch::empty([false; CATEGORIES]);
+    batch.size = samples;
+    batch.numeric = vec![0.0; samples * INTEGERS];
+    let mut logits = vec![-1.3; samples];
+    for column in 0..INTEGERS {
+        make_numbers(column, &mut batch.numeric, &mut logits);
+    }
+    for (column, feature) in batch.categorical.iter_mut().enumerate() {
+        feature.ids = make_ids(column, &mut logits);
+    }
+    let clicks = random_stream(200);
+    let clicked = |(sample, logit): (usize, &f64)| clicks.uniform(sample as u64) < 1.0 / (1.0 + (-logit).exp());
+    batch.labels = logits.iter().enumerate().map(|sample| f32::from(u8::from(clicked(sample)))).collect();
+    batch
 }
 
-impl IdVocabulary {
-    /// Distinct ids of each column.
-    #[must_use]
-    pub fn column_sizes(self) -> [u32; CATEGORIES] {
-        match self {
-            Self::Full => FULL,
-            Self::Small => FULL.map(|size| size.min(SMALL_MOST)),
-        }
+fn make_numbers(column: usize, numbers: &mut [f32], logits: &mut [f64]) {
+    let (values, weight) =
+        (random_stream(column as u64), 0.3 * (2.0 * random_stream(400).uniform(column as u64) - 1.0));
+    for (sample, logit) in logits.iter_mut().enumerate() {
+        let value = 12.0_f64.sqrt() * (values.uniform(sample as u64) - 0.5);
+        numbers[sample * INTEGERS + column] = value as f32;
+        *logit += weight * value;
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub struct CritZipf {
-    samples: usize,
-    /// `[samples, 13]`
-    dense: Vec<f32>,
-    /// `[samples, 26]`
-    ids: Vec<u32>,
-    /// `[samples]`
-    labels: Vec<u8>,
-}
-
-impl CritZipf {
-    /// Makes the first `samples` samples. The full workload has 2,150,400.
-    #[must_use]
-    pub fn generate(vocabulary: IdVocabulary, samples: usize) -> Self {
-        let mut made = Self {
-            samples,
-            dense: vec![0.0; samples * INTEGERS],
-            ids: vec![0; samples * CATEGORIES],
-            labels: Vec::new(),
-        };
-        let mut logits = vec![-1.3; samples];
-        for column in 0..INTEGERS {
-            made.make_dense(column, &mut logits);
-        }
-        for (column, size) in vocabulary.column_sizes().into_iter().enumerate() {
-            made.make_ids(column, size, &mut logits);
-        }
-        let clicks = random_stream(200);
-        let clicked = |(sample, logit): (usize, &f64)| clicks.uniform(sample as u64) < 1.0 / (1.0 + (-logit).exp());
-        made.labels = logits.iter().enumerate().map(|sample| u8::from(clicked(sample))).collect();
-        made
-    }
-
-    pub fn load(folder: &Path) -> Result<Self, IngestError> {
-        let labels = read_bytes(folder, "label.bin")?;
-        let samples = labels.len();
-        let dense = read_words(folder, "dense.bin", samples * INTEGERS)?.into_iter().map(f32::from_le_bytes).collect();
-        let ids = read_words(folder, "cat.bin", samples * CATEGORIES)?.into_iter().map(u32::from_le_bytes).collect();
-        Ok(Self { samples, dense, ids, labels })
-    }
-
-    #[must_use]
-    pub fn sample_count(&self) -> usize {
-        self.samples
-    }
-
-    /// Samples of a range as a batch: 13 numeric features, and 26 features of one id each, without transforms. `None` past
-    /// the end.
-    #[must_use]
-    pub fn make_batch(&self, samples: Range<usize>) -> Option<Batch> {
-        let rows = self.ids.get(samples.start * CATEGORIES..samples.end * CATEGORIES)?;
-        let mut batch = Batch::empty([false; CATEGORIES]);
-        batch.size = samples.len();
-        batch.labels = self.labels.get(samples.clone())?.iter().map(|label| f32::from(*label)).collect();
-        batch.numeric = self.dense.get(samples.start * INTEGERS..samples.end * INTEGERS)?.to_vec();
-        for (column, feature) in batch.categorical.iter_mut().enumerate() {
-            feature.ids = rows.iter().skip(column).step_by(CATEGORIES).map(|id| u64::from(*id)).collect();
-        }
-        Some(batch)
-    }
-
-    fn make_dense(&mut self, column: usize, logits: &mut [f64]) {
-        let (values, weight) =
-            (random_stream(column as u64), 0.3 * (2.0 * random_stream(400).uniform(column as u64) - 1.0));
-        for (sample, logit) in logits.iter_mut().enumerate() {
-            let value = 12.0_f64.sqrt() * (values.uniform(sample as u64) - 0.5);
-            self.dense[sample * INTEGERS + column] = value as f32;
-            *logit += weight * value;
-        }
-    }
-
-    fn make_ids(&mut self, column: usize, size: u32, logits: &mut [f64]) {
-        let (zipf, number) = (ZipfDistribution::new(size, EXPONENT), column as u64);
-        let (values, weights) = (random_stream(100 + number), random_stream(300 + number));
-        for (sample, logit) in logits.iter_mut().enumerate() {
-            let rank = u64::from(zipf.rank(values.uniform(sample as u64)));
-            // Spreads the frequent ids over the vocabulary.
-            let id = (rank * 2_654_435_761 + 1_013_904_223 * (number + 1)) % u64::from(size);
-            self.ids[sample * CATEGORIES + column] = id as u32;
-            *logit += 0.6 * (2.0 * weights.uniform(id) - 1.0);
-        }
-    }
+fn make_ids(column: usize, logits: &mut [f64]) -> Vec<u64> {
+    let (size, number) = (FULL[column].min(MOST), column as u64);
+    let zipf = ZipfDistribution::new(size, EXPONENT);
+    let (values, weights) = (random_stream(100 + number), random_stream(300 + number));
+    let make_id = |(sample, logit): (usize, &mut f64)| {
+        let rank = u64::from(zipf.rank(values.uniform(sample as u64)));
+        // Spreads the frequent ids over the vocabulary.
+        let id = (rank * 2_654_435_761 + 1_013_904_223 * (number + 1)) % u64::from(size);
+        *logit += 0.6 * (2.0 * weights.uniform(id) - 1.0);
+        id
+    };
+    logits.iter_mut().enumerate().map(make_id).collect()
 }
 
 fn random_stream(number: u64) -> RandomStream {
     RandomStream::new(SEED * 1_000_003 + number)
 }
 
-fn read_bytes(folder: &Path, name: &str) -> Result<Vec<u8>, IngestError> {
-    let path = folder.join(name);
-    fs::read(&path).map_err(|source| IngestError::Unreadable { path, source })
-}
-
-fn read_words(folder: &Path, name: &str, expected: usize) -> Result<Vec<[u8; 4]>, IngestError> {
-    let bytes = read_bytes(folder, name)?;
-    let (words, rest) = bytes.as_chunks::<4>();
-    if words.len() != expected || !rest.is_empty() {
-        let (found, expected) = (bytes.len(), 4 * expected);
-        let reason = format!("{found} bytes where label.bin asks for {expected}; write the workload again");
-        return Err(IngestError::bad_file(&folder.join(name), reason));
-    }
-    Ok(words.to_vec())
-}
-
 #[cfg(test)]
 mod tests {
-    use tempfile::TempDir;
-
     use super::*;
 
     /// The first and the last of 256 samples, as the workload's own generator (Python, numpy) writes them.
@@ -171,46 +84,19 @@ mod tests {
         924, 356, 88_074, 48_265, 235, 6, 5_967, 269, 0, 90_154, 3_967, 21_517, 1_596, 6, 12_399, 31_088, 2, 1_210,
         679, 0, 27_144, 10, 1, 85_077, 40, 44_403,
     ];
-    const SMALL_LABELS: [u8; 32] =
-        [1, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 1, 0, 0, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1];
-
-    fn ids_of(batch: &Batch, sample: usize) -> Vec<u64> {
-        batch.categorical.iter().map(|feature| feature.ids[sample]).collect()
-    }
+    const SMALL_LABELS: &str = "11010101000001001010010111000001";
 
     #[test]
     fn the_samples_are_those_of_the_specification() {
-        let made = CritZipf::generate(IdVocabulary::Small, 256);
-        let batch = made.make_batch(0..256).unwrap();
+        let made = make_crit_zipf(256);
+        let ids = |sample: usize| made.categorical.iter().map(|feature| feature.ids[sample]).collect::<Vec<_>>();
         let first: Vec<f32> = FIRST_DENSE.split(' ').map(|number| number.parse().unwrap()).collect();
-        assert_eq!(batch.numeric[..INTEGERS], first);
-        assert_eq!(batch.numeric[255 * INTEGERS..][..3], LAST_DENSE);
-        assert_eq!(ids_of(&batch, 0), FIRST_SMALL);
-        assert_eq!(ids_of(&batch, 255), LAST_SMALL);
-        assert_eq!(made.labels[..32], SMALL_LABELS);
-        assert_eq!(made.labels.iter().map(|label| u32::from(*label)).sum::<u32>(), 100);
-        assert_eq!(made.ids.iter().map(|id| u64::from(*id)).sum::<u64>(), 125_987_816);
-    }
-
-    #[test]
-    fn the_vocabularies_have_the_sizes_of_the_specification() {
-        assert_eq!(IdVocabulary::Full.column_sizes().iter().sum::<u32>(), 33_762_577);
-        assert_eq!(IdVocabulary::Small.column_sizes().iter().sum::<u32>(), 1_000_003);
-    }
-
-    #[test]
-    fn files_hold_the_same_samples() {
-        let (folder, made) = (TempDir::new().unwrap(), CritZipf::generate(IdVocabulary::Small, 40));
-        let write = |name: &str, bytes: Vec<u8>| fs::write(folder.path().join(name), bytes).unwrap();
-        write("dense.bin", made.dense.iter().flat_map(|value| value.to_le_bytes()).collect());
-        write("cat.bin", made.ids.iter().flat_map(|id| id.to_le_bytes()).collect());
-        write("label.bin", made.labels.clone());
-        let loaded = CritZipf::load(folder.path()).unwrap();
-        assert_eq!(loaded, made);
-        assert_eq!(loaded.make_batch(8..16).unwrap().labels.len(), 8);
-        assert_eq!(loaded.make_batch(36..44), None);
-        write("cat.bin", vec![0; 12]);
-        let error = CritZipf::load(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("cat.bin: 12 bytes where label.bin asks for 4160"), "{error}");
+        assert_eq!(made.numeric[..INTEGERS], first);
+        assert_eq!(made.numeric[255 * INTEGERS..][..3], LAST_DENSE);
+        assert_eq!((ids(0), ids(255)), (FIRST_SMALL.to_vec(), LAST_SMALL.to_vec()));
+        let labels: String = made.labels[..32].iter().map(f32::to_string).collect();
+        assert_eq!((labels.as_str(), made.labels.iter().sum::<f32>()), (SMALL_LABELS, 100.0));
+        assert_eq!(made.categorical.iter().flat_map(|feature| &feature.ids).sum::<u64>(), 125_987_816);
+        assert_eq!(FULL.map(|size| size.min(MOST)).iter().sum::<u32>(), 1_000_003);
     }
 }

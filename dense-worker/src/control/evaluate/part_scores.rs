@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use zagros_eval::importance::FeatureImportance;
-use zagros_eval::{
-    CalibrationMethod, Calibrator, ClickScores, ColumnSlices, LengthsDiffer, SlicedScores, TargetForm, TargetScores,
-};
+use zagros_eval::{CalibrationMethod, Calibrator, ClickScores, ColumnSlices, SlicedScores, TargetForm, TargetScores};
 use zagros_ingest::{Batch, InputRows};
 use zagros_job::{Job, RegressionLoss, Target, TargetKind};
 use zagros_model::InputColumns;
@@ -57,7 +55,7 @@ impl PartScores {
         Self { job: Arc::clone(job), targets }
     }
 
-    pub(crate) fn add(&mut self, batch: &Batch, outputs: &[f32]) -> Result<(), LengthsDiffer> {
+    pub(crate) fn add(&mut self, batch: &Batch, outputs: &[f32]) -> Result<(), String> {
         match &mut self.targets[..] {
             [only] => only.extend(&batch.labels, outputs, &batch.groups)?,
             targets => {

@@ -121,7 +121,7 @@ impl SavedScoring {
             if let Some(permuted) = &mut permuted {
                 permuted.add_block(&block, &batch, seq, &outputs)?;
             }
-            scores.add(&batch, &outputs).map_err(|error| inconsistent_batch(seq, error.to_string()))
+            scores.add(&batch, &outputs).map_err(|error| inconsistent_batch(seq, error))
         });
         match scored {
             // No failure: there is nothing to measure.

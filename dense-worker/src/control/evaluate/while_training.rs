@@ -161,7 +161,7 @@ impl PartScorer<'_> {
             done += fetched.prepared.batch.bytes;
             let seq = fetched.seq;
             let (batch, logits) = self.logits(*fetched).await?;
-            scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
+            scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error))?;
             self.run.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.run.job.cluster.timeout).await?;

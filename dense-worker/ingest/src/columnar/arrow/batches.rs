@@ -22,7 +22,7 @@ use ::arrow_schema::{ArrowError, DataType, Field, SchemaRef, UnionMode};
 use bytes::Bytes;
 
 use crate::IngestError;
-use crate::columnar::{FileFault, Result, catch_panics, fail};
+use crate::columnar::{FileFault, FileResult, catch_panics, fail};
 use crate::formats::ARROW_STREAM as CONTINUATION;
 use crate::source::{RandomAccess, merge_parts};
 
@@ -88,7 +88,7 @@ impl RecordBatches {
         }
     }
 
-    pub(crate) fn batch_arrays(&self, number: usize) -> std::result::Result<FieldArrays, IngestError> {
+    pub(crate) fn batch_arrays(&self, number: usize) -> Result<FieldArrays, IngestError> {
         let batch = self.hold_batch(number);
         let mut decoded = batch.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(arrays) = &*decoded {
@@ -112,7 +112,7 @@ impl RecordBatches {
         batch
     }
 
-    fn decode(&self, number: usize) -> std::result::Result<HashMap<usize, ArrayRef>, IngestError> {
+    fn decode(&self, number: usize) -> Result<HashMap<usize, ArrayRef>, IngestError> {
         let dictionaries = self.dictionaries()?;
         let stored = &self.batches[number];
         let damaged = |FileFault(reason)| batch_error(&self.path, number, &reason);
@@ -141,7 +141,7 @@ impl RecordBatches {
         self.fields.iter().map(array).collect()
     }
 
-    fn dictionaries(&self) -> std::result::Result<Entries, IngestError> {
+    fn dictionaries(&self) -> Result<Entries, IngestError> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entries) = &*entries {
             return Ok(Arc::clone(entries));
@@ -153,11 +153,7 @@ impl RecordBatches {
         Ok(read)
     }
 
-    fn add_dictionary(
-        &self,
-        stored: &StoredMessage,
-        entries: &mut HashMap<i64, ArrayRef>,
-    ) -> std::result::Result<(), IngestError> {
+    fn add_dictionary(&self, stored: &StoredMessage, entries: &mut HashMap<i64, ArrayRef>) -> Result<(), IngestError> {
         let damaged = |FileFault(reason)| dictionary_error(&self.path, &reason);
         let message = stored.parse_message().map_err(damaged)?;
         let dictionary = message.header_as_dictionary_batch();
@@ -222,7 +218,7 @@ impl StoredMessage {
         bytes: u64,
         block: &Block,
         damaged: impl Fn(FileFault) -> IngestError,
-    ) -> std::result::Result<Self, IngestError> {
+    ) -> Result<Self, IngestError> {
         let (at, body) = Self::block_place(bytes, block).map_err(damaged)?;
         let metadata = file.read(path, at, (body.start - at) as usize)?;
         Ok(Self { metadata, body })
@@ -237,12 +233,12 @@ impl StoredMessage {
         file: &RandomAccess,
         bytes: u64,
         blocks: &[Block],
-    ) -> std::result::Result<Vec<Result<Self>>, IngestError> {
-        let places: Vec<Result<(u64, Range<u64>)>> =
+    ) -> Result<Vec<FileResult<Self>>, IngestError> {
+        let places: Vec<FileResult<(u64, Range<u64>)>> =
             blocks.iter().map(|block| Self::block_place(bytes, block)).collect();
         let wanted: Vec<Range<u64>> = places.iter().flatten().map(|(at, body)| *at..body.start).collect();
         let mut fetched = file.read_all(path, &wanted)?.into_iter();
-        let message = |place: Result<(u64, Range<u64>)>| {
+        let message = |place: FileResult<(u64, Range<u64>)>| {
             let (_, body) = place?;
             Ok(Self { metadata: fetched.next().unwrap_or_default(), body })
         };
@@ -250,7 +246,7 @@ impl StoredMessage {
     }
 
     /// Where the metadata of a block starts, and where its body is.
-    fn block_place(bytes: u64, block: &Block) -> Result<(u64, Range<u64>)> {
+    fn block_place(bytes: u64, block: &Block) -> FileResult<(u64, Range<u64>)> {
         let (at, metadata, body) = (block.offset(), block.metaDataLength(), block.bodyLength());
         let metadata = Some(metadata).filter(|length| (8..=MOST_METADATA).contains(length));
         let place = metadata.and_then(|metadata| {
@@ -262,7 +258,7 @@ impl StoredMessage {
         place.ok_or_else(|| FileFault::new("it names a place outside of the file"))
     }
 
-    pub(super) fn parse_message(&self) -> Result<Message<'_>> {
+    pub(super) fn parse_message(&self) -> FileResult<Message<'_>> {
         let start = if self.metadata.starts_with(&CONTINUATION) { 8 } else { 4 };
         root_as_message(&self.metadata[start..]).or_else(|error| fail(format!("its metadata makes no sense: {error}")))
     }
@@ -275,7 +271,7 @@ impl StoredMessage {
         batch: RecordBatch<'_>,
         used: &[usize],
         damaged: impl Fn(FileFault) -> IngestError,
-    ) -> std::result::Result<Buffer, IngestError> {
+    ) -> Result<Buffer, IngestError> {
         let length = self.body.end - self.body.start;
         let mut body = vec![0; length as usize];
         let mut places = buffer_places(batch, used, length).map_err(&damaged)?;
@@ -291,7 +287,7 @@ impl StoredMessage {
 }
 
 /// Refuses a message that would take too much memory, or claims more rows than its bytes can have.
-fn check_size(batch: RecordBatch<'_>, body: &[u8], places: &[Range<u64>]) -> Result<()> {
+fn check_size(batch: RecordBatch<'_>, body: &[u8], places: &[Range<u64>]) -> FileResult<()> {
     let compressed = batch.compression().is_some();
     let mut whole = 0_u64;
     for place in places {
@@ -311,7 +307,7 @@ fn check_size(batch: RecordBatch<'_>, body: &[u8], places: &[Range<u64>]) -> Res
 }
 
 /// Bytes of a buffer as its first eight say.
-fn decompressed_bytes(buffer: &[u8]) -> Result<u64> {
+fn decompressed_bytes(buffer: &[u8]) -> FileResult<u64> {
     if buffer.is_empty() {
         return Ok(0);
     }
@@ -324,7 +320,7 @@ fn decompressed_bytes(buffer: &[u8]) -> Result<u64> {
 }
 
 /// Where the used buffers are in a body of so many bytes.
-fn buffer_places(batch: RecordBatch<'_>, used: &[usize], length: u64) -> Result<Vec<Range<u64>>> {
+fn buffer_places(batch: RecordBatch<'_>, used: &[usize], length: u64) -> FileResult<Vec<Range<u64>>> {
     let Some(buffers) = batch.buffers() else { return fail("it has no list of its buffers") };
     let place = |index: &usize| {
         if *index >= buffers.len() {
@@ -344,7 +340,7 @@ fn used_buffers(
     used: &[usize],
     version: MetadataVersion,
     batch: RecordBatch<'_>,
-) -> Result<Vec<usize>> {
+) -> FileResult<Vec<usize>> {
     let mut variadic: VecDeque<i64> = batch.variadicBufferCounts().into_iter().flatten().collect();
     let most = batch.buffers().map_or(0, |buffers| buffers.len());
     let (mut buffers, mut at) = (Vec::new(), 0_usize);

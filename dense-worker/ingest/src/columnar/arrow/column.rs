@@ -15,7 +15,7 @@ use ::arrow_schema::DataType;
 use super::schema::ArrowLeaf;
 use crate::columnar::kind::ColumnValue;
 use crate::columnar::output::ColumnOutput;
-use crate::columnar::{Result, catch_panics, fail};
+use crate::columnar::{FileResult, catch_panics, fail};
 
 /// Rows that name entries of a dictionary and are given at once.
 const PORTION: usize = 1024;
@@ -61,13 +61,13 @@ enum ListEnds {
 
 impl ArrowColumn {
     /// The column `leaf` of the field with the values of `array`.
-    pub(crate) fn new(leaf: &ArrowLeaf, array: &ArrayRef) -> Result<Self> {
+    pub(crate) fn new(leaf: &ArrowLeaf, array: &ArrayRef) -> FileResult<Self> {
         let node = catch_panics(|| ArrayNode::new(array, &leaf.steps))?;
         Ok(Self { node, rows: array.len(), at: 0, is_remembered: false })
     }
 
     /// Goes on behind the next `skipped` rows, and gives the `rows` rows after them to `out`.
-    pub(crate) fn read_slice<O: ColumnOutput>(&mut self, skipped: usize, rows: usize, out: &mut O) -> Result<()> {
+    pub(crate) fn read_slice<O: ColumnOutput>(&mut self, skipped: usize, rows: usize, out: &mut O) -> FileResult<()> {
         let start = self.at.saturating_add(skipped);
         let end = start.saturating_add(rows);
         if end > self.rows {
@@ -107,7 +107,7 @@ impl ArrowColumn {
 }
 
 impl ArrayNode {
-    fn new(array: &ArrayRef, steps: &[usize]) -> Result<Self> {
+    fn new(array: &ArrayRef, steps: &[usize]) -> FileResult<Self> {
         let nulls = array.nulls().cloned();
         Ok(match array.data_type() {
             DataType::Struct(_) => {
@@ -147,7 +147,7 @@ impl ArrayNode {
     }
 
     /// Gives the values of an element to `out`: one, or those of a list.
-    fn give<O: ColumnOutput>(&self, index: usize, place: ElementPlace, out: &mut O) -> Result<()> {
+    fn give<O: ColumnOutput>(&self, index: usize, place: ElementPlace, out: &mut O) -> FileResult<()> {
         let (nulls, below) = match self {
             Self::Values(values) if values.is_null(index) => {
                 place.null(out);
@@ -202,7 +202,7 @@ fn give_values<O: ColumnOutput>(values: &ArrayValues, start: usize, end: usize, 
     }
 }
 
-fn give_entries<O: ColumnOutput>(values: &ArrayValues, start: usize, end: usize, out: &mut O) -> Result<()> {
+fn give_entries<O: ColumnOutput>(values: &ArrayValues, start: usize, end: usize, out: &mut O) -> FileResult<()> {
     let StoredValues::Entries(keys, _) = &values.stored else { return fail("no dictionary") };
     if values.has_no_null() {
         return give_full(keys, start, end, out);
@@ -219,7 +219,7 @@ fn give_entries<O: ColumnOutput>(values: &ArrayValues, start: usize, end: usize,
 }
 
 /// Gives rows that all have an entry.
-fn give_full<O: ColumnOutput>(keys: &WholeNumbers, start: usize, end: usize, out: &mut O) -> Result<()> {
+fn give_full<O: ColumnOutput>(keys: &WholeNumbers, start: usize, end: usize, out: &mut O) -> FileResult<()> {
     let mut places = [0_i32; PORTION];
     let mut row = start;
     while row < end {
@@ -277,7 +277,7 @@ enum WholeNumbers {
 }
 
 impl ArrayValues {
-    fn new(array: &ArrayRef) -> Result<Self> {
+    fn new(array: &ArrayRef) -> FileResult<Self> {
         let stored = match array.data_type() {
             DataType::Null => StoredValues::Null,
             DataType::Boolean => StoredValues::Bool(array.as_boolean().values().clone()),

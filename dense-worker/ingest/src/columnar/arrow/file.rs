@@ -20,7 +20,7 @@ use super::batches::{RecordBatches, StoredMessage, arrow_fault, batch_error, dic
 use super::schema::{ArrowLeaf, collect_dictionaries, schema_leaves};
 use crate::IngestError;
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
-use crate::columnar::{FileFault, Result, catch_panics, fail};
+use crate::columnar::{FileFault, FileResult, catch_panics, fail};
 use crate::formats::{self, ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
 use crate::source::RandomAccess;
 
@@ -43,7 +43,7 @@ pub(crate) struct ArrowFooter {
 }
 
 impl ArrowFooter {
-    pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
         let damaged = |FileFault(reason)| IngestError::bad_file(path, reason);
         let start = source.read(path, 0, bytes.min(START) as usize)?;
@@ -67,7 +67,7 @@ impl ArrowFooter {
         &self,
         path: &Path,
         positions: impl IntoIterator<Item = usize>,
-    ) -> std::result::Result<RowGroups, IngestError> {
+    ) -> Result<RowGroups, IngestError> {
         let used = |position: usize| {
             let leaf = &self.leaves[position];
             let kind = leaf.kind.clone();
@@ -79,7 +79,7 @@ impl ArrowFooter {
             let description = ColumnDescription::Arrow(Arc::clone(leaf));
             Ok(UsedColumn { name: leaf.name.clone(), position, kind, description })
         };
-        let columns = positions.into_iter().map(used).collect::<std::result::Result<Vec<_>, IngestError>>()?;
+        let columns = positions.into_iter().map(used).collect::<Result<Vec<_>, IngestError>>()?;
         let fields: BTreeSet<usize> = columns.iter().map(|column| self.leaves[column.position].field).collect();
         let dictionaries = self.used_dictionaries(path, &fields)?;
         let (mut groups, mut batches, mut first_row, mut last_middle) = (Vec::new(), Vec::new(), 0_u64, 0);
@@ -99,11 +99,7 @@ impl ArrowFooter {
         Ok(RowGroups { columns, groups, place: GroupPlace::Batches(Arc::new(batches)) })
     }
 
-    fn used_dictionaries(
-        &self,
-        path: &Path,
-        fields: &BTreeSet<usize>,
-    ) -> std::result::Result<Vec<StoredMessage>, IngestError> {
+    fn used_dictionaries(&self, path: &Path, fields: &BTreeSet<usize>) -> Result<Vec<StoredMessage>, IngestError> {
         let named: BTreeSet<i64> = fields.iter().flat_map(|field| self.content.named[*field].iter().copied()).collect();
         if named.is_empty() {
             return Ok(Vec::new());
@@ -120,7 +116,7 @@ impl ArrowFooter {
     }
 }
 
-fn parse_footer(footer: &[u8]) -> Result<FileContent> {
+fn parse_footer(footer: &[u8]) -> FileResult<FileContent> {
     let footer: Footer<'_> = root_as_footer(footer)
         .or_else(|error| fail(format!("its footer makes no sense: {error}; if the file is damaged, write it again")))?;
     let Some(schema) = footer.schema() else { return fail("its footer has no schema") };
@@ -130,20 +126,20 @@ fn parse_footer(footer: &[u8]) -> Result<FileContent> {
     Ok(content)
 }
 
-fn batch_rows(stored: &StoredMessage) -> Result<u64> {
+fn batch_rows(stored: &StoredMessage) -> FileResult<u64> {
     let message = stored.parse_message()?;
     let rows = message.header_as_record_batch().and_then(|batch| u64::try_from(batch.length()).ok());
     rows.ok_or_else(|| FileFault::new("it is no record batch"))
 }
 
-fn dictionary_id(stored: &StoredMessage) -> Result<i64> {
+fn dictionary_id(stored: &StoredMessage) -> FileResult<i64> {
     let message = stored.parse_message()?;
     let id = message.header_as_dictionary_batch().map(|dictionary| dictionary.id());
     id.ok_or_else(|| FileFault::new("its message is none"))
 }
 
 /// Bytes of the footer of a file whose last bytes these are.
-fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
+fn footer_bytes(last: &[u8], bytes: u64) -> FileResult<u64> {
     let tail = last.last_chunk::<{ TAIL as usize }>().filter(|tail| tail.ends_with(MAGIC));
     let Some(tail) = tail.filter(|_| bytes >= START + TAIL) else {
         return fail("it does not end with ARROW1: it was cut off, or its writer did not finish; write it again");
@@ -180,7 +176,7 @@ struct FileContent {
 
 impl FileContent {
     /// The content of a file with these columns, without rows.
-    fn new(written: Schema<'_>, version: MetadataVersion) -> Result<Self> {
+    fn new(written: Schema<'_>, version: MetadataVersion) -> FileResult<Self> {
         if !written.endianness().equals_to_target_endianness() {
             return fail(
                 "its numbers have their most significant byte first; write it on a machine with the other order",
@@ -198,7 +194,7 @@ impl FileContent {
 /// Bytes in front of the metadata of a message.
 const PREFIX: u64 = 8;
 
-fn read_content(path: &Path, source: &RandomAccess, bytes: u64) -> std::result::Result<FileContent, IngestError> {
+fn read_content(path: &Path, source: &RandomAccess, bytes: u64) -> Result<FileContent, IngestError> {
     let (mut content, mut at, mut seen) = (None, 0, BTreeSet::new());
     while let Some(block) = next_block(path, source, bytes, at)? {
         let damaged = |FileFault(reason)| {
@@ -215,12 +211,7 @@ fn read_content(path: &Path, source: &RandomAccess, bytes: u64) -> std::result::
 }
 
 /// The message at a byte, with the length of its metadata and without its body; `None` at the end of the stream.
-fn next_block(
-    path: &Path,
-    source: &RandomAccess,
-    bytes: u64,
-    at: u64,
-) -> std::result::Result<Option<Block>, IngestError> {
+fn next_block(path: &Path, source: &RandomAccess, bytes: u64, at: u64) -> Result<Option<Block>, IngestError> {
     if at.saturating_add(PREFIX) > bytes {
         return Ok(None);
     }
@@ -240,7 +231,7 @@ fn add_message(
     block: Block,
     content: &mut Option<FileContent>,
     seen: &mut BTreeSet<i64>,
-) -> Result<u64> {
+) -> FileResult<u64> {
     let message = stored.parse_message()?;
     let Ok(length) = u64::try_from(message.bodyLength()) else { return fail("a body of negative length") };
     let block = Block::new(block.offset(), block.metaDataLength(), message.bodyLength());

@@ -17,7 +17,7 @@ use ::parquet::schema::types::ColumnDescPtr;
 use super::decoder::{DecodedCounts, EntryLevels, PORTION, PageDecoder, PlaceDecoder};
 use super::pages::{ChunkPlace, PageFile};
 use crate::columnar::output::{ColumnOutput, SkippedRows};
-use crate::columnar::{Result, catch_panics, fail};
+use crate::columnar::{FileResult, catch_panics, fail};
 
 /// Entries of a page of lists: the levels of one long row are decoded at once.
 const MOST_ENTRIES: usize = 1 << 24;
@@ -54,7 +54,7 @@ impl fmt::Debug for ColumnReader {
 }
 
 impl ColumnReader {
-    pub(crate) fn new(file: PageFile, place: ChunkPlace, column: &ColumnDescPtr) -> Result<Self> {
+    pub(crate) fn new(file: PageFile, place: ChunkPlace, column: &ColumnDescPtr) -> FileResult<Self> {
         let chunk = ColumnChunkMetaData::builder(Arc::clone(column)).set_compression_codec(place.codec);
         let chunk = chunk.set_data_page_offset(place.start.cast_signed());
         let chunk = chunk.set_total_compressed_size((place.end - place.start).cast_signed()).build()?;
@@ -72,7 +72,7 @@ impl ColumnReader {
     }
 
     /// Goes on behind the next `skipped` rows, and gives the `rows` rows after them to `out`.
-    pub(crate) fn read_slice<O: ColumnOutput>(&mut self, skipped: usize, rows: usize, out: &mut O) -> Result<()> {
+    pub(crate) fn read_slice<O: ColumnOutput>(&mut self, skipped: usize, rows: usize, out: &mut O) -> FileResult<()> {
         catch_panics(|| {
             self.skip(skipped, out)?;
             self.read(rows, out)
@@ -83,12 +83,12 @@ impl ColumnReader {
         self.column.max_rep_level() > 0
     }
 
-    fn read<O: ColumnOutput>(&mut self, rows: usize, out: &mut O) -> Result<()> {
+    fn read<O: ColumnOutput>(&mut self, rows: usize, out: &mut O) -> FileResult<()> {
         if self.is_list() { self.read_lists(rows, out) } else { self.read_flat(rows, out) }
     }
 
     /// Goes on behind the next `rows` rows. Pages without other rows are not decompressed.
-    fn skip<O: ColumnOutput>(&mut self, mut rows: usize, out: &mut O) -> Result<()> {
+    fn skip<O: ColumnOutput>(&mut self, mut rows: usize, out: &mut O) -> FileResult<()> {
         if self.is_list() {
             return self.read_lists(rows, &mut SkippedRows(out));
         }
@@ -115,7 +115,7 @@ impl ColumnReader {
         Ok(())
     }
 
-    fn read_flat<O: ColumnOutput>(&mut self, rows: usize, out: &mut O) -> Result<()> {
+    fn read_flat<O: ColumnOutput>(&mut self, rows: usize, out: &mut O) -> FileResult<()> {
         let mut missing = rows;
         while missing > 0 {
             if self.left == 0 && !self.next_page(out)? {
@@ -137,7 +137,7 @@ impl ColumnReader {
     }
 
     /// Gives the rows that were decoded, some of them null.
-    fn give_optional<O: ColumnOutput>(&self, out: &mut O) -> Result<()> {
+    fn give_optional<O: ColumnOutput>(&self, out: &mut O) -> FileResult<()> {
         let (full, mut at) = (self.column.max_def_level(), 0);
         for run in self.levels.definition.chunk_by(|a, b| (*a == full) == (*b == full)) {
             if run[0] == full {
@@ -153,7 +153,7 @@ impl ColumnReader {
         Ok(())
     }
 
-    fn read_lists<O: ColumnOutput>(&mut self, rows: usize, out: &mut O) -> Result<()> {
+    fn read_lists<O: ColumnOutput>(&mut self, rows: usize, out: &mut O) -> FileResult<()> {
         let (mut complete, full) = (0, self.column.max_def_level());
         // From this level on, an entry is a place in a list. Below it, there is no list, or an empty one.
         let item = self.column.repeated_ancestor_def_level();
@@ -193,7 +193,7 @@ impl ColumnReader {
     }
 
     /// Decodes some more rows of a list column; false at the end of the column.
-    fn decode_rows<O: ColumnOutput>(&mut self, out: &mut O) -> Result<bool> {
+    fn decode_rows<O: ColumnOutput>(&mut self, out: &mut O) -> FileResult<bool> {
         while self.left == 0 {
             if !self.next_page(out)? {
                 return Ok(false);
@@ -208,7 +208,7 @@ impl ColumnReader {
     }
 
     /// Decodes at most so many rows of the page.
-    fn decode(&mut self, rows: usize) -> Result<DecodedCounts> {
+    fn decode(&mut self, rows: usize) -> FileResult<DecodedCounts> {
         let mut levels = mem::take(&mut self.levels);
         let decoded = match (self.content, &mut self.places) {
             (PageContent::Places, Some(places)) => places.decode(rows, &mut levels),
@@ -220,7 +220,7 @@ impl ColumnReader {
         Ok(decoded)
     }
 
-    fn give<O: ColumnOutput>(&self, values: Range<usize>, rows: bool, out: &mut O) -> Result<()> {
+    fn give<O: ColumnOutput>(&self, values: Range<usize>, rows: bool, out: &mut O) -> FileResult<()> {
         match (self.content, &self.places) {
             (PageContent::Places, Some(places)) => places.give(values, rows, out),
             _ => {
@@ -231,7 +231,7 @@ impl ColumnReader {
     }
 
     /// Loads pages up to one with entries; false at the end of the column.
-    fn next_page<O: ColumnOutput>(&mut self, out: &mut O) -> Result<bool> {
+    fn next_page<O: ColumnOutput>(&mut self, out: &mut O) -> FileResult<bool> {
         while let Some(page) = self.pages.get_next_page()? {
             if page.is_dictionary_page() {
                 let entries = PageDecoder::decode_dictionary(&self.column, page, out)?;
@@ -255,7 +255,7 @@ impl ColumnReader {
         Ok(false)
     }
 
-    fn start_page(&mut self, page: Page) -> Result<()> {
+    fn start_page(&mut self, page: Page) -> FileResult<()> {
         if !matches!(page.encoding(), Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY) {
             self.content = PageContent::Values;
             self.values.push(page);
@@ -268,7 +268,7 @@ impl ColumnReader {
     }
 }
 
-fn too_few_rows<T>() -> Result<T> {
+fn too_few_rows<T>() -> FileResult<T> {
     fail("it has fewer rows than its row group")
 }
 
@@ -288,7 +288,7 @@ mod tests {
     use crate::columnar::texts::TextCells;
 
     /// Reads rows 1 and 2 of a file of three, whose bytes `change` has changed.
-    fn read(change: impl FnOnce(&mut Vec<u8>)) -> Result<[Vec<u8>; 2]> {
+    fn read(change: impl FnOnce(&mut Vec<u8>)) -> FileResult<[Vec<u8>; 2]> {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("numbers.parquet");
         let schema = Arc::new(parse_message_type("message rows { required int32 number; }").unwrap());

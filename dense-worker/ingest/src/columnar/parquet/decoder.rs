@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::columnar::kind::ColumnValue;
 use crate::columnar::output::ColumnOutput;
-use crate::columnar::{Result, fail};
+use crate::columnar::{FileResult, fail};
 
 /// Rows decoded at once: their values stay in the processor's nearer caches.
 pub(super) const PORTION: usize = 1024;
@@ -93,11 +93,11 @@ impl PageDecoder {
         each!(self, typed => typed.push(page));
     }
 
-    pub(super) fn decode(&mut self, rows: usize, levels: &mut EntryLevels) -> Result<DecodedCounts> {
+    pub(super) fn decode(&mut self, rows: usize, levels: &mut EntryLevels) -> FileResult<DecodedCounts> {
         each!(self, typed => typed.decode(rows, levels))
     }
 
-    pub(super) fn skip(&mut self, rows: usize) -> Result<()> {
+    pub(super) fn skip(&mut self, rows: usize) -> FileResult<()> {
         each!(self, typed => typed.skip(rows))
     }
 
@@ -131,7 +131,7 @@ impl PageDecoder {
         column: &ColumnDescriptor,
         page: Page,
         out: &mut O,
-    ) -> Result<usize> {
+    ) -> FileResult<usize> {
         let Page::DictionaryPage { buf, num_values, encoding, .. } = page else { return Ok(0) };
         if !matches!(encoding, Encoding::PLAIN | Encoding::PLAIN_DICTIONARY) {
             return fail(format!("a dictionary with the encoding {encoding}"));
@@ -167,7 +167,7 @@ impl PageDecoder {
 
 impl PlaceDecoder {
     /// Decodes the places in a dictionary of so many entries, of a column with the levels of `column`.
-    pub(super) fn new_for_dictionary(column: &ColumnDescriptor, entries: usize) -> Result<Self> {
+    pub(super) fn new_for_dictionary(column: &ColumnDescriptor, entries: usize) -> FileResult<Self> {
         let number = Type::primitive_type_builder("entry", PhysicalType::INT32).build()?;
         let (definition, repetition) = (column.max_def_level(), column.max_rep_level());
         let places = Self::new(&Arc::new(ColumnDescriptor::new(
@@ -187,7 +187,7 @@ impl PlaceDecoder {
     }
 
     /// Gives decoded places to `out`; with `rows` each is a row.
-    pub(super) fn give<O: ColumnOutput>(&self, values: Range<usize>, rows: bool, out: &mut O) -> Result<()> {
+    pub(super) fn give<O: ColumnOutput>(&self, values: Range<usize>, rows: bool, out: &mut O) -> FileResult<()> {
         let places = &self.values[values];
         if rows {
             return out.entries(places).or_else(fail);
@@ -210,7 +210,7 @@ impl<T: DataType> TypedDecoder<T> {
     }
 
     /// Decodes at most so many rows of the page.
-    pub(super) fn decode(&mut self, rows: usize, levels: &mut EntryLevels) -> Result<DecodedCounts> {
+    pub(super) fn decode(&mut self, rows: usize, levels: &mut EntryLevels) -> FileResult<DecodedCounts> {
         self.values.clear();
         levels.repetition.clear();
         levels.definition.clear();
@@ -220,7 +220,7 @@ impl<T: DataType> TypedDecoder<T> {
         Ok(DecodedCounts { values, entries })
     }
 
-    pub(super) fn skip(&mut self, rows: usize) -> Result<()> {
+    pub(super) fn skip(&mut self, rows: usize) -> FileResult<()> {
         match self.reader.skip_records(rows)? {
             skipped if skipped == rows => Ok(()),
             _ => fail("a page has fewer values than its header says"),

@@ -17,7 +17,7 @@ use super::pages::{ChunkPlace, StoredGroups};
 use crate::IngestError;
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::kind::ValueKind;
-use crate::columnar::{FileFault, Result, catch_panics, fail};
+use crate::columnar::{FileFault, FileResult, catch_panics, fail};
 use crate::formats::{PARQUET as MAGIC, other_format};
 use crate::source::RandomAccess;
 
@@ -37,7 +37,7 @@ pub(crate) struct ParquetFooter {
 }
 
 impl ParquetFooter {
-    pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
         let damaged = |FileFault(reason)| IngestError::bad_file(path, reason);
         let read = |at: u64, length: u64| source.read(path, at, length as usize);
@@ -71,11 +71,9 @@ impl ParquetFooter {
         &self,
         path: &Path,
         positions: impl IntoIterator<Item = usize>,
-    ) -> std::result::Result<RowGroups, IngestError> {
-        let columns: Vec<UsedColumn> = positions
-            .into_iter()
-            .map(|position| self.used_column(path, position))
-            .collect::<std::result::Result<_, _>>()?;
+    ) -> Result<RowGroups, IngestError> {
+        let columns: Vec<UsedColumn> =
+            positions.into_iter().map(|position| self.used_column(path, position)).collect::<Result<_, _>>()?;
         let (mut groups, mut first_row, mut last_middle) = (Vec::new(), 0_u64, 0);
         for (number, group) in self.metadata.row_groups().iter().enumerate() {
             let chunks = columns.iter().map(|column| {
@@ -87,7 +85,7 @@ impl ParquetFooter {
                     reason,
                 })
             });
-            let chunks = chunks.collect::<std::result::Result<_, _>>()?;
+            let chunks = chunks.collect::<Result<_, _>>()?;
             // Never before an earlier one, also where a writer sorted them otherwise: owners are found by bisection.
             last_middle = self.group_middle(group).max(last_middle);
             let rows = group.num_rows().max(0).cast_unsigned();
@@ -103,7 +101,7 @@ impl ParquetFooter {
         Ok(RowGroups { columns, groups, place })
     }
 
-    fn used_column(&self, path: &Path, position: usize) -> std::result::Result<UsedColumn, IngestError> {
+    fn used_column(&self, path: &Path, position: usize) -> Result<UsedColumn, IngestError> {
         let (name, column) =
             (self.names[position].clone(), self.metadata.file_metadata().schema_descr().column(position));
         match catch_panics(|| column_kind(&column)) {
@@ -112,7 +110,7 @@ impl ParquetFooter {
         }
     }
 
-    fn chunk_place(&self, group: &RowGroupMetaData, column: &UsedColumn) -> Result<ChunkPlace> {
+    fn chunk_place(&self, group: &RowGroupMetaData, column: &UsedColumn) -> FileResult<ChunkPlace> {
         let Some(chunk) = group.columns().get(column.position) else {
             let (found, expected) = (group.num_columns(), self.names.len());
             return fail(format!("the row group has {found} columns, the schema has {expected}"));
@@ -154,7 +152,7 @@ impl ParquetFooter {
 }
 
 /// Bytes of the footer of a file whose last bytes these are.
-fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
+fn footer_bytes(last: &[u8], bytes: u64) -> FileResult<u64> {
     let Some(tail) = last.last_chunk::<{ TAIL as usize }>() else { return fail("it is too short") };
     if tail[4..] == *ENCRYPTED {
         return fail("it is encrypted; write it without encryption");
@@ -193,7 +191,7 @@ const MOST_DEPTH: usize = 32;
 /// Bytes of a value of a column whose values all have the same.
 const MOST_VALUE_BYTES: i32 = 1 << 20;
 
-pub(super) fn column_names(schema: &Type) -> Result<Vec<String>> {
+pub(super) fn column_names(schema: &Type) -> FileResult<Vec<String>> {
     let mut names = Vec::new();
     for node in schema.get_fields() {
         visit_node(node, &ParentNode::default(), 0, &mut names)?;
@@ -219,7 +217,7 @@ enum UnnamedLevels {
     Element,
 }
 
-fn visit_node(node: &Type, parent: &ParentNode, depth: usize, names: &mut Vec<String>) -> Result<()> {
+fn visit_node(node: &Type, parent: &ParentNode, depth: usize, names: &mut Vec<String>) -> FileResult<()> {
     if depth > MOST_DEPTH {
         return fail(format!("it has groups inside groups, more than {MOST_DEPTH}"));
     }
@@ -257,7 +255,7 @@ impl ParentNode {
     }
 }
 
-fn column_kind(column: &ColumnDescriptor) -> Result<ValueKind> {
+fn column_kind(column: &ColumnDescriptor) -> FileResult<ValueKind> {
     let stored = column.physical_type();
     if stored == PhysicalType::FIXED_LEN_BYTE_ARRAY && !(1..=MOST_VALUE_BYTES).contains(&column.type_length()) {
         return fail(format!("it has {} bytes a value", column.type_length()));
@@ -302,7 +300,7 @@ fn unsigned_kind(stored: PhysicalType) -> ValueKind {
     ValueKind::Unsigned(if stored == PhysicalType::INT32 { 32 } else { 64 })
 }
 
-fn decimal_kind(scale: i32) -> Result<ValueKind> {
+fn decimal_kind(scale: i32) -> FileResult<ValueKind> {
     match u32::try_from(scale) {
         Ok(scale) if scale <= 38 => Ok(ValueKind::Decimal(scale)),
         _ => fail("a decimal with an impossible scale"),
