@@ -10,9 +10,9 @@ use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::{Shard, UniqueIds};
 use zagros_ingest::IngestError;
 use zagros_protocol::RefusalKind;
-use zagros_protocol::control::{self, BarrierVote, CountedVote, LoadRequest};
+use zagros_protocol::control::{BarrierDecision, BarrierReason, BarrierVote, CountedVote, LoadRequest};
 use zagros_protocol::datapath::Access;
-use zagros_worker_core::{BarrierDecision, BarrierReason, Event};
+use zagros_worker_core::Event;
 use zagros_zip::ZipEq;
 
 use crate::control::save::{on_all, storage_error};
@@ -105,24 +105,12 @@ impl Trainer {
 
 impl Trainer {
     pub(crate) async fn vote_at_barrier(&mut self, reason: BarrierReason) -> Result<Event, WorkerError> {
-        let reason = match reason {
-            BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
-            BarrierReason::EpochEnd => control::BarrierReason::EpochEnd,
-            BarrierReason::Stop => control::BarrierReason::Stop,
-            BarrierReason::Leave => control::BarrierReason::Leave,
-        };
         let mine = WorkerCounts { untrained_rows: self.stream.untrained_rows, ..self.tracker.own_counts() };
         // Numbers can always be written.
         let counts = serde_json::to_string(&mine).unwrap_or_default();
         let vote = BarrierVote { reason: reason.into(), called: self.barrier_calls.newest_heard(), counts };
         let result = self.ballots.vote(vote).await?;
-        let decision = match result.decision() {
-            control::BarrierDecision::Checkpoint => BarrierDecision::Checkpoint,
-            control::BarrierDecision::EpochOver => BarrierDecision::EpochOver,
-            control::BarrierDecision::Stop => BarrierDecision::Stop,
-            control::BarrierDecision::Regroup => BarrierDecision::Regroup,
-            other => return Err(inconsistent_batch(0, format!("a vote for {reason:?} is decided as {other:?}"))),
-        };
+        let decision = result.decision();
         self.group.counted.note_votes(counts_of(&result.votes)?);
         let others = self.group.counted.counts_of_others(self.group.worker_index());
         self.tracker.others = others;
@@ -173,5 +161,5 @@ fn counts_of(votes: &[CountedVote]) -> Result<BTreeMap<u32, WorkerCounts>, Worke
 
 fn leaves(votes: &[CountedVote], worker: u32) -> bool {
     let voted = votes.iter().find(|counted| counted.worker == worker).and_then(|counted| counted.vote.as_ref());
-    voted.map(BarrierVote::reason) == Some(control::BarrierReason::Leave)
+    voted.map(BarrierVote::reason) == Some(BarrierReason::Leave)
 }
