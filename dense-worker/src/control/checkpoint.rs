@@ -20,7 +20,7 @@ use crate::report::RunFolder;
 
 pub use point::{EarlierRun, LastRun, ResumePoint};
 pub(crate) use position::{FileSize, ResumeCursor, TrainingPosition};
-pub(crate) use writer::{CapturedCheckpoint, CheckpointWriter};
+pub(crate) use writer::CheckpointWriter;
 
 /// Steps and folders of the checkpoints that have a manifest, oldest first.
 pub(crate) fn complete(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError> {

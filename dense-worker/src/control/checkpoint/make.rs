@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use futures::future::try_join_all;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 use zagros_coordinator_client::Waiting;
 use zagros_protocol::control::{SaveStage, WaitKind};
+use zagros_scoring::{DENSE, OPTIMIZER, to_json};
 
-use super::{CapturedCheckpoint, ResumeCursor, TrainingPosition, delete_all, folder_of};
-use crate::control::save::{on_all, save_rows};
+use super::point::TRAINING;
+use super::{ResumeCursor, TrainingPosition, delete_all, folder_of, retain_newest};
+use crate::control::save::{TrainedModel, WrittenModel, on_all, save_rows, write_files};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
@@ -119,23 +122,26 @@ impl Trainer {
         let (servers, _) = on_all(&*self.run.client, capture).await?;
         let pause_seconds = started.elapsed().as_secs_f64();
         self.run.metrics.checkpoint_pause_seconds.observe(pause_seconds);
-        let writing = CapturedCheckpoint {
-            job: Arc::clone(&self.run.job),
-            step,
-            samples: self.tracker.all_counts().samples,
-            checkpoints,
-            folder,
-            weights,
-            optimizer,
-            products,
-            training,
-            servers,
-            keep: self.checkpoints.keep,
+        let (job, samples) = (Arc::clone(&self.run.job), self.tracker.all_counts().samples);
+        let keep = self.checkpoints.keep;
+        // The manifest last (invariant CK-1); then the oldest go.
+        let write = async move {
+            let saved = servers.into_iter().map(|server| save_rows(server, &folder, SaveStage::Files));
+            let saved = try_join_all(saved).await?;
+            let own = vec![(DENSE, weights), (OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
+            let trained = TrainedModel::unfinished(&job, step, samples);
+            let manifest = write_files(&folder, trained, WrittenModel { own, saved, products }).await?;
+            let retained = run_blocking("checkpoints", move || retain_newest(&checkpoints, keep, step)).await;
+            if let Err(error) = retained.and_then(|retained| retained) {
+                // The new one is there all the same.
+                warn!(%error, step, "older checkpoints are still there");
+            }
+            Ok::<u64, WorkerError>(manifest.rows)
         };
         let (observer, metrics) = (Arc::clone(&self.run.observer), self.run.metrics.clone());
         let (complete, membership) = (Arc::clone(&self.checkpoints.complete), Arc::clone(&self.run.membership));
         let written = tokio::spawn(async move {
-            match writing.write().await {
+            match write.await {
                 Ok(rows) => {
                     metrics.checkpoint_written(step);
                     complete.store(step, Ordering::Release);

@@ -45,9 +45,8 @@ impl Trainer {
         };
         // A server writes one save at a time.
         self.checkpoints.finish_writing().await;
-        let (job, outcome, validation) = (&*self.run.job, TrainingOutcome::Interrupted, Some(evaluation));
-        let trained =
-            TrainedModel { job, outcome, steps: step, samples, evaluation: None, validation, calibrators: None };
+        let trained = TrainedModel::unfinished(&self.run.job, step, samples);
+        let trained = TrainedModel { validation: Some(evaluation), ..trained };
         best_states.keep_state(merit, trained, &self.run.dense, &*self.run.client).await?;
         Ok(measured)
     }
