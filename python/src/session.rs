@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 use zagros_embedding_client::BatchRows;
-use zagros_session::{BatchAccess, FileDigest, LookupBatch, RunReach, Session, SessionEnd, SessionError, parse_job};
+use zagros_session::{BatchAccess, FileDigest, LookupBatch, RunReach, Session, SessionError, parse_job};
 
 use zagros_zip::ZipEq;
 
@@ -156,8 +156,7 @@ impl NativeSession {
     /// Flushes and leaves the run; with a failure, leaves at once and says why.
     #[pyo3(signature = (failure=None))]
     fn close(&self, py: Python<'_>, failure: Option<&str>) -> PyResult<()> {
-        let ending = failure.map_or(SessionEnd::Done, SessionEnd::Failed);
-        waiting(py, self.watch.as_ref(), |look| self.session.close(ending, look))
+        waiting(py, self.watch.as_ref(), |look| self.session.close(failure, look))
     }
 
     /// Waits until no other worker of the run is there.

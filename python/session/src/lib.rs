@@ -28,7 +28,6 @@ use zagros_plumbing::Deadline;
 
 pub use batch::{BatchAccess, LookupBatch};
 pub use error::SessionError;
-pub use link::SessionEnd;
 pub use session::{RunReach, Session, SessionTable};
 pub use storage::{SavedRows, TableRows};
 pub use zagros_protocol::control::FileDigest;

@@ -35,30 +35,22 @@ impl Trainer {
         self.drain().await?;
         let mine = (self.resume_cursor(), self.tracker.done.overall.clone());
         let workers = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??;
-        if self.group.leads()
-            && let Err(error) = self.lead_checkpoint_of_all(workers).await
-        {
-            self.run.metrics.checkpoint_failures.inc();
-            let step = self.tracker.all_counts().steps;
-            warn!(%error, step, newest = self.checkpoints.newest_step(), "no checkpoint was made; training goes on");
+        if self.group.leads() {
+            // Asynchronous workers wait for the content of the checkpoint at the coordinator.
+            let (waits, ballots) = (self.group.is_asynchronous(), self.ballots.clone());
+            let lead = self.lead_checkpoint(workers);
+            let led = if waits { ballots.on_the_way(lead).await } else { lead.await };
+            if let Err(error) = led {
+                self.run.metrics.checkpoint_failures.inc();
+                let step = self.tracker.all_counts().steps;
+                warn!(%error, step, newest = self.checkpoints.newest_step(), "no checkpoint was made; training goes on");
+            }
         }
         // Only now may anyone push again.
         if self.group.rank.is_some() {
             self.wait_for_all().await?;
         }
         Ok(())
-    }
-
-    /// Asynchronous workers wait for the content of the checkpoint at the coordinator.
-    async fn lead_checkpoint_of_all(
-        &mut self,
-        workers: Vec<(ResumeCursor, OverallMeasures)>,
-    ) -> Result<(), WorkerError> {
-        if !self.group.is_asynchronous() {
-            return self.lead_checkpoint(workers).await;
-        }
-        let ballots = self.ballots.clone();
-        ballots.on_the_way(self.lead_checkpoint(workers)).await
     }
 
     /// After the last step: makes one more where training is to continue later, and waits for what is being written.

@@ -94,7 +94,7 @@ impl SplitClient {
         let answer = answer.map_err(|refusal| match refusal.kind.is_retryable() && is_stopping() {
             // A user who stops the run may have stopped the coordinator as well.
             true => WorkerError::Interrupted,
-            false => self.refused("assign a split", deadline, refusal),
+            false => control_error(&*self.control, "assign a split", deadline, refusal),
         })?;
         match answer.work {
             Some(Work::Split(split)) => Ok(AssignedSplits::Split(self.task(split)?)),
@@ -107,7 +107,7 @@ impl SplitClient {
             Some(Work::EpochDone(EpochDone { leave: false })) => Ok(AssignedSplits::EpochDone),
             None => {
                 let empty = Refusal::new(RefusalKind::Mismatch, "an empty answer; are both ends the same release?");
-                Err(self.refused("assign a split", deadline, empty))
+                Err(control_error(&*self.control, "assign a split", deadline, empty))
             }
         }
     }
@@ -150,10 +150,6 @@ impl SplitClient {
             asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
         };
         call_coordinator(&*self.control, "tell the position", deadline, ask).await
-    }
-
-    fn refused(&self, what: &'static str, deadline: Deadline, refusal: Refusal) -> WorkerError {
-        control_error(&*self.control, what, deadline, refusal)
     }
 }
 

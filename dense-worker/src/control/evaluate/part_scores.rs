@@ -163,12 +163,6 @@ const MOST_ROWS: usize = 65_536;
 /// Most values of the network's input in a block: 64 MiB.
 const MOST_VALUES: usize = 16 << 20;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImportanceOptions {
-    /// How often each feature is permuted.
-    pub repeats: u32,
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ImportanceReport {
     pub repeats: u32,
@@ -187,15 +181,7 @@ pub struct TargetImportance {
     pub features: Vec<FeatureImportance>,
 }
 
-impl ImportanceOptions {
-    pub(super) fn with_blocks(job: &Job) -> Job {
-        let mut job = job.clone();
-        job.train.batch_size = block_rows(&job);
-        job
-    }
-}
-
-fn block_rows(job: &Job) -> usize {
+pub(super) fn block_rows(job: &Job) -> usize {
     let values = InputColumns::new(job).width + job.features.numeric_inputs();
     (MOST_VALUES / values.max(1)).clamp(1024, MOST_ROWS)
 }
