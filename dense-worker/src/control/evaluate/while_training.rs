@@ -16,8 +16,7 @@ use super::HeldOut;
 use super::model_choice::MeasuredParts;
 use super::part_scores::{PartMeasures, PartScores, measures_of};
 use crate::control::data::{call_coordinator, control_error, is_interruption};
-use crate::control::group::GroupRank;
-use crate::control::trainer::{RunContext, Trainer};
+use crate::control::trainer::Trainer;
 use crate::datapath::dense::DenseStage;
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
 use crate::datapath::prepared::{BatchPreparer, FetchedBatch, inconsistent_batch};
@@ -78,16 +77,12 @@ impl Trainer {
         }
         self.pull_weights().await?;
         let scores = if self.group.is_asynchronous() {
-            let scores = self.ballots.on_the_way(self.part_scorer().score_share(held_out, step)).await;
+            let scores = self.ballots.on_the_way(self.score_share(held_out, step)).await;
             self.close_scoring(scores).await?
         } else {
-            self.part_scorer().score_share(held_out, step).await?
+            self.score_share(held_out, step).await?
         };
-        self.part_scorer().merge_scores(scores).await
-    }
-
-    fn part_scorer(&self) -> PartScorer<'_> {
-        PartScorer { run: &self.run, group: self.group.rank }
+        self.merge_scores(scores).await
     }
 
     /// Waits until every asynchronous worker has scored its share. All give up where one was asked to stop.
@@ -137,30 +132,17 @@ async fn report_later(control: Arc<dyn ControlPlane>, request: ReportEvaluationR
 /// Batches looked up ahead: enough to hide a round trip, few enough to stay small.
 const AHEAD: usize = 3;
 
-enum ScoringTurn {
-    /// With its batch, or along with others that have one.
-    Score(Option<Box<FetchedBatch>>),
-    /// No worker has one.
-    Done,
-}
-
-/// Scores a held-out part while training: rows are looked up but never created, nothing learns.
-struct PartScorer<'a> {
-    run: &'a RunContext,
-    /// Each worker scores its share.
-    group: Option<GroupRank>,
-}
-
-impl PartScorer<'_> {
+/// A held-out part is scored while training: rows are looked up but never created, nothing learns. Each worker scores its share.
+impl Trainer {
     async fn score_share(&self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
-        let (reader, mut prefetch) = self.look_up(held_out)?;
+        let (reader, mut prefetch) = self.look_up_part(held_out)?;
         let total = held_out.byte_count();
         let (mut scores, mut done) = (PartScores::new(&self.run.job), 0);
-        while let ScoringTurn::Score(fetched) = self.turn(&mut prefetch).await? {
+        while let (true, fetched) = self.next_scoring_turn(&mut prefetch).await? {
             let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
             let seq = fetched.seq;
-            let (batch, logits) = self.logits(*fetched).await?;
+            let (batch, logits) = self.score_fetched(fetched).await?;
             scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
             self.run.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
         }
@@ -168,22 +150,26 @@ impl PartScorer<'_> {
         Ok(scores)
     }
 
-    fn look_up(&self, held_out: &HeldOut) -> Result<(ReaderThread, RowPrefetch), WorkerError> {
+    fn look_up_part(&self, held_out: &HeldOut) -> Result<(ReaderThread, RowPrefetch), WorkerError> {
         // Its stages are not training's.
         let metrics = WorkerMetrics::new(&Registry::new());
         let preparer = BatchPreparer::new(&self.run.job, Access::Read);
-        let (reader, incoming) = ReaderThread::start(self.open(held_out), preparer, metrics.clone())?;
+        let (job, part, group) = (Arc::clone(&self.run.job), held_out.clone(), self.group.rank);
+        let open: OpenSource =
+            Box::new(move |cancel| Ok(Box::new(part.open(&job, group, StreamStart::default(), cancel)?)));
+        let (reader, incoming) = ReaderThread::start(open, preparer, metrics.clone())?;
         let (client, window) = (Arc::clone(&self.run.client), StalenessWindow::new(AHEAD));
         let lookups = LookupStage { client, access: Access::Read, window, metrics, steps: None };
         Ok((reader, RowPrefetch::start(lookups, incoming, 0, u64::MAX)))
     }
 
-    /// The next batch of this worker. Ranks that step together go batch by batch, so that none waits long for another, and
-    /// those that have run dry go along.
-    async fn turn(&self, prefetch: &mut RowPrefetch) -> Result<ScoringTurn, WorkerError> {
-        let next = self.next(prefetch).await;
-        if self.group.is_none_or(|group| group.asynchronous) {
-            return Ok(next?.map_or(ScoringTurn::Done, |fetched| ScoringTurn::Score(Some(Box::new(fetched)))));
+    /// Whether any worker has a batch, and the next batch of this one. Ranks that step together go batch by batch, so that none waits
+    /// long for another, and those that have run dry go along.
+    async fn next_scoring_turn(&self, prefetch: &mut RowPrefetch) -> Result<(bool, Option<FetchedBatch>), WorkerError> {
+        let next = self.next_to_score(prefetch).await;
+        if self.group.in_step().is_none() {
+            let next = next?;
+            return Ok((next.is_some(), next));
         }
         let (stops, next) = match next {
             Err(WorkerError::Interrupted) => (true, None),
@@ -195,12 +181,12 @@ impl PartScorer<'_> {
         if agreed.stop {
             return Err(WorkerError::Interrupted);
         }
-        Ok(if agreed.samples == 0 { ScoringTurn::Done } else { ScoringTurn::Score(next.map(Box::new)) })
+        Ok((agreed.samples > 0, next))
     }
 
     /// The scores of all workers: the measures of the whole are not the mean of the parts'.
     async fn merge_scores(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
-        if self.group.is_none() {
+        if self.group.rank.is_none() {
             return Ok(scores);
         }
         let all = self.run.dense.call(move |dense| dense.all_gather_values(&scores.targets)).await??;
@@ -210,7 +196,7 @@ impl PartScorer<'_> {
     }
 
     /// A held-out part without rows is no failure of training: there is nothing to measure.
-    async fn next(&self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
+    async fn next_to_score(&self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
         let mut stop = self.run.stop.clone();
         let next = tokio::select! {
             reason = stop.wait_for_request() => return Err(reason),
@@ -218,7 +204,7 @@ impl PartScorer<'_> {
         };
         match next.transpose() {
             Err(WorkerError::Ingest(error @ IngestError::NoRows { .. })) => {
-                if self.group.is_none() {
+                if self.group.rank.is_none() {
                     tracing::warn!(%error, "nothing is scored");
                 }
                 Ok(None)
@@ -227,16 +213,11 @@ impl PartScorer<'_> {
         }
     }
 
-    async fn logits(&self, fetched: FetchedBatch) -> Result<(Batch, Vec<f32>), WorkerError> {
+    async fn score_fetched(&self, fetched: FetchedBatch) -> Result<(Batch, Vec<f32>), WorkerError> {
         let FetchedBatch { prepared, rows, permit, .. } = fetched;
         let work = move |dense: &mut DenseStage| (dense.predict(&prepared, &rows), prepared.batch);
         let (logits, batch) = self.run.dense.call(work).await?;
         drop(permit);
         Ok((batch, logits?))
-    }
-
-    fn open(&self, held_out: &HeldOut) -> OpenSource {
-        let (job, held_out, group) = (Arc::clone(&self.run.job), held_out.clone(), self.group);
-        Box::new(move |cancel| Ok(Box::new(held_out.open(&job, group, StreamStart::default(), cancel)?)))
     }
 }
