@@ -117,16 +117,6 @@ async fn no_more_batches_than_the_window_lets_in_are_unacknowledged() {
 }
 
 #[tokio::test]
-async fn a_run_ends_after_max_steps_with_everything_pushed() {
-    let setting = WorkerSetting::new(FakeShard::default());
-    let mut worker = setting.worker(3);
-    worker.job.train.max_steps = Some(7);
-    worker.job.train.epochs = 5;
-    let summary = run(worker, 4).await.unwrap();
-    assert_eq!((summary.steps, setting.shard.pushes(), summary.outcome), (7, 7, TrainingOutcome::Finished));
-}
-
-#[tokio::test]
 async fn a_shard_that_fails_ends_the_run_with_its_words() {
     for shard in [FakeShard::default().failing_at_lookup(5), FakeShard::default().failing_at_push(5)] {
         let setting = WorkerSetting::new(shard);
