@@ -114,9 +114,6 @@ impl DenseStage {
 
     /// One training step; in mode `async` without the update of the weights. `rows` must fit `prepared`
     /// ([`super::prepared::fits`]). Their memory is used again for the gradients.
-    ///
-    /// # Errors
-    /// As [`DenseModel::step`].
     pub(crate) fn step(&mut self, prepared: &PreparedBatch, mut rows: BatchRows) -> Result<StepResult, ModelError> {
         let timer = self.metrics.step_seconds.start_timer();
         let started = Instant::now();
@@ -139,9 +136,6 @@ impl DenseStage {
     }
 
     /// In mode `async`, takes the weights from the last of `rows`.
-    ///
-    /// # Errors
-    /// When they are not as many as the network's weights, or not finite.
     pub(crate) fn take_weights(&mut self, rows: &BatchRows) -> Result<(), ModelError> {
         self.server_weights.as_mut().map_or(Ok(()), |weights| weights.take(&mut self.model, rows))
     }

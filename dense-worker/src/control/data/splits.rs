@@ -69,9 +69,6 @@ impl SplitClient {
     ///
     /// A stop that this process or the run is asked for does not end a stream: without its other splits a window of shuffled rows
     /// would be short, and the batch that the loop may still take would have other rows than that of a run without the stop.
-    ///
-    /// # Errors
-    /// When it stays away or refuses, or training must stop.
     pub(crate) async fn ask_for_splits(&self, epoch: u32, asking: SplitNeed) -> Result<AssignedSplits, WorkerError> {
         let deadline = Deadline::from_now(self.timeout);
         let continuing = asking == SplitNeed::Within;
@@ -137,9 +134,6 @@ impl SplitClient {
 
     /// Where the run is in an epoch, and what of it is in this worker's name. A request to stop does not end the call: workers who
     /// step together go on to their next call together.
-    ///
-    /// # Errors
-    /// When the coordinator does not answer in time.
     pub(crate) async fn position(&self, epoch: u32) -> Result<PositionResponse, WorkerError> {
         let (member, incarnation) = (self.member, self.incarnation);
         let deadline = Deadline::from_now(self.timeout);

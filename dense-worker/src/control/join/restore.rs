@@ -21,9 +21,6 @@ use crate::progress::OverallMeasures;
 impl Trainer {
     /// Gives rows, network, optimiser and counts the state of the checkpoint that the first worker has. Without one the run starts
     /// from the model that its job names, or everything stays as it is.
-    ///
-    /// # Errors
-    /// When the checkpoint is damaged, or a server or another worker fails.
     pub(crate) async fn resume(&mut self, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let leads = self.group.leads();
         let position = match point.filter(|_| leads) {
