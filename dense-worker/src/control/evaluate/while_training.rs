@@ -1,10 +1,8 @@
 //! Evaluations while training, and the model's at the end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use prometheus::Registry;
-use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::StalenessWindow;
 use zagros_ingest::{Batch, IngestError, StreamStart};
 use zagros_plumbing::Deadline;
@@ -15,7 +13,7 @@ use zagros_worker_core::{Event, MeasuredState, StepVote};
 use super::HeldOut;
 use super::model_choice::MeasuredParts;
 use super::part_scores::{PartMeasures, PartScores, measures_of};
-use crate::control::data::{call_coordinator, control_error, is_interruption};
+use crate::control::data::{call_coordinator, is_interruption};
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::DenseStage;
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
@@ -25,8 +23,6 @@ use crate::datapath::read::{OpenSource, ReaderThread};
 use crate::error::WorkerError;
 use crate::event::{Evaluation, HeldOutPart, WorkerEvent};
 use crate::metrics::WorkerMetrics;
-
-const WHAT: &str = "take an evaluation";
 
 impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
@@ -64,7 +60,7 @@ impl Trainer {
         self.run.metrics.show_evaluation(part, &evaluation);
         self.run.observer.observe(&WorkerEvent::Evaluated { step, part, epoch, evaluation, targets });
         if self.group.leads() {
-            self.report_evaluation(step, epoch, part, evaluation).await;
+            self.report_evaluation(step, epoch, part, evaluation);
         }
         Ok(evaluation)
     }
@@ -101,7 +97,7 @@ impl Trainer {
     }
 
     /// The coordinator only shows it: a silent coordinator stops nothing.
-    async fn report_evaluation(&self, step: u64, epoch: u32, part: HeldOutPart, evaluation: Evaluation) {
+    fn report_evaluation(&self, step: u64, epoch: u32, part: HeldOutPart, evaluation: Evaluation) {
         let part = match part {
             HeldOutPart::Validation => control::HeldOutPart::Validation.into(),
             HeldOutPart::Test => control::HeldOutPart::Test.into(),
@@ -111,21 +107,13 @@ impl Trainer {
         let (control, timeout) = (Arc::clone(&self.run.splits.control), self.run.job.cluster.timeout);
         let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
         let request = ReportEvaluationRequest { member, incarnation, evaluation: Some(measures) };
-        let first = Deadline::from_now(timeout).bound(control.report_evaluation(request)).await;
-        if matches!(&first, Ok(Err(refusal)) if refusal.kind.is_retryable()) {
-            // Beside training, for a coordinator that comes back.
-            tokio::spawn(report_later(control, request, timeout));
-        } else if let Ok(Err(refusal)) = first {
-            let error = control_error(&*control, WHAT, Deadline::from_now(timeout), refusal);
-            tracing::warn!(%error, "training goes on");
-        }
-    }
-}
-
-async fn report_later(control: Arc<dyn ControlPlane>, request: ReportEvaluationRequest, timeout: Duration) {
-    let report = || control.report_evaluation(request);
-    if let Err(error) = call_coordinator(&*control, WHAT, Deadline::from_now(timeout), report).await {
-        tracing::warn!(%error, "training goes on");
+        // Beside training, for a coordinator that comes back.
+        tokio::spawn(async move {
+            let (deadline, report) = (Deadline::from_now(timeout), || control.report_evaluation(request));
+            if let Err(error) = call_coordinator(&*control, "take an evaluation", deadline, report).await {
+                tracing::warn!(%error, "training goes on");
+            }
+        });
     }
 }
 

@@ -120,11 +120,6 @@ impl TrainingTracker {
         (self.done.epoch, self.done.epoch_bytes, self.done.overall) = (epoch, 0, overall);
     }
 
-    pub(crate) fn take_over(&mut self, of_others: &[OverallMeasures]) {
-        let mine = std::slice::from_ref(&self.done.overall);
-        self.done.overall = OverallMeasures::sum(&[mine, of_others].concat());
-    }
-
     /// This worker's predictions of about the last 100,000 samples, each scored before it was learned from.
     pub(crate) fn recent_measures(&self) -> Evaluation {
         self.done.recent.report()
