@@ -14,9 +14,7 @@ use zagros_model::InputColumns;
 use zagros_scoring::{ModelCalibrators, TableLookups};
 use zagros_zip::ZipEq;
 
-use crate::error::WorkerError;
 use crate::event::{Evaluation, TargetMeasures};
-use crate::report::run_blocking;
 
 /// Samples that are kept by group, 16 bytes each. Of more, whole groups are skipped by a hash of the group, half of them at a
 /// time, and the report says what share was measured.
@@ -26,13 +24,6 @@ const GROUP_SAMPLES: usize = 10_000_000;
 pub(crate) struct PartScores {
     job: Arc<Job>,
     pub(super) targets: Vec<TargetScores>,
-}
-
-pub(crate) async fn measures_of(
-    scores: PartScores,
-    calibrators: Option<ModelCalibrators>,
-) -> Result<PartMeasures, WorkerError> {
-    run_blocking("measures", move || scores.into_measures(calibrators.as_ref())).await
 }
 
 #[must_use]

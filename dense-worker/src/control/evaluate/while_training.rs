@@ -12,7 +12,7 @@ use zagros_worker_core::{Event, MeasuredState, StepVote};
 
 use super::HeldOut;
 use super::model_choice::MeasuredParts;
-use super::part_scores::{PartMeasures, PartScores, measures_of};
+use super::part_scores::{PartMeasures, PartScores};
 use crate::control::data::{call_coordinator, is_interruption};
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::DenseStage;
@@ -23,6 +23,7 @@ use crate::datapath::read::{OpenSource, ReaderThread};
 use crate::error::WorkerError;
 use crate::event::{Evaluation, HeldOutPart, WorkerEvent};
 use crate::metrics::WorkerMetrics;
+use crate::report::run_blocking;
 
 impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
@@ -52,9 +53,9 @@ impl Trainer {
     pub(crate) async fn score_part(&mut self, held_out: &HeldOut, epoch: u32) -> Result<Evaluation, WorkerError> {
         // In the end that may be an earlier state than the last.
         let (step, part) = (self.model_age().0, held_out.name);
-        let scores = self.merged_scores(held_out).await?;
-        let report = measures_of(scores, self.scoring.calibrators.clone());
-        let PartMeasures { evaluation, targets, calibrated, slices, .. } = report.await?;
+        let (scores, calibrators) = (self.merged_scores(held_out).await?, self.scoring.calibrators.clone());
+        let measured = run_blocking("measures", move || scores.into_measures(calibrators.as_ref())).await?;
+        let PartMeasures { evaluation, targets, calibrated, slices, .. } = measured;
         self.scoring.calibrated = calibrated;
         self.scoring.measured = MeasuredParts { step, slices, targets: targets.clone() };
         self.run.metrics.show_evaluation(part, &evaluation);

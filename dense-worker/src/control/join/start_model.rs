@@ -308,10 +308,8 @@ impl ChangedMeanings {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{ColumnReading, IdSource, ValueBuckets};
-
     use super::*;
-    use crate::testing::{ffnn, job, small_job};
+    use crate::testing::small_job;
 
     #[test]
     fn outputs_are_compared_by_what_they_are_for() {
@@ -326,32 +324,5 @@ mod tests {
         assert_eq!(outputs_of(&[Target { kind: count.clone(), ..Target::from("n") }]), ["a count"]);
         let both = [Target::from("click"), Target { kind: count, ..Target::from("n") }];
         assert_eq!(outputs_of(&both), ["\"click\" (a click)", "\"n\" (a count)"]);
-    }
-
-    #[test]
-    fn a_feature_of_the_same_name_with_other_values_begins_anew_unless_it_is_to_stay() {
-        let model = job(1, &[2, 2], ffnn(&[]));
-        let same = ChangedMeanings::compare(&model, &model);
-        assert_eq!((same.lines(), same.keep_numbers(), same.tables_anew().len()), (vec![], true, 0));
-        let mut changed = model.clone();
-        changed.features.numeric[0].log = !changed.features.numeric[0].log;
-        let name = changed.features.categorical[1].name.clone();
-        changed.features.categorical[1].source =
-            IdSource::Column { column: name.clone(), reading: ColumnReading::Buckets(ValueBuckets::Edges(vec![1.0])) };
-        let anew = ChangedMeanings::compare(&changed, &model);
-        assert!(!anew.keep_numbers());
-        assert_eq!(Vec::from_iter(anew.tables_anew()), [&changed.tables[1].name]);
-        let lines = anew.lines();
-        assert_eq!(lines.len(), 2, "{lines:?}");
-        assert!(lines[0].contains("the layers that read numbers begin anew"), "{}", lines[0]);
-        let empty = "begins empty: feature `C1` makes its ids otherwise than in the model (train.start_changed = \"keep\" \
-                     keeps the rows)";
-        assert!(lines[1].ends_with(empty), "{}", lines[1]);
-        changed.train.start_changed = StartChanged::Keep;
-        let kept = ChangedMeanings::compare(&changed, &model);
-        assert!(kept.keep_numbers() && kept.tables_anew().is_empty());
-        let lines = kept.lines();
-        assert!(lines[0].ends_with("and the network's weights stay"), "{}", lines[0]);
-        assert!(lines[1].starts_with(&format!("feature `{name}` makes its ids otherwise")), "{}", lines[1]);
     }
 }
