@@ -230,7 +230,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut job = small_job();
         job.output.folder = folder.path().join("runs");
-        let run = RunFolder::create(&job).unwrap();
+        let run = RunFolder::create(&job, &[]).unwrap();
         let own = CheckpointRoot::new(&job).unwrap();
         assert_eq!(own.of_run(&run).path(), Some(run.checkpoints_folder().as_path()));
         assert_eq!(own.run_names().unwrap(), [""; 0]);

@@ -30,18 +30,13 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes `<output.folder>/<name>-<UTC time>/`, which must not exist, and writes the resolved job into it.
+    /// Makes `<output.folder>/<name>-<UTC time>/`, which must not exist, and writes the resolved job into it. It is named after all
+    /// runs of this job here and `elsewhere`, as in [`Self::of_job`]. The order of names is the order of starts. If the clock was set
+    /// back, the name has the time of the newest run and the next number.
     ///
     /// # Errors
     /// When the folder or the file cannot be written.
-    pub fn create(job: &Job) -> Result<Self, WorkerError> {
-        Self::create_after(job, &[])
-    }
-
-    /// As [`Self::create`], but named after all runs of this job here and `elsewhere`, as in [`Self::of_job`]. The order of
-    /// names is the order of starts. If the clock was set back, the name has the time of the newest run and the next
-    /// number.
-    pub fn create_after(job: &Job, elsewhere: &[String]) -> Result<Self, WorkerError> {
+    pub fn create(job: &Job, elsewhere: &[String]) -> Result<Self, WorkerError> {
         Self::create_at(job, elsewhere, seconds_since_epoch())
     }
 
@@ -247,7 +242,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let mut job = small_job();
         job.output.folder = parent.path().join("runs");
-        let (first, second) = (RunFolder::create(&job).unwrap(), RunFolder::create(&job).unwrap());
+        let (first, second) = (RunFolder::create(&job, &[]).unwrap(), RunFolder::create(&job, &[]).unwrap());
         assert_ne!(first, second);
         assert!(first.job_file().is_file() && second.job_file().is_file());
         assert_eq!(RunFolder::open(first.path()).unwrap(), first);

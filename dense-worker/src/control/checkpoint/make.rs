@@ -74,7 +74,10 @@ impl Trainer {
         if let Some(folder) = self.checkpoints.folder.clone() {
             run_blocking("checkpoints", move || delete_all(&folder)).await??;
         }
-        if self.run.job.output.save_model { Ok(()) } else { self.scoring.model.delete_states().await }
+        match &mut self.scoring.model.best_states {
+            Some(states) if !self.run.job.output.save_model => states.delete_all().await,
+            _ => Ok(()),
+        }
     }
 
     fn resume_cursor(&self) -> ResumeCursor {

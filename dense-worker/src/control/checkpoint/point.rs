@@ -127,7 +127,7 @@ impl ResumePoint {
     /// The folder of a run that starts from nothing: the newest of the job's name, also where checkpoints of others lie
     /// elsewhere.
     pub fn new_run(job: &Job) -> Result<RunFolder, WorkerError> {
-        RunFolder::create_after(job, &CheckpointRoot::new(job)?.run_names()?)
+        RunFolder::create(job, &CheckpointRoot::new(job)?.run_names()?)
     }
 
     fn open(folder: Folder) -> Result<Self, WorkerError> {

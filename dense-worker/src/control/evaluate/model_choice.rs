@@ -11,7 +11,6 @@ use zagros_worker_core::{BestState, EarlyStopRule, MeasuredState, SearchState};
 
 use super::HeldOutParts;
 use crate::control::save::{BestStates, StateInventory};
-use crate::error::WorkerError;
 use crate::event::{Evaluation, TargetMeasures};
 
 #[derive(Debug, Default)]
@@ -63,13 +62,6 @@ impl ModelChoice {
             // States that were kept later lie there still, and are replaced in time.
             Some(best_states) => best_states.inventory = state.inventory,
             None => self.inventory_of_first = state.inventory,
-        }
-    }
-
-    pub(crate) async fn delete_states(&mut self) -> Result<(), WorkerError> {
-        match &mut self.best_states {
-            Some(best_states) => best_states.delete_all().await,
-            None => Ok(()),
         }
     }
 }

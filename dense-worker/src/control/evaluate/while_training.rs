@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use prometheus::Registry;
 use zagros_embedding_client::StalenessWindow;
-use zagros_ingest::{Batch, IngestError, StreamStart};
+use zagros_ingest::{IngestError, StreamStart};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_protocol::datapath::Access;
-use zagros_worker_core::{Event, MeasuredState, StepVote};
+use zagros_worker_core::{Event, StepVote};
 
 use super::HeldOut;
 use super::model_choice::MeasuredParts;
@@ -28,25 +28,21 @@ use crate::report::run_blocking;
 impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
     pub(crate) async fn evaluate(&mut self) -> Result<Event, WorkerError> {
-        if let Some(held_out) = self.scoring.held_out.during.clone() {
-            let step = self.tracker.all_counts().steps;
-            self.tracker.pause_clock();
-            let evaluation = self.score_part(&held_out, self.epoch).await?;
-            self.scoring.evaluated = Some((step, evaluation));
-            return Ok(Event::Evaluated { measured: self.keep_evaluated(evaluation).await? });
-        }
-        Ok(Event::Evaluated { measured: None })
-    }
-
-    /// Keeps the state that was evaluated. Asynchronous workers push nothing meanwhile, or it would be another state.
-    async fn keep_evaluated(&mut self, evaluation: Evaluation) -> Result<Option<MeasuredState>, WorkerError> {
+        let Some(held_out) = self.scoring.held_out.during.clone() else {
+            return Ok(Event::Evaluated { measured: None });
+        };
+        let step = self.tracker.all_counts().steps;
+        self.tracker.pause_clock();
+        let evaluation = self.score_part(&held_out, self.epoch).await?;
+        self.scoring.evaluated = Some((step, evaluation));
         if !self.group.is_asynchronous() {
-            return self.consider_state(evaluation).await;
+            return Ok(Event::Evaluated { measured: self.consider_state(evaluation).await? });
         }
+        // The others push nothing while the state is kept, or it would be another state.
         let ballots = self.ballots.clone();
         let measured = ballots.on_the_way(self.consider_state(evaluation)).await?;
         self.ballots.wait_for_all().await?;
-        Ok(measured)
+        Ok(Event::Evaluated { measured })
     }
 
     /// Scores a part with what the model is now, and tells everyone.
@@ -79,7 +75,14 @@ impl Trainer {
         } else {
             self.score_share(held_out, step).await?
         };
-        self.merge_scores(scores).await
+        if self.group.rank.is_none() {
+            return Ok(scores);
+        }
+        // The measures of the whole are not the mean of the parts'.
+        let all = self.run.dense.call(move |dense| dense.all_gather_values(&scores.targets)).await??;
+        let mut merged = PartScores::new(&self.run.job);
+        all.into_iter().for_each(|targets| merged.merge(targets));
+        Ok(merged)
     }
 
     /// Waits until every asynchronous worker has scored its share. All give up where one was asked to stop.
@@ -129,10 +132,12 @@ impl Trainer {
         let (mut scores, mut done) = (PartScores::new(&self.run.job), 0);
         while let (true, fetched) = self.next_scoring_turn(&mut prefetch).await? {
             let Some(fetched) = fetched else { continue };
-            done += fetched.prepared.batch.bytes;
-            let seq = fetched.seq;
-            let (batch, logits) = self.score_fetched(fetched).await?;
-            scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
+            let FetchedBatch { seq, prepared, rows, permit } = fetched;
+            done += prepared.batch.bytes;
+            let work = move |dense: &mut DenseStage| (dense.predict(&prepared, &rows), prepared.batch);
+            let (logits, batch) = self.run.dense.call(work).await?;
+            drop(permit);
+            scores.add(&batch, &logits?).map_err(|error| inconsistent_batch(seq, error.to_string()))?;
             self.run.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.run.job.cluster.timeout).await?;
@@ -173,17 +178,6 @@ impl Trainer {
         Ok((agreed.samples > 0, next))
     }
 
-    /// The scores of all workers: the measures of the whole are not the mean of the parts'.
-    async fn merge_scores(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
-        if self.group.rank.is_none() {
-            return Ok(scores);
-        }
-        let all = self.run.dense.call(move |dense| dense.all_gather_values(&scores.targets)).await??;
-        let mut merged = PartScores::new(&self.run.job);
-        all.into_iter().for_each(|targets| merged.merge(targets));
-        Ok(merged)
-    }
-
     /// A held-out part without rows is no failure of training: there is nothing to measure.
     async fn next_to_score(&self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
         let mut stop = self.run.stop.clone();
@@ -200,13 +194,5 @@ impl Trainer {
             }
             next => next,
         }
-    }
-
-    async fn score_fetched(&self, fetched: FetchedBatch) -> Result<(Batch, Vec<f32>), WorkerError> {
-        let FetchedBatch { prepared, rows, permit, .. } = fetched;
-        let work = move |dense: &mut DenseStage| (dense.predict(&prepared, &rows), prepared.batch);
-        let (logits, batch) = self.run.dense.call(work).await?;
-        drop(permit);
-        Ok((batch, logits?))
     }
 }

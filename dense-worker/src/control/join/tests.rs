@@ -305,7 +305,7 @@ async fn a_batch_that_diverges_is_skipped_where_the_job_says_so() {
 
 fn save_below(worker: &mut Worker, parent: &std::path::Path) -> RunFolder {
     (worker.job.output.folder, worker.job.output.save_model) = (parent.to_owned(), true);
-    let folder = RunFolder::create(&worker.job).unwrap();
+    let folder = RunFolder::create(&worker.job, &[]).unwrap();
     worker.folder = Some(folder.clone());
     folder
 }

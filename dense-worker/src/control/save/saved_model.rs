@@ -365,7 +365,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut job, dense) = dense().await;
         job.output.folder = folder.path().join("runs");
-        let run = RunFolder::create(&job).unwrap();
+        let run = RunFolder::create(&job, &[]).unwrap();
         let (own, reported) = model_place(&job, &run).unwrap();
         assert_eq!((own.path(), reported.as_str()), (Some(run.model_folder().as_path()), "model"));
         let elsewhere = folder.path().join("elsewhere");
