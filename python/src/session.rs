@@ -166,8 +166,8 @@ impl NativeSession {
 
     /// Has all servers save their rows; the files, and how many rows.
     fn save(&self, py: Python<'_>, folder: &str) -> PyResult<(Vec<FileTuple>, u64)> {
-        let saved = waiting(py, self.watch.as_ref(), |look| self.session.save_rows(folder, look))?;
-        Ok((saved.files.into_iter().map(|file| (file.name, file.bytes, file.sha256.to_vec())).collect(), saved.rows))
+        let (files, rows) = waiting(py, self.watch.as_ref(), |look| self.session.save_rows(folder, look))?;
+        Ok((files.into_iter().map(|file| (file.name, file.bytes, file.sha256.to_vec())).collect(), rows))
     }
 
     /// Has all servers load rows; how many.
@@ -180,7 +180,7 @@ impl NativeSession {
     /// Tables with their rows and bytes on all servers.
     fn describe(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, u64)>> {
         let tables = waiting(py, self.watch.as_ref(), |look| self.session.describe_tables(look))?;
-        Ok(tables.into_iter().map(|table| (table.table, table.rows, table.bytes)).collect())
+        Ok(tables.into_iter().map(|table| (table.name, table.rows, table.bytes)).collect())
     }
 }
 
