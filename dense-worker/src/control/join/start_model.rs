@@ -26,6 +26,7 @@ use zagros_store::Folder;
 use crate::control::save::{MODEL, RowServers, load_rows, on_all, read_file};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
+use crate::event::WorkerEvent;
 use crate::report::run_blocking;
 use zagros_model::{ModelError, SameInputs};
 
@@ -35,16 +36,6 @@ pub(crate) struct StartModel {
     /// As it was trained, standardisation fitted.
     job: Job,
     steps: StartSteps,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StartedModel {
-    pub(crate) folder: String,
-    /// Steps from which this run counts on.
-    pub(crate) step: u64,
-    pub(crate) rows: u64,
-    /// What differs, in words; a line each.
-    pub(crate) differences: Vec<String>,
 }
 
 impl StartModel {
@@ -104,7 +95,7 @@ impl StartModel {
         job: &Job,
         dense: &DenseThread,
         servers: &dyn RowServers,
-    ) -> Result<StartedModel, WorkerError> {
+    ) -> Result<WorkerEvent, WorkerError> {
         let changed = ChangedMeanings::compare(job, &self.job);
         let tensors = self.streamed_anew(job, dense).await?;
         let tiles = tensors.iter().map(|tensor| format!("{DENSE_TABLE} {tensor}"));
@@ -126,11 +117,17 @@ impl StartModel {
         layers.dedup();
         differences.extend(layers.into_iter().map(begins_anew));
         differences.extend(self.load_dense(job, dense).await?);
-        let step = match self.steps {
-            StartSteps::Restart => 0,
-            StartSteps::Continue => self.saved.manifest.steps,
-        };
-        Ok(StartedModel { folder: self.saved.folder.to_string(), step, rows, differences })
+        Ok(WorkerEvent::StartedFrom {
+            folder: self.saved.folder.to_string(),
+            step: self.first_step(),
+            rows,
+            differences,
+        })
+    }
+
+    /// Steps from which this run counts on.
+    pub(crate) fn first_step(&self) -> u64 {
+        if self.steps == StartSteps::Restart { 0 } else { self.saved.manifest.steps }
     }
 
     /// The tensors of streamed weights that keep their first values: of another shape than the model's, or of a layer that reads other
