@@ -35,7 +35,6 @@ pub struct ScoringCommand {
     pub model: Folder,
     /// `None`: the job's test part.
     pub files: Option<Vec<PathBuf>>,
-    /// Computes the network.
     pub backend: Backend,
     pub observer: Arc<dyn Observer>,
     pub shutdown: Shutdown,
@@ -172,7 +171,6 @@ impl PermutationSeed {
 /// of a block, such as the day of rows in order of time, looks unimportant.
 struct ImportanceScores {
     job: Arc<Job>,
-    /// Names.
     features: Vec<String>,
     repeats: u32,
     /// Of each target.
@@ -262,7 +260,6 @@ impl ScoringCommand {
 }
 
 impl SavedScoring {
-    /// Skips the samples that are done.
     fn write_scores<O: ScoredRows>(mut self, done: u64, mut output: O) -> Result<Result<O, O::Error>, WorkerError> {
         let start = StreamStart { drop: done, ..StreamStart::default() };
         thread::scope(|threads| {

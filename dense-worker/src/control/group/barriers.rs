@@ -39,7 +39,6 @@ pub(crate) struct GroupBallots {
 }
 
 impl GroupBallots {
-    /// `splits` are those of this worker.
     pub(crate) fn new(splits: &SplitClient) -> Self {
         Self { splits: splits.clone(), group: 0, next: 1 }
     }

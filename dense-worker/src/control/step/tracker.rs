@@ -12,10 +12,7 @@ use super::WorkerCounts;
 use crate::event::{Evaluation, StepReport};
 use crate::progress::{OverallMeasures, RecentMeasures, SampleSpeed, SmoothedMean};
 use crate::summary::{StageSeconds, StepStaleness, TrainingCost};
-
-/// Steps that the smoothed loss remembers.
 const LOSS_STEPS: f64 = 100.0;
-/// Samples that the recent measures remember.
 const RECENT_SAMPLES: usize = 100_000;
 const SPEED_WINDOW: Duration = Duration::from_secs(5);
 
@@ -100,8 +97,6 @@ impl TrainingTracker {
     pub(crate) fn state(&self) -> TrackerState {
         TrackerState { counts: self.all_counts(), ..self.done.clone() }
     }
-
-    /// Counts are those of this worker alone.
     pub(crate) fn own_state(&self) -> TrackerState {
         TrackerState { counts: self.own_counts(), ..self.done.clone() }
     }
