@@ -14,7 +14,7 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
 use zagros_scoring::TrainingOutcome;
 
-use super::worker::outcome;
+use super::worker::reported_end;
 use crate::control::{Worker, WorkerInput};
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Observer, StepReport, WorkerEvent};
@@ -330,8 +330,8 @@ async fn measures_are_kept_when_the_model_cannot_be_saved() {
 #[test]
 fn a_wait_that_was_interrupted_is_no_failure_of_the_run() {
     let stopped = MemberError::Stopped { coordinator: "coordinator (fake)".to_owned(), what: "get the placement" };
-    assert_eq!(outcome(&Err(stopped.into())), control::Outcome::Interrupted);
-    assert_eq!(outcome(&Err(WorkerError::Interrupted)), control::Outcome::Interrupted);
+    assert_eq!(reported_end(&Err(stopped.into())).0, control::Outcome::Interrupted);
+    assert_eq!(reported_end(&Err(WorkerError::Interrupted)).0, control::Outcome::Interrupted);
     let failed = WorkerError::Stopped { reason: "worker 1 failed".to_owned() };
-    assert_eq!(outcome(&Err(failed)), control::Outcome::Failed);
+    assert_eq!(reported_end(&Err(failed)).0, control::Outcome::Failed);
 }
