@@ -326,7 +326,7 @@ impl Worker {
             tracker: TrainingTracker::new(data.files.iter().map(|file| file.bytes).sum()),
             loss: LossWatch::new(&job),
             checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
-            barrier_calls: BarrierCalls::new(membership.subscribe()),
+            barrier_calls: BarrierCalls(membership.subscribe()),
             ballots: GroupBallots::new(&splits),
             start: data.start,
             saved: None,
