@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use zagros_job::{Job, KeyChange, Overrides};
-use zagros_scoring::{TrainingOutcome, to_json};
+use zagros_scoring::to_json;
 use zagros_store::Folder;
 
 use super::{file_error, seconds_since_epoch, write};
@@ -142,18 +142,16 @@ impl RunFolder {
         self.path.join("summary.json")
     }
 
-    /// Whether its summary says that the run is over and that everything is written. A summary of an earlier release says
-    /// so by its outcome.
+    /// Whether its summary says that the run is over and that everything is written.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         #[derive(Deserialize)]
         struct SummaryEnd {
-            outcome: TrainingOutcome,
-            complete: Option<bool>,
+            complete: bool,
         }
         let text = fs::read(self.summary_file()).ok();
         let end: Option<SummaryEnd> = text.and_then(|text| serde_json::from_slice(&text).ok());
-        end.is_some_and(|end| end.complete.unwrap_or(end.outcome == TrainingOutcome::Finished))
+        end.is_some_and(|end| end.complete)
     }
 
     /// Whether its job differs from this one in what is learned. A job that cannot be read counts as different.
