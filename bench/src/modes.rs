@@ -61,7 +61,7 @@ async fn run_mode(job: &Job, line: NetworkLine) -> Result<FinishedRun, Failure> 
     job.output.folder = folder.path().join("runs");
     let job_file = folder.path().join("job.toml");
     std::fs::write(&job_file, job.to_toml()).or_internal()?;
-    let run = RunFolder::create(&job).or_internal()?;
+    let run = RunFolder::create(&job, &[]).or_internal()?;
     let program = zagros_program()?;
     let plan = plan_launch(&program, &job_file, run.path(), &job);
     let cpu_before = children_cpu()?;

@@ -85,7 +85,7 @@ async fn train(folder: &Path) -> [(&'static str, String); 4] {
     describe_process(&of_process, env!("CARGO_PKG_VERSION"));
     let control = LocalCoordinator::new(&job, &of_coordinator);
     let (shard, member) = server(&job, Arc::clone(&control), &of_server).await;
-    let folder = Some(RunFolder::create(&job).unwrap());
+    let folder = Some(RunFolder::create(&job, &[]).unwrap());
     let connect = Arc::new(move |_: &_| {
         let _alive = &member;
         Ok::<_, Refusal>(Arc::clone(&shard))

@@ -20,8 +20,6 @@ mod step;
 mod trainer;
 
 pub use checkpoint::{EarlierRun, LastRun, ResumePoint};
-pub use evaluate::{
-    ImportanceOptions, ImportanceReport, PartMeasures, ScoredRows, ScoringCommand, TargetImportance, target_form,
-};
+pub use evaluate::{ImportanceReport, PartMeasures, ScoredRows, ScoringCommand, TargetImportance, target_form};
 pub use join::{Worker, WorkerInput};
 pub use save::{forget_rows, note_forgotten};

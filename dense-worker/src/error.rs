@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use zagros_collective::CollectiveError;
+use zagros_collective::{CollectiveError, renumber_all};
 use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::ClientError;
 use zagros_ingest::IngestError;
@@ -195,16 +195,15 @@ impl WorkerError {
     }
 
     /// Replaces ranks by indices: the worker of rank r has the index `indices[r]`.
-    pub(crate) fn by_index(self, indices: &[u32]) -> Self {
-        let index = |rank: usize| indices.get(rank).map_or(rank, |index| *index as usize);
-        let named = |ranks: Vec<usize>| ranks.into_iter().map(index).collect();
-        match self {
-            Self::Peers(error) => Self::Peers(error.renumber_ranks(indices)),
-            Self::PeerDiverged { step, workers } => Self::PeerDiverged { step, workers: named(workers) },
-            Self::Skipped { step, workers } => Self::Skipped { step, workers: named(workers) },
-            Self::Unequal { workers } => Self::Unequal { workers: named(workers) },
-            other => other,
+    pub(crate) fn by_index(mut self, indices: &[u32]) -> Self {
+        match &mut self {
+            Self::Peers(error) => error.renumber_ranks(indices),
+            Self::PeerDiverged { workers, .. } | Self::Skipped { workers, .. } | Self::Unequal { workers } => {
+                renumber_all(workers, indices);
+            }
+            _ => {}
         }
+        self
     }
 }
 

@@ -52,7 +52,6 @@ pub enum WorkerEvent {
         steps_hint: Option<u64>,
     },
     Step(StepReport),
-    /// An embedding server delays training.
     #[serde(skip)]
     SlowServer {
         server: String,
@@ -117,7 +116,6 @@ pub enum WorkerEvent {
         step: u64,
         /// Their names, if known: `dense worker 1`.
         workers: String,
-        /// What this worker observed.
         cause: String,
         /// How long the wait is, once the coordinator counts them as lost.
         timeout: Duration,

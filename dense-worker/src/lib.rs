@@ -15,8 +15,8 @@ mod summary;
 mod testing;
 
 pub use control::{
-    EarlierRun, ImportanceOptions, ImportanceReport, LastRun, PartMeasures, ResumePoint, ScoredRows, ScoringCommand,
-    TargetImportance, Worker, WorkerInput, forget_rows, note_forgotten, target_form,
+    EarlierRun, ImportanceReport, LastRun, PartMeasures, ResumePoint, ScoredRows, ScoringCommand, TargetImportance,
+    Worker, WorkerInput, forget_rows, note_forgotten, target_form,
 };
 pub use error::{ExitClass, WorkerError};
 pub use event::{

@@ -138,7 +138,19 @@ impl OverallMeasures {
     }
 
     pub(crate) fn report(&self) -> Evaluation {
-        measures(&self.sums, &self.histogram)
+        let Self { histogram, sums } = self;
+        if histogram.is_empty() {
+            return Evaluation { samples: sums.samples, ..Evaluation::default() };
+        }
+        Evaluation {
+            samples: sums.samples,
+            positive_rate: sums.positive_rate(),
+            auc: histogram.auc(),
+            logloss: sums.logloss(),
+            normalised_entropy: sums.normalised_entropy(),
+            calibration: sums.calibration_ratio(),
+            ..Evaluation::default()
+        }
     }
 }
 
@@ -147,54 +159,37 @@ impl OverallMeasures {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RecentMeasures {
     window: usize,
-    histogram: ClassHistogram,
+    #[serde(flatten)]
+    measures: OverallMeasures,
     predictions: VecDeque<BinnedPrediction>,
-    sums: ClickSums,
     batches: VecDeque<ClickSums>,
 }
 
 impl RecentMeasures {
     pub(crate) fn new(window: usize) -> Self {
-        let (predictions, batches) = (VecDeque::new(), VecDeque::new());
-        Self { window, histogram: ClassHistogram::new(), predictions, sums: ClickSums::default(), batches }
+        Self { window, measures: OverallMeasures::new(), predictions: VecDeque::new(), batches: VecDeque::new() }
     }
 
     /// Drops the oldest ones beyond the window.
     pub(crate) fn add(&mut self, predicted: &BatchPredictions) {
+        self.measures.add(predicted);
         for place in &predicted.bins {
-            *self.histogram.count(*place) += 1;
             self.predictions.push_back(*place);
             if self.predictions.len() > self.window
                 && let Some(oldest) = self.predictions.pop_front()
             {
-                *self.histogram.count(oldest) -= 1;
+                *self.measures.histogram.count(oldest) -= 1;
             }
         }
-        self.sums.add(predicted.sums);
         self.batches.push_back(predicted.sums);
-        while self.sums.samples > self.window as u64 && self.batches.len() > 1 {
+        while self.measures.sums.samples > self.window as u64 && self.batches.len() > 1 {
             let oldest = self.batches.pop_front().unwrap_or_default();
-            self.sums.subtract(oldest);
+            self.measures.sums.subtract(oldest);
         }
     }
 
     pub(crate) fn report(&self) -> Evaluation {
-        measures(&self.sums, &self.histogram)
-    }
-}
-
-fn measures(sums: &ClickSums, histogram: &ClassHistogram) -> Evaluation {
-    if histogram.is_empty() {
-        return Evaluation { samples: sums.samples, ..Evaluation::default() };
-    }
-    Evaluation {
-        samples: sums.samples,
-        positive_rate: sums.positive_rate(),
-        auc: histogram.auc(),
-        logloss: sums.logloss(),
-        normalised_entropy: sums.normalised_entropy(),
-        calibration: sums.calibration_ratio(),
-        ..Evaluation::default()
+        self.measures.report()
     }
 }
 

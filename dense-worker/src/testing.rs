@@ -50,8 +50,6 @@ pub(crate) fn batch(size: usize, ids: &[&[u64]]) -> Batch {
         ..Batch::default()
     }
 }
-
-/// A source that returns the given batches.
 pub(crate) struct ScriptedBatches {
     items: Box<dyn Iterator<Item = Result<Batch, IngestError>> + Send>,
     rows: u64,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 use zagros_embedding_client::BatchRows;
-use zagros_session::{BatchAccess, FileDigest, LookupBatch, RunReach, Session, SessionEnd, SessionError, parse_job};
+use zagros_session::{BatchAccess, FileDigest, LookupBatch, RunReach, Session, SessionError, parse_job};
 
 use zagros_zip::ZipEq;
 
@@ -156,8 +156,7 @@ impl NativeSession {
     /// Flushes and leaves the run; with a failure, leaves at once and says why.
     #[pyo3(signature = (failure=None))]
     fn close(&self, py: Python<'_>, failure: Option<&str>) -> PyResult<()> {
-        let ending = failure.map_or(SessionEnd::Done, SessionEnd::Failed);
-        waiting(py, self.watch.as_ref(), |look| self.session.close(ending, look))
+        waiting(py, self.watch.as_ref(), |look| self.session.close(failure, look))
     }
 
     /// Waits until no other worker of the run is there.
@@ -167,8 +166,8 @@ impl NativeSession {
 
     /// Has all servers save their rows; the files, and how many rows.
     fn save(&self, py: Python<'_>, folder: &str) -> PyResult<(Vec<FileTuple>, u64)> {
-        let saved = waiting(py, self.watch.as_ref(), |look| self.session.save_rows(folder, look))?;
-        Ok((saved.files.into_iter().map(|file| (file.name, file.bytes, file.sha256.to_vec())).collect(), saved.rows))
+        let (files, rows) = waiting(py, self.watch.as_ref(), |look| self.session.save_rows(folder, look))?;
+        Ok((files.into_iter().map(|file| (file.name, file.bytes, file.sha256.to_vec())).collect(), rows))
     }
 
     /// Has all servers load rows; how many.
@@ -181,7 +180,7 @@ impl NativeSession {
     /// Tables with their rows and bytes on all servers.
     fn describe(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, u64)>> {
         let tables = waiting(py, self.watch.as_ref(), |look| self.session.describe_tables(look))?;
-        Ok(tables.into_iter().map(|table| (table.table, table.rows, table.bytes)).collect())
+        Ok(tables.into_iter().map(|table| (table.name, table.rows, table.bytes)).collect())
     }
 }
 

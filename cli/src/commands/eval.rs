@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use zagros_dense_worker::{ImportanceOptions, ImportanceReport, PartMeasures, ScoringCommand, TargetImportance};
+use zagros_dense_worker::{ImportanceReport, PartMeasures, ScoringCommand, TargetImportance};
 use zagros_eval::importance::{FeatureImportance, RepeatSpread};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{CommandReport, Exit, Failure, ReportTable, print_figures, watch_signals};
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let terminal = Arc::new(Terminal::new(false));
     let (model, files) = (saved.folder, (!args.data.is_empty()).then_some(args.data));
     let scoring = ScoringCommand { job, model, files, backend: backend(), observer: terminal.clone(), shutdown };
-    let found = scoring.evaluate(args.importance.map(|repeats| ImportanceOptions { repeats })).await;
+    let found = scoring.evaluate(args.importance).await;
     terminal.finish();
     let found = found.map_err(|error| scoring_failure(error, &signals, &[]))?;
     print_figures(&found, args.json, |found| report(found).print())

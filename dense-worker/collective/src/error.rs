@@ -44,15 +44,11 @@ impl CollectiveError {
     }
 
     /// Renumbers the ranks for the caller: rank r becomes `numbers[r]`.
-    #[must_use]
-    pub fn renumber_ranks(self, numbers: &[u32]) -> Self {
-        let number = |rank: usize| numbers.get(rank).map_or(rank, |number| *number as usize);
+    pub fn renumber_ranks(&mut self, numbers: &[u32]) {
         match self {
-            Self::Missing { ranks, call, waited, reason } => {
-                Self::Missing { ranks: ranks.into_iter().map(number).collect(), call, waited, reason }
-            }
-            Self::Failed { first } => Self::Failed { first: Box::new(first.renumber_ranks(numbers)) },
-            other @ (Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. } | Self::Parts { .. }) => other,
+            Self::Missing { ranks, .. } => renumber_all(ranks, numbers),
+            Self::Failed { first } => first.renumber_ranks(numbers),
+            Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. } | Self::Parts { .. } => {}
         }
     }
 
@@ -64,6 +60,13 @@ impl CollectiveError {
             Self::Failed { first } => first.missing_ranks(),
             Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. } | Self::Parts { .. } => &[],
         }
+    }
+}
+
+/// Rank r becomes `numbers[r]`.
+pub fn renumber_all(ranks: &mut [usize], numbers: &[u32]) {
+    for rank in ranks {
+        *rank = numbers.get(*rank).map_or(*rank, |number| *number as usize);
     }
 }
 
@@ -91,10 +94,11 @@ mod tests {
         };
         let message = missing(&[1]).to_string();
         assert_eq!(message, "rank 1 did not take part in an all-reduce for 2.0s: connection closed");
-        let later = CollectiveError::Failed { first: Box::new(missing(&[1, 3])) };
+        let mut later = CollectiveError::Failed { first: Box::new(missing(&[1, 3])) };
         assert!(later.to_string().contains("ranks 1, 3 did not"), "{later}");
         assert_eq!(later.missing_ranks(), [1, 3]);
         // The second of five workers is not in the group, and the caller does not know one rank.
-        assert_eq!(later.renumber_ranks(&[0, 2, 3]).missing_ranks(), [2, 3]);
+        later.renumber_ranks(&[0, 2, 3]);
+        assert_eq!(later.missing_ranks(), [2, 3]);
     }
 }

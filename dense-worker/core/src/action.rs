@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::agreement::{BarrierDecision, BarrierReason, RankProgress, StepAgreement, StepFacts, StepVote, VoteRule};
+use zagros_protocol::control::{BarrierDecision, BarrierReason};
+
+use crate::agreement::{RankProgress, StepAgreement, StepFacts, StepVote, VoteRule};
 use crate::config::{MeasuredState, SearchState};
 
 /// What happened. Each but the last three is the reply to one action.

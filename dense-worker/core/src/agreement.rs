@@ -10,6 +10,7 @@
 use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
+use zagros_protocol::control::BarrierDecision;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepVote {
@@ -70,35 +71,13 @@ impl VoteRule {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BarrierReason {
-    /// It was called while training.
-    Checkpoint,
-    /// It has nothing left to train on in this epoch.
-    EpochEnd,
-    Stop,
-    /// The run goes on without it, and it has trained on all that it has read.
-    Leave,
-}
-
-/// What all workers do after a barrier: a function of all votes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BarrierDecision {
-    /// They make a checkpoint and go on. A worker that came to end the epoch comes again.
-    Checkpoint,
-    EpochOver,
-    Stop,
-    /// Those that came to leave do so. The others form the next group.
-    Regroup,
-}
-
-impl BarrierDecision {
-    /// The newest checkpoint barrier that a worker was at, which was at number `attended` before. It counts for every
-    /// worker, whatever reason each one gave. `called` is the newest that any of the workers had heard of. One that was
-    /// only called when an epoch ends or training stops is still to come. One that a worker has called to leave is over.
-    #[must_use]
-    pub fn newest_attended(self, attended: u64, called: u64) -> u64 {
-        if matches!(self, Self::Checkpoint | Self::Regroup) { attended.max(called) } else { attended }
+/// The newest checkpoint barrier that a worker was at, which was at number `attended` before. It counts for every
+/// worker, whatever reason each one gave. `called` is the newest that any of the workers had heard of. One that was
+/// only called when an epoch ends or training stops is still to come. One that a worker has called to leave is over.
+pub(crate) fn newest_attended(decision: BarrierDecision, attended: u64, called: u64) -> u64 {
+    match decision {
+        BarrierDecision::Checkpoint | BarrierDecision::Regroup => attended.max(called),
+        _ => attended,
     }
 }
 
@@ -141,7 +120,7 @@ mod tests {
         for (decision, called, newest) in
             [(Checkpoint, 1, 1), (EpochOver, 2, 1), (Checkpoint, 2, 2), (Stop, 3, 2), (Regroup, 3, 3)]
         {
-            attended = decision.newest_attended(attended, called);
+            attended = newest_attended(decision, attended, called);
             assert_eq!(attended, newest, "{decision:?}");
         }
     }

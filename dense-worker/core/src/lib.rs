@@ -25,10 +25,11 @@ mod state;
 mod training_loop;
 
 pub use action::{Action, Event, FailureCause, GroupFailure, GroupMember, InFlight, LoopCounts, LoopEnd};
-pub use agreement::{BarrierDecision, BarrierReason, RankProgress, StepAgreement, StepFacts, StepVote, VoteRule};
+pub use agreement::{RankProgress, StepAgreement, StepFacts, StepVote, VoteRule};
 pub use config::{BestState, EarlyStopRule, LoopConfig, MeasuredState, PatienceUse, SearchState, TrainingPolicy};
 pub use state::{
     BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, LoopState, RegroupPhase, RoundEnd,
     StepPhase,
 };
 pub use training_loop::TrainingLoop;
+pub use zagros_protocol::control::{BarrierDecision, BarrierReason};

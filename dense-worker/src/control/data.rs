@@ -105,9 +105,6 @@ fn end(view: &MemberView) -> Option<WorkerError> {
 }
 
 /// A request to end is no failure; anything else is.
-///
-/// # Errors
-/// The error, where it is no request to end.
 pub(crate) fn interrupted_or(reason: WorkerError) -> Result<(), WorkerError> {
     if is_interruption(&reason) { Ok(()) } else { Err(reason) }
 }

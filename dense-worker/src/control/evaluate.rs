@@ -22,7 +22,7 @@ use crate::control::group::GroupRank;
 use crate::event::HeldOutPart;
 
 pub(super) use model_choice::{ChoiceState, ModelChoice, ScoringState, early_stop_rule};
-pub use part_scores::{ImportanceOptions, ImportanceReport, PartMeasures, TargetImportance, target_form};
+pub use part_scores::{ImportanceReport, PartMeasures, TargetImportance, target_form};
 pub use saved_scoring::{ScoredRows, ScoringCommand};
 
 /// Rows that are scored: a held-out part of a job, or files for a saved model. All are looked at before anything is scored.
@@ -44,14 +44,10 @@ pub(crate) struct HeldOutParts {
 impl HeldOutParts {
     /// Those of a job. With a validation part the test part is left for the end.
     pub(crate) fn find(job: &Job) -> Result<Self, IngestError> {
-        let test = HeldOut::find_test(job)?;
-        let (paths, part) = match &job.data.validation {
-            HeldOutRows::Files(paths) => (paths, DataPart::All),
-            HeldOutRows::Share(_) | HeldOutRows::Newest(_) => (&job.data.train, DataPart::Validation),
-            HeldOutRows::None => return Ok(Self { during: test, at_end: None }),
-        };
-        let files = look_at_files(job, paths, part)?;
-        Ok(Self { during: Some(HeldOut { files, part, name: HeldOutPart::Validation }), at_end: test })
+        let test = HeldOut::find(job, HeldOutPart::Test)?;
+        let validation = HeldOut::find(job, HeldOutPart::Validation)?;
+        let (during, at_end) = if validation.is_some() { (validation, test) } else { (test, None) };
+        Ok(Self { during, at_end })
     }
 
     /// The columns of their files hold what those of the training files hold.
@@ -62,14 +58,18 @@ impl HeldOutParts {
 }
 
 impl HeldOut {
-    /// The test part of a job, if it has one.
-    pub(crate) fn find_test(job: &Job) -> Result<Option<Self>, IngestError> {
-        let (paths, part) = match &job.data.test {
+    /// A held-out part of a job, if it has that one.
+    pub(crate) fn find(job: &Job, name: HeldOutPart) -> Result<Option<Self>, IngestError> {
+        let (rows, part) = match name {
+            HeldOutPart::Validation => (&job.data.validation, DataPart::Validation),
+            HeldOutPart::Test => (&job.data.test, DataPart::Test),
+        };
+        let (paths, part) = match rows {
             HeldOutRows::Files(paths) => (paths, DataPart::All),
-            HeldOutRows::Share(_) | HeldOutRows::Newest(_) => (&job.data.train, DataPart::Test),
+            HeldOutRows::Share(_) | HeldOutRows::Newest(_) => (&job.data.train, part),
             HeldOutRows::None => return Ok(None),
         };
-        Ok(Some(Self { files: look_at_files(job, paths, part)?, part, name: HeldOutPart::Test }))
+        Ok(Some(Self { files: look_at_files(job, paths, part)?, part, name }))
     }
 
     /// All rows of these files, which write the columns of categories as those did that the model was trained on.

@@ -59,7 +59,6 @@ pub(crate) struct GroupRank {
 }
 
 impl GroupRank {
-    /// As the coordinator has put it.
     pub(crate) fn new(job: &Job, group: &GroupResponse) -> Self {
         let GroupResponse { rank, generation, world, .. } = *group;
         let (in_turns, asynchronous) = (job.train.mode == Mode::Sync, job.train.mode == Mode::Async);

@@ -127,17 +127,18 @@ impl Trainer {
         self.epoch = training.epoch();
         let mut reply = None;
         for action in actions {
-            reply = if action.has_reply() {
-                Some(Box::pin(self.perform(*action, point)).await?)
-            } else {
-                self.note(*action, failure)?;
-                None
-            };
+            reply = Box::pin(self.perform(*action, point, failure)).await?;
         }
         Ok(reply)
     }
 
-    fn note(&mut self, action: Action, failure: Option<&WorkerError>) -> Result<(), WorkerError> {
+    /// The reply of the action, if it has one.
+    async fn perform(
+        &mut self,
+        action: Action,
+        point: Option<&ResumePoint>,
+        failure: Option<&WorkerError>,
+    ) -> Result<Option<Event>, WorkerError> {
         match action {
             Action::ReportLost => self.report_lost(failure),
             Action::ReportJoin => info!(step = self.tracker.own_steps(), "{}", WorkerError::AnotherJoins),
@@ -145,20 +146,20 @@ impl Trainer {
                 warn!("in mode sync the other workers do not wait for a lost one; the run ends");
             }
             Action::StartEpoch(epoch) => self.tracker.epoch_started(epoch),
-            Action::StartRound { stream, limit } => return self.start_round(stream, limit),
+            Action::StartRound { stream, limit } => self.start_round(stream, limit)?,
             Action::AskForBarrier(number) => self.run.membership.ask_for_barrier(number),
             Action::ResumeClock => self.tracker.resume_clock(),
             Action::ReleasePermit => self.stream.permit = None,
             Action::ForgetEpoch => {
                 self.scoring.of_epochs.pop();
             }
-            // An end needs nothing. The others have a reply.
-            _ => {}
+            Action::End(_) => {}
+            action => return self.perform_call(action, point).await.map(Some),
         }
-        Ok(())
+        Ok(None)
     }
 
-    async fn perform(&mut self, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
+    async fn perform_call(&mut self, action: Action, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let _working = self.run.metrics.waits.begin_wait(work(action, self.tracker.own_steps()));
         let end = |finished| if finished { TrainingOutcome::Finished } else { TrainingOutcome::Interrupted };
         match action {
@@ -242,10 +243,7 @@ fn work(action: Action, steps: u64) -> Waiting {
         Action::ResetRows => waiting("the removal of all rows"),
         Action::Conclude { .. } => waiting("the choice of the model"),
         Action::Save { .. } => waiting("what the run leaves"),
-        action => {
-            debug_assert!(!action.has_reply(), "{action:?} has no name");
-            waiting("its next action")
-        }
+        _ => waiting("its next action"),
     }
 }
 

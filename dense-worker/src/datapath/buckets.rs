@@ -70,9 +70,6 @@ impl GradientBuckets {
     }
 
     /// Waits for every sum and gives it to `put`, with its first weight. Returns the sums of the values `besides`.
-    ///
-    /// # Errors
-    /// When a worker does not take part, or `put` fails.
     pub(crate) fn wait_for_sums<E: From<CollectiveError>>(
         &mut self,
         group: &mut dyn CollectiveGroup,

@@ -114,9 +114,6 @@ impl DenseStage {
 
     /// One training step; in mode `async` without the update of the weights. `rows` must fit `prepared`
     /// ([`super::prepared::fits`]). Their memory is used again for the gradients.
-    ///
-    /// # Errors
-    /// As [`DenseModel::step`].
     pub(crate) fn step(&mut self, prepared: &PreparedBatch, mut rows: BatchRows) -> Result<StepResult, ModelError> {
         let timer = self.metrics.step_seconds.start_timer();
         let started = Instant::now();
@@ -139,9 +136,6 @@ impl DenseStage {
     }
 
     /// In mode `async`, takes the weights from the last of `rows`.
-    ///
-    /// # Errors
-    /// When they are not as many as the network's weights, or not finite.
     pub(crate) fn take_weights(&mut self, rows: &BatchRows) -> Result<(), ModelError> {
         self.server_weights.as_mut().map_or(Ok(()), |weights| weights.take(&mut self.model, rows))
     }
@@ -264,33 +258,11 @@ fn decay(optimizer: DenseOptimizer) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datapath::prepared::BatchPreparer;
-    use crate::testing::{batch, ffnn, job, metrics, pool_feature, small_job};
-    use zagros_job::{Model, Pooling};
-    use zagros_protocol::datapath::Access;
+    use crate::testing::{job, metrics, small_job};
+    use zagros_job::Model;
 
     async fn thread(job: &Job) -> DenseThread {
         DenseThread::start(job, zagros_torch::backend(), metrics()).await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn the_gradient_of_a_shared_row_is_the_sum_over_its_samples() {
-        // Two samples with the same id, and the same two samples with ids of their own and equal rows.
-        let mut job = job(1, &[2], ffnn(&[3]));
-        pool_feature(&mut job, 0, Pooling::Mean);
-        let step = async |ids: &'static [u64], rows: Vec<f32>| {
-            let mut batch = batch(2, &[ids]);
-            batch.categorical[0].offsets = Some(vec![0, 1, 2]);
-            let prepared = BatchPreparer::new(&job, Access::Train).prepare(batch).unwrap();
-            let rows = BatchRows { tables: vec![rows] };
-            thread(&job).await.call(move |dense| dense.step(&prepared, rows)).await.unwrap().unwrap()
-        };
-        let shared = step(&[7, 7], vec![0.5, -0.25]).await;
-        let separate = step(&[7, 8], vec![0.5, -0.25, 0.5, -0.25]).await;
-        assert_eq!(shared.logits, separate.logits);
-        let (shared, separate) = (&shared.gradients.tables[0], &separate.gradients.tables[0]);
-        assert_eq!(shared[..], [separate[0] + separate[2], separate[1] + separate[3]]);
-        assert!(shared.iter().any(|gradient| *gradient != 0.0));
     }
 
     #[tokio::test]

@@ -57,9 +57,6 @@ impl BatchPreparer {
     }
 
     /// Finds the unique ids of a batch, and which of its bags the servers add up.
-    ///
-    /// # Errors
-    /// A message, when the batch does not have the job's shape.
     pub(crate) fn prepare(&mut self, batch: Batch) -> Result<PreparedBatch, String> {
         batch.check_shape(&self.features)?;
         let (mut unique, inverse) = self.dedup(&batch.categorical);

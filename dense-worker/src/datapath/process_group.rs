@@ -97,11 +97,6 @@ impl AgreedTurns {
         self.0.iter().fold(none, |all, turn| all.with_vote(turn.vote, u64::from(turn.samples)))
     }
 
-    /// Samples of all ranks; 0 when no rank has a batch left.
-    pub(crate) fn sample_count(&self) -> u64 {
-        self.0.iter().map(|turn| u64::from(turn.samples)).sum()
-    }
-
     pub(crate) fn bytes_read(&self) -> u64 {
         self.0.iter().map(|turn| f64::from(turn.bytes)).sum::<f64>() as u64
     }

@@ -75,9 +75,6 @@ impl ReaderThread {
     }
 
     /// Ends the thread and waits for it.
-    ///
-    /// # Errors
-    /// When it does not end within `timeout`, or panicked.
     pub(crate) async fn finish(mut self, timeout: Duration) -> Result<StreamStats, WorkerError> {
         self.cancel.store(true, Ordering::Release);
         let late = |reason: String| WorkerError::Thread { thread: "reader", reason };

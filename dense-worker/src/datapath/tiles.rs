@@ -34,7 +34,7 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tracing::info;
-use zagros_collective::{CollectiveError, CollectiveGroup};
+use zagros_collective::CollectiveGroup;
 use zagros_coordinator_client::Waiting;
 use zagros_embedding_client::{EmbeddingClient, PushedBatch};
 use zagros_job::Job;
@@ -75,15 +75,8 @@ struct TileServers {
 struct StepSums {
     /// By layer: the sum of the squares of this worker's part, where they are staged.
     squares: BTreeMap<usize, f64>,
-    unpushed: Option<SumProblem>,
-}
-
-/// Why the sum of a layer's gradients was not pushed.
-#[derive(Debug)]
-enum SumProblem {
-    /// This layer's has a value that is not finite.
-    NotFinite(usize),
-    Workers(CollectiveError),
+    /// Why the sum of a layer's gradients was not pushed.
+    unpushed: Option<ModelError>,
 }
 
 #[derive(Debug)]
@@ -204,11 +197,11 @@ impl TileStore {
         let _waiting = self.metrics.waits.begin_wait(of_all("the sum of layer", layer));
         let bounds = &workers.bounds[layer];
         let summed = gradient.lend_to(bounds, |values, bounds| group.reduce_scatter_sum(values, bounds));
-        let mut sum = summed.inspect_err(|error| self.note(SumProblem::Workers(error.clone())))?;
+        let mut sum = summed.inspect_err(|error| self.note(ModelError::Workers(error.clone())))?;
         if self.prepare(layer, &mut sum[bounds[workers.lane.rank]..bounds[workers.lane.rank + 1]]) {
             return Ok(Some(sum));
         }
-        self.note(SumProblem::NotFinite(layer));
+        self.note(ModelError::LayerNotFinite { layer: self.name(layer) });
         Ok(None)
     }
 
@@ -223,7 +216,7 @@ impl TileStore {
     }
 
     /// The first problem of a step is the one to report.
-    fn note(&self, problem: SumProblem) {
+    fn note(&self, problem: ModelError) {
         lock(&self.sums).unpushed.get_or_insert(problem);
     }
 
@@ -350,11 +343,7 @@ impl LayerStore for SharedTiles {
             let _ = done.blocking_recv();
         }
         let StepSums { squares, unpushed } = std::mem::take(&mut *lock(&self.sums));
-        match unpushed {
-            None => Ok(squares.values().sum()),
-            Some(SumProblem::NotFinite(layer)) => Err(ModelError::LayerNotFinite { layer: self.name(layer) }),
-            Some(SumProblem::Workers(error)) => Err(ModelError::Workers(error)),
-        }
+        unpushed.map_or_else(|| Ok(squares.values().sum()), Err)
     }
 
     fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use zagros_job::{Job, KeyChange, Overrides};
-use zagros_scoring::{TrainingOutcome, to_json};
+use zagros_scoring::to_json;
 use zagros_store::Folder;
 
 use super::{file_error, seconds_since_epoch, write};
@@ -30,18 +30,13 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes `<output.folder>/<name>-<UTC time>/`, which must not exist, and writes the resolved job into it.
+    /// Makes `<output.folder>/<name>-<UTC time>/`, which must not exist, and writes the resolved job into it. It is named after all
+    /// runs of this job here and `elsewhere`, as in [`Self::of_job`]. The order of names is the order of starts. If the clock was set
+    /// back, the name has the time of the newest run and the next number.
     ///
     /// # Errors
     /// When the folder or the file cannot be written.
-    pub fn create(job: &Job) -> Result<Self, WorkerError> {
-        Self::create_after(job, &[])
-    }
-
-    /// As [`Self::create`], but named after all runs of this job here and `elsewhere`, as in [`Self::of_job`]. The order of
-    /// names is the order of starts. If the clock was set back, the name has the time of the newest run and the next
-    /// number.
-    pub fn create_after(job: &Job, elsewhere: &[String]) -> Result<Self, WorkerError> {
+    pub fn create(job: &Job, elsewhere: &[String]) -> Result<Self, WorkerError> {
         Self::create_at(job, elsewhere, seconds_since_epoch())
     }
 
@@ -147,18 +142,16 @@ impl RunFolder {
         self.path.join("summary.json")
     }
 
-    /// Whether its summary says that the run is over and that everything is written. A summary of an earlier release says
-    /// so by its outcome.
+    /// Whether its summary says that the run is over and that everything is written.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         #[derive(Deserialize)]
         struct SummaryEnd {
-            outcome: TrainingOutcome,
-            complete: Option<bool>,
+            complete: bool,
         }
         let text = fs::read(self.summary_file()).ok();
         let end: Option<SummaryEnd> = text.and_then(|text| serde_json::from_slice(&text).ok());
-        end.is_some_and(|end| end.complete.unwrap_or(end.outcome == TrainingOutcome::Finished))
+        end.is_some_and(|end| end.complete)
     }
 
     /// Whether its job differs from this one in what is learned. A job that cannot be read counts as different.
@@ -247,7 +240,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let mut job = small_job();
         job.output.folder = parent.path().join("runs");
-        let (first, second) = (RunFolder::create(&job).unwrap(), RunFolder::create(&job).unwrap());
+        let (first, second) = (RunFolder::create(&job, &[]).unwrap(), RunFolder::create(&job, &[]).unwrap());
         assert_ne!(first, second);
         assert!(first.job_file().is_file() && second.job_file().is_file());
         assert_eq!(RunFolder::open(first.path()).unwrap(), first);

@@ -186,7 +186,7 @@ impl WorkerCluster {
     }
 
     fn worker(&self, job: &Job, observer: Arc<dyn Observer>) -> Worker {
-        let folder = RunFolder::create(job).unwrap();
+        let folder = RunFolder::create(job, &[]).unwrap();
         Worker { observer, registry: self.registry.clone(), ..self.worker_in(&folder, job, 0) }
     }
 

@@ -68,7 +68,7 @@ pub(super) struct RejoinRun {
 
 impl RejoinRun {
     pub(super) async fn new(job: Job) -> Self {
-        let (cluster, folder) = (WorkerCluster::start(&job).await, RunFolder::create(&job).unwrap());
+        let (cluster, folder) = (WorkerCluster::start(&job).await, RunFolder::create(&job, &[]).unwrap());
         Self { job, cluster, tally: PushTally::default(), rendezvous: Arc::new(InProcess::default()), folder }
     }
 

@@ -87,7 +87,7 @@ fn job_with(folder: &Path, more: &[&str]) -> Job {
 pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: RunBreak) -> EndedRun {
     let cluster = WorkerCluster::start(&job).await;
     let resume = run.and_then(|run| ResumePoint::find_newest(&job, run).unwrap());
-    let run = run.cloned().unwrap_or_else(|| RunFolder::create(&job).unwrap());
+    let run = run.cloned().unwrap_or_else(|| RunFolder::create(&job, &[]).unwrap());
     let (rendezvous, recording) = (Arc::new(InProcess::default()), Arc::new(RecordedEvents::default()));
     let shutdown = Shutdown::new();
     let gone = Shutdown::new();

@@ -50,7 +50,7 @@ async fn train_parts_on(
     assert_eq!(job.cluster.workers as usize, parts.len());
     let rendezvous = Arc::new(InProcess::default());
     let recording = Arc::new(RecordedEvents::default());
-    let run = RunFolder::create(&job).unwrap();
+    let run = RunFolder::create(&job, &[]).unwrap();
     let workers = number_from(0, parts).map(|(index, part)| {
         let mut observers = vec![part.observer];
         if index == 0 {

@@ -28,9 +28,7 @@ use zagros_plumbing::Deadline;
 
 pub use batch::{BatchAccess, LookupBatch};
 pub use error::SessionError;
-pub use link::SessionEnd;
 pub use session::{RunReach, Session, SessionTable};
-pub use storage::{SavedRows, TableRows};
 pub use zagros_protocol::control::FileDigest;
 
 /// It is not checked beyond its form: [`parse_job`] does that. Fails for a value that TOML has not, such as null.

@@ -10,14 +10,6 @@ use zagros_embedding_client::{BatchRows, ClientError, EmbeddingClient, PushedBat
 use crate::SessionError;
 use crate::batch::WindowPlace;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionEnd<'a> {
-    /// Its work is done. All pushes are waited for.
-    Done,
-    /// It failed, for this reason, which every other worker of the run learns. Nothing is waited for.
-    Failed(&'a str),
-}
-
 pub(crate) struct RunLink {
     pub(crate) client: EmbeddingClient,
     pub(crate) membership: Membership,
@@ -79,14 +71,11 @@ impl RunLink {
     }
 
     /// Whether this process was a worker of the run until now.
-    pub(crate) fn close(&self, ending: SessionEnd<'_>) -> bool {
-        let state = match ending {
-            SessionEnd::Done => LinkState::Closed,
-            SessionEnd::Failed(why) => LinkState::GivenUp(why.to_owned()),
-        };
+    pub(crate) fn close(&self, failure: Option<&str>) -> bool {
+        let state = failure.map_or(LinkState::Closed, |why| LinkState::GivenUp(why.to_owned()));
         let mut known = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let has_left = matches!(*known, LinkState::Closed | LinkState::GivenUp(_));
-        if !has_left || ending == SessionEnd::Done {
+        if !has_left || failure.is_none() {
             *known = state;
         }
         !has_left

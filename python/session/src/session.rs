@@ -21,7 +21,7 @@ use zagros_transport::{Credentials, RoleKey};
 use zagros_zip::ZipEq;
 
 use crate::batch::{BatchAccess, LookupAnswer, LookupBatch, WindowPlace, sum_gradients};
-use crate::link::{RunLink, SessionEnd, StepPart};
+use crate::link::{RunLink, StepPart};
 use crate::{Look, SessionError, wait_for_work};
 
 const THREADS: usize = 2;
@@ -318,26 +318,26 @@ async fn join(job: &Job, rank: u32, reach: RunReach) -> Result<RunLink, SessionE
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Session {
-    /// It ends well once all its workers have left with their work done, and fails if one has failed. A second call
-    /// does nothing.
+    /// The run ends well once all its workers have left with their work done. It fails if one has failed: every other worker learns
+    /// the reason, and nothing is waited for. Without a failure all pushes are waited for. A second call does nothing.
     ///
     /// On an error, this process has left either way.
-    pub fn close(&self, ending: SessionEnd<'_>, look: Look<'_>) -> Result<(), SessionError> {
+    pub fn close(&self, failure: Option<&str>, look: Look<'_>) -> Result<(), SessionError> {
         if !self.is_owner() {
             return Ok(());
         }
-        let flushed = if ending == SessionEnd::Done { self.flush(look) } else { self.check_usable() };
-        if !self.link.close(ending) {
+        let flushed = if failure.is_none() { self.flush(look) } else { self.check_usable() };
+        if !self.link.close(failure) {
             return Ok(());
         }
-        let (outcome, reason) = match (ending, &flushed) {
-            (SessionEnd::Done, Ok(())) => (Outcome::Finished, String::new()),
-            (SessionEnd::Done, Err(error)) => (Outcome::Failed, error.to_string()),
-            (SessionEnd::Failed(reason), _) => (Outcome::Failed, reason.to_owned()),
+        let (outcome, reason) = match (failure, &flushed) {
+            (None, Ok(())) => (Outcome::Finished, String::new()),
+            (None, Err(error)) => (Outcome::Failed, error.to_string()),
+            (Some(reason), _) => (Outcome::Failed, reason.to_owned()),
         };
         let left = self.link.membership.leave(outcome, &reason);
         let left = wait_for_work(&self.runtime, "to leave the run", 2 * self.timeout, look, left)?;
-        if ending == SessionEnd::Done { flushed.and_then(|()| left.map_err(SessionError::from)) } else { Ok(()) }
+        if failure.is_none() { flushed.and_then(|()| left.map_err(SessionError::from)) } else { Ok(()) }
     }
 
     /// Each other worker has left, or was silent for its lease. Who has started the servers calls this before they end.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use zagros_embedding_client::Shard;
 use zagros_protocol::Refusal;
-use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest, SaveStage};
+use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest, SaveStage, TableStatus};
 use zagros_zip::ZipEq;
 
 use crate::{Look, Session, SessionError, wait_for_work};
@@ -14,23 +14,9 @@ use crate::{Look, Session, SessionError, wait_for_work};
 /// The longest time of a save or a load: that of a server's storage call, with retries.
 const LIMIT: Duration = Duration::from_secs(3600 + 600);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SavedRows {
-    pub files: Vec<FileDigest>,
-    pub rows: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableRows {
-    pub table: String,
-    pub rows: u64,
-    /// Memory that they take, in bytes.
-    pub bytes: u64,
-}
-
 impl Session {
-    /// `folder` is a path or `s3://bucket/prefix` that all servers reach. Waits for all pushes first.
-    pub fn save_rows(&self, folder: &str, look: Look<'_>) -> Result<SavedRows, SessionError> {
+    /// The files, and how many rows. `folder` is a path or `s3://bucket/prefix` that all servers reach. Waits for all pushes first.
+    pub fn save_rows(&self, folder: &str, look: Look<'_>) -> Result<(Vec<FileDigest>, u64), SessionError> {
         self.flush(look)?;
         let stage = SaveStage::Whole.into();
         let request = SaveRequest { folder: folder.to_owned(), stage, ..Default::default() };
@@ -40,7 +26,7 @@ impl Session {
         };
         let saved = self.call_servers("save its rows", LIMIT, look, save)?;
         let rows = saved.iter().map(|saved| saved.rows).sum();
-        Ok(SavedRows { files: saved.into_iter().flat_map(|saved| saved.files).collect(), rows })
+        Ok((saved.into_iter().flat_map(|saved| saved.files).collect(), rows))
     }
 
     /// Every server takes its part of the rows in place of those that it has. Returns how many rows all servers took. A
@@ -61,14 +47,14 @@ impl Session {
     }
 
     /// The rows of all servers, by table, after all pushes.
-    pub fn describe_tables(&self, look: Look<'_>) -> Result<Vec<TableRows>, SessionError> {
+    pub fn describe_tables(&self, look: Look<'_>) -> Result<Vec<TableStatus>, SessionError> {
         self.flush(look)?;
         let describe = |server: Arc<dyn Shard>| async move { server.describe(DescribeRequest {}).await };
         let described = self.call_servers("describe its rows", 3 * self.timeout, look, describe)?;
-        let none = |table: &crate::SessionTable| TableRows { table: table.name.clone(), rows: 0, bytes: 0 };
-        let mut tables: Vec<TableRows> = self.tables().iter().map(none).collect();
+        let none = |table: &crate::SessionTable| TableStatus { name: table.name.clone(), ..TableStatus::default() };
+        let mut tables: Vec<TableStatus> = self.tables().iter().map(none).collect();
         for table in described.into_iter().flat_map(|server| server.tables) {
-            if let Some(sum) = tables.iter_mut().find(|sum| sum.table == table.name) {
+            if let Some(sum) = tables.iter_mut().find(|sum| sum.name == table.name) {
                 sum.rows += table.rows;
                 sum.bytes += table.bytes;
             }

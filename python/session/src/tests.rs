@@ -72,8 +72,8 @@ fn gradients_reach_the_rows_once_and_the_run_ends_well() {
     assert_eq!(cluster.read(&[9, 5, 1]), [3.0, 3.0, 0.0]);
     let tables = cluster.session.describe_tables(PATIENT).unwrap();
     assert_eq!(tables.iter().map(|table| table.rows).collect::<Vec<_>>(), [2, 1], "reads create no row");
-    cluster.session.close(SessionEnd::Done, PATIENT).unwrap();
-    cluster.session.close(SessionEnd::Done, PATIENT).unwrap();
+    cluster.session.close(None, PATIENT).unwrap();
+    cluster.session.close(None, PATIENT).unwrap();
     let closed = cluster.session.look_up(&[(0, &[1])], BatchAccess::Read).err().unwrap();
     assert!(matches!(closed, SessionError::Closed), "{closed}");
 }
@@ -114,10 +114,10 @@ fn a_row_takes_the_mean_of_the_workers_gradients_of_a_step_as_one_update() {
     let rows = sessions[1].wait_for_rows(&batch, PATIENT).unwrap().tables.remove(0);
     let expected = -(1.0 + 0.5_f32.sqrt());
     assert!(rows.iter().all(|row| (row - expected).abs() < 1e-6), "{rows:?}, and not {expected}");
-    sessions[0].close(SessionEnd::Done, PATIENT).unwrap();
+    sessions[0].close(None, PATIENT).unwrap();
     let late = sessions[0].wait_for_other_workers(&|| Err(SessionError::Interrupted("tired".into()))).unwrap_err();
     assert!(late.to_string().contains("tired"), "the other worker is there: {late}");
-    sessions[1].close(SessionEnd::Done, PATIENT).unwrap();
+    sessions[1].close(None, PATIENT).unwrap();
     sessions[0].wait_for_other_workers(PATIENT).unwrap();
 }
 

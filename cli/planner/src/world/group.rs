@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use zagros_coordinator_core::decide_barrier;
-use zagros_protocol::control;
 use zagros_worker_core::{
     Action, BarrierDecision, BarrierReason, Event, GroupFailure, GroupMember, RankProgress, StepAgreement,
 };
@@ -203,18 +202,11 @@ impl SimWorld {
     /// Asynchronous workers end their epoch together, as the coordinator decides.
     fn decide(&mut self, members: &[usize]) {
         let reason = |index: &usize| match self.workers[*index].action {
-            Action::Vote(BarrierReason::Stop) => control::BarrierReason::Stop,
-            Action::Vote(BarrierReason::Leave) => control::BarrierReason::Leave,
-            Action::Vote(BarrierReason::EpochEnd) => control::BarrierReason::EpochEnd,
-            _ => control::BarrierReason::Checkpoint,
+            Action::Vote(reason) => reason,
+            _ => BarrierReason::Checkpoint,
         };
-        let reasons: Vec<control::BarrierReason> = members.iter().map(reason).collect();
-        let decision = match decide_barrier(&reasons) {
-            Some(control::BarrierDecision::EpochOver) => BarrierDecision::EpochOver,
-            Some(control::BarrierDecision::Stop) => BarrierDecision::Stop,
-            Some(control::BarrierDecision::Regroup) => BarrierDecision::Regroup,
-            _ => BarrierDecision::Checkpoint,
-        };
+        let reasons: Vec<BarrierReason> = members.iter().map(reason).collect();
+        let decision = decide_barrier(&reasons).unwrap_or(BarrierDecision::Checkpoint);
         let all: u64 = members.iter().map(|index| self.workers[*index].steps).sum();
         for index in members {
             let others_steps = all - self.workers[*index].steps;

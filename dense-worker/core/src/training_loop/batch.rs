@@ -1,8 +1,10 @@
 //! Between two steps: the next batch, what all ranks agree on, the step, and what follows it.
 
+use zagros_protocol::control::BarrierReason;
+
 use super::{TrainingLoop, prepend};
 use crate::action::{Action, Event, GroupMember};
-use crate::agreement::{BarrierReason, StepAgreement, StepFacts, StepVote, VoteRule};
+use crate::agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
 use crate::state::{BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, LoopState, RoundEnd, StepPhase};
 
 impl TrainingLoop {

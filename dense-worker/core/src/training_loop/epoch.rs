@@ -1,9 +1,11 @@
 //! Epochs: their streams, waits and barriers, and how one ends. Groups: how one forms, what training starts from in it, and what a lost
 //! worker does.
 
+use zagros_protocol::control::BarrierDecision;
+
 use super::{TrainingLoop, prepend};
 use crate::action::{Action, Event, FailureCause, GroupFailure, GroupMember, InFlight, LoopCounts, LoopEnd};
-use crate::agreement::{BarrierDecision, RankProgress, most_advanced};
+use crate::agreement::{RankProgress, most_advanced, newest_attended};
 use crate::state::{
     BarrierPoint, CheckpointPoint, DrainPoint, EvaluationPoint, FinishPhase, LoopState, RegroupPhase, RoundEnd,
     StepPhase,
@@ -117,7 +119,7 @@ impl TrainingLoop {
     pub(super) fn on_barrier_event(&mut self, point: BarrierPoint, event: Event) -> Vec<Action> {
         let Event::BarrierDecided { decision, called, others_steps } = event else { return self.given_up(&event) };
         self.counts.others_steps = others_steps;
-        self.attended = decision.newest_attended(self.attended, called);
+        self.attended = newest_attended(decision, self.attended, called);
         match (decision, point) {
             (_, BarrierPoint::Stop) => self.last_checkpoint(),
             (BarrierDecision::Regroup, point) => {
@@ -133,8 +135,8 @@ impl TrainingLoop {
             (BarrierDecision::EpochOver, BarrierPoint::EpochEnd(end)) => self.close_epoch(end),
             (BarrierDecision::Stop, BarrierPoint::BetweenSteps) => self.close_round(RoundEnd::AllStop),
             (BarrierDecision::Stop, _) => self.stop_all(RoundEnd::AllStop),
-            // This worker came for a checkpoint, so its own vote was not counted.
-            (BarrierDecision::EpochOver, _) => self.end(LoopEnd::Failed(FailureCause::Unexpected)),
+            // Its own vote was not counted, or the decision is of another kind of barrier.
+            _ => self.end(LoopEnd::Failed(FailureCause::Unexpected)),
         }
     }
 

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use futures::future::try_join_all;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 use zagros_coordinator_client::Waiting;
 use zagros_protocol::control::{SaveStage, WaitKind};
+use zagros_scoring::{DENSE, OPTIMIZER, to_json};
 
-use super::{CapturedCheckpoint, ResumeCursor, TrainingPosition, delete_all, folder_of};
-use crate::control::save::{on_all, save_rows};
+use super::point::TRAINING;
+use super::{ResumeCursor, TrainingPosition, delete_all, folder_of, retain_newest};
+use crate::control::save::{TrainedModel, WrittenModel, on_all, save_rows, write_files};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
@@ -32,30 +35,22 @@ impl Trainer {
         self.drain().await?;
         let mine = (self.resume_cursor(), self.tracker.done.overall.clone());
         let workers = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await??;
-        if self.group.leads()
-            && let Err(error) = self.lead_checkpoint_of_all(workers).await
-        {
-            self.run.metrics.checkpoint_failures.inc();
-            let step = self.tracker.all_counts().steps;
-            warn!(%error, step, newest = self.checkpoints.newest_step(), "no checkpoint was made; training goes on");
+        if self.group.leads() {
+            // Asynchronous workers wait for the content of the checkpoint at the coordinator.
+            let (waits, ballots) = (self.group.is_asynchronous(), self.ballots.clone());
+            let lead = self.lead_checkpoint(workers);
+            let led = if waits { ballots.on_the_way(lead).await } else { lead.await };
+            if let Err(error) = led {
+                self.run.metrics.checkpoint_failures.inc();
+                let step = self.tracker.all_counts().steps;
+                warn!(%error, step, newest = self.checkpoints.newest_step(), "no checkpoint was made; training goes on");
+            }
         }
         // Only now may anyone push again.
         if self.group.rank.is_some() {
             self.wait_for_all().await?;
         }
         Ok(())
-    }
-
-    /// Asynchronous workers wait for the content of the checkpoint at the coordinator.
-    async fn lead_checkpoint_of_all(
-        &mut self,
-        workers: Vec<(ResumeCursor, OverallMeasures)>,
-    ) -> Result<(), WorkerError> {
-        if !self.group.is_asynchronous() {
-            return self.lead_checkpoint(workers).await;
-        }
-        let ballots = self.ballots.clone();
-        ballots.on_the_way(self.lead_checkpoint(workers)).await
     }
 
     /// After the last step: makes one more where training is to continue later, and waits for what is being written.
@@ -79,7 +74,10 @@ impl Trainer {
         if let Some(folder) = self.checkpoints.folder.clone() {
             run_blocking("checkpoints", move || delete_all(&folder)).await??;
         }
-        if self.run.job.output.save_model { Ok(()) } else { self.scoring.model.delete_states().await }
+        match &mut self.scoring.model.best_states {
+            Some(states) if !self.run.job.output.save_model => states.delete_all().await,
+            _ => Ok(()),
+        }
     }
 
     fn resume_cursor(&self) -> ResumeCursor {
@@ -119,23 +117,26 @@ impl Trainer {
         let (servers, _) = on_all(&*self.run.client, capture).await?;
         let pause_seconds = started.elapsed().as_secs_f64();
         self.run.metrics.checkpoint_pause_seconds.observe(pause_seconds);
-        let writing = CapturedCheckpoint {
-            job: Arc::clone(&self.run.job),
-            step,
-            samples: self.tracker.all_counts().samples,
-            checkpoints,
-            folder,
-            weights,
-            optimizer,
-            products,
-            training,
-            servers,
-            keep: self.checkpoints.keep,
+        let (job, samples) = (Arc::clone(&self.run.job), self.tracker.all_counts().samples);
+        let keep = self.checkpoints.keep;
+        // The manifest last (invariant CK-1); then the oldest go.
+        let write = async move {
+            let saved = servers.into_iter().map(|server| save_rows(server, &folder, SaveStage::Files));
+            let saved = try_join_all(saved).await?;
+            let own = vec![(DENSE, weights), (OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
+            let trained = TrainedModel::unfinished(&job, step, samples);
+            let manifest = write_files(&folder, trained, WrittenModel { own, saved, products }).await?;
+            let retained = run_blocking("checkpoints", move || retain_newest(&checkpoints, keep, step)).await;
+            if let Err(error) = retained.and_then(|retained| retained) {
+                // The new one is there all the same.
+                warn!(%error, step, "older checkpoints are still there");
+            }
+            Ok::<u64, WorkerError>(manifest.rows)
         };
         let (observer, metrics) = (Arc::clone(&self.run.observer), self.run.metrics.clone());
         let (complete, membership) = (Arc::clone(&self.checkpoints.complete), Arc::clone(&self.run.membership));
         let written = tokio::spawn(async move {
-            match writing.write().await {
+            match write.await {
                 Ok(rows) => {
                     metrics.checkpoint_written(step);
                     complete.store(step, Ordering::Release);

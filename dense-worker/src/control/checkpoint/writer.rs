@@ -6,21 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use futures::future::try_join_all;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
-use zagros_embedding_client::Shard;
 use zagros_job::Job;
-use zagros_protocol::control::SaveStage;
-use zagros_scoring::{DENSE, OPTIMIZER, TrainingOutcome, to_json};
 use zagros_store::Folder;
 
-use super::point::TRAINING;
-use super::position::{FileSize, TrainingPosition};
-use super::retain_newest;
-use crate::control::save::{TrainedModel, WrittenModel, prepare_folder, save_rows, write_files};
+use super::position::FileSize;
+use crate::control::save::prepare_folder;
 use crate::error::WorkerError;
-use crate::report::run_blocking;
 
 #[derive(Debug)]
 pub(crate) struct CheckpointWriter {
@@ -93,43 +86,6 @@ impl CheckpointWriter {
             Ok(Err(error)) => warn!(%error, newest = self.newest_step(), "no checkpoint was written; training goes on"),
             Err(error) => warn!(%error, newest = self.newest_step(), "writing a checkpoint ended; training goes on"),
         }
-    }
-}
-
-/// Its content is fixed, and it is not yet on disk.
-pub(crate) struct CapturedCheckpoint {
-    pub(crate) job: Arc<Job>,
-    pub(crate) step: u64,
-    pub(crate) samples: u64,
-    pub(crate) checkpoints: Folder,
-    pub(crate) folder: Folder,
-    pub(crate) weights: Vec<u8>,
-    pub(crate) optimizer: Vec<u8>,
-    /// Which library makes the products of the dense network.
-    pub(crate) products: &'static str,
-    pub(crate) training: TrainingPosition,
-    pub(crate) servers: Vec<Arc<dyn Shard>>,
-    pub(crate) keep: usize,
-}
-
-impl CapturedCheckpoint {
-    /// Everything, the manifest last (invariant CK-1); then lets go of the oldest. Answers how many rows.
-    pub(crate) async fn write(self) -> Result<u64, WorkerError> {
-        let Self { job, step, samples, checkpoints, folder, weights, optimizer, products, training, servers, keep } =
-            self;
-        let saved = servers.into_iter().map(|server| save_rows(server, &folder, SaveStage::Files));
-        let saved = try_join_all(saved).await?;
-        let own = vec![(DENSE, weights), (OPTIMIZER, optimizer), (TRAINING, to_json(&training))];
-        let (job, steps, outcome) = (&*job, step, TrainingOutcome::Interrupted);
-        let (evaluation, validation, calibrators) = (None, None, None);
-        let trained = TrainedModel { job, outcome, steps, samples, evaluation, validation, calibrators };
-        let manifest = write_files(&folder, trained, WrittenModel { own, saved, products }).await?;
-        let retained = run_blocking("checkpoints", move || retain_newest(&checkpoints, keep, step)).await;
-        if let Err(error) = retained.and_then(|retained| retained) {
-            // The new one is there all the same.
-            warn!(%error, step, "older checkpoints are still there");
-        }
-        Ok(manifest.rows)
     }
 }
 

@@ -145,9 +145,6 @@ impl Trainer {
 
     /// Splits of an epoch that are this worker's to read and that it was never given. It is in no stream now, and has reported
     /// all that it has read: it does not know what the coordinator still counts as its own.
-    ///
-    /// # Errors
-    /// When the coordinator does not answer in time.
     pub(super) async fn never_given(&mut self) -> Result<Option<AssignedStream>, WorkerError> {
         let PositionResponse { position, held, .. } = self.run.splits.position(self.epoch).await?;
         if held.is_empty() {
@@ -167,7 +164,7 @@ impl Trainer {
     /// At the end of an epoch: every split is complete, and what is so in this worker's name it has read.
     ///
     /// # Errors
-    /// [`WorkerError::Books`] where that is not so; as [`Self::never_given`].
+    /// [`WorkerError::Books`] where that is not so.
     pub(crate) async fn check_books(&mut self) -> Result<(), WorkerError> {
         let PositionResponse { position, completed, .. } = self.run.splits.position(self.epoch).await?;
         // Not those of this epoch: its end is met again where another worker is lost at it. An id starts with its epoch.

@@ -69,9 +69,6 @@ impl SplitClient {
     ///
     /// A stop that this process or the run is asked for does not end a stream: without its other splits a window of shuffled rows
     /// would be short, and the batch that the loop may still take would have other rows than that of a run without the stop.
-    ///
-    /// # Errors
-    /// When it stays away or refuses, or training must stop.
     pub(crate) async fn ask_for_splits(&self, epoch: u32, asking: SplitNeed) -> Result<AssignedSplits, WorkerError> {
         let deadline = Deadline::from_now(self.timeout);
         let continuing = asking == SplitNeed::Within;
@@ -94,7 +91,7 @@ impl SplitClient {
         let answer = answer.map_err(|refusal| match refusal.kind.is_retryable() && is_stopping() {
             // A user who stops the run may have stopped the coordinator as well.
             true => WorkerError::Interrupted,
-            false => self.refused("assign a split", deadline, refusal),
+            false => control_error(&*self.control, "assign a split", deadline, refusal),
         })?;
         match answer.work {
             Some(Work::Split(split)) => Ok(AssignedSplits::Split(self.task(split)?)),
@@ -107,7 +104,7 @@ impl SplitClient {
             Some(Work::EpochDone(EpochDone { leave: false })) => Ok(AssignedSplits::EpochDone),
             None => {
                 let empty = Refusal::new(RefusalKind::Mismatch, "an empty answer; are both ends the same release?");
-                Err(self.refused("assign a split", deadline, empty))
+                Err(control_error(&*self.control, "assign a split", deadline, empty))
             }
         }
     }
@@ -137,9 +134,6 @@ impl SplitClient {
 
     /// Where the run is in an epoch, and what of it is in this worker's name. A request to stop does not end the call: workers who
     /// step together go on to their next call together.
-    ///
-    /// # Errors
-    /// When the coordinator does not answer in time.
     pub(crate) async fn position(&self, epoch: u32) -> Result<PositionResponse, WorkerError> {
         let (member, incarnation) = (self.member, self.incarnation);
         let deadline = Deadline::from_now(self.timeout);
@@ -150,10 +144,6 @@ impl SplitClient {
             asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
         };
         call_coordinator(&*self.control, "tell the position", deadline, ask).await
-    }
-
-    fn refused(&self, what: &'static str, deadline: Deadline, refusal: Refusal) -> WorkerError {
-        control_error(&*self.control, what, deadline, refusal)
     }
 }
 

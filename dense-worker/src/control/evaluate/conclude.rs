@@ -18,8 +18,8 @@ use zagros_scoring::{ModelCalibrators, TrainingOutcome};
 use zagros_worker_core::{Event, MeasuredState};
 
 use super::model_choice::{
-    EvaluatedState, MeasuredParts, ModelChoice, StateUse, better_than_last, explain_end, group_thousands,
-    measured_state, named_measure,
+    EvaluatedState, MeasuredParts, ModelChoice, better_than_last, explain_end, group_thousands, measured_state,
+    named_measure,
 };
 use super::part_scores::{PartMeasures, PartScores};
 use crate::control::save::{BestStates, TrainedModel};
@@ -45,9 +45,8 @@ impl Trainer {
         };
         // A server writes one save at a time.
         self.checkpoints.finish_writing().await;
-        let (job, outcome, validation) = (&*self.run.job, TrainingOutcome::Interrupted, Some(evaluation));
-        let trained =
-            TrainedModel { job, outcome, steps: step, samples, evaluation: None, validation, calibrators: None };
+        let trained = TrainedModel::unfinished(&self.run.job, step, samples);
+        let trained = TrainedModel { validation: Some(evaluation), ..trained };
         best_states.keep_state(merit, trained, &self.run.dense, &*self.run.client).await?;
         Ok(measured)
     }
@@ -96,9 +95,9 @@ impl Trainer {
         let ModelChoice { search, best_states, evaluated, .. } = &mut self.scoring.model;
         let best = best_states.as_ref().and_then(BestStates::best_step);
         let fate = match (best, self.run.job.output.save_model) {
-            (None, _) => StateUse::Lost,
-            (Some(_), true) => StateUse::Saved,
-            (Some(_), false) => StateUse::Scored,
+            (None, _) => "but the last state is the model (nothing was kept: output.keep_best)",
+            (Some(_), true) => "which is what is saved",
+            (Some(_), false) => "which is what is scored",
         };
         let message = explain_end(early_stop, search, fate);
         let state = evaluated.iter().find(|state| Some(state.step) == best).copied();
@@ -169,8 +168,7 @@ impl Trainer {
         let Some(kind) = self.run.job.eval.calibration else { return Ok(()) };
         let Some(validation) = self.scoring.held_out.during.clone() else { return Ok(()) };
         let scores = self.merged_scores(&validation).await?;
-        let FittedCalibrators { calibrators, measures, without } =
-            run_blocking("calibration", move || fit(kind, scores)).await?;
+        let (calibrators, without, measures) = run_blocking("calibration", move || fit(kind, scores)).await?;
         for label in without {
             tracing::warn!(
                 "the validation part has no two classes of the label \"{label}\", or a score that is not finite: it is saved without calibration"
@@ -204,22 +202,15 @@ fn best_before(metric: EvalMetric, evaluated: &[EvaluatedState], kept: Option<&(
     })
 }
 
-#[derive(Debug)]
-struct FittedCalibrators {
-    calibrators: Option<ModelCalibrators>,
-    measures: PartMeasures,
-    /// Names of the labels that could not be fitted.
-    without: Vec<String>,
-}
-
-fn fit(kind: CalibrationKind, mut scores: PartScores) -> FittedCalibrators {
+/// Also returns the names of the labels that could not be fitted, and the measures.
+fn fit(kind: CalibrationKind, mut scores: PartScores) -> (Option<ModelCalibrators>, Vec<String>, PartMeasures) {
     let method = match kind {
         CalibrationKind::Isotonic => CalibrationMethod::Isotonic,
         CalibrationKind::Temperature => CalibrationMethod::Temperature,
     };
     let (calibrators, without) = scores.fit_calibrators(method);
     let measures = scores.into_measures(calibrators.as_ref());
-    FittedCalibrators { calibrators, measures, without }
+    (calibrators, without, measures)
 }
 
 #[cfg(test)]
@@ -273,9 +264,9 @@ mod tests {
     #[test]
     fn one_class_is_not_fitted() {
         let (targets, scores) = scores(&[(true, 1.0)]);
-        let fitted = fit(CalibrationKind::Isotonic, scores);
-        assert_eq!((fitted.calibrators, fitted.measures.calibrated), (None, None));
-        assert_eq!(fitted.without, [targets[0].name.clone()]);
+        let (calibrators, without, measures) = fit(CalibrationKind::Isotonic, scores);
+        assert_eq!((calibrators, measures.calibrated), (None, None));
+        assert_eq!(without, [targets[0].name.clone()]);
     }
 
     proptest! {
@@ -284,11 +275,10 @@ mod tests {
         fn a_saved_calibrator_is_the_fitted_one(samples in prop::collection::vec((any::<bool>(), -9.0_f32..9.0), 2..80)) {
             for kind in [CalibrationKind::Isotonic, CalibrationKind::Temperature] {
                 let (targets, scores) = scores(&samples);
-                let fitted = fit(kind, scores);
-                let Some(calibrators) = fitted.calibrators else { continue };
+                let (Some(calibrators), _, measures) = fit(kind, scores) else { continue };
                 let (_, content) = calibrators.to_file();
                 prop_assert_eq!(&ModelCalibrators::parse(&targets, &content).unwrap(), &calibrators);
-                prop_assert_eq!(fitted.measures.calibrated.unwrap().samples, samples.len() as u64);
+                prop_assert_eq!(measures.calibrated.unwrap().samples, samples.len() as u64);
             }
         }
     }

@@ -11,7 +11,6 @@ use zagros_worker_core::{BestState, EarlyStopRule, MeasuredState, SearchState};
 
 use super::HeldOutParts;
 use crate::control::save::{BestStates, StateInventory};
-use crate::error::WorkerError;
 use crate::event::{Evaluation, TargetMeasures};
 
 #[derive(Debug, Default)]
@@ -65,13 +64,6 @@ impl ModelChoice {
             None => self.inventory_of_first = state.inventory,
         }
     }
-
-    pub(crate) async fn delete_states(&mut self) -> Result<(), WorkerError> {
-        match &mut self.best_states {
-            Some(best_states) => best_states.delete_all().await,
-            None => Ok(()),
-        }
-    }
 }
 
 /// An AUC that is less by no more than this may be so by chance.
@@ -113,14 +105,6 @@ pub(crate) struct MeasuredParts {
     pub(crate) targets: Vec<TargetMeasures>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StateUse {
-    Saved,
-    /// The test part is scored with it; no model is saved.
-    Scored,
-    Lost,
-}
-
 pub(crate) fn early_stop_rule(early_stop: EarlyStop) -> EarlyStopRule {
     EarlyStopRule { patience: early_stop.patience, min_delta: early_stop.min_delta }
 }
@@ -132,16 +116,12 @@ pub(crate) fn measured_state(metric: EvalMetric, evaluation: &Evaluation) -> Opt
     Some(MeasuredState { value, merit: if metric.is_gain() { value } else { -value } })
 }
 
-pub(crate) fn explain_end(early_stop: EarlyStop, search: &SearchState, fate: StateUse) -> String {
+/// `fate` says what becomes of the best state.
+pub(crate) fn explain_end(early_stop: EarlyStop, search: &SearchState, fate: &str) -> String {
     let EarlyStop { metric, patience, min_delta } = early_stop;
     let (name, _) = named_measure(metric);
     let Some(BestState { step, value, .. }) = search.best_state() else {
         return format!("no state is the best: the validation {name} was never defined; the last state is the model");
-    };
-    let fate = match fate {
-        StateUse::Saved => "which is what is saved",
-        StateUse::Scored => "which is what is scored",
-        StateUse::Lost => "but the last state is the model (nothing was kept: output.keep_best)",
     };
     let best = format!("{value:.4} at step {}, {fate}", group_thousands(step));
     if !search.is_over(early_stop_rule(early_stop)) {
@@ -219,7 +199,7 @@ mod tests {
             let measured = measured_state(early_stop.metric, evaluation);
             search.note_evaluation(early_stop_rule(early_stop), 100 * number, measured, PatienceUse::Spent);
         }
-        explain_end(early_stop, &search, StateUse::Saved)
+        explain_end(early_stop, &search, "which is what is saved")
     }
 
     #[test]
@@ -238,7 +218,7 @@ mod tests {
         let message = explained(stop(EvalMetric::Logloss, 1, 0.0), &losses);
         let expected = "logloss has not fallen for 1 evaluation; the best was 0.4000 at step 200";
         assert!(message.contains(expected), "{message}");
-        let lost = explain_end(stop(EvalMetric::Auc, 1, 0.0), &SearchState::default(), StateUse::Lost);
+        let lost = explain_end(stop(EvalMetric::Auc, 1, 0.0), &SearchState::default(), "");
         assert!(lost.contains("was never defined; the last state is the model"), "{lost}");
     }
 

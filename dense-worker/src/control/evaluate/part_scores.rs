@@ -12,9 +12,7 @@ use zagros_model::InputColumns;
 use zagros_scoring::{ModelCalibrators, TableLookups};
 use zagros_zip::ZipEq;
 
-use crate::error::WorkerError;
 use crate::event::{Evaluation, TargetMeasures};
-use crate::report::run_blocking;
 
 /// Samples that are kept by group, 16 bytes each. Of more, whole groups are skipped by a hash of the group, half of them at a
 /// time, and the report says what share was measured.
@@ -24,13 +22,6 @@ const GROUP_SAMPLES: usize = 10_000_000;
 pub(crate) struct PartScores {
     job: Arc<Job>,
     pub(super) targets: Vec<TargetScores>,
-}
-
-pub(crate) async fn measures_of(
-    scores: PartScores,
-    calibrators: Option<ModelCalibrators>,
-) -> Result<PartMeasures, WorkerError> {
-    run_blocking("measures", move || scores.into_measures(calibrators.as_ref())).await
 }
 
 #[must_use]
@@ -161,12 +152,6 @@ const MOST_ROWS: usize = 65_536;
 /// Most values of the network's input in a block: 64 MiB.
 const MOST_VALUES: usize = 16 << 20;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImportanceOptions {
-    /// How often each feature is permuted.
-    pub repeats: u32,
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ImportanceReport {
     pub repeats: u32,
@@ -185,15 +170,7 @@ pub struct TargetImportance {
     pub features: Vec<FeatureImportance>,
 }
 
-impl ImportanceOptions {
-    pub(super) fn with_blocks(job: &Job) -> Job {
-        let mut job = job.clone();
-        job.train.batch_size = block_rows(&job);
-        job
-    }
-}
-
-fn block_rows(job: &Job) -> usize {
+pub(super) fn block_rows(job: &Job) -> usize {
     let values = InputColumns::new(job).width + job.features.numeric_inputs();
     (MOST_VALUES / values.max(1)).clamp(1024, MOST_ROWS)
 }

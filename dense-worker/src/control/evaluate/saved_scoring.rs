@@ -21,11 +21,11 @@ use zagros_zip::{ZipEq, number_from};
 
 use super::HeldOut;
 use super::part_scores::{
-    ImportanceOptions, ImportanceReport, PartMeasures, PartScores, TargetImportance, by_target, target_form,
+    ImportanceReport, PartMeasures, PartScores, TargetImportance, block_rows, by_target, target_form,
 };
 use crate::datapath::prepared::inconsistent_batch;
 use crate::error::WorkerError;
-use crate::event::{Observer, WorkerEvent};
+use crate::event::{HeldOutPart, Observer, WorkerEvent};
 use crate::report::run_blocking;
 
 /// A saved model, and the files whose rows it scores.
@@ -35,20 +35,20 @@ pub struct ScoringCommand {
     pub model: Folder,
     /// `None`: the job's test part.
     pub files: Option<Vec<PathBuf>>,
-    /// Computes the network.
     pub backend: Backend,
     pub observer: Arc<dyn Observer>,
     pub shutdown: Shutdown,
 }
 
 impl ScoringCommand {
-    /// Loads the model, scores, measures (`zagros eval`), and measures the importance of each feature, if that is wanted.
+    /// Loads the model, scores, measures (`zagros eval`), and measures the importance of each feature, with so many repeats, if that
+    /// is wanted.
     ///
     /// # Errors
     /// When the model or the data cannot be read or do not fit the job, or there is nothing to score.
-    pub async fn evaluate(mut self, importance: Option<ImportanceOptions>) -> Result<PartMeasures, WorkerError> {
+    pub async fn evaluate(mut self, importance: Option<u32>) -> Result<PartMeasures, WorkerError> {
         if importance.is_some() {
-            self.job = ImportanceOptions::with_blocks(&self.job);
+            self.job.train.batch_size = block_rows(&self.job);
         }
         self.run(move |scoring| scoring.measure(importance)).await
     }
@@ -74,7 +74,7 @@ impl ScoringCommand {
         let saved = SavedModel::open(&self.model)?;
         let rows = match &self.files {
             Some(files) => HeldOut::find_rows(&self.job, files, &saved.manifest)?,
-            None => HeldOut::find_test(&self.job)?.ok_or(IngestError::NoFiles { key: "test" })?,
+            None => HeldOut::find(&self.job, HeldOutPart::Test)?.ok_or(IngestError::NoFiles { key: "test" })?,
         };
         let scorer = ModelScorer::load_model(saved, &self.job, self.backend)?;
         Ok(SavedScoring { scorer, job: Arc::new(self.job), rows, observer: self.observer, cancel })
@@ -111,10 +111,10 @@ impl SavedScoring {
         Ok(())
     }
 
-    fn measure(mut self, importance: Option<ImportanceOptions>) -> Result<PartMeasures, WorkerError> {
+    fn measure(mut self, importance: Option<u32>) -> Result<PartMeasures, WorkerError> {
         let calibrators = self.scorer.saved_model().read_calibrators(&self.job.features.targets)?;
         let (mut scores, cancel) = (PartScores::new(&self.job), Arc::clone(&self.cancel));
-        let mut permuted = importance.map(|options| ImportanceScores::new(&self.job, options, cancel));
+        let mut permuted = importance.map(|repeats| ImportanceScores::new(&self.job, repeats, cancel));
         let scored = self.each_batch(StreamStart::default(), |scorer, seq, batch| {
             let block = scorer.gather_batch(&batch)?;
             let outputs = block.score_unchanged()?;
@@ -171,7 +171,6 @@ impl PermutationSeed {
 /// of a block, such as the day of rows in order of time, looks unimportant.
 struct ImportanceScores {
     job: Arc<Job>,
-    /// Names.
     features: Vec<String>,
     repeats: u32,
     /// Of each target.
@@ -180,11 +179,7 @@ struct ImportanceScores {
 }
 
 impl ImportanceScores {
-    pub(super) fn new(
-        job: &Arc<Job>,
-        ImportanceOptions { repeats }: ImportanceOptions,
-        cancel: Arc<AtomicBool>,
-    ) -> Self {
+    pub(super) fn new(job: &Arc<Job>, repeats: u32, cancel: Arc<AtomicBool>) -> Self {
         let features = names(job);
         let scores = |target: &Target| PermutedScores::new(target_form(target), features.len(), repeats as usize);
         let permuted = job.features.targets.iter().map(scores).collect();
@@ -265,7 +260,6 @@ impl ScoringCommand {
 }
 
 impl SavedScoring {
-    /// Skips the samples that are done.
     fn write_scores<O: ScoredRows>(mut self, done: u64, mut output: O) -> Result<Result<O, O::Error>, WorkerError> {
         let start = StreamStart { drop: done, ..StreamStart::default() };
         thread::scope(|threads| {

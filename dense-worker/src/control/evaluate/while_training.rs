@@ -1,23 +1,20 @@
 //! Evaluations while training, and the model's at the end.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use prometheus::Registry;
-use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::StalenessWindow;
-use zagros_ingest::{Batch, IngestError, StreamStart};
+use zagros_ingest::{IngestError, StreamStart};
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{self, ReportEvaluationRequest};
 use zagros_protocol::datapath::Access;
-use zagros_worker_core::{Event, MeasuredState, StepVote};
+use zagros_worker_core::{Event, StepVote};
 
 use super::HeldOut;
 use super::model_choice::MeasuredParts;
-use super::part_scores::{PartMeasures, PartScores, measures_of};
-use crate::control::data::{call_coordinator, control_error, is_interruption};
-use crate::control::group::GroupRank;
-use crate::control::trainer::{RunContext, Trainer};
+use super::part_scores::{PartMeasures, PartScores};
+use crate::control::data::{call_coordinator, is_interruption};
+use crate::control::trainer::Trainer;
 use crate::datapath::dense::DenseStage;
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
 use crate::datapath::prepared::{BatchPreparer, FetchedBatch, inconsistent_batch};
@@ -26,46 +23,41 @@ use crate::datapath::read::{OpenSource, ReaderThread};
 use crate::error::WorkerError;
 use crate::event::{Evaluation, HeldOutPart, WorkerEvent};
 use crate::metrics::WorkerMetrics;
-
-const WHAT: &str = "take an evaluation";
+use crate::report::run_blocking;
 
 impl Trainer {
     /// Scores the held-out part. Everything pushed is acknowledged, so that the scores are of one consistent state.
     pub(crate) async fn evaluate(&mut self) -> Result<Event, WorkerError> {
-        if let Some(held_out) = self.scoring.held_out.during.clone() {
-            let step = self.tracker.all_counts().steps;
-            self.tracker.pause_clock();
-            let evaluation = self.score_part(&held_out, self.epoch).await?;
-            self.scoring.evaluated = Some((step, evaluation));
-            return Ok(Event::Evaluated { measured: self.keep_evaluated(evaluation).await? });
-        }
-        Ok(Event::Evaluated { measured: None })
-    }
-
-    /// Keeps the state that was evaluated. Asynchronous workers push nothing meanwhile, or it would be another state.
-    async fn keep_evaluated(&mut self, evaluation: Evaluation) -> Result<Option<MeasuredState>, WorkerError> {
+        let Some(held_out) = self.scoring.held_out.during.clone() else {
+            return Ok(Event::Evaluated { measured: None });
+        };
+        let step = self.tracker.all_counts().steps;
+        self.tracker.pause_clock();
+        let evaluation = self.score_part(&held_out, self.epoch).await?;
+        self.scoring.evaluated = Some((step, evaluation));
         if !self.group.is_asynchronous() {
-            return self.consider_state(evaluation).await;
+            return Ok(Event::Evaluated { measured: self.consider_state(evaluation).await? });
         }
+        // The others push nothing while the state is kept, or it would be another state.
         let ballots = self.ballots.clone();
         let measured = ballots.on_the_way(self.consider_state(evaluation)).await?;
         self.ballots.wait_for_all().await?;
-        Ok(measured)
+        Ok(Event::Evaluated { measured })
     }
 
     /// Scores a part with what the model is now, and tells everyone.
     pub(crate) async fn score_part(&mut self, held_out: &HeldOut, epoch: u32) -> Result<Evaluation, WorkerError> {
         // In the end that may be an earlier state than the last.
         let (step, part) = (self.model_age().0, held_out.name);
-        let scores = self.merged_scores(held_out).await?;
-        let report = measures_of(scores, self.scoring.calibrators.clone());
-        let PartMeasures { evaluation, targets, calibrated, slices, .. } = report.await?;
+        let (scores, calibrators) = (self.merged_scores(held_out).await?, self.scoring.calibrators.clone());
+        let measured = run_blocking("measures", move || scores.into_measures(calibrators.as_ref())).await?;
+        let PartMeasures { evaluation, targets, calibrated, slices, .. } = measured;
         self.scoring.calibrated = calibrated;
         self.scoring.measured = MeasuredParts { step, slices, targets: targets.clone() };
         self.run.metrics.show_evaluation(part, &evaluation);
         self.run.observer.observe(&WorkerEvent::Evaluated { step, part, epoch, evaluation, targets });
         if self.group.leads() {
-            self.report_evaluation(step, epoch, part, evaluation).await;
+            self.report_evaluation(step, epoch, part, evaluation);
         }
         Ok(evaluation)
     }
@@ -78,16 +70,19 @@ impl Trainer {
         }
         self.pull_weights().await?;
         let scores = if self.group.is_asynchronous() {
-            let scores = self.ballots.on_the_way(self.part_scorer().score_share(held_out, step)).await;
+            let scores = self.ballots.on_the_way(self.score_share(held_out, step)).await;
             self.close_scoring(scores).await?
         } else {
-            self.part_scorer().score_share(held_out, step).await?
+            self.score_share(held_out, step).await?
         };
-        self.part_scorer().merge_scores(scores).await
-    }
-
-    fn part_scorer(&self) -> PartScorer<'_> {
-        PartScorer { run: &self.run, group: self.group.rank }
+        if self.group.rank.is_none() {
+            return Ok(scores);
+        }
+        // The measures of the whole are not the mean of the parts'.
+        let all = self.run.dense.call(move |dense| dense.all_gather_values(&scores.targets)).await??;
+        let mut merged = PartScores::new(&self.run.job);
+        all.into_iter().for_each(|targets| merged.merge(targets));
+        Ok(merged)
     }
 
     /// Waits until every asynchronous worker has scored its share. All give up where one was asked to stop.
@@ -106,7 +101,7 @@ impl Trainer {
     }
 
     /// The coordinator only shows it: a silent coordinator stops nothing.
-    async fn report_evaluation(&self, step: u64, epoch: u32, part: HeldOutPart, evaluation: Evaluation) {
+    fn report_evaluation(&self, step: u64, epoch: u32, part: HeldOutPart, evaluation: Evaluation) {
         let part = match part {
             HeldOutPart::Validation => control::HeldOutPart::Validation.into(),
             HeldOutPart::Test => control::HeldOutPart::Test.into(),
@@ -116,74 +111,59 @@ impl Trainer {
         let (control, timeout) = (Arc::clone(&self.run.splits.control), self.run.job.cluster.timeout);
         let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
         let request = ReportEvaluationRequest { member, incarnation, evaluation: Some(measures) };
-        let first = Deadline::from_now(timeout).bound(control.report_evaluation(request)).await;
-        if matches!(&first, Ok(Err(refusal)) if refusal.kind.is_retryable()) {
-            // Beside training, for a coordinator that comes back.
-            tokio::spawn(report_later(control, request, timeout));
-        } else if let Ok(Err(refusal)) = first {
-            let error = control_error(&*control, WHAT, Deadline::from_now(timeout), refusal);
-            tracing::warn!(%error, "training goes on");
-        }
-    }
-}
-
-async fn report_later(control: Arc<dyn ControlPlane>, request: ReportEvaluationRequest, timeout: Duration) {
-    let report = || control.report_evaluation(request);
-    if let Err(error) = call_coordinator(&*control, WHAT, Deadline::from_now(timeout), report).await {
-        tracing::warn!(%error, "training goes on");
+        // Beside training, for a coordinator that comes back.
+        tokio::spawn(async move {
+            let (deadline, report) = (Deadline::from_now(timeout), || control.report_evaluation(request));
+            if let Err(error) = call_coordinator(&*control, "take an evaluation", deadline, report).await {
+                tracing::warn!(%error, "training goes on");
+            }
+        });
     }
 }
 
 /// Batches looked up ahead: enough to hide a round trip, few enough to stay small.
 const AHEAD: usize = 3;
 
-enum ScoringTurn {
-    /// With its batch, or along with others that have one.
-    Score(Option<Box<FetchedBatch>>),
-    /// No worker has one.
-    Done,
-}
-
-/// Scores a held-out part while training: rows are looked up but never created, nothing learns.
-struct PartScorer<'a> {
-    run: &'a RunContext,
-    /// Each worker scores its share.
-    group: Option<GroupRank>,
-}
-
-impl PartScorer<'_> {
+/// A held-out part is scored while training: rows are looked up but never created, nothing learns. Each worker scores its share.
+impl Trainer {
     async fn score_share(&self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
-        let (reader, mut prefetch) = self.look_up(held_out)?;
+        let (reader, mut prefetch) = self.look_up_part(held_out)?;
         let total = held_out.byte_count();
         let (mut scores, mut done) = (PartScores::new(&self.run.job), 0);
-        while let ScoringTurn::Score(fetched) = self.turn(&mut prefetch).await? {
+        while let (true, fetched) = self.next_scoring_turn(&mut prefetch).await? {
             let Some(fetched) = fetched else { continue };
-            done += fetched.prepared.batch.bytes;
-            let seq = fetched.seq;
-            let (batch, logits) = self.logits(*fetched).await?;
-            scores.add(&batch, &logits).map_err(|error| inconsistent_batch(seq, error))?;
+            let FetchedBatch { seq, prepared, rows, permit } = fetched;
+            done += prepared.batch.bytes;
+            let work = move |dense: &mut DenseStage| (dense.predict(&prepared, &rows), prepared.batch);
+            let (logits, batch) = self.run.dense.call(work).await?;
+            drop(permit);
+            scores.add(&batch, &logits?).map_err(|error| inconsistent_batch(seq, error))?;
             self.run.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.run.job.cluster.timeout).await?;
         Ok(scores)
     }
 
-    fn look_up(&self, held_out: &HeldOut) -> Result<(ReaderThread, RowPrefetch), WorkerError> {
+    fn look_up_part(&self, held_out: &HeldOut) -> Result<(ReaderThread, RowPrefetch), WorkerError> {
         // Its stages are not training's.
         let metrics = WorkerMetrics::new(&Registry::new());
         let preparer = BatchPreparer::new(&self.run.job, Access::Read);
-        let (reader, incoming) = ReaderThread::start(self.open(held_out), preparer, metrics.clone())?;
+        let (job, part, group) = (Arc::clone(&self.run.job), held_out.clone(), self.group.rank);
+        let open: OpenSource =
+            Box::new(move |cancel| Ok(Box::new(part.open(&job, group, StreamStart::default(), cancel)?)));
+        let (reader, incoming) = ReaderThread::start(open, preparer, metrics.clone())?;
         let (client, window) = (Arc::clone(&self.run.client), StalenessWindow::new(AHEAD));
         let lookups = LookupStage { client, access: Access::Read, window, metrics, steps: None };
         Ok((reader, RowPrefetch::start(lookups, incoming, 0, u64::MAX)))
     }
 
-    /// The next batch of this worker. Ranks that step together go batch by batch, so that none waits long for another, and
-    /// those that have run dry go along.
-    async fn turn(&self, prefetch: &mut RowPrefetch) -> Result<ScoringTurn, WorkerError> {
-        let next = self.next(prefetch).await;
-        if self.group.is_none_or(|group| group.asynchronous) {
-            return Ok(next?.map_or(ScoringTurn::Done, |fetched| ScoringTurn::Score(Some(Box::new(fetched)))));
+    /// Whether any worker has a batch, and the next batch of this one. Ranks that step together go batch by batch, so that none waits
+    /// long for another, and those that have run dry go along.
+    async fn next_scoring_turn(&self, prefetch: &mut RowPrefetch) -> Result<(bool, Option<FetchedBatch>), WorkerError> {
+        let next = self.next_to_score(prefetch).await;
+        if self.group.in_step().is_none() {
+            let next = next?;
+            return Ok((next.is_some(), next));
         }
         let (stops, next) = match next {
             Err(WorkerError::Interrupted) => (true, None),
@@ -195,22 +175,11 @@ impl PartScorer<'_> {
         if agreed.stop {
             return Err(WorkerError::Interrupted);
         }
-        Ok(if agreed.samples == 0 { ScoringTurn::Done } else { ScoringTurn::Score(next.map(Box::new)) })
-    }
-
-    /// The scores of all workers: the measures of the whole are not the mean of the parts'.
-    async fn merge_scores(&self, scores: PartScores) -> Result<PartScores, WorkerError> {
-        if self.group.is_none() {
-            return Ok(scores);
-        }
-        let all = self.run.dense.call(move |dense| dense.all_gather_values(&scores.targets)).await??;
-        let mut merged = PartScores::new(&self.run.job);
-        all.into_iter().for_each(|targets| merged.merge(targets));
-        Ok(merged)
+        Ok((agreed.samples > 0, next))
     }
 
     /// A held-out part without rows is no failure of training: there is nothing to measure.
-    async fn next(&self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
+    async fn next_to_score(&self, prefetch: &mut RowPrefetch) -> Result<Option<FetchedBatch>, WorkerError> {
         let mut stop = self.run.stop.clone();
         let next = tokio::select! {
             reason = stop.wait_for_request() => return Err(reason),
@@ -218,25 +187,12 @@ impl PartScorer<'_> {
         };
         match next.transpose() {
             Err(WorkerError::Ingest(error @ IngestError::NoRows { .. })) => {
-                if self.group.is_none() {
+                if self.group.rank.is_none() {
                     tracing::warn!(%error, "nothing is scored");
                 }
                 Ok(None)
             }
             next => next,
         }
-    }
-
-    async fn logits(&self, fetched: FetchedBatch) -> Result<(Batch, Vec<f32>), WorkerError> {
-        let FetchedBatch { prepared, rows, permit, .. } = fetched;
-        let work = move |dense: &mut DenseStage| (dense.predict(&prepared, &rows), prepared.batch);
-        let (logits, batch) = self.run.dense.call(work).await?;
-        drop(permit);
-        Ok((batch, logits?))
-    }
-
-    fn open(&self, held_out: &HeldOut) -> OpenSource {
-        let (job, held_out, group) = (Arc::clone(&self.run.job), held_out.clone(), self.group);
-        Box::new(move |cancel| Ok(Box::new(held_out.open(&job, group, StreamStart::default(), cancel)?)))
     }
 }

@@ -130,7 +130,7 @@ impl Trainer {
     }
 
     fn report_group_step(&mut self, agreed: &AgreedTurns, labels: &[f32], stepped: &StepResult, staleness: u32) {
-        let (samples, bytes, main) = (agreed.sample_count(), agreed.bytes_read(), self.loss.main);
+        let (samples, bytes, main) = (agreed.step_agreement().samples, agreed.bytes_read(), self.loss.main);
         let (logits, loss) = (&stepped.logits[..], stepped.loss);
         self.report_step(MadeStep { samples, labels, logits, main, loss, staleness, bytes });
     }
@@ -163,8 +163,6 @@ impl Trainer {
         }
         Ok(())
     }
-
-    /// The ranks that push at a time.
     fn turns(&self, agreed: &AgreedTurns) -> Vec<Vec<usize>> {
         let busy: Vec<usize> = agreed.busy_ranks().collect();
         if busy.len() == 2 && rows_change_by_pushes_alone(&self.run.job) {

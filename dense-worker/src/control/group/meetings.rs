@@ -10,10 +10,9 @@ use zagros_coordinator_client::MemberError;
 use zagros_embedding_client::{Shard, UniqueIds};
 use zagros_ingest::IngestError;
 use zagros_protocol::RefusalKind;
-use zagros_protocol::control::{self, BarrierVote, CountedVote, LoadRequest};
+use zagros_protocol::control::{BarrierReason, BarrierVote, CountedVote, LoadRequest};
 use zagros_protocol::datapath::Access;
-use zagros_worker_core::{BarrierDecision, BarrierReason, Event};
-use zagros_zip::ZipEq;
+use zagros_worker_core::Event;
 
 use crate::control::save::{on_all, storage_error};
 use crate::control::step::WorkerCounts;
@@ -105,52 +104,15 @@ impl Trainer {
 
 impl Trainer {
     pub(crate) async fn vote_at_barrier(&mut self, reason: BarrierReason) -> Result<Event, WorkerError> {
-        let reason = match reason {
-            BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
-            BarrierReason::EpochEnd => control::BarrierReason::EpochEnd,
-            BarrierReason::Stop => control::BarrierReason::Stop,
-            BarrierReason::Leave => control::BarrierReason::Leave,
-        };
         let mine = WorkerCounts { untrained_rows: self.stream.untrained_rows, ..self.tracker.own_counts() };
         // Numbers can always be written.
         let counts = serde_json::to_string(&mine).unwrap_or_default();
         let vote = BarrierVote { reason: reason.into(), called: self.barrier_calls.newest_heard(), counts };
         let result = self.ballots.vote(vote).await?;
-        let decision = match result.decision() {
-            control::BarrierDecision::Checkpoint => BarrierDecision::Checkpoint,
-            control::BarrierDecision::EpochOver => BarrierDecision::EpochOver,
-            control::BarrierDecision::Stop => BarrierDecision::Stop,
-            control::BarrierDecision::Regroup => BarrierDecision::Regroup,
-            other => return Err(inconsistent_batch(0, format!("a vote for {reason:?} is decided as {other:?}"))),
-        };
         self.group.counted.note_votes(counts_of(&result.votes)?);
-        let others = self.group.counted.counts_of_others(self.group.worker_index());
-        self.tracker.others = others;
-        if decision == BarrierDecision::Regroup {
-            self.take_over_measures(&result.votes).await;
-        }
+        self.tracker.others = self.group.counted.counts_of_others(self.group.worker_index());
         let called = result.votes.iter().flat_map(|counted| &counted.vote).map(|vote| vote.called).max().unwrap_or(0);
-        Ok(Event::BarrierDecided { decision, called, others_steps: others.steps })
-    }
-
-    /// Some asynchronous workers leave, as these votes say, and all are still in their group. The first worker that stays takes over
-    /// what those that leave have measured of the epoch. Where the group fails meanwhile, the measures of the epoch on training
-    /// rows are without those, and nothing else is.
-    async fn take_over_measures(&mut self, votes: &[CountedVote]) {
-        let mine = self.tracker.done.overall.clone();
-        let gathered = self.run.dense.call(move |dense| dense.all_gather_values(&mine)).await;
-        let all = match gathered {
-            Ok(Ok(all)) => all,
-            Ok(Err(error)) | Err(error) => {
-                return tracing::warn!(%error, "the measures of this epoch lack those of a worker that leaves");
-            }
-        };
-        let indices = &self.group.indices;
-        let heir = indices.iter().find(|index| !leaves(votes, **index));
-        if heir == Some(&self.group.worker_index()) {
-            let left = indices.iter().zip_eq(all).filter(|(index, _)| leaves(votes, **index));
-            self.tracker.take_over(&left.map(|(_, measures)| measures).collect::<Vec<_>>());
-        }
+        Ok(Event::BarrierDecided { decision: result.decision(), called, others_steps: self.tracker.others.steps })
     }
 
     /// In mode `async`, gives the network the weights as the embedding servers hold them now.
@@ -169,9 +131,4 @@ fn counts_of(votes: &[CountedVote]) -> Result<BTreeMap<u32, WorkerCounts>, Worke
         Ok((worker, serde_json::from_str(&vote.counts).map_err(odd)?))
     })
     .collect()
-}
-
-fn leaves(votes: &[CountedVote], worker: u32) -> bool {
-    let voted = votes.iter().find(|counted| counted.worker == worker).and_then(|counted| counted.vote.as_ref());
-    voted.map(BarrierVote::reason) == Some(control::BarrierReason::Leave)
 }

@@ -1,13 +1,11 @@
 //! Where a worker goes on from: from a checkpoint, which the first worker reads and sends the others; in a new group from the
 //! most advanced rank.
 
-use serde::{Deserialize, Serialize};
 use tracing::warn;
 use zagros_job::Mode;
 use zagros_scoring::{OPTIMIZER, SavedModel, damaged};
 use zagros_worker_core::{Event, LoopCounts};
 
-use super::start_model::StartedModel;
 use crate::control::checkpoint::{ResumePoint, TrainingPosition};
 use crate::control::group::GroupSession;
 use crate::control::save::{load_model, open_model, read_file};
@@ -21,9 +19,6 @@ use crate::progress::OverallMeasures;
 impl Trainer {
     /// Gives rows, network, optimiser and counts the state of the checkpoint that the first worker has. Without one the run starts
     /// from the model that its job names, or everything stays as it is.
-    ///
-    /// # Errors
-    /// When the checkpoint is damaged, or a server or another worker fails.
     pub(crate) async fn resume(&mut self, point: Option<&ResumePoint>) -> Result<Event, WorkerError> {
         let leads = self.group.leads();
         let position = match point.filter(|_| leads) {
@@ -97,12 +92,11 @@ impl Trainer {
     /// made the model's steps, if the job counts on from them.
     async fn start_from_model(&self) -> Result<Option<TrainingPosition>, WorkerError> {
         let Some(start) = &self.start else { return Ok(None) };
-        let StartedModel { folder, step, rows, differences } =
-            start.load(&self.run.job, &self.run.dense, &*self.run.client).await?;
+        let started = start.load(&self.run.job, &self.run.dense, &*self.run.client).await?;
         // The run may have trained before, without a checkpoint.
         self.forget_again().await?;
-        self.run.observer.observe(&WorkerEvent::StartedFrom { folder, step, rows, differences });
-        Ok((step > 0).then(|| TrainingPosition::starting_at(step)))
+        self.run.observer.observe(&started);
+        Ok(Some(start.first_step()).filter(|step| *step > 0).map(TrainingPosition::starting_at))
     }
 
     fn restore(&mut self, mut training: TrainingPosition) -> u32 {
@@ -148,12 +142,10 @@ impl Trainer {
         same_epoch: bool,
     ) -> Result<Event, WorkerError> {
         let leads = self.group.row_order() as usize == source;
-        let mine = leads.then(|| {
-            let counted = self.group.counted.clone();
-            serde_json::to_vec(&SharedState { training: self.training_position(), counted }).unwrap_or_default()
-        });
+        let mine =
+            leads.then(|| serde_json::to_vec(&(self.training_position(), &self.group.counted)).unwrap_or_default());
         let shared = self.run.dense.call(move |dense| dense.follow_rank(source, mine.unwrap_or_default())).await??;
-        let SharedState { training, counted } = serde_json::from_slice(&shared)
+        let (training, counted): (TrainingPosition, VotedCounts) = serde_json::from_slice(&shared)
             .map_err(|error| inconsistent_batch(0, format!("what dense worker {source} sent of training ({error})")))?;
         let epoch = if adopt { training.epoch } else { self.epoch };
         if adopt {
@@ -194,10 +186,4 @@ impl Trainer {
         self.tracker.others = counted.counts_of_others(self.group.worker_index());
         self.group.counted = counted;
     }
-}
-
-#[derive(Serialize, Deserialize)]
-struct SharedState {
-    training: TrainingPosition,
-    counted: VotedCounts,
 }

@@ -26,6 +26,7 @@ use zagros_store::Folder;
 use crate::control::save::{MODEL, RowServers, load_rows, on_all, read_file};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
+use crate::event::WorkerEvent;
 use crate::report::run_blocking;
 use zagros_model::{ModelError, SameInputs};
 
@@ -35,16 +36,6 @@ pub(crate) struct StartModel {
     /// As it was trained, standardisation fitted.
     job: Job,
     steps: StartSteps,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StartedModel {
-    pub(crate) folder: String,
-    /// Steps from which this run counts on.
-    pub(crate) step: u64,
-    pub(crate) rows: u64,
-    /// What differs, in words; a line each.
-    pub(crate) differences: Vec<String>,
 }
 
 impl StartModel {
@@ -104,7 +95,7 @@ impl StartModel {
         job: &Job,
         dense: &DenseThread,
         servers: &dyn RowServers,
-    ) -> Result<StartedModel, WorkerError> {
+    ) -> Result<WorkerEvent, WorkerError> {
         let changed = ChangedMeanings::compare(job, &self.job);
         let tensors = self.streamed_anew(job, dense).await?;
         let tiles = tensors.iter().map(|tensor| format!("{DENSE_TABLE} {tensor}"));
@@ -126,11 +117,17 @@ impl StartModel {
         layers.dedup();
         differences.extend(layers.into_iter().map(begins_anew));
         differences.extend(self.load_dense(job, dense).await?);
-        let step = match self.steps {
-            StartSteps::Restart => 0,
-            StartSteps::Continue => self.saved.manifest.steps,
-        };
-        Ok(StartedModel { folder: self.saved.folder.to_string(), step, rows, differences })
+        Ok(WorkerEvent::StartedFrom {
+            folder: self.saved.folder.to_string(),
+            step: self.first_step(),
+            rows,
+            differences,
+        })
+    }
+
+    /// Steps from which this run counts on.
+    pub(crate) fn first_step(&self) -> u64 {
+        if self.steps == StartSteps::Restart { 0 } else { self.saved.manifest.steps }
     }
 
     /// The tensors of streamed weights that keep their first values: of another shape than the model's, or of a layer that reads other
@@ -308,10 +305,8 @@ impl ChangedMeanings {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{ColumnReading, IdSource, ValueBuckets};
-
     use super::*;
-    use crate::testing::{ffnn, job, small_job};
+    use crate::testing::small_job;
 
     #[test]
     fn outputs_are_compared_by_what_they_are_for() {
@@ -326,32 +321,5 @@ mod tests {
         assert_eq!(outputs_of(&[Target { kind: count.clone(), ..Target::from("n") }]), ["a count"]);
         let both = [Target::from("click"), Target { kind: count, ..Target::from("n") }];
         assert_eq!(outputs_of(&both), ["\"click\" (a click)", "\"n\" (a count)"]);
-    }
-
-    #[test]
-    fn a_feature_of_the_same_name_with_other_values_begins_anew_unless_it_is_to_stay() {
-        let model = job(1, &[2, 2], ffnn(&[]));
-        let same = ChangedMeanings::compare(&model, &model);
-        assert_eq!((same.lines(), same.keep_numbers(), same.tables_anew().len()), (vec![], true, 0));
-        let mut changed = model.clone();
-        changed.features.numeric[0].log = !changed.features.numeric[0].log;
-        let name = changed.features.categorical[1].name.clone();
-        changed.features.categorical[1].source =
-            IdSource::Column { column: name.clone(), reading: ColumnReading::Buckets(ValueBuckets::Edges(vec![1.0])) };
-        let anew = ChangedMeanings::compare(&changed, &model);
-        assert!(!anew.keep_numbers());
-        assert_eq!(Vec::from_iter(anew.tables_anew()), [&changed.tables[1].name]);
-        let lines = anew.lines();
-        assert_eq!(lines.len(), 2, "{lines:?}");
-        assert!(lines[0].contains("the layers that read numbers begin anew"), "{}", lines[0]);
-        let empty = "begins empty: feature `C1` makes its ids otherwise than in the model (train.start_changed = \"keep\" \
-                     keeps the rows)";
-        assert!(lines[1].ends_with(empty), "{}", lines[1]);
-        changed.train.start_changed = StartChanged::Keep;
-        let kept = ChangedMeanings::compare(&changed, &model);
-        assert!(kept.keep_numbers() && kept.tables_anew().is_empty());
-        let lines = kept.lines();
-        assert!(lines[0].ends_with("and the network's weights stay"), "{}", lines[0]);
-        assert!(lines[1].starts_with(&format!("feature `{name}` makes its ids otherwise")), "{}", lines[1]);
     }
 }

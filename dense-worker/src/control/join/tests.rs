@@ -14,7 +14,7 @@ use zagros_plumbing::Shutdown;
 use zagros_protocol::control;
 use zagros_scoring::TrainingOutcome;
 
-use super::worker::outcome;
+use super::worker::reported_end;
 use crate::control::{Worker, WorkerInput};
 use crate::error::{ExitClass, WorkerError};
 use crate::event::{Observer, StepReport, WorkerEvent};
@@ -114,16 +114,6 @@ async fn no_more_batches_than_the_window_lets_in_are_unacknowledged() {
         assert_eq!(summary.staleness.max as usize, staleness);
         assert_eq!(setting.shard.pushes(), 30);
     }
-}
-
-#[tokio::test]
-async fn a_run_ends_after_max_steps_with_everything_pushed() {
-    let setting = WorkerSetting::new(FakeShard::default());
-    let mut worker = setting.worker(3);
-    worker.job.train.max_steps = Some(7);
-    worker.job.train.epochs = 5;
-    let summary = run(worker, 4).await.unwrap();
-    assert_eq!((summary.steps, setting.shard.pushes(), summary.outcome), (7, 7, TrainingOutcome::Finished));
 }
 
 #[tokio::test]
@@ -315,7 +305,7 @@ async fn a_batch_that_diverges_is_skipped_where_the_job_says_so() {
 
 fn save_below(worker: &mut Worker, parent: &std::path::Path) -> RunFolder {
     (worker.job.output.folder, worker.job.output.save_model) = (parent.to_owned(), true);
-    let folder = RunFolder::create(&worker.job).unwrap();
+    let folder = RunFolder::create(&worker.job, &[]).unwrap();
     worker.folder = Some(folder.clone());
     folder
 }
@@ -340,8 +330,8 @@ async fn measures_are_kept_when_the_model_cannot_be_saved() {
 #[test]
 fn a_wait_that_was_interrupted_is_no_failure_of_the_run() {
     let stopped = MemberError::Stopped { coordinator: "coordinator (fake)".to_owned(), what: "get the placement" };
-    assert_eq!(outcome(&Err(stopped.into())), control::Outcome::Interrupted);
-    assert_eq!(outcome(&Err(WorkerError::Interrupted)), control::Outcome::Interrupted);
+    assert_eq!(reported_end(&Err(stopped.into())).0, control::Outcome::Interrupted);
+    assert_eq!(reported_end(&Err(WorkerError::Interrupted)).0, control::Outcome::Interrupted);
     let failed = WorkerError::Stopped { reason: "worker 1 failed".to_owned() };
-    assert_eq!(outcome(&Err(failed)), control::Outcome::Failed);
+    assert_eq!(reported_end(&Err(failed)).0, control::Outcome::Failed);
 }

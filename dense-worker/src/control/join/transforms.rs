@@ -208,13 +208,11 @@ fn apply(job: &mut Job, statistics: &[FeatureStatistic], messages: &[Transform])
 }
 
 #[cfg(test)]
-mod over_grpc;
-#[cfg(test)]
 mod tests {
     use zagros_fakes::FakeControlPlane;
     use zagros_job::{
-        Categorical, CategoryEncoding, ColumnReading, EncodeBy, IdRange, IdSource, Numeric, Scaling, ValueBuckets,
-        Vocabulary,
+        Categorical, CategoryEncoding, ColumnReading, EncodeBy, Features, IdRange, IdSource, Numeric, Scaling,
+        ValueBuckets, Vocabulary,
     };
 
     use super::*;
@@ -289,6 +287,12 @@ mod tests {
         assert_eq!(job.features, known.features);
         assert!(job.features.unmeasured_statistics().is_empty());
         assert_refused(apply(&mut job, &statistics, &messages[1..]), &["4 values for 5 statistics"]);
+    }
+
+    /// What a job may have is what its message may (`protocol/transport/src/proof/calls.rs` has the largest).
+    #[test]
+    fn the_bound_of_a_job_is_that_of_a_message() {
+        assert_eq!(Features::STATISTICS_BYTES, zagros_plumbing::grpc::MAX_CONTROL_BYTES as u64 - 1024);
     }
 
     #[tokio::test(start_paused = true)]

@@ -42,7 +42,6 @@ const NOTICE: Duration = Duration::from_secs(2);
 
 pub struct Worker {
     pub job: Job,
-    /// Computes the network.
     pub backend: Backend,
     /// The coordinator, across gRPC or in this process.
     pub control: Arc<dyn ControlPlane>,
@@ -145,14 +144,14 @@ impl Worker {
             trained = self.train(data, metrics, dense, Arc::clone(&membership)) => trained,
             reason = cut_off(stop) => Err(reason),
         };
-        let left = match &trained {
-            Ok(RunSummary { outcome: TrainingOutcome::Left, .. }) => {
-                membership.leave(control::Outcome::Interrupted, "was asked to end").await
-            }
+        let (outcome, reason) = match &trained {
             // The first worker still saves what all have trained, and the run goes on until it says how it ended.
-            Ok(_) if self.index > 0 => membership.leave(control::Outcome::Finished, "").await,
-            _ => membership.leave(outcome(&trained), &reason(&trained)).await,
+            Ok(summary) if self.index > 0 && summary.outcome != TrainingOutcome::Left => {
+                (control::Outcome::Finished, String::new())
+            }
+            _ => reported_end(&trained),
         };
+        let left = membership.leave(outcome, &reason).await;
         if let (Err(error), true) = (left, trained.is_ok()) {
             tracing::warn!(%error, "the coordinator was not informed of the end");
         }
@@ -327,7 +326,7 @@ impl Worker {
             tracker: TrainingTracker::new(data.files.iter().map(|file| file.bytes).sum()),
             loss: LossWatch::new(&job),
             checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
-            barrier_calls: BarrierCalls::new(membership.subscribe()),
+            barrier_calls: BarrierCalls(membership.subscribe()),
             ballots: GroupBallots::new(&splits),
             start: data.start,
             saved: None,
@@ -372,19 +371,13 @@ fn data_file((file, fingerprint): (&FileInfo, &u64)) -> DataFile {
 }
 
 /// As the coordinator is reported: an interrupted run did not fail.
-pub(crate) fn outcome(trained: &Result<RunSummary, WorkerError>) -> control::Outcome {
+pub(crate) fn reported_end(trained: &Result<RunSummary, WorkerError>) -> (control::Outcome, String) {
+    use control::Outcome::{Failed, Finished, Interrupted};
     match trained {
-        Ok(RunSummary { outcome: TrainingOutcome::Finished, .. }) => control::Outcome::Finished,
-        Ok(_) => control::Outcome::Interrupted,
-        Err(error) if error.exit_class() == ExitClass::Interrupted => control::Outcome::Interrupted,
-        Err(_) => control::Outcome::Failed,
-    }
-}
-
-fn reason(trained: &Result<RunSummary, WorkerError>) -> String {
-    match trained {
-        Ok(RunSummary { outcome: TrainingOutcome::Finished, .. }) => String::new(),
-        Ok(_) => WorkerError::Interrupted.to_string(),
-        Err(error) => error.to_string(),
+        Ok(RunSummary { outcome: TrainingOutcome::Finished, .. }) => (Finished, String::new()),
+        Ok(RunSummary { outcome: TrainingOutcome::Left, .. }) => (Interrupted, "was asked to end".to_owned()),
+        Ok(_) => (Interrupted, WorkerError::Interrupted.to_string()),
+        Err(error) if error.exit_class() == ExitClass::Interrupted => (Interrupted, error.to_string()),
+        Err(error) => (Failed, error.to_string()),
     }
 }

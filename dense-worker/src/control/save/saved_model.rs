@@ -110,6 +110,14 @@ pub(crate) struct TrainedModel<'a> {
     pub(crate) calibrators: Option<&'a ModelCalibrators>,
 }
 
+impl<'a> TrainedModel<'a> {
+    /// A state to go on from, of a run that is not over.
+    pub(crate) fn unfinished(job: &'a Job, steps: u64, samples: u64) -> Self {
+        let (evaluation, validation, calibrators) = (None, None, None);
+        Self { job, outcome: TrainingOutcome::Interrupted, steps, samples, evaluation, validation, calibrators }
+    }
+}
+
 /// Where the model of a run goes, and how the run's summary names that: in the run folder by the name in it, else in
 /// full.
 pub(crate) fn model_place(job: &Job, run: &RunFolder) -> Result<(Folder, String), WorkerError> {
@@ -290,8 +298,7 @@ fn from_hexadecimal(text: &str) -> Vec<u8> {
 #[cfg(test)]
 impl<'a> TrainedModel<'a> {
     pub(crate) fn of_test(job: &'a Job, steps: u64) -> Self {
-        let (evaluation, validation, calibrators) = (None, None, None);
-        Self { job, outcome: TrainingOutcome::Finished, steps, samples: 40, evaluation, validation, calibrators }
+        Self { outcome: TrainingOutcome::Finished, ..Self::unfinished(job, steps, 40) }
     }
 }
 
@@ -358,7 +365,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut job, dense) = dense().await;
         job.output.folder = folder.path().join("runs");
-        let run = RunFolder::create(&job).unwrap();
+        let run = RunFolder::create(&job, &[]).unwrap();
         let (own, reported) = model_place(&job, &run).unwrap();
         assert_eq!((own.path(), reported.as_str()), (Some(run.model_folder().as_path()), "model"));
         let elsewhere = folder.path().join("elsewhere");

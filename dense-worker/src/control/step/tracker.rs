@@ -12,10 +12,7 @@ use super::WorkerCounts;
 use crate::event::{Evaluation, StepReport};
 use crate::progress::{OverallMeasures, RecentMeasures, SampleSpeed, SmoothedMean};
 use crate::summary::{StageSeconds, StepStaleness, TrainingCost};
-
-/// Steps that the smoothed loss remembers.
 const LOSS_STEPS: f64 = 100.0;
-/// Samples that the recent measures remember.
 const RECENT_SAMPLES: usize = 100_000;
 const SPEED_WINDOW: Duration = Duration::from_secs(5);
 
@@ -100,8 +97,6 @@ impl TrainingTracker {
     pub(crate) fn state(&self) -> TrackerState {
         TrackerState { counts: self.all_counts(), ..self.done.clone() }
     }
-
-    /// Counts are those of this worker alone.
     pub(crate) fn own_state(&self) -> TrackerState {
         TrackerState { counts: self.own_counts(), ..self.done.clone() }
     }
@@ -118,11 +113,6 @@ impl TrainingTracker {
     pub(crate) fn epoch_started(&mut self, epoch: u32) {
         let overall = OverallMeasures::new();
         (self.done.epoch, self.done.epoch_bytes, self.done.overall) = (epoch, 0, overall);
-    }
-
-    pub(crate) fn take_over(&mut self, of_others: &[OverallMeasures]) {
-        let mine = std::slice::from_ref(&self.done.overall);
-        self.done.overall = OverallMeasures::sum(&[mine, of_others].concat());
     }
 
     /// This worker's predictions of about the last 100,000 samples, each scored before it was learned from.

@@ -163,7 +163,7 @@ fn every_rank_gets_the_turns_of_all_ranks() {
     });
     for agreed in reported {
         assert!(agreed.step_agreement().stop);
-        assert_eq!((agreed.sample_count(), agreed.bytes_read()), (6, 30));
+        assert_eq!((agreed.step_agreement().samples, agreed.bytes_read()), (6, 30));
         assert_eq!(agreed.busy_ranks().collect::<Vec<_>>(), [0, 2]);
         assert_eq!([0, 1, 2].map(|rank| agreed.share_of_rank(rank).weight), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
     }

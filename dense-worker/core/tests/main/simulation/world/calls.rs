@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use zagros_protocol::control;
 use zagros_worker_core::{
-    Action, BarrierDecision, BarrierReason, Event, GroupMember, LoopCounts, MeasuredState, StepAgreement, StepFacts,
+    Action, BarrierReason, Event, GroupMember, LoopCounts, MeasuredState, StepAgreement, StepFacts,
     TrainingPolicy,
 };
 use zagros_zip::{ZipEq, number_from};
@@ -132,21 +131,10 @@ impl LoopWorld {
     fn decide(&mut self, ranks: &[usize]) -> Vec<Event> {
         let reason = |world: &mut Self, index: usize| {
             let Action::Vote(reason) = world.worker(index).at else { unreachable!() };
-            match reason {
-                BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
-                BarrierReason::EpochEnd => control::BarrierReason::EpochEnd,
-                BarrierReason::Stop => control::BarrierReason::Stop,
-                BarrierReason::Leave => control::BarrierReason::Leave,
-            }
+            reason
         };
-        let reasons: Vec<control::BarrierReason> = ranks.iter().map(|index| reason(self, *index)).collect();
-        let decision = match zagros_coordinator_core::decide_barrier(&reasons) {
-            Some(control::BarrierDecision::Checkpoint) => BarrierDecision::Checkpoint,
-            Some(control::BarrierDecision::EpochOver) => BarrierDecision::EpochOver,
-            Some(control::BarrierDecision::Stop) => BarrierDecision::Stop,
-            Some(control::BarrierDecision::Regroup) => BarrierDecision::Regroup,
-            other => panic!("{reasons:?} are decided as {other:?}"),
-        };
+        let reasons: Vec<BarrierReason> = ranks.iter().map(|index| reason(self, *index)).collect();
+        let decision = zagros_coordinator_core::decide_barrier(&reasons).unwrap();
         let called = ranks.iter().map(|index| self.worker(*index).heard_barrier).max().unwrap_or(0);
         self.voted = ranks.iter().map(|index| (*index, self.worker(*index).steps)).collect();
         let decided = |others_steps| Event::BarrierDecided { decision, called, others_steps };
