@@ -190,7 +190,7 @@ impl Table {
 
     /// Appends to the log what was noted, and forgets it. The lock of the stripe is held (invariant DU-2).
     pub(crate) fn append_changes(&self, stripe: usize, changes: &mut StripeChanges) {
-        let StripeChanges { origin, ids, slots, access, seen, removed, step_rows } = changes;
+        let StripeChanges { origin, rows: RowBatch { ids, slots, access }, seen, removed, step_rows } = changes;
         if !removed.is_empty() {
             self.log_change(stripe, None, ChangeKind::Removed(removed));
         }
@@ -205,7 +205,7 @@ impl Table {
         }
         if self.shared.watcher.is_taken() {
             self.shared.watcher.notify_changed(self.number, stripe, &changes.removed);
-            self.shared.watcher.notify_changed(self.number, stripe, &changes.ids);
+            self.shared.watcher.notify_changed(self.number, stripe, &changes.rows.ids);
             self.shared.watcher.notify_changed(self.number, stripe, &changes.seen);
         }
         changes.clear();

@@ -152,9 +152,7 @@ fn write_stripe(
     }
     // A row that leaves memory after its id was read goes to the cold tier, which is flushed later, or is gone.
     for ids in table.ids_in_memory(stripe).chunks(ROWS_AT_ONCE) {
-        rows.ids.clear();
-        rows.slots.clear();
-        rows.access.clear();
+        rows.clear();
         table.read_rows(stripe, ids, rows);
         if !rows.ids.is_empty() {
             part.append_rows(place, &rows.ids, &rows.slots, &rows.access)?;

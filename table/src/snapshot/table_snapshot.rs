@@ -344,9 +344,7 @@ impl MemorySource {
     /// Reads some rows under the stripe's lock.
     fn refill(&mut self, table: &Table, stripe: usize) -> Result<(), TableError> {
         let Self { all, read, rows, answered } = self;
-        rows.ids.clear();
-        rows.slots.clear();
-        rows.access.clear();
+        rows.clear();
         *answered = 0;
         let end = all.len().min(*read + HOT_AT_ONCE);
         if *read == end {
