@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
 
 use crate::key::id_of;
 use crate::{ColdError, PushStep, RowBatch, StepRowBatch, StepRowSlices};
 
 /// Identity of a push. The table only hands it on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PushOrigin {
     pub writer: u64,
     /// Counts the processes of the writer.

@@ -85,7 +85,7 @@ impl LogReplay<'_> {
         let base = LogBase::find_newest(folder)?;
         let manifest = base.as_ref().map(|base| base.manifest.clone()).unwrap_or_default();
         manifest.groups.iter().for_each(|group| windows.restore_group(group));
-        let open = manifest.partial.iter().map(PartialImage::push_origin).collect();
+        let open = manifest.partial.iter().map(|image| image.origin).collect();
         let mut found = TailSummary { time: manifest.table_time(), open, loading: manifest.loading, cleared: None };
         let needed = manifest.start..manifest.end;
         let tail = self.scan(&TailPlan::new(folder, needed, Some(log))?, windows, &mut found)?;
@@ -114,7 +114,7 @@ impl LogReplay<'_> {
         let workers = self.put_tail(&replay)?;
         if found.cleared.is_none() {
             let is_open = |(origin, _): &(PushOrigin, AppliedRows)| found.open.contains(origin);
-            let applied = |image: &PartialImage| (image.push_origin(), image.rows.iter().copied().collect());
+            let applied = |image: &PartialImage| (image.origin, image.rows.iter().copied().collect());
             partial.restore_rows(manifest.partial.iter().map(applied).filter(is_open).collect());
         }
         workers.into_iter().try_for_each(|worker| worker.finish(self.tables, partial))?;

@@ -55,18 +55,10 @@ pub struct BaseManifest {
 /// A push of which some rows were applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartialImage {
-    pub writer: u64,
-    pub incarnation: u32,
-    pub seq: u64,
+    #[serde(flatten)]
+    pub origin: PushOrigin,
     /// Tables and ids of the rows that have it.
     pub rows: Vec<(u32, u64)>,
-}
-
-impl PartialImage {
-    #[must_use]
-    pub fn push_origin(&self) -> PushOrigin {
-        PushOrigin { writer: self.writer, incarnation: self.incarnation, seq: self.seq }
-    }
 }
 
 impl BaseManifest {
