@@ -33,6 +33,7 @@ use self::tail::{CountPositions, SegmentEvents, TailReplay, TailSummary, TailWor
 use super::partial_pushes::{AppliedRows, PartialPushes};
 use crate::ServerError;
 use crate::datapath::SequenceWindows;
+use crate::errors::{LOG, LOGGED_ROW};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecoverySummary {
@@ -64,8 +65,8 @@ pub(super) fn recover(
 ) -> Result<RecoverySummary, ServerError> {
     let replay = LogReplay { tables, threads: thread::available_parallelism().map_or(1, |count| count.get().min(8)) };
     replay.replay_log(folder, log, windows, partial).map_err(|error| match error {
-        RecordError::Log(source) => ServerError::Log { index: index.0, source },
-        RecordError::Table(source) => ServerError::LoggedRow { index: index.0, source },
+        RecordError::Log(source) => ServerError::failed(index.0, LOG)(source),
+        RecordError::Table(source) => ServerError::failed(index.0, LOGGED_ROW)(source),
     })
 }
 
