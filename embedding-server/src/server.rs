@@ -65,7 +65,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<ServerEnd, 
         limit_heap();
     }
     let roots = StorageFolders::new(&config.job, &config.storage_folders);
-    let roots = roots.map_err(|source| ServerError::StorageFolder { index, source })?;
+    let roots = roots.map_err(ServerError::failed(index, "use a folder for saved rows"))?;
     let service = open_service(&config).await?;
     // A token of its own: stopping the server does not stop its whole process.
     let life = Lifecycle::new(Shutdown::new());
@@ -120,7 +120,7 @@ fn serve_data(
     let serving = async move {
         zagros_transport::serve(listener, &credentials, refused, routes, async move { stop.requested().await }).await
     };
-    life.spawn("data port", report_failure(serving, index, "data", failed));
+    life.spawn("data port", report_failure(serving, index, "serve its data port", failed));
 }
 
 fn serve_admin(
@@ -139,18 +139,18 @@ fn serve_admin(
         requests: waits.unanswered_requests(),
     }));
     let serving = admin::serve(listener, routes, access, life.shutdown_token().clone());
-    life.spawn("admin port", report_failure(serving, index, "admin", failed));
+    life.spawn("admin port", report_failure(serving, index, "serve its admin port", failed));
 }
 
 /// Reports the failure of a port. Only the first failure matters.
 async fn report_failure<E: std::error::Error + Send + Sync + 'static>(
     serving: impl Future<Output = Result<(), E>>,
     index: u32,
-    port: &'static str,
+    what: &'static str,
     failed: mpsc::Sender<ServerError>,
 ) {
     if let Err(source) = serving.await {
-        let _ = failed.try_send(ServerError::Serve { index, port, source: Box::new(source) });
+        let _ = failed.try_send(ServerError::failed(index, what)(source));
     }
 }
 

@@ -207,7 +207,7 @@ mod tests {
             (TableConfig { stripes: 48, ..good() }, "power of two"),
             (TableConfig { stripes: 0, ..good() }, "power of two"),
             (TableConfig { init, ..good() }, "normal deviation is NaN"),
-            (TableConfig { optimizer, ..good() }, "lr of sgd is inf"),
+            (TableConfig { optimizer, ..good() }, "Sgd { lr: inf"),
             (TableConfig { limits, ..good() }, "weight_bound is 0"),
             (TableConfig { admission, ..good() }, "a share of 1.5"),
             (TableConfig { eviction, ..good() }, "time to live is 0"),

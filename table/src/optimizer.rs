@@ -347,46 +347,25 @@ impl Optimizer {
     }
 
     pub(crate) fn problem(&self) -> Option<String> {
-        let bad = self.settings().into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0));
-        if let Some((name, value)) = bad {
-            let layout = self.state_layout();
-            return Some(format!("{name} of {layout} is {value}; expected a finite number of at least 0"));
-        }
-        let share = |name: &str, value: f32| (value >= 1.0).then(|| format!("{name} is {value}; expected below 1"));
-        match *self {
-            Self::Sgd { momentum, .. } => share("momentum", momentum),
-            Self::Adam { beta1, beta2, .. } | Self::AdamW { beta1, beta2, .. } => {
-                share("beta1", beta1).or_else(|| share("beta2", beta2))
-            }
-            Self::Ftrl { lr: 0.0, .. } => Some("lr of ftrl is 0; expected more".to_owned()),
-            _ => None,
-        }
-    }
-
-    fn settings(&self) -> Vec<(&'static str, f32)> {
-        match *self {
-            Self::Sgd { lr, momentum, l2 } => vec![("lr", lr), ("momentum", momentum), ("l2", l2)],
+        let (values, shares) = match *self {
+            Self::Sgd { lr, momentum, l2 } => (vec![lr, l2], vec![momentum]),
             Self::Adagrad { lr, epsilon, initial_accumulator, l2 }
             | Self::RowAdagrad { lr, epsilon, initial_accumulator, l2 } => {
-                vec![("lr", lr), ("epsilon", epsilon), ("initial_accumulator", initial_accumulator), ("l2", l2)]
+                (vec![lr, epsilon, initial_accumulator, l2], Vec::new())
             }
-            Self::Adam { lr, beta1, beta2, epsilon, l2 } => {
-                vec![("lr", lr), ("beta1", beta1), ("beta2", beta2), ("epsilon", epsilon), ("l2", l2)]
+            Self::Adam { lr, beta1, beta2, epsilon, l2: decay }
+            | Self::AdamW { lr, beta1, beta2, epsilon, weight_decay: decay } => {
+                (vec![lr, epsilon, decay], vec![beta1, beta2])
             }
-            Self::AdamW { lr, beta1, beta2, epsilon, weight_decay } => {
-                vec![
-                    ("lr", lr),
-                    ("beta1", beta1),
-                    ("beta2", beta2),
-                    ("epsilon", epsilon),
-                    ("weight_decay", weight_decay),
-                ]
-            }
-            Self::Ftrl { lr, beta, l1, l2 } => vec![("lr", lr), ("beta", beta), ("l1", l1), ("l2", l2)],
-            Self::Dense { lr, factor, rule, .. } => {
-                [vec![("lr", lr as f32), ("factor", factor)], rule.settings()].concat()
-            }
-        }
+            // FTRL divides by its rate.
+            Self::Ftrl { lr, beta, l1, l2 } => (vec![lr, 1.0 / lr, beta, l1, l2], Vec::new()),
+            Self::Dense { lr, factor, .. } => (vec![lr as f32, factor], Vec::new()),
+        };
+        let is_bad = values.iter().any(|value| !(value.is_finite() && *value >= 0.0))
+            || shares.iter().any(|share| !(0.0..1.0).contains(share));
+        is_bad.then(|| {
+            format!("{self:?}; expected finite numbers of at least 0, shares (momentum, beta1, beta2) below 1, and a rate of ftrl above 0")
+        })
     }
 }
 

@@ -53,6 +53,31 @@ impl TableSet {
     pub fn apply_pending_gradients(&self) -> Result<(), TableError> {
         self.iter().try_for_each(Table::apply_all_pending)
     }
+
+    /// From now on `watcher` learns of changes, instead of the one before. Call it while no request is under way
+    /// ([`Self::while_quiet`]): a request that is may not be seen.
+    pub fn set_watcher(&self, watcher: Arc<dyn ChangeWatcher>) {
+        self.shared.watcher.set(Some(watcher));
+    }
+
+    /// From now on only the log learns of changes.
+    pub fn end_watch(&self) {
+        self.shared.watcher.set(None);
+    }
+
+    /// Appends to the log all that is kept of steps under way, for a log that begins here. No push is under way.
+    pub fn log_steps(&self) {
+        let keeps_steps = self.shared.log.get().is_some_and(|log| log.keeps_steps());
+        for table in self.iter() {
+            for stripe in 0..table.stripes() {
+                let mut kept = StepRowBatch::default();
+                table.read_step_rows(stripe, &table.step_ids(stripe), &mut kept);
+                if keeps_steps && !kept.ids.is_empty() {
+                    table.log_change(stripe, None, ChangeKind::StepRows(kept.as_slices()));
+                }
+            }
+        }
+    }
 }
 
 impl Table {
@@ -153,22 +178,7 @@ impl Table {
     pub fn defer_again(&self, id: u64, gradient: &[f32], step: PushStep) {
         self.defer_gradient(key_of(id), gradient, step, None);
     }
-}
 
-impl TableSet {
-    /// From now on `watcher` learns of changes, instead of the one before. Call it while no request is under way
-    /// ([`Self::while_quiet`]): a request that is may not be seen.
-    pub fn set_watcher(&self, watcher: Arc<dyn ChangeWatcher>) {
-        self.shared.watcher.set(Some(watcher));
-    }
-
-    /// From now on only the log learns of changes.
-    pub fn end_watch(&self) {
-        self.shared.watcher.set(None);
-    }
-}
-
-impl Table {
     /// Whether changes are logged or watched. Else none need to be noted.
     #[inline]
     pub(crate) fn is_logged(&self) -> bool {
@@ -190,7 +200,7 @@ impl Table {
 
     /// Appends to the log what was noted, and forgets it. The lock of the stripe is held (invariant DU-2).
     pub(crate) fn append_changes(&self, stripe: usize, changes: &mut StripeChanges) {
-        let StripeChanges { origin, ids, slots, access, seen, removed, step_rows } = changes;
+        let StripeChanges { origin, rows: RowBatch { ids, slots, access }, seen, removed, step_rows } = changes;
         if !removed.is_empty() {
             self.log_change(stripe, None, ChangeKind::Removed(removed));
         }
@@ -205,30 +215,12 @@ impl Table {
         }
         if self.shared.watcher.is_taken() {
             self.shared.watcher.notify_changed(self.number, stripe, &changes.removed);
-            self.shared.watcher.notify_changed(self.number, stripe, &changes.ids);
+            self.shared.watcher.notify_changed(self.number, stripe, &changes.rows.ids);
             self.shared.watcher.notify_changed(self.number, stripe, &changes.seen);
         }
         changes.clear();
     }
-}
 
-impl TableSet {
-    /// Appends to the log all that is kept of steps under way, for a log that begins here. No push is under way.
-    pub fn log_steps(&self) {
-        let keeps_steps = self.shared.log.get().is_some_and(|log| log.keeps_steps());
-        for table in self.iter() {
-            for stripe in 0..table.stripes() {
-                let mut kept = StepRowBatch::default();
-                table.read_step_rows(stripe, &table.step_ids(stripe), &mut kept);
-                if keeps_steps && !kept.ids.is_empty() {
-                    table.log_change(stripe, None, ChangeKind::StepRows(kept.as_slices()));
-                }
-            }
-        }
-    }
-}
-
-impl Table {
     /// Ids of the rows of one stripe that the newest step has changed and later pushes of it may change.
     #[must_use]
     pub fn step_ids(&self, stripe: usize) -> Vec<u64> {

@@ -63,6 +63,13 @@ impl RowBatch {
         self.access.extend(access);
     }
 
+    /// Removes all rows. The memory is used again.
+    pub fn clear(&mut self) {
+        self.ids.clear();
+        self.slots.clear();
+        self.access.clear();
+    }
+
     /// Keeps the rows for whose id `keep` holds. A slot has `width` words.
     pub fn retain(&mut self, width: usize, keep: impl Fn(u64) -> bool) {
         let mut kept = 0;

@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
 
 use crate::key::id_of;
-use crate::{ColdError, PushStep, StepRowBatch, StepRowSlices};
+use crate::{ColdError, PushStep, RowBatch, StepRowBatch, StepRowSlices};
 
 /// Identity of a push. The table only hands it on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PushOrigin {
     pub writer: u64,
     /// Counts the processes of the writer.
@@ -126,15 +127,11 @@ impl WatcherSlot {
     }
 }
 
-/// What changes in a stripe while its lock is held, on its way to the log.
-///
-/// Changes that are not in the log yet. Empty whenever the lock of the stripe is free.
+/// What changes in a stripe while its lock is held, on its way to the log. Empty whenever the lock of the stripe is free.
 #[derive(Debug, Default)]
 pub(crate) struct StripeChanges {
     pub(crate) origin: Option<PushOrigin>,
-    pub(crate) ids: Vec<u64>,
-    pub(crate) slots: Vec<u32>,
-    pub(crate) access: Vec<u32>,
+    pub(crate) rows: RowBatch,
     pub(crate) seen: Vec<u64>,
     /// Ids whose rows are gone. They were there before any of the rows above changed.
     pub(crate) removed: Vec<u64>,
@@ -145,9 +142,7 @@ pub(crate) struct StripeChanges {
 impl StripeChanges {
     #[inline]
     pub(crate) fn note_row(&mut self, key: u64, words: &[u32], access: Option<u32>) {
-        self.ids.push(id_of(key));
-        self.slots.extend_from_slice(words);
-        self.access.extend(access);
+        self.rows.push_row(id_of(key), words, access);
     }
 
     pub(crate) fn note_seen(&mut self, key: u64) {
@@ -160,9 +155,7 @@ impl StripeChanges {
 
     pub(crate) fn clear(&mut self) {
         self.origin = None;
-        self.ids.clear();
-        self.slots.clear();
-        self.access.clear();
+        self.rows.clear();
         self.seen.clear();
         self.removed.clear();
         self.step_rows.clear();

@@ -22,9 +22,7 @@ mod saved_file;
 mod testing;
 mod writer;
 
-pub use chain::{
-    ChainLink, ChainPlace, FileChain, FoundRow, LaterRows, as_rows, group_links, may_hold_bucket, row_bucket,
-};
+pub use chain::{ChainLink, FileChain, FoundRow, group_links, may_hold_bucket, row_bucket};
 pub use error::{RewriteError, RowConversionError, SnapshotError};
 pub use forget::{ForgottenIds, MentionedIds};
 pub use format::{

@@ -1,6 +1,5 @@
 //! The order of hints: they take turns, apart from lookups and pushes, and those that wait take bounded memory.
 
-use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use zagros_plumbing::metrics::IntGauge;
 use zagros_protocol::{Refusal, RefusalKind};
@@ -14,8 +13,8 @@ const ID_BYTES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct HintTurns {
     turns: Semaphore,
-    /// Bytes of ids of the hints that are served or wait.
-    bytes: Mutex<usize>,
+    /// A permit for each byte of ids in hints that are served or wait.
+    room: Semaphore,
     waiting: WaitingHints,
 }
 
@@ -33,9 +32,8 @@ struct WaitingHint<'a> {
 
 #[derive(Debug)]
 pub(crate) struct HintTurn<'a> {
-    _permit: Option<SemaphorePermit<'a>>,
-    turns: &'a HintTurns,
-    bytes: usize,
+    _turn: Option<SemaphorePermit<'a>>,
+    _room: SemaphorePermit<'a>,
 }
 
 impl WaitingHints {
@@ -56,31 +54,19 @@ impl Drop for WaitingHint<'_> {
 
 impl HintTurns {
     pub(crate) fn new(waiting: WaitingHints) -> Self {
-        Self { turns: Semaphore::new(AT_ONCE), bytes: Mutex::default(), waiting }
+        Self { turns: Semaphore::new(AT_ONCE), room: Semaphore::new(MOST_BYTES), waiting }
     }
 
     /// Waits for the turn of a hint with `bytes` of ids. Refused as `Unavailable` if too many hints wait.
     pub(crate) async fn wait_for_turn(&self, bytes: usize) -> Result<HintTurn<'_>, Refusal> {
-        {
-            let mut held = self.bytes.lock();
-            if *held > 0 && held.saturating_add(bytes) > MOST_BYTES {
-                let message =
-                    format!("{} MiB of hints wait already; the rows are read when they are looked up", *held >> 20);
-                return Err(Refusal::new(RefusalKind::Unavailable, message));
-            }
-            *held += bytes;
-        }
-        // Made before the wait: a sender that gives up meanwhile drops it.
-        let mut turn = HintTurn { _permit: None, turns: self, bytes };
+        // A hint that is larger than the limit is served alone.
+        let room = self.room.try_acquire_many(bytes.min(MOST_BYTES) as u32).map_err(|_| {
+            let held = (MOST_BYTES - self.room.available_permits()) >> 20;
+            let message = format!("{held} MiB of hints wait already; the rows are read when they are looked up");
+            Refusal::new(RefusalKind::Unavailable, message)
+        })?;
         let _waiting = self.waiting.count_waiting(bytes / ID_BYTES);
-        turn._permit = self.turns.acquire().await.ok();
-        Ok(turn)
-    }
-}
-
-impl Drop for HintTurn<'_> {
-    fn drop(&mut self) {
-        *self.turns.bytes.lock() -= self.bytes;
+        Ok(HintTurn { _turn: self.turns.acquire().await.ok(), _room: room })
     }
 }
 
@@ -123,7 +109,7 @@ mod tests {
             [turns.wait_for_turn(MOST_BYTES / 2).await.unwrap(), turns.wait_for_turn(1).await.unwrap()];
         let soon = Deadline::from_now(Duration::from_millis(20));
         assert!(soon.bound(turns.wait_for_turn(2)).await.is_err(), "two are served at a time");
-        assert_eq!(*turns.bytes.lock(), MOST_BYTES / 2 + 1, "one that is given up holds nothing");
+        assert_eq!(turns.room.available_permits(), MOST_BYTES / 2 - 1, "one that is given up holds nothing");
         let refusal = turns.wait_for_turn(MOST_BYTES / 2).await.unwrap_err();
         assert_eq!(refusal.kind, RefusalKind::Unavailable);
         assert!(refusal.message.contains("hints wait already"), "{refusal}");
@@ -132,6 +118,6 @@ mod tests {
         drop((second, third));
         // One that is larger than the limit is served alone.
         drop(turns.wait_for_turn(2 * MOST_BYTES).await.unwrap());
-        assert_eq!(*turns.bytes.lock(), 0);
+        assert_eq!(turns.room.available_permits(), MOST_BYTES);
     }
 }

@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use tracing::info;
 use zagros_plumbing::Deadline;
-use zagros_rows::log::{BaseDraft, BaseManifest, BasePartDraft, LogBase, LogError, LogStopped, PartSize};
+use zagros_rows::log::{BaseDraft, BaseManifest, BasePartDraft, LogBase, LogError, PartSize};
 use zagros_table::{FrequencyCounts, RowBatch, Table, TableSet};
 
 use super::server_log::ServerLog;
 use crate::ServerError;
 use crate::datapath::SequenceWindows;
+use crate::errors::{LOGGED_ROW, WRITE};
 
 /// Files of a base. Each has every stripe in so many, so that as many threads can read them.
 pub(super) const PARTS: u32 = 8;
@@ -40,7 +41,7 @@ impl ServerLog {
         }
         let index = self.index.0;
         let manifest = self.instant_of_base(tables, windows).ok_or(ServerError::LogBusy { index, waited: WAIT })?;
-        tables.apply_pending_gradients().map_err(|source| ServerError::LoggedRow { index, source })?;
+        tables.apply_pending_gradients().map_err(ServerError::failed(index, LOGGED_ROW))?;
         let base = self.write_parts(tables, manifest)?;
         self.adopt_base(&base).map_err(|source| self.log_error(source))
     }
@@ -100,8 +101,7 @@ impl ServerLog {
         }
         tables.flush_cold().map_err(|source| ServerError::Cold { index: self.index.0, source })?;
         manifest.end = self.writer.next_lsn();
-        let stopped = |stopped: LogStopped| ServerError::LogStopped { index: self.index.0, source: stopped };
-        self.writer.flush_to(manifest.end).map_err(stopped)?;
+        self.writer.flush_to(manifest.end).map_err(ServerError::failed(self.index.0, WRITE))?;
         Ok(manifest)
     }
 
@@ -152,9 +152,7 @@ fn write_stripe(
     }
     // A row that leaves memory after its id was read goes to the cold tier, which is flushed later, or is gone.
     for ids in table.ids_in_memory(stripe).chunks(ROWS_AT_ONCE) {
-        rows.ids.clear();
-        rows.slots.clear();
-        rows.access.clear();
+        rows.clear();
         table.read_rows(stripe, ids, rows);
         if !rows.ids.is_empty() {
             part.append_rows(place, &rows.ids, &rows.slots, &rows.access)?;

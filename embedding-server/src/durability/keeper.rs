@@ -13,6 +13,7 @@ use zagros_rows::log::LogStopped;
 
 use super::server_log::ServerLog;
 use crate::ServerError;
+use crate::errors::MAINTENANCE;
 
 /// How often it looks.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -22,10 +23,6 @@ const RETRY: Duration = Duration::from_secs(1);
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// The longest wait for the thread's work when the server ends.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-pub(crate) trait BaseWriting: Fn() -> Option<Result<(), ServerError>> + Send + 'static {}
-
-impl<T: Fn() -> Option<Result<(), ServerError>> + Send + 'static> BaseWriting for T {}
 
 /// The running threads. Dropping this value ends them.
 #[derive(Debug)]
@@ -45,7 +42,10 @@ struct BaseThread {
 
 impl LogKeeper {
     /// Looks after a log. `write_base` writes a base; it answers `None` once there is nothing to write one of.
-    pub(crate) fn start(log: &Arc<ServerLog>, write_base: impl BaseWriting) -> Result<Self, ServerError> {
+    pub(crate) fn start(
+        log: &Arc<ServerLog>,
+        write_base: impl Fn() -> Option<Result<(), ServerError>> + Send + 'static,
+    ) -> Result<Self, ServerError> {
         let (stop, stopped) = channel();
         let (end, ended) = channel();
         let (due, wanted) = sync_channel(1);
@@ -53,7 +53,7 @@ impl LogKeeper {
         let index = log.index.0;
         let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let started = thread::Builder::new().name(format!("{name} {index}")).spawn(run);
-            started.map(|thread| thread.thread().id()).map_err(|source| ServerError::Maintenance { index, source })
+            started.map(|thread| thread.thread().id()).map_err(ServerError::failed(index, MAINTENANCE))
         };
         let base_end = end.clone();
         let write = move || {

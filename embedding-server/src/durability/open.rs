@@ -16,6 +16,7 @@ use zagros_table::{AdmissionPolicy, FrequencyCounter, Initializer, TableConfig};
 use zagros_zip::ZipEq;
 
 use crate::ServerError;
+use crate::errors::LOG;
 use crate::tier::{self, ColdTier};
 
 /// How often it is looked whether the process before has released the log.
@@ -46,7 +47,7 @@ pub(crate) fn open(
         return Ok(None);
     }
     let tables = describe_tables(job, configs);
-    let failed = |source: LogError| ServerError::Log { index: index.0, source };
+    let failed = ServerError::failed::<LogError>(index.0, LOG);
     let folder = wait_for(&log_folder(job, index), job.cluster.timeout).map_err(failed)?;
     let place = match job.cluster.durability {
         DurabilityLevel::Machine => LogPlace::Disk,
@@ -125,7 +126,7 @@ impl OpenedLog {
         configs: &[TableConfig],
         registry: &Registry,
     ) -> Result<Option<ColdTier>, ServerError> {
-        let failed = |source| ServerError::Log { index: index.0, source };
+        let failed = ServerError::failed::<LogError>(index.0, LOG);
         let folder = job.cold_folder(index.0);
         let (mark, log) = (folder.join("log"), self.lineage.log.to_string());
         let is_kept = self.lineage.cold && self.has_rows;

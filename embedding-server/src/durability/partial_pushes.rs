@@ -62,9 +62,9 @@ impl PartialPushes {
 
     pub(crate) fn push_images(&self) -> Vec<PartialImage> {
         let all = self.0.lock();
-        let image = |(origin, rows): (&PushOrigin, &AppliedRows)| {
-            let PushOrigin { writer, incarnation, seq } = *origin;
-            PartialImage { writer, incarnation, seq, rows: rows.iter().copied().collect() }
+        let image = |(origin, rows): (&PushOrigin, &AppliedRows)| PartialImage {
+            origin: *origin,
+            rows: rows.iter().copied().collect(),
         };
         all.iter().map(image).collect()
     }

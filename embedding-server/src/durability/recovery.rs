@@ -33,6 +33,7 @@ use self::tail::{CountPositions, SegmentEvents, TailReplay, TailSummary, TailWor
 use super::partial_pushes::{AppliedRows, PartialPushes};
 use crate::ServerError;
 use crate::datapath::SequenceWindows;
+use crate::errors::{LOG, LOGGED_ROW};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecoverySummary {
@@ -64,8 +65,8 @@ pub(super) fn recover(
 ) -> Result<RecoverySummary, ServerError> {
     let replay = LogReplay { tables, threads: thread::available_parallelism().map_or(1, |count| count.get().min(8)) };
     replay.replay_log(folder, log, windows, partial).map_err(|error| match error {
-        RecordError::Log(source) => ServerError::Log { index: index.0, source },
-        RecordError::Table(source) => ServerError::LoggedRow { index: index.0, source },
+        RecordError::Log(source) => ServerError::failed(index.0, LOG)(source),
+        RecordError::Table(source) => ServerError::failed(index.0, LOGGED_ROW)(source),
     })
 }
 
@@ -85,7 +86,7 @@ impl LogReplay<'_> {
         let base = LogBase::find_newest(folder)?;
         let manifest = base.as_ref().map(|base| base.manifest.clone()).unwrap_or_default();
         manifest.groups.iter().for_each(|group| windows.restore_group(group));
-        let open = manifest.partial.iter().map(PartialImage::push_origin).collect();
+        let open = manifest.partial.iter().map(|image| image.origin).collect();
         let mut found = TailSummary { time: manifest.table_time(), open, loading: manifest.loading, cleared: None };
         let needed = manifest.start..manifest.end;
         let tail = self.scan(&TailPlan::new(folder, needed, Some(log))?, windows, &mut found)?;
@@ -114,7 +115,7 @@ impl LogReplay<'_> {
         let workers = self.put_tail(&replay)?;
         if found.cleared.is_none() {
             let is_open = |(origin, _): &(PushOrigin, AppliedRows)| found.open.contains(origin);
-            let applied = |image: &PartialImage| (image.push_origin(), image.rows.iter().copied().collect());
+            let applied = |image: &PartialImage| (image.origin, image.rows.iter().copied().collect());
             partial.restore_rows(manifest.partial.iter().map(applied).filter(is_open).collect());
         }
         workers.into_iter().try_for_each(|worker| worker.finish(self.tables, partial))?;

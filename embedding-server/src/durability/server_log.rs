@@ -32,6 +32,7 @@ use super::partial_pushes::PartialPushes;
 use super::recovery::{RecoverySummary, recover};
 use crate::ServerError;
 use crate::datapath::{KnownWriters, SequenceWindows};
+use crate::errors::{LOG, WRITE};
 use crate::metrics::ServerLabel;
 
 /// Bytes of a record besides its rows, at most.
@@ -80,7 +81,6 @@ impl ServerLog {
         (tables, configs, windows): (&Arc<TableSet>, &[TableConfig], &SequenceWindows),
     ) -> Result<Self, ServerError> {
         let OpenedLog { folder, lineage, has_rows } = opened;
-        let failed = |source: LogError| ServerError::Log { index: index.0, source };
         let metrics = LogMetrics::new(registry, index);
         let timer = std::time::Instant::now();
         let partial = PartialPushes::default();
@@ -95,7 +95,7 @@ impl ServerLog {
             DurabilityLevel::Process | DurabilityLevel::Checkpoint => SyncMode::Process,
         };
         let config = WriterConfig { mode, lineage: lineage.log, segment_bytes: sizes.segment, next: recovery.end };
-        let writer = LogWriter::open(folder.path(), disk, &config).map_err(failed)?;
+        let writer = LogWriter::open(folder.path(), disk, &config).map_err(ServerError::failed(index.0, LOG))?;
         // Only `sync` promises the same bits after a restart in the middle of a step.
         let keeps_steps = job.train.mode == Mode::Sync;
         let writer = Arc::new(writer.keeping_steps(keeps_steps));
@@ -229,7 +229,7 @@ impl ServerLog {
             file.lineage = new_lineage();
             self.folder.set_lineage(&file).map_err(|source| self.log_error(source))?;
         }
-        tables.clear().map_err(|source| ServerError::Clear { index: self.index.0, source })?;
+        tables.clear().map_err(ServerError::failed(self.index.0, "empty its tables"))?;
         windows.clear();
         self.partial.clear();
         // A base without a window: the pushes of the other run are no part of the log any more.
@@ -251,8 +251,7 @@ impl ServerLog {
     /// The process ends in order, and the next one may run on another machine: every acknowledged push is on the disk. Pushes are
     /// refused from now on. If the disk fails, only this machine, as long as it runs, has all of the log.
     pub(crate) fn hand_over(&self, tables: &TableSet) -> Result<(), ServerError> {
-        let stopped = |source| ServerError::LogStopped { index: self.index.0, source };
-        self.writer.flush_appended().map_err(stopped)?;
+        self.writer.flush_appended().map_err(ServerError::failed(self.index.0, WRITE))?;
         self.is_over.store(true, Ordering::Release);
         self.writer.end_writing();
         tables.flush_cold().map_err(|source| ServerError::Cold { index: self.index.0, source })?;
@@ -267,7 +266,7 @@ impl ServerLog {
     }
 
     pub(super) fn log_error(&self, source: LogError) -> ServerError {
-        ServerError::Log { index: self.index.0, source }
+        ServerError::failed(self.index.0, LOG)(source)
     }
 
     fn refusal(&self, stopped: &LogStopped) -> Refusal {

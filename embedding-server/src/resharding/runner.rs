@@ -9,8 +9,8 @@ use tracing::warn;
 use zagros_coordinator_client::ControlPlane;
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
-    BeginMoveRequest, FreezeMoveRequest, FreezeMoveResponse, MoveRowsRequest, MoveRowsResponse, MoveStage,
-    PlacementResponse, ReportMoveRequest, ReportMoveResponse, ServerEntry,
+    FreezeMoveResponse, MoveRowsRequest, MoveRowsResponse, MoveStage, PlacementResponse, ReportMoveRequest,
+    ReportMoveResponse, ServerEntry,
 };
 use zagros_protocol::{PackError, Refusal};
 use zagros_transport::Credentials;
@@ -19,8 +19,7 @@ use super::incoming::CopyProgress;
 use super::incoming_rows::{put_chunk, put_windows};
 use super::wire::GrpcMoveSource;
 use super::{
-    AdoptedPlacement, CopyEnd, MoveReports, PlannedMove, adopt_placement, begin_copy, copy_buckets, freeze_source,
-    next_rows, purge_strays,
+    AdoptedPlacement, CopyEnd, MoveReports, PlannedMove, adopt_placement, copy_buckets, next_rows, purge_strays,
 };
 use crate::EmbeddingService;
 
@@ -139,17 +138,9 @@ impl LocalMove {
         Ok(Self { service, incoming })
     }
 
-    pub fn begin_copy(&self, request: &BeginMoveRequest) -> Result<(), Refusal> {
-        begin_copy(&self.service, request.bucket_move).map(|_| ())
-    }
-
     /// The next rows, at the source.
     pub fn next_rows(&self, request: &MoveRowsRequest) -> Result<MoveRowsResponse, Refusal> {
         next_rows(&self.service, request.bucket_move, request.number)
-    }
-
-    pub fn freeze_source(&self, request: &FreezeMoveRequest) -> Result<FreezeMoveResponse, Refusal> {
-        freeze_source(&self.service, request.bucket_move)
     }
 
     /// Puts in what the source sent, at the target.

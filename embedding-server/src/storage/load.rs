@@ -11,8 +11,8 @@ use zagros_plumbing::Deadline;
 use zagros_protocol::control::{FileDigest, LoadRequest, LoadResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 use zagros_rows::snapshot::{
-    BlockContent, BlockHeader, BlockKind, ChainLink, ChainPlace, FollowedFile, LaterRows, RowConversion,
-    RowConversionError, SavedFile, SnapshotBlock, SnapshotHeader, StateConversion, TableHeader, group_links,
+    BlockContent, BlockHeader, BlockKind, ChainLink, FileChain, FollowedFile, RowConversion, RowConversionError,
+    SavedFile, SnapshotBlock, SnapshotHeader, StateConversion, TableHeader, group_links,
 };
 use zagros_store::{Folder, hex_digits};
 use zagros_table::{ClearError, RowBatch, StepClock, Table, TableError, TableTime};
@@ -106,21 +106,32 @@ fn replace_rows(service: &EmbeddingService, put: impl FnOnce() -> Result<u64, Re
     Ok(rows)
 }
 
-/// The positions of the files of each chain, that of all rows first.
-fn chains_of(request: &LoadRequest, sources: &[SavedTables<'_>]) -> Result<Vec<Vec<usize>>, StorageError> {
+/// A file of all rows and its deltas.
+struct LoadedChain {
+    files: FileChain,
+    /// Position of its newest file, whose tables are those of all of them.
+    newest: usize,
+}
+
+fn chains_of(request: &LoadRequest, sources: &[SavedTables<'_>]) -> Result<Vec<LoadedChain>, StorageError> {
     let link = |(file, source): (&FileDigest, &SavedTables<'_>)| ChainLink {
         path: source.saved.path().to_owned(),
         sha256: (!file.sha256.is_empty()).then(|| hex_digits(&file.sha256)),
         follows: source.follows.clone(),
     };
     let links: Vec<ChainLink> = request.files.iter().zip_eq(sources).map(link).collect();
-    Ok(group_links(&links)?)
+    let chain = |positions: Vec<usize>| {
+        let files = FileChain::new(positions.iter().map(|file| sources[*file].saved.clone()).collect());
+        files.newest_header()?;
+        Ok(LoadedChain { files, newest: positions.last().copied().unwrap_or_default() })
+    };
+    group_links(&links)?.into_iter().map(chain).collect()
 }
 
 fn put_all(
     service: &EmbeddingService,
     sources: &[SavedTables<'_>],
-    chains: &[Vec<usize>],
+    chains: &[LoadedChain],
     clock: StepClock,
 ) -> Result<u64, Refusal> {
     // Set before any row is inserted, to the largest step of all files. The servers that wrote the files knew the last
@@ -132,14 +143,16 @@ fn put_all(
     }
     let mut rows = 0;
     for chain in chains {
-        let mut later = LaterRows::default();
-        for (number, file) in chain.iter().enumerate().rev() {
-            let place = ChainPlace { is_oldest: number == 0, is_newest: number + 1 == chain.len() };
-            // Access metadata in all files of a chain is by the clock of one process, which went on.
-            let saved_at = chain.last().map_or_else(TableTime::default, |newest| sources[*newest].saved_at);
-            let saved = SaveClock { time: TableTime { steps, ..saved_at }, steps: clock };
-            rows += sources[*file].put_file(&mut later, place, saved)?;
-        }
+        let newest = &sources[chain.newest];
+        // Access metadata in all files of a chain is by the clock of one process, which went on.
+        let saved = SaveClock { time: TableTime { steps, ..newest.saved_at }, steps: clock };
+        chain.files.each_block(
+            |head| newest.may_concern(head),
+            |block, _| -> Result<(), StorageError> {
+                rows += newest.put_block(block, saved)?;
+                Ok(())
+            },
+        )?;
     }
     Ok(rows)
 }
@@ -270,19 +283,6 @@ impl<'a> SavedTables<'a> {
         .into())
     }
 
-    /// Inserts the rows of this server that no later file of the chain has. Returns how many there are.
-    fn put_file(&self, later: &mut LaterRows, place: ChainPlace, saved: SaveClock) -> Result<u64, StorageError> {
-        let mut reader = self.saved.open()?;
-        let mut rows = 0;
-        while let Some(block) = reader.next_block(|head| self.may_concern(head))? {
-            let width = self.target(block.table).map_or(0, |target| target.saved_width);
-            if let Some(block) = later.filter_block(block, width, place) {
-                rows += self.put_block(block, saved)?;
-            }
-        }
-        Ok(rows)
-    }
-
     /// Whether a block may contain data of this server.
     fn may_concern(&self, head: &BlockHeader) -> bool {
         let number = head.table as usize;
@@ -365,8 +365,6 @@ pub(super) struct TableTarget<'a> {
     pub(super) same_access: bool,
     /// The file's sketches have the same layout and can be added.
     pub(super) same_counter: bool,
-    /// Words of a slot in the file.
-    pub(super) saved_width: usize,
     /// `None` if the table keeps every bit of the file's slots.
     conversion: Option<RowConversion>,
 }
@@ -393,8 +391,7 @@ impl<'a> TableTarget<'a> {
         let table = service.tables.table(number as u32).map_err(|error| error.to_string())?;
         let same_buckets = header.buckets == placement.bucket_count() && saved.number == here.number;
         let (same_access, same_counter) = (saved.access == here.access, saved.counter == here.counter);
-        let (number, saved_width) = (here.number, saved.width);
-        Ok(Self { number, table, same_buckets, same_access, same_counter, saved_width, conversion })
+        Ok(Self { number: here.number, table, same_buckets, same_access, same_counter, conversion })
     }
 
     /// Keeps the rows of this server, in the table's format. Drops access metadata of another format: the rows then count as used now.

@@ -180,9 +180,7 @@ fn write_run<W: Write>(
     placement.keep_owned(number, rows);
     let foreign = (all - rows.ids.len()) as u64;
     writer.write_rows(number, rows)?;
-    rows.ids.clear();
-    rows.slots.clear();
-    rows.access.clear();
+    rows.clear();
     Ok(foreign)
 }
 

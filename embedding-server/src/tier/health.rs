@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tracing::{error, info};
 use zagros_plumbing::metrics::{Histogram, IntCounter};
-use zagros_table::{ColdError, ColdRead, ColdRows, ColdSize, ColdStore, ColdView};
+use zagros_table::{ColdError, ColdRead, ColdSize, ColdStore, ColdView};
 
 /// A call that takes longer waits for a disk that hangs.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
@@ -97,10 +97,6 @@ impl StoreCalls {
 }
 
 impl<S: ColdStore> ColdStore for WatchedStore<S> {
-    fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
-        self.reads.observe(places.len(), || self.store.read(table, places, into))
-    }
-
     fn read_all(&self, reads: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
         let rows = reads.iter().map(|read| read.cold_keys.len()).sum();
         self.reads.observe(rows, || self.store.read_all(reads))
@@ -139,6 +135,7 @@ impl<S: ColdStore> ColdStore for WatchedStore<S> {
 mod tests {
     use zagros_fakes::MemoryColdStore;
     use zagros_plumbing::metrics::HistogramOpts;
+    use zagros_table::ColdRows;
 
     use super::*;
 

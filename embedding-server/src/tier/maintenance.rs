@@ -19,6 +19,7 @@ use zagros_table::{TableConfig, TableSet};
 
 use super::health::WatchedStore;
 use crate::ServerError;
+use crate::errors::MAINTENANCE;
 use crate::metrics::{ServerLabel, cold_call_metrics, register_cold_store};
 
 /// Pause if there is nothing to do. It is short, because a busy server fills the last twentieth of its memory quickly.
@@ -54,7 +55,7 @@ impl TableMaintenance {
         }
         let idle = if job.cluster.memory.is_some() { IDLE } else { IDLE_UNLIMITED };
         let started = Self::start(server, Arc::clone(tables), seconds_before, idle);
-        started.map(Some).map_err(|source| ServerError::Maintenance { index: server.0, source })
+        started.map(Some).map_err(ServerError::failed(server.0, MAINTENANCE))
     }
 
     fn start(server: ServerIndex, tables: Arc<TableSet>, seconds_before: u64, idle: Duration) -> std::io::Result<Self> {

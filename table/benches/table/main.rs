@@ -3,13 +3,11 @@
 //! `cargo bench -p zagros-table --bench table -- [--rows N] [--dim 16|64] [--passes N] [--batch N] [--order any|stripes] [--quick]
 //! [--only PART]`
 //!
-//! Parts: `limits`, `kernels` (arithmetic alone), `formats` (of weights), `threads` (one
-//! table, several threads). The default is all parts. All parts but `threads` use one thread. `--quick` uses few rows, for
+//! Parts: `limits`, `formats` (of weights), `threads` (one table, several threads). The default is all parts. All parts but `threads` use one thread. `--quick` uses few rows, for
 //! tests that judge no time. `--batch` is the number of rows of a request, `--order` the order of its ids: that of their stripes
 //! (`stripes`, which is served soonest) or any. In every mode the table's rows must equal the plain array's at the end, bit for bit.
 
 mod formats;
-mod kernels;
 mod limits;
 mod threads;
 mod workload;
@@ -23,7 +21,7 @@ use zagros_zip::ZipEq;
 const REQUESTS: usize = 64;
 
 /// As the parts follow each other.
-const PARTS: [&str; 4] = ["limits", "kernels", "formats", "threads"];
+const PARTS: [&str; 3] = ["limits", "formats", "threads"];
 
 /// The arguments of the command line.
 struct Plan {
@@ -36,7 +34,7 @@ struct Plan {
 
 fn main() {
     let plan = plan(std::env::args().skip(1));
-    let runs = [limits::run, kernels::run, formats::run, threads::run];
+    let runs = [limits::run, formats::run, threads::run];
     for (part, run) in PARTS.iter().zip_eq(runs) {
         if plan.only.as_deref().is_none_or(|only| only == *part) {
             run(&plan);
@@ -94,6 +92,6 @@ fn plan(args: impl Iterator<Item = String>) -> Plan {
 
 fn usage(arg: &str) -> ! {
     panic!(
-        "{arg}: expected [--rows N] [--dim 16|64] [--passes N] [--batch N] [--order any|stripes] [--quick] [--only limits|kernels|formats|threads]"
+        "{arg}: expected [--rows N] [--dim 16|64] [--passes N] [--batch N] [--order any|stripes] [--quick] [--only limits|formats|threads]"
     )
 }

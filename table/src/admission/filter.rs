@@ -1,12 +1,12 @@
 //! The admission filter of one stripe: a policy and its frequency counts.
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use hashbrown::hash_table::OccupiedEntry;
 
 use super::super::row_batch::FrequencyCounts;
 use super::policy::{AdmissionPolicy, FrequencyCounter};
 use super::sketch::CountMinSketch;
-use crate::key::{id_of, key_of};
+use crate::key::id_of;
 use crate::row::weight_type::StepNoise;
 
 /// The random words of this step number choose the admitted share of ids. No push has this step number.
@@ -50,7 +50,7 @@ impl AdmissionFilter {
     }
 
     /// Counts one use of a key that has no row. Returns whether the key gets a row now.
-    pub(super) fn observe(&mut self, key: u64) -> bool {
+    pub(crate) fn observe(&mut self, key: u64) -> bool {
         match self {
             Self::Exact { needed, counts } => count(counts, key, *needed),
             Self::Sketch { needed, sketch } => sketch.add(key) >= *needed,
@@ -80,7 +80,7 @@ impl AdmissionFilter {
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         match self {
             Self::Always | Self::Share { .. } => {}
             Self::Exact { counts, .. } => counts.clear(),
@@ -88,45 +88,36 @@ impl AdmissionFilter {
         }
     }
 
-    /// Adds to the count of an id that has no row. A filter that counts nothing ignores the call.
-    pub(super) fn add_count(&mut self, id: u64, frequency_counts: u32) {
-        let key = key_of(id);
-        let counts = match self {
-            Self::Exact { counts, .. } => counts,
-            Self::Sketch { sketch, .. } => {
-                sketch.add_times(key, frequency_counts);
-                return;
+    /// Adds to the count of a key that has no row. A filter that counts nothing ignores the call.
+    pub(crate) fn add_count(&mut self, key: u64, more: u32) {
+        match self {
+            Self::Exact { counts, .. } => {
+                let mut entry = entry_of(counts, key);
+                entry.get_mut().1 = entry.get().1.saturating_add(more);
             }
-            Self::Always | Self::Share { .. } => return,
-        };
-        match counts.entry(hash_of(key), |entry| entry.0 == key, |entry| hash_of(entry.0)) {
-            Entry::Occupied(mut entry) => entry.get_mut().1 = entry.get().1.saturating_add(frequency_counts),
-            Entry::Vacant(entry) => {
-                entry.insert((key, frequency_counts));
-            }
+            Self::Sketch { sketch, .. } => sketch.add_times(key, more),
+            Self::Always | Self::Share { .. } => {}
         }
     }
 
     /// Adds the cells of a sketch of the same stripe, from this server or another one. A filter without a sketch
     /// ignores the call.
     /// `Err` has the number of words of the sketch, if `cells` are not within it.
-    pub(super) fn merge(&mut self, from: usize, cells: &[u32]) -> Result<(), usize> {
+    pub(crate) fn merge(&mut self, from: usize, cells: &[u32]) -> Result<(), usize> {
         if let Self::Sketch { sketch, .. } = self { sketch.merge(from, cells) } else { Ok(()) }
     }
 
     /// Raises the cells of a sketch, from word `from` on, to at least these. No count becomes too low, and none is higher than the higher
     /// one of both sketches says. Returns what was added to these cells. A filter without a sketch ignores the call.
     /// `Err` has the number of words of the sketch, if these are not within it.
-    pub(super) fn raise(&mut self, from: usize, cells: &[u32]) -> Result<Vec<u32>, usize> {
+    pub(crate) fn raise(&mut self, from: usize, cells: &[u32]) -> Result<Vec<u32>, usize> {
         if let Self::Sketch { sketch, .. } = self { sketch.raise(from, cells) } else { Ok(Vec::new()) }
     }
 
-    pub(super) fn forget(&mut self, key: u64) {
-        if let Self::Exact { counts, .. } = self
-            && let Ok(entry) = counts.find_entry(hash_of(key), |entry| entry.0 == key)
-        {
-            entry.remove();
-        }
+    /// Returns whether the key had an exact count.
+    pub(crate) fn forget(&mut self, key: u64) -> bool {
+        let Self::Exact { counts, .. } = self else { return false };
+        counts.find_entry(hash_of(key), |entry| entry.0 == key).map(OccupiedEntry::remove).is_ok()
     }
 
     pub(crate) fn counted_ids(&self) -> Vec<u64> {
@@ -172,22 +163,18 @@ impl AdmissionFilter {
 
 /// Counts a key. Forgets the count once the key is admitted.
 fn count(counts: &mut HashTable<(u64, u32)>, key: u64, needed: u32) -> bool {
-    match counts.entry(hash_of(key), |entry| entry.0 == key, |entry| hash_of(entry.0)) {
-        Entry::Vacant(_) if needed <= 1 => true,
-        Entry::Vacant(entry) => {
-            entry.insert((key, 1));
-            false
-        }
-        Entry::Occupied(mut entry) => {
-            let count = &mut entry.get_mut().1;
-            *count = count.saturating_add(1);
-            let admitted = *count >= needed;
-            if admitted {
-                entry.remove();
-            }
-            admitted
-        }
+    let mut entry = entry_of(counts, key);
+    let count = entry.get().1.saturating_add(1);
+    entry.get_mut().1 = count;
+    if count >= needed {
+        entry.remove();
     }
+    count >= needed
+}
+
+/// The entry of a key. A new one has a count of 0.
+fn entry_of(counts: &mut HashTable<(u64, u32)>, key: u64) -> OccupiedEntry<'_, (u64, u32)> {
+    counts.entry(hash_of(key), |entry| entry.0 == key, |entry| hash_of(entry.0)).or_insert((key, 0))
 }
 
 /// Swaps the halves of a key. All keys of a stripe have equal low bits, and the map uses the low bits of a hash.
@@ -203,6 +190,7 @@ mod tests {
     use zagros_zip::ZipEq;
 
     use super::*;
+    use crate::key::key_of;
 
     const SKETCH: FrequencyCounter = FrequencyCounter::CountMin { error: 0.001, failure: 0.01 };
 
@@ -253,7 +241,7 @@ mod tests {
             });
             let mut second = frequency_counts(AdmissionPolicy::Count { threshold: 3, counter });
             let FrequencyCounts { ids, counts, cells } = saved(&first);
-            ids.iter().zip_eq(&counts).for_each(|(id, count)| second.add_count(*id, *count));
+            ids.iter().zip_eq(&counts).for_each(|(id, count)| second.add_count(key_of(*id), *count));
             if sketch {
                 prop_assert_eq!(second.merge(0, &cells), Ok(()));
             }

@@ -1,11 +1,10 @@
 //! The admission filter of one stripe, with copy-on-first-write for a snapshot: the first change copies all counts.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use super::super::row_batch::FrequencyCounts;
 use super::filter::AdmissionFilter;
 use super::policy::AdmissionPolicy;
-use crate::key::id_of;
 
 /// The filter of a stripe. The stripe's lock protects it.
 #[derive(Debug)]
@@ -33,43 +32,22 @@ impl Deref for StripeFilter {
     }
 }
 
+/// For a change of the counts. A snapshot that wants them as they were gets a copy first.
+impl DerefMut for StripeFilter {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut AdmissionFilter {
+        if matches!(self.capture, FilterCapture::Unchanged) {
+            let mut kept = FrequencyCounts::default();
+            self.inner.save(&mut kept);
+            self.capture = FilterCapture::Kept(kept);
+        }
+        &mut self.inner
+    }
+}
+
 impl StripeFilter {
     pub(crate) fn new(admission: AdmissionPolicy, stripes: usize, seed: u64, table: u32) -> Self {
         Self { inner: AdmissionFilter::new(admission, stripes, seed, table), capture: FilterCapture::None }
-    }
-
-    pub(crate) fn observe(&mut self, key: u64) -> bool {
-        self.keep();
-        self.inner.observe(key)
-    }
-
-    pub(crate) fn add_count(&mut self, key: u64, frequency_counts: u32) {
-        self.keep();
-        self.inner.add_count(id_of(key), frequency_counts);
-    }
-
-    pub(crate) fn merge(&mut self, from: usize, cells: &[u32]) -> Result<(), usize> {
-        self.keep();
-        self.inner.merge(from, cells)
-    }
-
-    pub(crate) fn raise(&mut self, from: usize, cells: &[u32]) -> Result<Vec<u32>, usize> {
-        self.keep();
-        self.inner.raise(from, cells)
-    }
-
-    pub(crate) fn forget(&mut self, key: u64) -> bool {
-        let is_counted = self.inner.exact_count(key) > 0;
-        if is_counted {
-            self.keep();
-            self.inner.forget(key);
-        }
-        is_counted
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.keep();
-        self.inner.clear();
     }
 
     /// Starts the capture: the next change copies the counts first.
@@ -89,15 +67,6 @@ impl StripeFilter {
 
     pub(crate) fn end_capture(&mut self) {
         self.capture = FilterCapture::None;
-    }
-
-    #[inline]
-    fn keep(&mut self) {
-        if matches!(self.capture, FilterCapture::Unchanged) {
-            let mut kept = FrequencyCounts::default();
-            self.inner.save(&mut kept);
-            self.capture = FilterCapture::Kept(kept);
-        }
     }
 }
 

@@ -164,26 +164,14 @@ impl DenseRule {
         self.apply(lr, applied, weights, gradients, [first, second]);
     }
 
-    pub(super) fn with_share(self, share: f32) -> Self {
-        match self {
-            Self::Sgd { momentum, weight_decay } => Self::Sgd { momentum, weight_decay: weight_decay * share },
-            Self::Adagrad { epsilon, initial_accumulator, weight_decay } => {
-                Self::Adagrad { epsilon, initial_accumulator, weight_decay: weight_decay * share }
+    pub(super) fn with_share(mut self, share: f32) -> Self {
+        match &mut self {
+            Self::Sgd { weight_decay, .. } | Self::Adagrad { weight_decay, .. } | Self::Adam { weight_decay } => {
+                *weight_decay *= share;
             }
-            Self::Adam { weight_decay } => Self::Adam { weight_decay: weight_decay * share },
-            Self::AdamW { weight_decay } => Self::AdamW { weight_decay: weight_decay * f64::from(share) },
+            Self::AdamW { weight_decay } => *weight_decay *= f64::from(share),
         }
-    }
-
-    pub(super) fn settings(&self) -> Vec<(&'static str, f32)> {
-        match *self {
-            Self::Sgd { momentum, weight_decay } => vec![("momentum", momentum), ("weight_decay", weight_decay)],
-            Self::Adagrad { epsilon, initial_accumulator, weight_decay } => {
-                vec![("epsilon", epsilon), ("initial_accumulator", initial_accumulator), ("weight_decay", weight_decay)]
-            }
-            Self::Adam { weight_decay } => vec![("weight_decay", weight_decay)],
-            Self::AdamW { weight_decay } => vec![("weight_decay", weight_decay as f32)],
-        }
+        self
     }
 }
 

@@ -226,10 +226,11 @@ fn ftrl_by_hand() {
 
 #[test]
 fn settings_out_of_range_are_named() {
-    let momentum = Optimizer::Sgd { lr: 0.1, momentum: 1.0, l2: 0.0 };
-    assert_eq!(momentum.problem().unwrap(), "momentum is 1; expected below 1");
-    let ftrl = Optimizer::Ftrl { lr: 0.0, beta: 1.0, l1: 0.0, l2: 0.0 };
-    assert_eq!(ftrl.problem().unwrap(), "lr of ftrl is 0; expected more");
-    let adam = Optimizer::Adam { lr: 0.1, beta1: 0.9, beta2: 0.99, epsilon: f32::NAN, l2: 0.0 };
-    assert!(adam.problem().unwrap().starts_with("epsilon of adam is NaN"));
+    for (optimizer, named) in [
+        (Optimizer::Sgd { lr: 0.1, momentum: 1.0, l2: 0.0 }, "momentum: 1.0"),
+        (Optimizer::Ftrl { lr: 0.0, beta: 1.0, l1: 0.0, l2: 0.0 }, "Ftrl { lr: 0.0"),
+        (Optimizer::Adam { lr: 0.1, beta1: 0.9, beta2: 0.99, epsilon: f32::NAN, l2: 0.0 }, "epsilon: NaN"),
+    ] {
+        assert!(optimizer.problem().unwrap().contains(named), "{named}");
+    }
 }

@@ -107,7 +107,11 @@ impl Table {
         scratch: &mut RequestBuffers,
     ) -> PushReport {
         let DistinctGradients { gradients, skipped, repeated, .. } = self.distinct_gradients(ids, gradients, scratch);
-        PushReport { skipped, repeated, ..self.push_grouped(&gradients, step, scratch) }
+        let pushed = run_wide(
+            #[inline(always)]
+            || self.update_groups(&gradients, step, scratch),
+        );
+        PushReport { skipped, repeated, ..pushed }
     }
 
     /// Sums the gradients of each row and skips unsafe gradients. `scratch` groups the rows afterwards.
@@ -132,13 +136,6 @@ impl Table {
             rows.gradients = Cow::Owned(sums);
         }
         rows
-    }
-
-    fn push_grouped(&self, gradients: &[f32], step: PushStep, scratch: &mut RequestBuffers) -> PushReport {
-        run_wide(
-            #[inline(always)]
-            || self.update_groups(gradients, step, scratch),
-        )
     }
 
     /// Checks the lengths of a push, and the size of its values if the table refuses large ones.

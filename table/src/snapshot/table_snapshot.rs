@@ -127,6 +127,17 @@ impl TableSet {
         self.shared.captures.reset_limit(self.shared.capacity.most_copies(bytes));
         Ok((self.shared.clock.now(), rows, still))
     }
+
+    #[must_use]
+    pub fn snapshot_copies(&self) -> SnapshotCopies {
+        self.shared.captures.copy_totals()
+    }
+
+    /// Gives the present snapshot up: its copies go, and a thread that reads it gets an error.
+    pub(crate) fn give_up_snapshot(&self) {
+        self.shared.captures.give_up();
+        self.iter().for_each(|table| (0..table.stripes()).for_each(|stripe| table.end_capture(stripe)));
+    }
 }
 
 impl TableSnapshot<'_> {
@@ -168,9 +179,7 @@ impl TableSnapshot<'_> {
         let cold = self.cold.as_ref().filter(|_| table.is_tiered);
         Ok(StripeReader::new(table, stripe, table.access_codec.tick(self.moment), hot, cold))
     }
-}
 
-impl TableSnapshot<'_> {
     /// Appends the frequency counts of one stripe at the instant. They can be read once, before or after the stripe's
     /// rows.
     pub fn read_frequency_counts(
@@ -199,19 +208,6 @@ impl Drop for TableSnapshot<'_> {
 impl std::fmt::Debug for TableSnapshot<'_> {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.debug_struct("TableSnapshot").field("moment", &self.moment).finish_non_exhaustive()
-    }
-}
-
-impl TableSet {
-    #[must_use]
-    pub fn snapshot_copies(&self) -> SnapshotCopies {
-        self.shared.captures.copy_totals()
-    }
-
-    /// Gives the present snapshot up: its copies go, and a thread that reads it gets an error.
-    pub(crate) fn give_up_snapshot(&self) {
-        self.shared.captures.give_up();
-        self.iter().for_each(|table| (0..table.stripes()).for_each(|stripe| table.end_capture(stripe)));
     }
 }
 
@@ -344,9 +340,7 @@ impl MemorySource {
     /// Reads some rows under the stripe's lock.
     fn refill(&mut self, table: &Table, stripe: usize) -> Result<(), TableError> {
         let Self { all, read, rows, answered } = self;
-        rows.ids.clear();
-        rows.slots.clear();
-        rows.access.clear();
+        rows.clear();
         *answered = 0;
         let end = all.len().min(*read + HOT_AT_ONCE);
         if *read == end {

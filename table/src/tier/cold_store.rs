@@ -11,14 +11,13 @@ use std::ops::RangeInclusive;
 
 /// A store of rows that is slower and larger than memory. Calls block, and several threads call at once.
 pub trait ColdStore: Send + Sync + fmt::Debug {
-    /// Reads the rows at `cold_keys` in one call. Overwrites `into`.
-    /// A cold key without a row is no error.
-    fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError>;
+    /// Reads rows of several tables in one call. Overwrites `into` of each.
+    /// A cold key without a row is no error. On an error some tables may be read.
+    fn read_all(&self, reads: &mut [ColdRead<'_>]) -> Result<(), ColdError>;
 
-    /// As [`Self::read`], of several tables in one call: a store that reads many rows at a time reads all of them so.
-    /// On an error some tables may be read.
-    fn read_all(&self, reads: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
-        reads.iter_mut().try_for_each(|read| self.read(read.table, read.cold_keys, read.into))
+    /// As [`Self::read_all`], of one table.
+    fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
+        self.read_all(&mut [ColdRead { table, cold_keys, into }])
     }
 
     /// Writes rows, `[cold_keys.len() * width]` words, and replaces earlier copies. It writes all rows or none.

@@ -26,7 +26,7 @@ use crate::key::{cold_key_of, stripe_of};
 use crate::stripe::Stripe;
 use crate::tier::eviction::RoomFor;
 use crate::tier::page_in_rows::{PageIn, PageInEntry};
-use crate::{ColdError, ColdRead, ColdRows, RequestDeadline, Table, TableError};
+use crate::{ColdError, ColdRead, RequestDeadline, Table, TableError};
 
 /// How many rows are paged in under one lock. Every stripe has room for them.
 const CHUNK: usize = STRIPE_FLOOR;
@@ -70,15 +70,14 @@ impl Table {
             self.read_cold(page_in)?;
         }
         while !page_in.entries.is_empty() {
-            self.page_in_locked(page_in, action).map_err(|source| self.unreadable(source))?;
+            self.page_in_locked(page_in, action)?;
         }
         Ok(())
     }
 
     /// Reads the cold copies of all rows of `page_in` that were not in memory.
     pub(crate) fn read_cold(&self, page_in: &mut PageIn) -> Result<(), TableError> {
-        let PageIn { entries, cold_keys, cold, .. } = page_in;
-        self.read_copies_of(entries, cold_keys, cold).map_err(|source| self.unreadable(source))
+        read_cold_of_all(std::iter::once((self, page_in)))
     }
 
     /// One round. Rows with a stale copy stay in `page_in`.
@@ -123,16 +122,20 @@ impl Table {
     }
 
     /// The last resort: reads the rows of the last stripe while it holds the stripe's lock.
-    fn page_in_locked(&self, page_in: &mut PageIn, action: &mut RowAction<'_>) -> Result<(), ColdError> {
+    fn page_in_locked(&self, page_in: &mut PageIn, action: &mut RowAction<'_>) -> Result<(), TableError> {
         let Some(last) = page_in.entries.last().copied() else { return Ok(()) };
         let number = self.stripe_of(last.key);
         let start = page_in.entries.iter().position(|entry| self.stripe_of(entry.key) == number).unwrap_or(0);
         let mut stripe = self.lock(number);
-        let mut entries = page_in.entries.split_off(start);
-        entries.iter_mut().for_each(|entry| *entry = entry.with_stale_copy(stripe.cold_versions.now));
-        if let Err(error) = self.read_copies_of(&mut entries, &mut page_in.cold_keys, &mut page_in.cold) {
+        let now = stripe.cold_versions.now;
+        let entries = page_in.entries.split_off(start).into_iter().map(|entry| entry.with_stale_copy(now));
+        let mut others = std::mem::replace(&mut page_in.entries, entries.collect());
+        let read = self.read_cold(page_in);
+        std::mem::swap(&mut page_in.entries, &mut others);
+        let mut entries = others;
+        if read.is_err() {
             page_in.entries.append(&mut entries);
-            return Err(error);
+            return read;
         }
         let tick = self.current_tick();
         entries.into_iter().for_each(|entry| self.page_in_one(&mut stripe, entry, page_in, tick, action));
@@ -253,17 +256,6 @@ impl Table {
     fn end_of_stripe(&self, entries: &[PageInEntry], start: usize) -> usize {
         let number = self.stripe_of(entries[start].key);
         start + entries[start..].iter().take_while(|entry| self.stripe_of(entry.key) == number).count()
-    }
-
-    fn read_copies_of(
-        &self,
-        entries: &mut [PageInEntry],
-        cold_keys: &mut Vec<u64>,
-        cold: &mut ColdRows,
-    ) -> Result<(), ColdError> {
-        let Some(store) = self.cold_store() else { return Ok(()) };
-        PageIn::list_cold_keys(entries, cold_keys);
-        if cold_keys.is_empty() { Ok(()) } else { store.read(self.number, cold_keys, cold) }
     }
 
     pub(crate) fn stripe_of(&self, key: u64) -> usize {

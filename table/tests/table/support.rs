@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use zagros_fakes::MemoryColdStore;
 use zagros_table::{
-    ColdError, ColdRows, ColdSize, ColdStore, ColdView, Initializer, LookupMode, LookupReport, Optimizer, PushReport,
+    ColdError, ColdRead, ColdSize, ColdStore, ColdView, Initializer, LookupMode, LookupReport, Optimizer, PushReport,
     RequestBuffers, RequestDeadline, RequestPart, RowBatch, Table, TableConfig, TableError, TableResources, TableSet,
     TableSnapshot,
 };
@@ -190,13 +190,15 @@ impl fmt::Debug for HookedStore {
 }
 
 impl ColdStore for HookedStore {
-    fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
-        let done = self.inner.read(table, places, into);
-        let hook = self.hooks.lock().unwrap().pop_front();
-        if let Some(hook) = hook {
-            hook();
-        }
-        done
+    fn read_all(&self, reads: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
+        reads.iter_mut().try_for_each(|read| {
+            let done = self.inner.read(read.table, read.cold_keys, read.into);
+            let hook = self.hooks.lock().unwrap().pop_front();
+            if let Some(hook) = hook {
+                hook();
+            }
+            done
+        })
     }
 
     fn write(&self, table: u32, places: &[u64], rows: &[u32]) -> Result<(), ColdError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use zagros_table::{ColdError, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
+use zagros_table::{ColdError, ColdRead, ColdScan, ColdSize, ColdStore, ColdView};
 
 /// Rows in one ordered map per table. Tests can make it fail.
 #[derive(Debug, Default)]
@@ -45,17 +45,19 @@ impl MemoryColdStore {
 }
 
 impl ColdStore for MemoryColdStore {
-    fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
-        // Reads under the lock. With a clone of the pointer, a write in the meantime would copy the map.
-        let table = self.table("read", table)?.read();
-        into.found.clear();
-        into.rows.clear();
-        for cold_key in cold_keys {
-            let row = table.rows.get(cold_key);
-            into.found.push(row.is_some());
-            match row {
-                Some(row) => into.rows.extend_from_slice(row),
-                None => into.rows.resize(into.rows.len() + table.width, 0),
+    fn read_all(&self, reads: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
+        for ColdRead { table, cold_keys, into } in reads {
+            // Reads under the lock. With a clone of the pointer, a write in the meantime would copy the map.
+            let table = self.table("read", *table)?.read();
+            into.found.clear();
+            into.rows.clear();
+            for cold_key in *cold_keys {
+                let row = table.rows.get(cold_key);
+                into.found.push(row.is_some());
+                match row {
+                    Some(row) => into.rows.extend_from_slice(row),
+                    None => into.rows.resize(into.rows.len() + table.width, 0),
+                }
             }
         }
         Ok(())
@@ -139,6 +141,8 @@ impl ColdView for MemoryColdView {
 
 #[cfg(test)]
 mod tests {
+    use zagros_table::ColdRows;
+
     use super::*;
 
     fn store() -> MemoryColdStore {

@@ -53,16 +53,12 @@ impl UniqueIds {
 }
 
 /// Finds the distinct ids of batches. It reuses its memory for the next batch.
-#[derive(Debug, Default)]
-pub struct Deduplicator {
-    index: IdIndex,
-}
-
-/// The distinct ids of one table at a time: open addressing with linear probing, at most half full, so most searches
+///
+/// It has the distinct ids of one table at a time: open addressing with linear probing, at most half full, so most searches
 /// read one cache line. A slot that an earlier table has filled has an older round number, so slots need not be
 /// cleared.
 #[derive(Debug, Default)]
-struct IdIndex {
+pub struct Deduplicator {
     /// Slots. Their number is a power of two, or zero at first.
     slots: Vec<IdSlot>,
     round: u32,
@@ -92,17 +88,15 @@ impl Deduplicator {
         let mut inverse = vec![Vec::new(); features.len()];
         for (slot, table) in unique.tables.iter_mut().enumerate() {
             let of_table = || (0..features.len()).filter(|feature| tables[*feature] == slot);
-            self.index.begin_round(of_table().map(|feature| features[feature].ids.len()).sum());
+            self.begin_round(of_table().map(|feature| features[feature].ids.len()).sum());
             for feature in of_table() {
-                let index = |id: &u64| self.index.index_of(*id, &mut table.ids);
+                let index = |id: &u64| self.index_of(*id, &mut table.ids);
                 inverse[feature] = features[feature].ids.iter().map(index).collect();
             }
         }
         (unique, inverse)
     }
-}
 
-impl IdIndex {
     /// Starts a round without ids, with room for `ids` ids.
     fn begin_round(&mut self, ids: usize) {
         let slots = (2 * ids).next_power_of_two().max(64);
@@ -217,7 +211,7 @@ mod tests {
     fn memory_is_used_again_even_when_its_rounds_run_out() {
         let mut deduplicator = Deduplicator::new();
         deduplicator.dedup_batch(&[feature(1, &[5, 6])]);
-        deduplicator.index.round = u32::MAX - 1;
+        deduplicator.round = u32::MAX - 1;
         for _ in 0..3 {
             let (unique, inverse) = deduplicator.dedup_batch(&[feature(1, &[6, 5, 6]), feature(2, &[5])]);
             assert_eq!((&unique.tables[0].ids[..], &unique.tables[1].ids[..]), (&[6, 5][..], &[5][..]));

@@ -249,13 +249,7 @@ pub struct UnansweredRequests {
 /// The unanswered requests. A request takes one lock, a row takes none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenRequests {
-    open: Arc<Mutex<RequestList>>,
-}
-
-#[derive(Debug, Default)]
-struct RequestList {
-    next: u64,
-    requests: BTreeMap<u64, OpenRequest>,
+    open: Arc<Mutex<BTreeMap<u64, OpenRequest>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -269,17 +263,16 @@ struct OpenRequest {
 #[derive(Debug)]
 pub(super) struct RequestGuard {
     number: u64,
-    open: Arc<Mutex<RequestList>>,
+    open: Arc<Mutex<BTreeMap<u64, OpenRequest>>>,
 }
 
 impl OpenRequests {
     /// Starts a request to a server. Its ids have waited for so long already, maybe for other servers.
     pub(super) fn begin_request(&self, server: u32, pushes: bool, waited: Duration) -> RequestGuard {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = open.next;
-        open.next += 1;
+        let number = open.last_key_value().map_or(0, |(newest, _)| newest + 1);
         let now = Instant::now();
-        open.requests.insert(number, OpenRequest { server, pushes, since: now.checked_sub(waited).unwrap_or(now) });
+        open.insert(number, OpenRequest { server, pushes, since: now.checked_sub(waited).unwrap_or(now) });
         RequestGuard { number, open: Arc::clone(&self.open) }
     }
 
@@ -287,7 +280,7 @@ impl OpenRequests {
     pub(super) fn unanswered_by_server(&self) -> Vec<UnansweredRequests> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut servers, now) = (BTreeMap::new(), Instant::now());
-        for request in open.requests.values() {
+        for request in open.values() {
             let (server, oldest) = (request.server, now.saturating_duration_since(request.since));
             let entry = servers.entry(server).or_insert(UnansweredRequests { server, lookups: 0, pushes: 0, oldest });
             entry.lookups += usize::from(!request.pushes);
@@ -300,7 +293,7 @@ impl OpenRequests {
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).requests.remove(&self.number);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
     }
 }
 

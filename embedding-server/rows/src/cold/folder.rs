@@ -6,7 +6,7 @@
 //! of a write, and the disk may have lost what was not flushed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use zagros_table::ColdError;
 
 use super::segment::{GONE, file_error, parse_name};
-use crate::log::small_files::{is_file_at, parse_json, write_json};
+use crate::log::small_files::{lock_file, parse_json, write_json};
 
 const LOCK: &str = "LOCK";
 /// A lock that is held is tried again so often. A program that this process starts at the same moment may have it for an instant,
@@ -35,28 +35,16 @@ impl StoreFolder {
     /// Locks a folder, which is created if necessary.
     pub(crate) fn lock(path: &Path) -> Result<Self, ColdError> {
         let lock = path.join(LOCK);
-        fs::create_dir_all(path).map_err(|error| file_error("open", &error, path))?;
-        let file = File::options().write(true).create(true).truncate(false).open(&lock);
-        let file = file.map_err(|error| file_error("open", &error, &lock))?;
-        let mut locked = file.try_lock();
         for _ in 0..ATTEMPTS {
-            if !matches!(locked, Err(TryLockError::WouldBlock)) {
-                break;
+            // A store that ended just now has deleted the folder.
+            fs::create_dir_all(path).map_err(|error| file_error("open", &error, path))?;
+            if let Some(file) = lock_file(&lock).map_err(|error| file_error("open", &error, &lock))? {
+                return Ok(Self { path: path.to_owned(), _lock: file });
             }
             thread::sleep(PAUSE);
-            locked = file.try_lock();
         }
-        match locked {
-            // A store that ended just now has deleted this file, and another one may have made its own.
-            Ok(()) if !is_file_at(&file, &lock) => Self::lock(path),
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: file }),
-            Err(TryLockError::Error(error)) => Err(file_error("open", &error, &lock)),
-            Err(TryLockError::WouldBlock) => {
-                let path = path.display();
-                let what = "give each run a `cluster.cold_folder` of its own";
-                Err(ColdError { doing: "open", reason: format!("{path} is in use by another process; {what}") })
-            }
-        }
+        let (path, what) = (path.display(), "give each run a `cluster.cold_folder` of its own");
+        Err(ColdError { doing: "open", reason: format!("{path} is in use by another process; {what}") })
     }
 
     pub(crate) fn path(&self) -> &Path {

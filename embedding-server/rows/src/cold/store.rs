@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use zagros_table::{ColdError, ColdRead, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
+use zagros_table::{ColdError, ColdRead, ColdScan, ColdSize, ColdStore, ColdView};
 use zagros_zip::number_from;
 
 use super::counters::{LogCounters, LogCounts};
@@ -129,10 +129,6 @@ impl LogStore {
 }
 
 impl ColdStore for LogStore {
-    fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
-        self.log.read_rows(&mut [ColdRead { table, cold_keys, into }])
-    }
-
     fn read_all(&self, reads: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
         self.log.read_rows(reads)
     }

@@ -12,15 +12,16 @@
 //! row of it could be newer than the log.
 
 use std::fs::{self, File};
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use zagros_table::{FrequencyCounts, PushOrigin, TableTime};
 
 use crate::log::folder::{base_folders, base_path};
-use crate::log::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, RecordKind, SegmentPreamble, u64_at};
+use crate::log::format::{PREAMBLE_BYTES, RecordHead, RecordKind, SegmentPreamble, u64_at};
 use crate::log::record::RecordDraft;
+use crate::log::segment_reader::SegmentReader;
 use crate::log::small_files::{parse_json, sync_folder, write_json};
 use crate::log::{LogError, WindowGroup};
 
@@ -54,18 +55,10 @@ pub struct BaseManifest {
 /// A push of which some rows were applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartialImage {
-    pub writer: u64,
-    pub incarnation: u32,
-    pub seq: u64,
+    #[serde(flatten)]
+    pub origin: PushOrigin,
     /// Tables and ids of the rows that have it.
     pub rows: Vec<(u32, u64)>,
-}
-
-impl PartialImage {
-    #[must_use]
-    pub fn push_origin(&self) -> PushOrigin {
-        PushOrigin { writer: self.writer, incarnation: self.incarnation, seq: self.seq }
-    }
 }
 
 impl BaseManifest {
@@ -123,19 +116,30 @@ impl LogBase {
         mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let path = self.part_path(part);
-        let mut reader = PartReader::open(&path, self.manifest.start)?;
-        let mut records = 0;
+        let mut reader = SegmentReader::open(&path)?;
+        match SegmentPreamble::from_bytes(reader.peek(PREAMBLE_BYTES)?) {
+            Ok(preamble) if preamble.first == self.manifest.start => {}
+            Ok(_) => return Err(LogError::damaged(&path, 0, "it is a part of another base").into()),
+            Err(problem) => return Err(LogError::damaged(&path, 0, problem).into()),
+        }
+        reader.skip(PREAMBLE_BYTES as u64);
+        let (mut offset, mut records) = (PREAMBLE_BYTES as u64, 0);
         loop {
-            let (head, payload) = reader.next()?;
+            let damaged = |problem: String| LogError::damaged(&path, offset, problem);
+            // A record of a base has its place in the file as its lsn.
+            let head = reader.read_head(offset)?.map_err(damaged)?;
+            let payload = reader.read_payload(&head)?.map_err(damaged)?;
             if head.kind == RecordKind::End {
-                let expected = u64_at(payload, 0);
-                if expected == records {
+                let expected = (payload.len() == 8).then(|| u64_at(payload, 0));
+                if expected == Some(records) {
                     return Ok(());
                 }
-                let problem = format!("it has {records} records and should have {expected}");
-                return Err(LogError::damaged(&reader.path, reader.offset, problem).into());
+                let expected = expected.unwrap_or_default();
+                return Err(damaged(format!("it has {records} records and should have {expected}")).into());
             }
             visit(&head, payload)?;
+            reader.skip(head.record_bytes());
+            offset += head.record_bytes();
             records += 1;
         }
     }
@@ -152,62 +156,6 @@ fn delete(folder: &Path) -> Result<(), LogError> {
 
 fn part_path(folder: &Path, part: u32) -> PathBuf {
     folder.join(format!("part-{part}.log"))
-}
-
-struct PartReader {
-    path: PathBuf,
-    file: BufReader<File>,
-    offset: u64,
-    payload: Vec<u8>,
-}
-
-impl PartReader {
-    fn open(path: &Path, start: u64) -> Result<Self, LogError> {
-        let file = File::open(path).map_err(LogError::io("open", path))?;
-        let file = BufReader::with_capacity(GATHERED, file);
-        let mut reader = Self { path: path.to_owned(), file, offset: 0, payload: Vec::new() };
-        let mut bytes = [0; PREAMBLE_BYTES];
-        reader.fill(&mut bytes)?;
-        match SegmentPreamble::from_bytes(&bytes) {
-            Ok(preamble) if preamble.first == start => Ok(reader),
-            Ok(_) => Err(LogError::damaged(path, 0, "it is a part of another base")),
-            Err(problem) => Err(LogError::damaged(path, 0, problem)),
-        }
-    }
-
-    fn next(&mut self) -> Result<(RecordHead, &[u8]), LogError> {
-        let (place, mut bytes) = (self.offset, [0; HEAD_BYTES]);
-        self.fill(&mut bytes)?;
-        let damaged = |problem: &str| LogError::damaged(&self.path, place, problem);
-        let head = RecordHead::from_bytes(&bytes).map_err(|_| damaged("no record can be read here"))?;
-        if head.lsn != place {
-            return Err(damaged("a record of another place"));
-        }
-        if head.kind == RecordKind::End && head.length != 8 {
-            return Err(damaged("an end without its number of records"));
-        }
-        let mut payload = std::mem::take(&mut self.payload);
-        payload.resize((head.record_bytes() as usize) - HEAD_BYTES, 0);
-        self.fill(&mut payload)?;
-        self.payload = payload;
-        let content = &self.payload[..head.length as usize];
-        if crc32c::crc32c(content) != head.payload_crc {
-            return Err(LogError::damaged(&self.path, place, "a record has another checksum"));
-        }
-        Ok((head, content))
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), LogError> {
-        let read = self.file.read_exact(bytes);
-        read.map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => {
-                LogError::damaged(&self.path, self.offset, "it ends here, before its last record")
-            }
-            _ => LogError::io("read", &self.path)(error),
-        })?;
-        self.offset += bytes.len() as u64;
-        Ok(())
-    }
 }
 
 /// A base in the making.

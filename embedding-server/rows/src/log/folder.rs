@@ -14,7 +14,7 @@
 //! Numbers in names have 16 hexadecimal digits, so that the order of names is the order of the log.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::log::LogError;
 use crate::log::format::{SegmentPreamble, VERSION};
 use crate::log::small_files::{
-    create_mark, is_file_at, mark_path, parse_json, split_checksum, sync_folder, write_json, write_whole,
+    create_mark, lock_file, mark_path, parse_json, split_checksum, sync_folder, write_json, write_whole,
 };
 
 const LOCK: &str = "lock";
@@ -86,25 +86,14 @@ impl LogFolder {
     pub fn open(path: &Path) -> Result<Self, LogError> {
         fs::create_dir_all(path).map_err(LogError::io("make the folder", path))?;
         let lock_path = path.join(LOCK);
-        let mut options = File::options();
-        let opened = options.read(true).write(true).create(true).truncate(false).open(&lock_path);
-        let mut lock = opened.map_err(LogError::io("make", &lock_path))?;
-        let in_use = || {
+        let Some(mut lock) = lock_file(&lock_path).map_err(LogError::io("lock", &lock_path))? else {
             let holder = fs::read_to_string(&lock_path).unwrap_or_default();
-            Err(LogError::InUse { folder: path.to_owned(), holder })
+            return Err(LogError::InUse { folder: path.to_owned(), holder });
         };
-        match lock.try_lock() {
-            // The process before may have deleted the folder since the file was opened: the lock is then another one.
-            Ok(()) if !is_file_at(&lock, &lock_path) => in_use(),
-            Ok(()) => {
-                // For a person who wonders who holds it.
-                let named = lock.set_len(0).and_then(|()| lock.write_all(std::process::id().to_string().as_bytes()));
-                named.map_err(LogError::io("write", &lock_path))?;
-                Ok(Self { path: path.to_owned(), _lock: lock })
-            }
-            Err(TryLockError::WouldBlock) => in_use(),
-            Err(TryLockError::Error(source)) => Err(LogError::io("lock", &lock_path)(source)),
-        }
+        // For a person who wonders who holds it.
+        let named = lock.set_len(0).and_then(|()| lock.write_all(std::process::id().to_string().as_bytes()));
+        named.map_err(LogError::io("write", &lock_path))?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
     #[must_use]
@@ -250,6 +239,7 @@ fn numbered(folder: &Path, (prefix, suffix): (&str, &str)) -> Result<Vec<(u64, P
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::small_files::is_file_at;
 
     #[test]
     fn one_process_holds_a_folder_at_a_time() {

@@ -13,7 +13,7 @@
 //! The calls of the system that the writer depends on, as a trait: tests make them fail.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -43,6 +43,17 @@ pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
 pub(crate) fn is_file_at(file: &File, path: &Path) -> bool {
     let place = |data: &fs::Metadata| (data.dev(), data.ino());
     matches!((file.metadata(), fs::metadata(path)), (Ok(held), Ok(there)) if place(&held) == place(&there))
+}
+
+/// Makes a file if need be, and locks it for as long as it is open. `None` while another process holds it.
+pub(crate) fn lock_file(path: &Path) -> io::Result<Option<File>> {
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+    match file.try_lock() {
+        // The process before may have deleted the file since it was opened: the lock is then another one.
+        Ok(()) => Ok(is_file_at(&file, path).then_some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 /// Writes JSON. The last line is its checksum, in 8 hexadecimal digits.

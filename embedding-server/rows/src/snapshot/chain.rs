@@ -159,19 +159,19 @@ pub fn group_links(links: &[ChainLink]) -> Result<Vec<Vec<usize>>, SnapshotError
 
 /// Where a file is in its chain.
 #[derive(Clone, Copy, Debug)]
-pub struct ChainPlace {
+struct ChainPlace {
     /// It is the file of all rows.
-    pub is_oldest: bool,
-    pub is_newest: bool,
+    is_oldest: bool,
+    is_newest: bool,
 }
 
 /// The rows that the files read so far have or have removed, by table and id.
 #[derive(Debug, Default)]
-pub struct LaterRows(HashSet<(usize, u64)>);
+struct LaterRows(HashSet<(usize, u64)>);
 
 impl LaterRows {
     /// What a block says that no later file says otherwise. `None` if that is nothing. A slot of the table has `width` words.
-    pub fn filter_block(&mut self, block: SnapshotBlock, width: usize, place: ChainPlace) -> Option<SnapshotBlock> {
+    fn filter_block(&mut self, block: SnapshotBlock, width: usize, place: ChainPlace) -> Option<SnapshotBlock> {
         let SnapshotBlock { table: number, content } = block;
         let content = match content {
             BlockContent::Rows(mut rows) => {
@@ -197,7 +197,7 @@ impl LaterRows {
 }
 
 /// Shows removed ids to a filter as rows: a reader that wants rows of some buckets wants to know which of them are gone.
-pub fn as_rows(head: &BlockHeader) -> BlockHeader {
+fn as_rows(head: &BlockHeader) -> BlockHeader {
     let kind = if head.kind == BlockKind::Removed { BlockKind::Rows } else { head.kind };
     BlockHeader { kind, ..*head }
 }

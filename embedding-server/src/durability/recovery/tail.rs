@@ -6,9 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use zagros_rows::log::{
-    LogError, LogRecord, LogTail, LoggedGradient, RecordHead, RecordKind, RowsView, TailSegment, WindowGroup,
-};
+use zagros_rows::log::{LogError, LogRecord, LogTail, LoggedGradient, RecordHead, RecordKind, RowsView, TailSegment};
 use zagros_table::{PushOrigin, RequestBuffers, Table, TableError, TableSet, TableTime};
 
 use super::RecordError;
@@ -17,17 +15,9 @@ use crate::durability::partial_pushes::{AppliedRows, PartialPushes};
 
 #[derive(Debug)]
 enum TailEvent {
-    /// The log is empty up to this lsn.
-    Cleared(u64),
-    LoadStarted,
-    LoadComplete,
     Changed(PushOrigin),
-    Commit {
-        origin: PushOrigin,
-        time: TableTime,
-        groups: Vec<u32>,
-    },
-    WindowGroup(WindowGroup),
+    /// A record of no stripe, and the lsn behind it.
+    Record(LogRecord, u64),
 }
 
 /// The events of one segment, in their order.
@@ -48,28 +38,19 @@ pub(super) struct TailSummary {
 impl SegmentEvents {
     pub(super) fn note_record(&mut self, head: &RecordHead, payload: &[u8]) -> Result<(), LogError> {
         match head.kind {
-            RecordKind::Cleared => self.0.push(TailEvent::Cleared(head.end_lsn())),
-            RecordKind::LoadStarted => self.0.push(TailEvent::LoadStarted),
-            RecordKind::LoadComplete => self.0.push(TailEvent::LoadComplete),
             RecordKind::PushedRows | RecordKind::Pending => {
                 // The records of a push lie one behind the other.
                 let origin = LogRecord::push_origin(payload).filter(|origin| !self.ends_with(origin));
                 self.0.extend(origin.map(TailEvent::Changed));
             }
-            RecordKind::Commit => {
-                if let Ok(LogRecord::Commit { origin, time, groups, .. }) = LogRecord::decode(head, payload) {
-                    if self.ends_with(&origin) {
-                        self.0.pop();
-                    }
-                    self.0.push(TailEvent::Commit { origin, time, groups });
+            kind if kind.has_stripe() => {}
+            _ => {
+                let Ok(record) = LogRecord::decode(head, payload) else { return Ok(()) };
+                if matches!(&record, LogRecord::Commit { origin, .. } if self.ends_with(origin)) {
+                    self.0.pop();
                 }
+                self.0.push(TailEvent::Record(record, head.end_lsn()));
             }
-            RecordKind::WindowGroup => {
-                if let Ok(LogRecord::WindowGroup(group)) = LogRecord::decode(head, payload) {
-                    self.0.push(TailEvent::WindowGroup(group));
-                }
-            }
-            _ => {}
         }
         Ok(())
     }
@@ -83,23 +64,30 @@ impl SegmentEvents {
 impl TailSummary {
     pub(super) fn add_segment(&mut self, events: SegmentEvents, windows: &SequenceWindows) {
         for event in events.0 {
-            match event {
-                TailEvent::Cleared(end) => {
+            let (record, end) = match event {
+                TailEvent::Changed(origin) => {
+                    self.open.insert(origin);
+                    continue;
+                }
+                TailEvent::Record(record, end) => (record, end),
+            };
+            match record {
+                LogRecord::Cleared => {
                     self.cleared = Some(end);
                     self.open.clear();
                     // Steps count from 0 again after a clear.
                     self.time.steps = 0;
                 }
-                TailEvent::LoadStarted => self.loading = true,
-                TailEvent::LoadComplete => self.loading = false,
-                TailEvent::Changed(origin) => _ = self.open.insert(origin),
-                TailEvent::Commit { origin, time, groups } => {
+                LogRecord::LoadStarted => self.loading = true,
+                LogRecord::LoadComplete => self.loading = false,
+                LogRecord::Commit { origin, time, groups, .. } => {
                     self.open.remove(&origin);
                     self.time = time;
                     let groups = if groups.is_empty() { &[0][..] } else { &groups };
                     groups.iter().for_each(|group| windows.restore_applied(*group, origin));
                 }
-                TailEvent::WindowGroup(group) => windows.restore_group(&group),
+                LogRecord::WindowGroup(group) => windows.restore_group(&group),
+                _ => {}
             }
         }
     }
@@ -225,7 +213,9 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use zagros_rows::log::{LogTail, LogWriter, SyncMode, SystemDisk, TailPlan, WindowImage, WriterConfig};
+    use zagros_rows::log::{
+        LogTail, LogWriter, SyncMode, SystemDisk, TailPlan, WindowGroup, WindowImage, WriterConfig,
+    };
     use zagros_table::{ChangeKind, StripeChange, UpdateLog};
 
     use super::*;

@@ -2,10 +2,7 @@
 //! takes nothing.
 
 use zagros_job::Job;
-use zagros_protocol::control::{
-    BeginMoveRequest, FreezeMoveRequest, FreezeMoveResponse, MoveRowsRequest, MoveRowsResponse, MovedWindow,
-    MovedWindows,
-};
+use zagros_protocol::control::{FreezeMoveResponse, MoveRowsRequest, MoveRowsResponse, MovedWindow, MovedWindows};
 
 use zagros_table::{AdmissionPolicy, FrequencyCounter};
 
@@ -153,17 +150,17 @@ fn requests_for_rows_of_another_move_or_out_of_order_are_refused_and_a_repeated_
     let rows = |bucket_move, number| calls.next_rows(&MoveRowsRequest { bucket_move, number });
     let kind_of = |refused: Result<MoveRowsResponse, Refusal>| refused.unwrap_err().kind;
     assert_eq!(kind_of(rows(7, 0)), RefusalKind::Invalid, "the copy has not begun");
-    assert_eq!(calls.freeze_source(&FreezeMoveRequest { bucket_move: 7 }).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(freeze_source(&source, 7).unwrap_err().kind, RefusalKind::Invalid);
     for other in [0, 6, 8, u64::MAX] {
-        let refused = calls.begin_copy(&BeginMoveRequest { bucket_move: other }).unwrap_err();
+        let refused = begin_copy(&source, other).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Unavailable, "{refused}");
     }
-    calls.begin_copy(&BeginMoveRequest { bucket_move: 7 }).unwrap();
+    begin_copy(&source, 7).unwrap();
     let first = rows(7, 0).unwrap();
     for (bucket_move, number) in [(6, 1), (8, 0), (7, 2), (7, u64::MAX), (7, u64::MAX - 1)] {
         assert_eq!(kind_of(rows(bucket_move, number)), RefusalKind::Invalid, "{bucket_move} {number}");
     }
-    assert_eq!(calls.freeze_source(&FreezeMoveRequest { bucket_move: 8 }).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(freeze_source(&source, 8).unwrap_err().kind, RefusalKind::Invalid);
     assert!(!source.is_frozen());
     assert_eq!(rows(7, 0).unwrap(), first, "the same request again");
     let second = rows(7, 1).unwrap();
