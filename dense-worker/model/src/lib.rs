@@ -25,8 +25,8 @@ pub use backend::{AutogradLibrary, AutogradNetwork, Backend, NetworkBuffers, has
 pub use error::{ModelError, ModelResult};
 pub use gather::{InputColumn, InputColumns, RowPositions, VectorForm, gather, scatter_add};
 pub use shape::{InputShape, SequenceShape};
+use step::StepThreads;
 pub use step::{BLOCK, batch_of_blocks};
-use step::{ComputeThreads, StreamedThreads};
 use streamed::StreamedExchange;
 pub use streamed::{GradientLimit, LayerStore, LayerValues, LayerWindow, PendingLayer, TraversalPurpose, UseNumber};
 pub use training::{FinalGradients, LabelledSamples, RateRange, TargetLosses, mean_over, seed_of_rank};
@@ -47,10 +47,8 @@ pub struct StepOutput {
 /// Who makes the steps, with the weights that are here.
 #[derive(Debug)]
 enum StepCompute {
-    /// Without autograd, on weights that are here. Scoring uses the memory of a step.
-    Threads(Box<RefCell<ComputeThreads>>, HeldWeights),
-    /// As before, on weights that are elsewhere.
-    Streamed(Box<RefCell<StreamedThreads>>, HeldWeights),
+    /// Without autograd, on weights that are here, or elsewhere: then none are held. Scoring uses the memory of a step.
+    Threads(Box<RefCell<StepThreads>>, HeldWeights),
     /// By a library's autograd, on weights that are here or elsewhere.
     Autograd(Box<dyn AutogradNetwork>),
 }
@@ -90,35 +88,28 @@ impl StepCompute {
         InputShape::check(job)?;
         let kernel = backend.kernel(job.train.precision);
         let dropout = |stream| UnitDropout::new(job.model.dropout_share(), job.train.seed, stream);
-        Ok(match window {
-            None => {
-                let threads = ComputeThreads::from_job(job, kernel, dropout)?;
-                Self::Threads(Box::new(RefCell::new(threads)), HeldWeights::from_job(job))
-            }
-            Some(window) => {
-                let threads = StreamedThreads::from_job(job, kernel, window, dropout)?;
-                Self::Streamed(Box::new(RefCell::new(threads)), HeldWeights::default())
-            }
-        })
+        let threads = StepThreads::from_job(job, kernel, window, dropout)?;
+        let held = if window.is_some() { HeldWeights::default() } else { HeldWeights::from_job(job) };
+        Ok(Self::Threads(Box::new(RefCell::new(threads)), held))
     }
 
     fn weights(&self) -> &[f32] {
         match self {
-            Self::Threads(_, held) | Self::Streamed(_, held) => &held.values,
+            Self::Threads(_, held) => &held.values,
             Self::Autograd(network) => network.weights(),
         }
     }
 
     fn gradients(&self) -> &[f32] {
         match self {
-            Self::Threads(_, held) | Self::Streamed(_, held) => &held.gradients,
+            Self::Threads(_, held) => &held.gradients,
             Self::Autograd(network) => network.gradients(),
         }
     }
 
     fn weights_and_gradients(&mut self) -> (&mut [f32], &mut [f32]) {
         match self {
-            Self::Threads(_, held) | Self::Streamed(_, held) => (&mut held.values[..], &mut held.gradients[..]),
+            Self::Threads(_, held) => (&mut held.values[..], &mut held.gradients[..]),
             Self::Autograd(network) => network.weights_and_gradients(),
         }
     }
@@ -136,16 +127,15 @@ impl StepCompute {
     /// How many threads of the window make a step of so many samples.
     fn window_threads(&self, samples: usize) -> usize {
         match self {
-            Self::Streamed(threads, _) => threads.borrow().busy_threads(samples),
+            Self::Threads(threads, _) => threads.borrow().busy_threads(samples),
             // A library with autograd has threads of its own.
-            Self::Threads(..) | Self::Autograd(_) => 1,
+            Self::Autograd(_) => 1,
         }
     }
 
     fn draw_for(&mut self, step: u64) {
         match self {
             Self::Threads(threads, _) => threads.get_mut().draw_for(step),
-            Self::Streamed(threads, _) => threads.get_mut().draw_for(step),
             Self::Autograd(network) => network.draw_for(step),
         }
     }
@@ -235,7 +225,6 @@ impl DenseModel {
     pub fn products(&self) -> &'static str {
         match &self.compute {
             StepCompute::Threads(threads, _) => threads.borrow().kernel.name(),
-            StepCompute::Streamed(threads, _) => threads.borrow().kernel.name(),
             StepCompute::Autograd(network) => network.library(),
         }
     }
@@ -374,9 +363,8 @@ impl DenseModel {
         let loss = match &mut self.compute {
             StepCompute::Threads(threads, held) => {
                 let values = (&held.values[..], &mut held.gradients[..]);
-                threads.get_mut().run(share, &self.losses, values, ready)?
+                threads.get_mut().train(share, &self.losses, values, ready)?
             }
-            StepCompute::Streamed(threads, _) => threads.get_mut().train(share, &self.losses)?,
             StepCompute::Autograd(network) => {
                 return network.backward(samples, batch, self.loss_scale.as_ref().map_or(1.0, |scale| scale.value));
             }

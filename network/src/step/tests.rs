@@ -146,8 +146,8 @@ fn run(network: &Network, (weights, numbers, vectors): (&[f32], &[f32], &[f32]),
         logits: &mut logits,
         gradients: &mut d_vectors,
     };
-    let (purpose, blocks) = (TraversalPurpose::Training, SampleBlocks::TRAINING);
-    let traversal = Traversal { purpose, blocks, chunk, loss: &loss, factor: 1.0, kernel: &PlainKernel };
+    let purpose = TraversalPurpose::Training;
+    let traversal = Traversal { purpose, chunk, loss: &loss, factor: 1.0, kernel: &PlainKernel };
     let mut on_final = |from: usize, _: &[f32]| finals.push(from);
     let mut held = FlatLayers { layers: &layers, weights, gradients: &mut gradients, on_final: &mut on_final };
     let loss = step.run(share, &traversal, &mut UnitDropout::new(0.0, 0, 0), &mut held).unwrap();

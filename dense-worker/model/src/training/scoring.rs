@@ -21,10 +21,6 @@ impl DenseModel {
                 let weights = average.unwrap_or(&held.values);
                 threads.borrow_mut().score((numeric, embeddings), batch, &self.losses, weights)
             }
-            StepCompute::Streamed(threads, _) => {
-                let (columns, width) = (self.shape.numeric, self.shape.width());
-                threads.borrow_mut().score((numeric, columns), (embeddings, width), batch, &self.losses)
-            }
             StepCompute::Autograd(network) => network.score(numeric, embeddings, batch, average),
         }
     }

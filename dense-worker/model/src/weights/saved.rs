@@ -25,7 +25,7 @@ impl DenseModel {
 
     fn encode(&self, weights: Option<&[f32]>) -> ModelResult<Vec<u8>> {
         match &self.compute {
-            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.encode(weights),
+            StepCompute::Threads(_, held) => held.encode(weights),
             StepCompute::Autograd(network) => network.encode(weights),
         }
     }
@@ -36,7 +36,7 @@ impl DenseModel {
     /// When the bytes are damaged or the names or shapes are not exactly this network's: nothing is taken then.
     pub fn load_safetensors(&mut self, bytes: &[u8]) -> ModelResult {
         match &mut self.compute {
-            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.decode(bytes)?,
+            StepCompute::Threads(_, held) => held.decode(bytes)?,
             StepCompute::Autograd(network) => network.decode(bytes)?,
         }
         self.restart_average();

@@ -40,7 +40,7 @@ impl DenseModel {
         let read = self.read.as_ref();
         let wanted = |name: &str| same.keep_meaning(name, read);
         let others = match &mut self.compute {
-            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.decode_fitting(bytes, wanted)?,
+            StepCompute::Threads(_, held) => held.decode_fitting(bytes, wanted)?,
             StepCompute::Autograd(network) => network.decode_fitting(bytes, &wanted)?,
         };
         self.restart_average();
