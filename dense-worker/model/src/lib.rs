@@ -24,7 +24,7 @@ use zagros_zip::ZipEq;
 pub use backend::{AutogradLibrary, AutogradNetwork, Backend, NetworkBuffers, has_units, without_units};
 pub use error::{ModelError, ModelResult};
 pub use gather::{InputColumn, InputColumns, RowPositions, VectorForm, gather, scatter_add};
-pub use shape::{InputShape, SequenceShape};
+pub use shape::check_inputs;
 use step::StepThreads;
 pub use step::{BLOCK, batch_of_blocks};
 use streamed::StreamedExchange;
@@ -57,7 +57,7 @@ enum StepCompute {
 /// weights are empty here.
 #[derive(Debug)]
 pub struct DenseModel {
-    shape: InputShape,
+    columns: InputColumns,
     losses: TargetLosses,
     compute: StepCompute,
     /// By name of a tensor: what it reads by its place; `None` for a user's module.
@@ -85,7 +85,7 @@ impl StepCompute {
             let library = backend.autograd.ok_or(ModelError::NoAutograd { key })?;
             return Ok(Self::Autograd(library.make_network(job, losses, window)?));
         }
-        InputShape::check(job)?;
+        check_inputs(job)?;
         let kernel = backend.kernel(job.train.precision);
         let dropout = |stream| UnitDropout::new(job.model.dropout_share(), job.train.seed, stream);
         let threads = StepThreads::from_job(job, kernel, window, dropout)?;
@@ -180,7 +180,7 @@ impl DenseModel {
     }
 
     fn with_compute(job: &Job, losses: TargetLosses, compute: StepCompute, exchange: Option<StreamedExchange>) -> Self {
-        let shape = InputShape::new(job);
+        let columns = InputColumns::new(job);
         let count = compute.weights().len();
         let updater = WeightUpdater::new(&job.dense_optimizer, job.train.updates, count)
             .with_rates(RateRange::from_job(job, count));
@@ -189,9 +189,9 @@ impl DenseModel {
             names.zip_eq(network.read_inputs()).collect()
         });
         Self {
-            regularisation: StepRegularisation::from_job(job, &shape),
+            regularisation: StepRegularisation::from_job(job, &columns),
             average: job.train.ema.map(|keep| WeightAverage::new(keep, compute.weights())),
-            shape,
+            columns,
             losses,
             compute,
             read,
@@ -217,7 +217,7 @@ impl DenseModel {
 
     /// Numbers, vectors and labels of a sample of zeros.
     fn zero_sample(&self) -> [Vec<f32>; 3] {
-        [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values])
+        [self.columns.numeric_inputs(), self.columns.width, self.losses.target_count()].map(|values| vec![0.0; values])
     }
 
     /// The library that makes the products of its steps.
@@ -230,8 +230,8 @@ impl DenseModel {
     }
 
     #[must_use]
-    pub fn input_shape(&self) -> &InputShape {
-        &self.shape
+    pub fn input_columns(&self) -> &InputColumns {
+        &self.columns
     }
 
     /// Forward, backward and one optimiser step on the mean loss of a batch: `numeric` is `[batch, numeric]`,
@@ -307,7 +307,7 @@ impl DenseModel {
     /// Adds the penalty on feature vectors (`train.embedding_l2`) to the gradients of samples that are `share` of those of the step.
     pub fn add_penalty(&self, samples: LabelledSamples<'_>, share: f32, gradients: &mut [f32]) {
         if let Some(regularisation) = &self.regularisation {
-            let batch = samples.embeddings.len() / self.shape.width().max(1);
+            let batch = samples.embeddings.len() / self.columns.width.max(1);
             regularisation.add_penalty(samples.embeddings, share / batch.max(1) as f32, gradients);
         }
     }
@@ -388,8 +388,8 @@ impl DenseModel {
     }
 
     fn check_lengths(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> ModelResult {
-        expect("numeric values", batch * self.shape.numeric, numeric.len())?;
-        expect("embedding values", batch * self.shape.width(), embeddings.len())
+        expect("numeric values", batch * self.columns.numeric_inputs(), numeric.len())?;
+        expect("embedding values", batch * self.columns.width, embeddings.len())
     }
 
     /// A dense gradient can overflow while loss and embedding gradients do not.

@@ -304,7 +304,7 @@ mod tests {
     async fn a_panic_on_the_thread_is_an_error_here() {
         let thread = thread(&small_job()).await;
         assert!(thread.call(|_| panic!("as the test wants")).await.is_err());
-        let later = thread.call(|dense| dense.model.input_shape().width()).await;
+        let later = thread.call(|dense| dense.model.input_columns().width).await;
         assert!(later.unwrap_err().to_string().contains("dense thread ended"));
     }
 }

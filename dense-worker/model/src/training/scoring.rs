@@ -64,7 +64,7 @@ mod tests {
     /// Bits of the scores of rows, in batches of these sizes.
     fn scores(model: &DenseModel, rows: &[usize], sizes: &[usize]) -> Vec<u32> {
         let value = |row: usize, column: usize| ((row * 31 + column * 7) % 101) as f32 / 50.0 - 1.0;
-        let (numeric, width) = (model.input_shape().numeric, model.input_shape().width());
+        let (numeric, width) = (model.input_columns().numeric_inputs(), model.input_columns().width);
         let matrix = |rows: &[usize], from: usize, columns: usize| -> Vec<f32> {
             rows.iter().flat_map(|row| (from..from + columns).map(|column| value(*row, column))).collect()
         };
