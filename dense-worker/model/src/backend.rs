@@ -7,7 +7,7 @@ use zagros_job::{Device, Job, Precision};
 use zagros_network::{GemmKernel, ProductKernel};
 
 use crate::streamed::LayerWindow;
-use crate::{LabelledSamples, ModelResult, StepOutput, TargetLosses};
+use crate::{LabelledSamples, ModelResult, StepOutput, TargetLosses, TensorForm};
 
 /// The libraries of a program.
 #[derive(Clone, Copy, Debug)]
@@ -104,17 +104,11 @@ pub trait AutogradNetwork: Debug {
     /// When the library fails.
     fn encode(&self, weights: Option<&[f32]>) -> ModelResult<Vec<u8>>;
 
-    /// Takes what [`Self::encode`] gave.
-    ///
-    /// # Errors
-    /// When the names or shapes are not exactly this network's: nothing is taken then.
-    fn decode(&mut self, bytes: &[u8]) -> ModelResult;
+    /// What [`Self::encode`] gives, ascending by name.
+    fn tensor_forms(&self) -> ModelResult<Vec<TensorForm>>;
 
-    /// Takes the `wanted` tensors that have the same name and shape here. Returns the names of the others of this network, ascending.
-    ///
-    /// # Errors
-    /// When the bytes are damaged, or the library fails.
-    fn decode_fitting(&mut self, bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> ModelResult<Vec<String>>;
+    /// Takes saved values of these tensors; none stays as it is.
+    fn take_tensors(&mut self, saved: &[Option<&[u8]>]) -> ModelResult;
 
     /// The network's other state, such as the running statistics of a batch norm.
     fn buffers(&self) -> &dyn NetworkBuffers;

@@ -32,7 +32,7 @@ pub use streamed::{GradientLimit, LayerStore, LayerValues, LayerWindow, PendingL
 pub use training::{FinalGradients, LabelledSamples, RateRange, TargetLosses, mean_over, seed_of_rank};
 use training::{LossScale, StepRegularisation, WeightAverage, WeightUpdater};
 use weights::HeldWeights;
-pub use weights::{SameInputs, check_names, find_tensor, first_values};
+pub use weights::{SameInputs, TensorForm, first_values};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutput {
@@ -112,6 +112,23 @@ impl StepCompute {
             Self::Threads(_, held) => (&mut held.values[..], &mut held.gradients[..]),
             Self::Autograd(network) => network.weights_and_gradients(),
         }
+    }
+
+    /// Its tensors, ascending by name.
+    fn tensor_forms(&self) -> ModelResult<Vec<TensorForm>> {
+        match self {
+            Self::Threads(_, held) => Ok(held.tensor_forms()),
+            Self::Autograd(network) => network.tensor_forms(),
+        }
+    }
+
+    /// Takes saved values of these tensors; none stays as it is.
+    fn take_tensors(&mut self, saved: &[Option<&[u8]>]) -> ModelResult {
+        match self {
+            Self::Threads(_, held) => held.take_tensors(saved),
+            Self::Autograd(network) => network.take_tensors(saved)?,
+        }
+        Ok(())
     }
 
     fn buffers(&self) -> Option<&dyn NetworkBuffers> {

@@ -19,12 +19,12 @@ use tch::{Kind, Tensor};
 use zagros_job::Job;
 use zagros_model::{
     AutogradLibrary, AutogradNetwork, BLOCK, InputColumns, LabelledSamples, LayerWindow, ModelError, NetworkBuffers,
-    StepOutput, TargetLosses, batch_of_blocks, mean_over,
+    StepOutput, TargetLosses, TensorForm, batch_of_blocks, mean_over,
 };
 use zagros_network::{OutputLoss, ProductKernel, UnitDropout};
 
 use crate::device::DevicePlacement;
-use crate::encoding::{decode, decode_fitting, encode};
+use crate::encoding::{encode, take_tensors, tensor_forms};
 use crate::error::TorchResult;
 use crate::flat::FlatParameters;
 use crate::kernel::TorchKernel;
@@ -245,15 +245,13 @@ impl AutogradNetwork for TorchNetwork {
         Ok(self.weights.with_values(weights, || encode(&self.variables))?)
     }
 
-    fn decode(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
-        decode(bytes, &self.variables)?;
-        Ok(self.weights.download()?)
+    fn tensor_forms(&self) -> Result<Vec<TensorForm>, ModelError> {
+        Ok(tensor_forms(&self.variables)?)
     }
 
-    fn decode_fitting(&mut self, bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> Result<Vec<String>, ModelError> {
-        let others = decode_fitting(bytes, &self.variables, wanted)?;
-        self.weights.download()?;
-        Ok(others)
+    fn take_tensors(&mut self, saved: &[Option<&[u8]>]) -> Result<(), ModelError> {
+        take_tensors(&self.variables, saved)?;
+        Ok(self.weights.download()?)
     }
 
     fn buffers(&self) -> &dyn NetworkBuffers {

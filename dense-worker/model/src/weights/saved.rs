@@ -1,6 +1,8 @@
 //! Weights as they are saved, taken and sent.
 
-use crate::{DenseModel, LabelledSamples, ModelResult, StepCompute, StepOutput, expect};
+use safetensors::SafeTensors;
+
+use crate::{DenseModel, LabelledSamples, ModelError, ModelResult, StepCompute, StepOutput, expect};
 
 impl DenseModel {
     /// The weights with which samples are scored, as [`Self::to_safetensors`]: the average of those of all steps, if there is one.
@@ -35,10 +37,13 @@ impl DenseModel {
     /// # Errors
     /// When the bytes are damaged or the names or shapes are not exactly this network's: nothing is taken then.
     pub fn load_safetensors(&mut self, bytes: &[u8]) -> ModelResult {
-        match &mut self.compute {
-            StepCompute::Threads(_, held) => held.decode(bytes)?,
-            StepCompute::Autograd(network) => network.decode(bytes)?,
+        let (stored, forms) = (SafeTensors::deserialize(bytes)?, self.compute.tensor_forms()?);
+        let is_unknown = |name: &&str| forms.iter().all(|form| form.name != *name);
+        if let Some(name) = stored.names().into_iter().filter(is_unknown).min() {
+            return Err(ModelError::Foreign { what: format!("{name} is not a tensor of this network") });
         }
+        let saved = forms.iter().map(|form| form.find_values(&stored).map(Some)).collect::<Result<Vec<_>, _>>()?;
+        self.compute.take_tensors(&saved)?;
         self.restart_average();
         Ok(())
     }
