@@ -131,18 +131,12 @@ pub struct Traversal<'a> {
 
 impl Step {
     /// Reads the changed weights, where the products have copies of them. Call it before each batch.
-    ///
-    /// # Errors
-    /// When the library of products fails.
     pub fn refresh(&mut self, layers: &dyn LayerAccess) -> StepResult {
         self.blocks.iter_mut().flatten().try_for_each(|block| block.refresh(layers))
     }
 
     /// Forward and backward of a share of a batch. The gradients are then this share's part of those of the batch's mean loss. Returns
     /// the sum of the share's losses, nats.
-    ///
-    /// # Errors
-    /// When the library of products fails, or layers do not come.
     pub fn run(
         &mut self,
         mut share: BatchShare<'_>,

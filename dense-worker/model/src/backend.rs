@@ -69,9 +69,6 @@ pub trait AutogradNetwork: Debug {
     fn weights_and_gradients(&mut self) -> (&mut [f32], &mut [f32]);
 
     /// Sets the gradients to zero.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn clear_gradients(&mut self) -> ModelResult;
 
     /// Sets dropout to that of this step.
@@ -81,15 +78,9 @@ pub trait AutogradNetwork: Debug {
     fn drop_by(&mut self, seed: u64);
 
     /// Forward and backward of so many samples, with gradients that are computed `scale` times as large.
-    ///
-    /// # Errors
-    /// When the library fails, or layers do not come.
     fn backward(&mut self, samples: LabelledSamples<'_>, batch: usize, scale: f32) -> ModelResult<StepOutput>;
 
     /// Outputs of so many samples, `[batch, outputs]`, with these weights in place of its own.
-    ///
-    /// # Errors
-    /// As [`Self::backward`].
     fn score(
         &self,
         numeric: &[f32],
@@ -99,9 +90,6 @@ pub trait AutogradNetwork: Debug {
     ) -> ModelResult<Vec<f32>>;
 
     /// The weights, or these in their place, and the buffers in safetensors' format.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn encode(&self, weights: Option<&[f32]>) -> ModelResult<Vec<u8>>;
 
     /// What [`Self::encode`] gives, ascending by name.
@@ -122,18 +110,12 @@ pub trait NetworkBuffers: Debug {
     fn value_count(&self) -> usize;
 
     /// The step of the last forward is made.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn commit_step(&mut self) -> ModelResult;
 
     /// It is not made, or another forward replaces it.
     fn drop_step(&mut self);
 
     /// Whether the last forward replaced a number by a value that is not a number.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn has_diverged(&self) -> ModelResult<bool>;
 
     /// The change of each value by the last forward; zeros if there was none.
@@ -143,9 +125,6 @@ pub trait NetworkBuffers: Debug {
     fn changes(&self) -> ModelResult<Vec<f32>>;
 
     /// Replaces the changes, as many as there are values.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn replace_changes(&mut self, changes: &[f32]) -> ModelResult;
 }
 

@@ -170,17 +170,11 @@ impl DenseModel {
 
     /// A network whose weights are in `store`, as `train.weights = "streamed"` asks for: no weight, no gradient and no state of the
     /// optimiser stay here.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
     pub fn with_streamed_weights(job: &Job, backend: Backend, store: Arc<dyn LayerStore>) -> ModelResult<Self> {
         Self::with_store(job, backend, Some(store))
     }
 
     /// As [`Self::new`], at a library with autograd even if the network has a step of its own: to compare the two.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
     pub fn by_autograd(job: &Job, library: &dyn AutogradLibrary) -> ModelResult<Self> {
         let losses = TargetLosses::new(&job.features.targets);
         let network = library.make_network(job, &losses, None)?;
@@ -434,8 +428,6 @@ fn all_finite(values: &[f32]) -> bool {
     values.iter().fold(true, |finite, value| finite & value.is_finite())
 }
 
-/// # Errors
-/// When a length is another one than expected.
 pub fn expect(what: &'static str, expected: usize, found: usize) -> ModelResult {
     if expected == found { Ok(()) } else { Err(ModelError::Length { what, expected, found }) }
 }

@@ -4,8 +4,6 @@ use zagros_job::{DenseTensor, Job, Model};
 
 use crate::{InputColumns, ModelError, ModelResult, VectorForm};
 
-/// # Errors
-/// When the network has no input, or a layer has no units.
 pub fn check_inputs(job: &Job) -> ModelResult {
     let (columns, numbers) = (InputColumns::new(job), job.features.numeric_inputs());
     let vectors = columns.features.iter().filter(|column| matches!(column.form, VectorForm::Pooled(_)));

@@ -128,9 +128,6 @@ impl ModelScorer {
     }
 
     /// Has all further outputs calibrated, if the model has calibrators.
-    ///
-    /// # Errors
-    /// When their file is damaged.
     pub fn calibrate_scores(&mut self) -> Result<(), ScoringError> {
         self.calibrators = self.saved.read_calibrators(&self.features.targets)?;
         Ok(())
@@ -150,9 +147,6 @@ impl ModelScorer {
     }
 
     /// Reads the rows of a batch into the network's input, to score it more than once.
-    ///
-    /// # Errors
-    /// As [`Self::score_batch`].
     pub fn gather_batch<'a>(&'a mut self, batch: &'a Batch) -> Result<GatheredBatch<'a>, ScoringError> {
         batch.check_shape(&self.features).map_err(|reason| ScoringError::Batch { reason })?;
         let Self { rows, columns, lookups, input, shares, .. } = self;
@@ -233,9 +227,6 @@ pub struct GatheredBatch<'a> {
 
 impl GatheredBatch<'_> {
     /// As [`ModelScorer::score_batch`].
-    ///
-    /// # Errors
-    /// When layers cannot be read, or the network fails.
     pub fn score_unchanged(&self) -> Result<Vec<f32>, ScoringError> {
         self.score_input(&self.batch.numeric, &self.scorer.input)
     }

@@ -105,9 +105,6 @@ impl WeightUpdater {
     }
 
     /// The factor by which gradients, also such as are elsewhere, are clipped to their norm, from the sum of their squares.
-    ///
-    /// # Errors
-    /// When the norm is beyond f32.
     pub(crate) fn norm_factor(&self, squares: f64) -> ModelResult<f32> {
         let Some(limit) = self.updates.clip_norm else { return Ok(1.0) };
         let norm = squares.sqrt();

@@ -10,9 +10,6 @@ use crate::{DenseModel, ModelResult, StepCompute};
 impl DenseModel {
     /// Outputs of a batch, `[batch, outputs]`, without dropout. Inputs as for [`Self::step`]. The outputs of a sample depend on no other
     /// sample, nor on their number.
-    ///
-    /// # Errors
-    /// When lengths disagree, the library of autograd fails, or layers do not come.
     pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> ModelResult<Vec<f32>> {
         self.check_lengths(numeric, embeddings, batch)?;
         let average = self.average.as_ref().map(|average| &average.values[..]);

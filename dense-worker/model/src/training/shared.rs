@@ -68,9 +68,6 @@ impl DenseModel {
     }
 
     /// Replaces the gradients from weight `from` on.
-    ///
-    /// # Errors
-    /// When there are not so many weights.
     pub fn replace_gradients(&mut self, from: usize, by: &[f32]) -> ModelResult {
         let weights = self.weight_count();
         let place = self.compute.weights_and_gradients().1.get_mut(from..from + by.len());

@@ -6,9 +6,6 @@ use crate::{DenseModel, LabelledSamples, ModelError, ModelResult, StepCompute, S
 
 impl DenseModel {
     /// The weights with which samples are scored, as [`Self::to_safetensors`]: the average of those of all steps, if there is one.
-    ///
-    /// # Errors
-    /// As [`Self::to_safetensors`].
     pub fn scoring_safetensors(&self) -> ModelResult<Vec<u8>> {
         self.wait_for_pushes()?;
         self.encode(self.average.as_ref().map(|average| &average.values[..]))
@@ -17,9 +14,6 @@ impl DenseModel {
     /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32, and a module's buffers.
     ///
     /// Streamed weights are saved by their servers; here is nothing of them. All gradients have arrived there after this.
-    ///
-    /// # Errors
-    /// When the library of autograd fails, or a gradient does not arrive.
     pub fn to_safetensors(&self) -> ModelResult<Vec<u8>> {
         self.wait_for_pushes()?;
         self.encode(None)
@@ -55,8 +49,6 @@ impl DenseModel {
         }
     }
 
-    /// # Errors
-    /// When `into` has another length than [`Self::weight_count`].
     pub fn copy_weights(&self, into: &mut [f32]) -> ModelResult {
         expect("dense weights", self.weight_count(), into.len())?;
         into.copy_from_slice(self.compute.weights());

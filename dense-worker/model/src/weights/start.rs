@@ -35,9 +35,6 @@ impl DenseModel {
 
     /// Takes those weights of another network that mean the same here: of equal name and shape, and not of a layer that reads other
     /// inputs. Returns the names of the layers that keep their first weights.
-    ///
-    /// # Errors
-    /// When the bytes are damaged, or libtorch fails.
     pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> ModelResult<Vec<String>> {
         let read = self.read.as_ref();
         let (stored, forms) = (SafeTensors::deserialize(bytes)?, self.compute.tensor_forms()?);
