@@ -12,7 +12,8 @@ use crate::{LabelledSamples, ModelResult, StepOutput, TargetLosses, TensorForm};
 /// The libraries of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
-    /// They make the products of training where a network has a step of its own: the first one, unless a run wants another.
+    /// They make the products of training where a network has a step of its own: the first one, unless a run wants another. Without any,
+    /// autograd makes every step.
     pub kernels: &'static [&'static dyn ProductKernel],
     /// Makes the networks that have none, and what else needs libtorch.
     pub autograd: Option<&'static dyn AutogradLibrary>,

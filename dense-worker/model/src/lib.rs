@@ -81,7 +81,8 @@ pub struct DenseModel {
 
 impl StepCompute {
     fn new(job: &Job, backend: Backend, losses: &TargetLosses, window: Option<&Arc<LayerWindow>>) -> ModelResult<Self> {
-        if let Some(key) = job.autograd_key() {
+        let forced = backend.kernels.is_empty().then_some("a program without products of its own");
+        if let Some(key) = job.autograd_key().or(forced) {
             let library = backend.autograd.ok_or(ModelError::NoAutograd { key })?;
             return Ok(Self::Autograd(library.make_network(job, losses, window)?));
         }
@@ -174,23 +175,10 @@ impl DenseModel {
         Self::with_store(job, backend, Some(store))
     }
 
-    /// As [`Self::new`], at a library with autograd even if the network has a step of its own: to compare the two.
-    pub fn by_autograd(job: &Job, library: &dyn AutogradLibrary) -> ModelResult<Self> {
-        let losses = TargetLosses::new(&job.features.targets);
-        let network = library.make_network(job, &losses, None)?;
-        Ok(Self::with_compute(job, losses, StepCompute::Autograd(network), None))
-    }
-
     fn with_store(job: &Job, backend: Backend, store: Option<Arc<dyn LayerStore>>) -> ModelResult<Self> {
         let losses = TargetLosses::new(&job.features.targets);
         let exchange = store.map(|store| StreamedExchange::new(Arc::new(LayerWindow::new(job, store))));
         let compute = StepCompute::new(job, backend, &losses, exchange.as_ref().map(|exchange| &exchange.window))?;
-        let mut made = Self::with_compute(job, losses, compute, exchange);
-        made.learn_order()?;
-        Ok(made)
-    }
-
-    fn with_compute(job: &Job, losses: TargetLosses, compute: StepCompute, exchange: Option<StreamedExchange>) -> Self {
         let columns = InputColumns::new(job);
         let count = compute.weights().len();
         let updater = WeightUpdater::new(&job.dense_optimizer, job.train.updates, count)
@@ -199,7 +187,7 @@ impl DenseModel {
             let names = network.layout.tensors.iter().map(|tensor| tensor.name.clone());
             names.zip_eq(network.read_inputs()).collect()
         });
-        Self {
+        let mut made = Self {
             regularisation: StepRegularisation::from_job(job, &columns),
             average: job.train.ema.map(|keep| WeightAverage::new(keep, compute.weights())),
             columns,
@@ -212,7 +200,9 @@ impl DenseModel {
             dropout: job.model.dropout_share(),
             non_finite: job.train.updates.non_finite,
             loss_scale: (job.train.precision == Precision::F16).then(LossScale::default),
-        }
+        };
+        made.learn_order()?;
+        Ok(made)
     }
 
     /// Goes through the layers with a sample of zeros, forward and backward, and forward: the window notes the order.

@@ -4,12 +4,12 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use zagros_fakes::jobs::{job, networks_without_autograd};
 use zagros_job::{DenseOptimizer, Job, Model, Precision};
-use zagros_model::{DenseModel, InputColumns, ModelError, StepOutput};
+use zagros_model::{Backend, DenseModel, InputColumns, ModelError, StepOutput};
 use zagros_network::CHUNK;
 use zagros_zip::ZipEq;
 
 use super::{relative_difference, set_sequence_lengths};
-use crate::{TorchLibrary, backend};
+use crate::backend;
 
 fn dlrm(dropout: f64) -> Model {
     Model::Dlrm { bottom: vec![12, 7], top: vec![9, 5], dropout }
@@ -33,8 +33,8 @@ pub(super) fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
 /// A step of the job's network, and the gradients of its weights.
 fn step(job: &Job, by_autograd: bool, steps: &[[Vec<f32>; 3]]) -> (StepOutput, Vec<f32>) {
     assert!(!job.is_by_autograd());
-    let model = if by_autograd { DenseModel::by_autograd(job, &TorchLibrary) } else { DenseModel::new(job, backend()) };
-    let mut model = model.unwrap();
+    let kernels: &'static [_] = if by_autograd { &[] } else { backend().kernels };
+    let mut model = DenseModel::new(job, Backend { kernels, ..backend() }).unwrap();
     let run = |[numeric, embeddings, labels]: &[Vec<f32>; 3]| model.step(numeric, embeddings, labels).unwrap();
     let output = steps.iter().map(run).last().unwrap();
     (output, model.gradients().to_vec())
