@@ -169,20 +169,15 @@ impl DenseModel {
         Self::with_store(job, backend, None)
     }
 
-    /// A network whose weights are in `store`, as `train.weights = "streamed"` asks for: no weight, no gradient and no state of the
-    /// optimiser stay here.
-    pub fn with_streamed_weights(job: &Job, backend: Backend, store: Arc<dyn LayerStore>) -> ModelResult<Self> {
-        Self::with_store(job, backend, Some(store))
-    }
-
-    fn with_store(job: &Job, backend: Backend, store: Option<Arc<dyn LayerStore>>) -> ModelResult<Self> {
+    /// A network whose weights are in `store`, if there is one, as `train.weights = "streamed"` asks for: no weight, no gradient and no
+    /// state of the optimiser stay here.
+    pub fn with_store(job: &Job, backend: Backend, store: Option<Arc<dyn LayerStore>>) -> ModelResult<Self> {
         let losses = TargetLosses::new(&job.features.targets);
         let exchange = store.map(|store| StreamedExchange::new(Arc::new(LayerWindow::new(job, store))));
         let compute = StepCompute::new(job, backend, &losses, exchange.as_ref().map(|exchange| &exchange.window))?;
         let columns = InputColumns::new(job);
-        let count = compute.weights().len();
-        let updater = WeightUpdater::new(&job.dense_optimizer, job.train.updates, count)
-            .with_rates(RateRange::from_job(job, count));
+        let rates = RateRange::from_job(job, compute.weights().len());
+        let updater = WeightUpdater::new(&job.dense_optimizer, job.train.updates, rates);
         let read = job.network().map(|network| {
             let names = network.layout.tensors.iter().map(|tensor| tensor.name.clone());
             names.zip_eq(network.read_inputs()).collect()

@@ -9,7 +9,7 @@ use std::thread;
 
 use zagros_ingest::Batch;
 use zagros_job::{Features, Job, Table};
-use zagros_model::{Backend, DenseModel, InputColumns, ModelError, RowPositions, gather};
+use zagros_model::{Backend, DenseModel, InputColumns, LayerStore, ModelError, RowPositions, gather};
 use zagros_zip::ZipEq;
 
 use crate::calibrators::ModelCalibrators;
@@ -212,10 +212,8 @@ impl BatchShare {
 
 /// Streamed weights are among the rows.
 pub(crate) fn make_network(job: &Job, backend: Backend, rows: &Arc<dyn RowSource>) -> Result<DenseModel, ModelError> {
-    match SavedLayers::from_job(job, rows) {
-        Some(layers) => DenseModel::with_streamed_weights(job, backend, Arc::new(layers)),
-        None => DenseModel::new(job, backend),
-    }
+    let layers = SavedLayers::from_job(job, rows).map(|layers| Arc::new(layers) as Arc<dyn LayerStore>);
+    DenseModel::with_store(job, backend, layers)
 }
 
 /// A batch whose rows are read.

@@ -58,15 +58,11 @@ pub(crate) struct SlotState {
 }
 
 impl WeightUpdater {
-    pub(crate) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
+    pub(crate) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, rates: Vec<RateRange>) -> Self {
         let (rule, lr) = optimizer.update_rule();
+        let weights = rates.last().map_or(0, |last| last.weights.end);
         let vectors = rule.state_vectors().iter().map(|name| (*name, vec![rule.first_value(); weights])).collect();
-        let rates = vec![RateRange { weights: 0..weights, factor: 1.0 }];
         Self { rule, lr, updates, rates, state: SlotState { applied: 0, vectors } }
-    }
-
-    pub(crate) fn with_rates(self, rates: Vec<RateRange>) -> Self {
-        Self { rates, ..self }
     }
 
     /// Clips the gradients, which are finite, as the first part of [`Self::apply`]: each value first, then all values by their Euclidean
