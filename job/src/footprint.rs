@@ -72,7 +72,7 @@ impl Job {
     }
 
     pub(crate) fn state_values(&self) -> u64 {
-        self.dense_optimizer.update_rule().0.state_vectors().len() as u64
+        self.dense_optimizer.state_vectors().len() as u64
     }
 
     /// Whether libtorch's autograd makes the step.

@@ -63,11 +63,10 @@ pub use statistics::{FeatureStatistic, MeasuredValue};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, TargetKind};
-pub use train::{
-    DenseOptimizer, DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, TrainSettings, WeightStore,
-};
+pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, TrainSettings, WeightStore};
 pub use zagros_network::layout::{DenseLayout, DenseTensor, FirstValues, LayerDim, TensorRole};
 pub use zagros_network::settings::{AttentionActivation, CrossStructure, MlpActivation, MlpNorm, MlpSettings};
+pub use zagros_table::optimizer::dense::DenseOptimizer;
 pub use zagros_table::{
     AdmissionPolicy, EvictionOrder, EvictionPolicy, EvictionTarget, FrequencyCounter, Initializer,
     LearningRateSchedule, NonFinitePolicy, Optimizer, Ttl, WeightType,

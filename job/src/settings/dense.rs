@@ -73,12 +73,12 @@ impl Job {
     }
 
     fn tile_table(&self, StreamedTensor { segment, tiles, .. }: &StreamedTensor) -> ServerTable {
-        let (rule, lr) = self.dense_optimizer.update_rule();
+        let rule = self.dense_optimizer;
         let config = TableConfig {
             dim: tiles.dim,
             init: segment.initializer(),
             optimizer: Optimizer::Dense {
-                lr,
+                lr: rule.learning_rate(),
                 factor: segment.lr_factor as f32,
                 rule,
                 staging: self.gradient_staging(),
