@@ -58,6 +58,7 @@ pub(crate) use numbers::{shorten, size, word};
 pub use numeric::{ColumnMoments, ColumnRange, Numeric, NumericEmbedding, Scaling};
 pub use parametrization::{BASE_WIDTH, DenseSegment, LADDER, ModelSize, Parametrization};
 pub use run::{CalibrationKind, CheckpointSettings, EarlyStop, EvalMetric, EvalSettings, OutputSettings, PredictRows};
+pub(crate) use schedule::falls_at_once;
 pub use schedule::{EpochCount, RateSchedule, StepCount};
 pub use statistics::{FeatureStatistic, MeasuredValue};
 pub(crate) use table::TableOverrides;

@@ -21,8 +21,10 @@ impl JobResolver<'_> {
             return None;
         }
         let message = |key: &str| format!("model.size gives `{key}`, and the job gives it too");
-        let help = "remove the key, or `size`";
-        self.refuse_keys(&KeyPath::from("model"), model.width_keys(), message, "given twice", help);
+        for key in model.width_keys() {
+            let help = format!("remove `{key}`, or `size`");
+            self.refuse_keys(&KeyPath::from("model"), &[*key], message, "given twice", &help);
+        }
         size.ok()
     }
 
