@@ -150,10 +150,7 @@ pub fn has_units(precision: Precision) -> bool {
 /// The job's precision, if this processor multiplies it no faster than f32.
 #[must_use]
 pub fn without_units(job: &Job) -> Option<&'static str> {
-    match job.train.precision {
-        _ if job.train.device == Device::Cuda => None,
-        Precision::Bf16 if !has_units(Precision::Bf16) => Some("bf16"),
-        Precision::F16 if !has_units(Precision::F16) => Some("f16"),
-        Precision::F32 | Precision::Bf16 | Precision::F16 => None,
-    }
+    let precision = job.train.precision;
+    let name = if precision == Precision::Bf16 { "bf16" } else { "f16" };
+    (job.train.device != Device::Cuda && !has_units(precision)).then_some(name)
 }
