@@ -196,7 +196,7 @@ mod tests {
             let applied = setting.apply_to(&job, 7);
             let again = Job::parse(&applied.to_toml(), Path::new("/elsewhere/a.toml"), &Overrides::none()).unwrap();
             assert_eq!(again, applied);
-            assert_eq!((again.train.batch_size, again.train.seed, again.staleness()), (256, 7, setting.staleness));
+            assert_eq!((again.train.batch_size, again.train.seed, again.train.staleness), (256, 7, setting.staleness));
         }
     }
 

@@ -180,9 +180,9 @@ fn model(job: &Job) -> String {
 fn training(job: &Job) -> String {
     let train = &job.train;
     let mode = match train.mode {
-        Mode::Hybrid => format!("hybrid, staleness {}", job.staleness()),
+        Mode::Hybrid => format!("hybrid, staleness {}", job.train.staleness),
         Mode::Sync => "sync".to_owned(),
-        Mode::Async => format!("async, staleness {}", job.staleness()),
+        Mode::Async => format!("async, staleness {}", job.train.staleness),
     };
     let weights = if train.weights == WeightStore::Streamed { ", weights streamed from the servers" } else { "" };
     let steps = train.max_steps.map_or_else(String::new, |steps| format!(", at most {} steps", HumanCount(steps)));

@@ -179,7 +179,7 @@ impl RunReport<'_> {
     fn cost(&self) -> Vec<(&'static str, String)> {
         let summary = self.summary;
         let (tables, bytes) = (self.job.tables.len(), HumanBytes(summary.table_bytes));
-        let (staleness, bound) = (summary.staleness, self.job.staleness());
+        let (staleness, bound) = (summary.staleness, self.job.train.staleness);
         let skipped = HumanCount(summary.skipped_steps);
         let facts = [
             ("speed", Some(format!("{} samples/s", HumanCount(summary.samples_per_second as u64)))),

@@ -250,7 +250,7 @@ fn config_of(job: &Job) -> CoreConfig {
             rows => SplitOrder::Shuffled { seed: job.train.seed, window_rows: rows as u64 },
         },
         asynchronous: job.train.mode == Mode::Async && job.cluster.has_groups(),
-        staleness: u32::try_from(job.staleness()).unwrap_or(u32::MAX),
+        staleness: u32::try_from(job.train.staleness).unwrap_or(u32::MAX),
         checkpoint_every: job.checkpoint.every.filter(|_| job.checkpoint.keep > 0),
         lease: job.cluster.lease,
         timeout: job.cluster.timeout,

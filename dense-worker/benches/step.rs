@@ -104,12 +104,11 @@ impl BenchNetwork {
         let model = DenseModel::new(&job, backend)?;
         let value = |index: usize| (index * 2_654_435_761 % 2001) as f32 / 1000.0 - 1.0;
         let values = |count: usize| (0..count).map(value).collect::<Vec<f32>>();
-        let (width, sequences) = (model.input_shape().width(), model.input_shape().sequences.clone());
-        let (numeric, mut embeddings) = (values(samples * model.input_shape().numeric), values(samples * width));
-        for (sample, row) in embeddings.chunks_exact_mut(width).enumerate() {
-            for shape in &sequences {
-                let length = shape.sequence.length;
-                row[shape.offset + length * shape.dim] = (sample % (length + 1)) as f32;
+        let columns = model.input_columns();
+        let (numeric, mut embeddings) = (values(samples * columns.numeric_inputs()), values(samples * columns.width));
+        for (sample, row) in embeddings.chunks_exact_mut(columns.width).enumerate() {
+            for (place, length) in columns.position_counts() {
+                row[place] = (sample % (length + 1)) as f32;
             }
         }
         let targets = job.features.targets.len();

@@ -158,7 +158,7 @@ impl WorkerMetrics {
 
     /// Sets what the job asks of this worker. Alerts compare with it. One worker makes the checkpoints of all.
     pub fn set_promises(&self, job: &Job, makes_checkpoints: bool) {
-        self.staleness_bound.set(i64::try_from(job.staleness()).unwrap_or(i64::MAX));
+        self.staleness_bound.set(i64::try_from(job.train.staleness).unwrap_or(i64::MAX));
         let every = job.checkpoint.every.filter(|_| makes_checkpoints && job.checkpoint.keep > 0);
         self.checkpoint_interval.set(every.map_or(0.0, |every| every.as_secs_f64()));
     }

@@ -50,17 +50,11 @@ impl Job {
     /// The memory of a dense worker for the network; `None` for a user's module.
     #[must_use]
     pub fn dense_footprint(&self) -> Option<DenseFootprint> {
-        self.dense_footprint_with(self.train.threads)
-    }
-
-    /// As [`Self::dense_footprint`], with so many threads of a step.
-    #[must_use]
-    pub fn dense_footprint_with(&self, threads: usize) -> Option<DenseFootprint> {
         let layout = self.dense_layout()?;
         let bytes = VALUE * layout.parameter_count();
         let (state, largest) = (self.state_values(), VALUE * largest(layout.tensors.iter().map(DenseTensor::len)));
         let by_autograd = self.is_by_autograd();
-        let threads = if by_autograd { 1 } else { threads.max(1) as u64 };
+        let threads = if by_autograd { 1 } else { self.train.threads.max(1) as u64 };
         let buffers = if by_autograd { self.kept_values(&layout) } else { threads * self.chunk_values(&layout) };
         let average = u64::from(self.train.ema.is_some());
         let at_servers = if self.train.mode == Mode::Async { 2 } else { 0 };
@@ -78,7 +72,7 @@ impl Job {
     }
 
     pub(crate) fn state_values(&self) -> u64 {
-        self.dense_optimizer.update_rule().0.state_vectors().len() as u64
+        self.dense_optimizer.state_vectors().len() as u64
     }
 
     /// Whether libtorch's autograd makes the step.

@@ -23,21 +23,13 @@ const DEPTHS: [(u64, usize); 8] = [
 const DIMS: [(u64, usize); 5] =
     [(100_000_000_000, 128), (1_000_000_000, 64), (10_000_000, 32), (1_000_000, 16), (0, 8)];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SizeError {
-    /// The narrowest network has so many weights.
-    TooSmall { least: ModelSize },
-    /// The widest network has so many weights.
-    TooLarge { most: ModelSize },
-}
-
 /// Values of a row, with `model.size_embeddings`.
 pub(crate) fn table_dim(size: ModelSize) -> usize {
     value_for_size(&DIMS, size)
 }
 
 /// The network of the job with `size` weights over its features, as near as the steps of the width allow.
-pub(crate) fn solve_widths(job: &Job, size: ModelSize) -> Result<Model, SizeError> {
+pub(crate) fn solve_widths(job: &Job, size: ModelSize) -> Result<Model, [String; 2]> {
     let count = |width: u64| {
         let weights = job.network_of(&sized(job, size, width)).map_or(0, |network| network.layout.parameter_count());
         (weights, weights as f64 / size.0 as f64)
@@ -49,10 +41,13 @@ pub(crate) fn solve_widths(job: &Job, size: ModelSize) -> Result<Model, SizeErro
     };
     let (narrowest, widest) = (NARROWEST.next_multiple_of(unit), WIDEST / unit * unit);
     if count(narrowest).1 > 1.0 + TOLERANCE {
-        return Err(SizeError::TooSmall { least: ModelSize(count(narrowest).0) });
+        let least = ModelSize(count(narrowest).0);
+        let why = format!("over the features of this job it has at least {least}");
+        return Err([why, format!("choose {least} or more, or fewer features, or a smaller embedding.dim")]);
     }
     if count(widest).1 < 1.0 - TOLERANCE {
-        return Err(SizeError::TooLarge { most: ModelSize(count(widest).0) });
+        let most = ModelSize(count(widest).0);
+        return Err([format!("with its widest layers it has {most}"), format!("choose {most} or less")]);
     }
     // The widest of at most the size, in units.
     let (mut low, mut high) = (narrowest / unit, widest / unit + 1);

@@ -58,16 +58,16 @@ pub(crate) use numbers::{shorten, size, word};
 pub use numeric::{ColumnMoments, ColumnRange, Numeric, NumericEmbedding, Scaling};
 pub use parametrization::{BASE_WIDTH, DenseSegment, LADDER, ModelSize, Parametrization};
 pub use run::{CalibrationKind, CheckpointSettings, EarlyStop, EvalMetric, EvalSettings, OutputSettings, PredictRows};
+pub(crate) use schedule::falls_at_once;
 pub use schedule::{EpochCount, RateSchedule, StepCount};
 pub use statistics::{FeatureStatistic, MeasuredValue};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, TargetKind};
-pub use train::{
-    DenseOptimizer, DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, TrainSettings, WeightStore,
-};
+pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, TrainSettings, WeightStore};
 pub use zagros_network::layout::{DenseLayout, DenseTensor, FirstValues, LayerDim, TensorRole};
 pub use zagros_network::settings::{AttentionActivation, CrossStructure, MlpActivation, MlpNorm, MlpSettings};
+pub use zagros_table::optimizer::dense::DenseOptimizer;
 pub use zagros_table::{
     AdmissionPolicy, EvictionOrder, EvictionPolicy, EvictionTarget, FrequencyCounter, Initializer,
     LearningRateSchedule, NonFinitePolicy, Optimizer, Ttl, WeightType,

@@ -6,7 +6,6 @@
 //! ```
 
 use crate::document::{KeyEntry, KeyPath, TomlNode, TomlValue};
-use crate::settings::TrainSettings;
 use crate::shape::TAG;
 
 struct RemovedKey {
@@ -23,7 +22,7 @@ const HALF_LIFE: &str = "after 10000 steps a use counts half. With another numbe
 const FAILURE: &str = "a count is too high by more than `error` with probability 0.01. With another one, some ids get \
                        their row earlier or later";
 
-const REMOVED: [RemovedKey; 9] = [
+const REMOVED: [RemovedKey; 10] = [
     RemovedKey {
         tables: "cluster",
         key: "min_servers",
@@ -35,6 +34,12 @@ const REMOVED: [RemovedKey; 9] = [
         key: "lookahead",
         now: "a batch is hinted 2 batches before its lookup",
         is_same: |value, _| is_number(value, 2.0),
+    },
+    RemovedKey {
+        tables: "train",
+        key: "staleness_total",
+        now: "each worker has `train.staleness`",
+        is_same: |_, _| false,
     },
     RemovedKey {
         tables: "features.categorical.*",
@@ -149,7 +154,7 @@ fn find_value<'a>(entries: &'a [KeyEntry], key: &str) -> Option<&'a TomlValue> {
 
 /// Takes out keys that are no more, and gives others their names of today. Returns a sentence for each that meant something else than a job without it.
 pub(crate) fn remove_keys(document: &mut TomlNode) -> Vec<String> {
-    let mut notes: Vec<String> = share_staleness(document).into_iter().collect();
+    let mut notes = Vec::new();
     for removed in &REMOVED {
         let steps: Vec<&str> = removed.tables.split('.').collect();
         for_each_table(document, &steps, &KeyPath::default(), &mut |path, entries| {
@@ -165,34 +170,6 @@ pub(crate) fn remove_keys(document: &mut TomlNode) -> Vec<String> {
         for_each_table(document, tables, &KeyPath::default(), &mut |_, entries| describe_counter(entries));
     }
     notes
-}
-
-/// `train.staleness_total` was a bound over all workers together. Each worker had its share of it as `train.staleness`, where that was less.
-fn share_staleness(document: &mut TomlNode) -> Option<String> {
-    let find = |path: &str| document.find(&KeyPath::from(path)).map(|node| &node.value);
-    let number = |path: &str| match find(path)? {
-        TomlValue::Integer(number) => Some((*number).clamp(0, 1 << 40)),
-        _ => None,
-    };
-    let workers = ["cluster.workers", "cluster.max_workers"].into_iter().filter_map(number).fold(1, i128::max);
-    let share = number("train.staleness_total").map(|total| ((total + 1) / workers - 1).max(0));
-    let is_sync = find("train.mode").is_some_and(|mode| is_text(mode, "sync"));
-    let default = if is_sync { 0 } else { TrainSettings::default().staleness as i128 };
-    let own = number("train.staleness").unwrap_or(default);
-
-    let TomlValue::Table(sections) = &mut document.value else { return None };
-    let train = sections.iter_mut().find(|entry| entry.key == "train")?;
-    let TomlValue::Table(entries) = &mut train.node.value else { return None };
-    let place = entries.iter().position(|entry| entry.key == "staleness_total")?;
-    let mut staleness = entries.remove(place);
-    if let Some(share) = share.filter(|share| *share < own) {
-        entries.retain(|entry| entry.key != "staleness");
-        staleness.key = "staleness".to_owned();
-        staleness.node.value = TomlValue::Integer(share);
-        entries.push(staleness);
-    }
-    let each = share.unwrap_or(own).min(own);
-    Some(format!("`train.staleness_total` has no effect any more: each worker has `train.staleness`, here {each}"))
 }
 
 fn for_each_table(
@@ -253,12 +230,13 @@ mod tests {
 
     #[test]
     fn other_values_load_and_say_what_has_their_place() {
-        let text = DEFAULTS.replace("'auto'", "'server'").replace("lookahead = 2", "lookahead = 0");
+        let text =
+            DEFAULTS.replace("'auto'", "'server'").replace("lookahead = 2", "lookahead = 0\nstaleness_total = 9");
         let text = text.replace("10000000", "1000").replace("= true", "= false").replace("10000 }", "64 }");
         let text = text.replace("0.25", "0.5").replace("0.009999999776482582", "0.001");
         let found = notes(&text);
         let keys: Vec<&str> = found.iter().filter_map(|note| note.split('`').nth(1)).collect();
-        let expected = "train.lookahead features.categorical[0].pool_at eval.group_samples output.tensorboard \
+        let expected = "train.lookahead train.staleness_total features.categorical[0].pool_at eval.group_samples output.tensorboard \
             embedding.evict.half_life tables.a.admission.failure";
         assert_eq!(keys.join(" "), expected, "{found:?}");
         assert_eq!(job(DELIMITED, &text), job(DELIMITED, WITHOUT));
@@ -278,23 +256,5 @@ mod tests {
             [tables.C3]\neviction = { target = 'drop' }\n[tables.C4]\nclip_norm = 1\n";
         assert_eq!(notes(old), [""; 0]);
         assert_eq!(job(CRITEO, old), job(CRITEO, now));
-    }
-
-    /// What a lookup may miss stays what the saved job allowed.
-    #[test]
-    fn a_bound_over_all_workers_becomes_that_of_each() {
-        let staleness = |train: &str, cluster: &str| {
-            job(CRITEO, &format!("[train]\n{train}\n[cluster]\n{cluster}\n")).train.staleness
-        };
-        for (total, expected) in [(2, 0), (4, 0), (5, 1), (8, 2), (100, 7)] {
-            let train = format!("staleness = 7\nstaleness_total = {total}");
-            assert_eq!(staleness(&train, "workers = 3"), expected, "{total}");
-            assert_eq!(staleness(&train, "workers = 2\nmax_workers = 3"), expected, "{total}");
-        }
-        assert_eq!(staleness("staleness_total = 2", ""), 2);
-        assert_eq!(staleness("staleness_total = 100", ""), 4);
-        assert_eq!(staleness("mode = 'sync'\nstaleness_total = 9", "workers = 2"), 0);
-        let note = "`train.staleness_total` has no effect any more: each worker has `train.staleness`, here 1";
-        assert_eq!(notes("[train]\nstaleness_total = 3\n[cluster]\nworkers = 2\n"), [note]);
     }
 }

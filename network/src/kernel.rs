@@ -31,41 +31,23 @@ pub trait ProductKernel: Debug + Send + Sync {
     }
 
     /// `out` = a·b, or with `adds` a·b is added to `out`.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn multiply(&self, a: View<'_>, b: View<'_>, out: ViewMut<'_>, adds: bool) -> StepResult;
 
     /// The products of a layer with a weight `[outputs, inputs]` and inputs of up to `rows` rows, in bf16.
-    ///
-    /// # Errors
-    /// When the library has no such products.
     fn rounded(&self, shape: [usize; 2], rows: usize) -> StepResult<Box<dyn RoundedProducts>>;
 }
 
 /// The products of a layer whose factors are rounded to bf16. It keeps copies of the weight, of the last input and of the last slopes.
 pub trait RoundedProducts: Debug + Send {
     /// Rounds the weight, `[outputs, inputs]`.
-    ///
-    /// # Errors
-    /// As all others: when the library fails.
     fn refresh(&mut self, weight: &[f32]) -> StepResult;
 
     /// `output` = `input`·Wᵀ.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn forward(&mut self, input: View<'_>, output: ViewMut<'_>) -> StepResult;
 
     /// slopesᵀ·input of the last input, into the gradient `[outputs, inputs]` or added to it.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn weight_gradient(&mut self, slopes: View<'_>, gradient: &mut [f32], adds: bool) -> StepResult;
 
     /// slopes·W of the last slopes, for the last inputs: as many as `d_input` has columns.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn input_gradient(&mut self, d_input: ViewMut<'_>, adds: bool) -> StepResult;
 }

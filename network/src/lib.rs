@@ -21,6 +21,5 @@ pub use kernel::{DotsKernel, GemmKernel, ProductKernel, RoundedCopies, RoundedPr
 pub use matrix::{AlignedValues, LINE, Matrix, View, ViewMut};
 pub use read_inputs::ReadInputs;
 pub use step::{
-    BatchShare, CHUNK, FlatLayers, HeldLayer, LayerAccess, OutputLoss, SampleBlocks, Step, StepForm, Traversal,
-    TraversalPurpose,
+    BatchShare, CHUNK, FlatLayers, HeldLayer, LayerAccess, OutputLoss, Step, StepForm, Traversal, TraversalPurpose,
 };

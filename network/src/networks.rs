@@ -13,6 +13,6 @@ mod wukong;
 
 pub use features::{dcnv2, deepfm, dlrm, ffnn, wide_deep};
 pub use finalmlp::{GateForm, finalmlp};
-pub use sequences::{BstForm, DinForm, bst, din};
-pub use tasks::{PleForm, mmoe, ple, shared_bottom};
+pub use sequences::{bst, din};
+pub use tasks::{mmoe, ple, shared_bottom};
 pub use wukong::{WukongForm, wukong};

@@ -25,7 +25,7 @@ mod stack;
 
 use layers::StepBuilder;
 pub use layers::{FlatLayers, HeldLayer, LayerAccess, StepForm};
-pub use product::{CHUNK, SampleBlocks};
+pub use product::CHUNK;
 pub use share::{BatchShare, OutputLoss};
 
 use crate::matrix::{AlignedValues, Matrix, View, ViewMut};
@@ -109,7 +109,6 @@ struct StepChunk<'a> {
     numbers: &'a [f32],
     vectors: &'a [f32],
     d_vectors: &'a mut [f32],
-    blocks: SampleBlocks,
     /// Whether earlier chunks of the batch left gradients.
     earlier: bool,
     last: bool,
@@ -122,7 +121,6 @@ struct StepChunk<'a> {
 /// How a share of a batch is taken through a network.
 pub struct Traversal<'a> {
     pub purpose: TraversalPurpose,
-    pub blocks: SampleBlocks,
     /// Samples of a chunk: all of the share, or so few that they stay in cache.
     pub chunk: usize,
     pub loss: &'a dyn OutputLoss,
@@ -133,18 +131,12 @@ pub struct Traversal<'a> {
 
 impl Step {
     /// Reads the changed weights, where the products have copies of them. Call it before each batch.
-    ///
-    /// # Errors
-    /// When the library of products fails.
     pub fn refresh(&mut self, layers: &dyn LayerAccess) -> StepResult {
         self.blocks.iter_mut().flatten().try_for_each(|block| block.refresh(layers))
     }
 
     /// Forward and backward of a share of a batch. The gradients are then this share's part of those of the batch's mean loss. Returns
     /// the sum of the share's losses, nats.
-    ///
-    /// # Errors
-    /// When the library of products fails, or layers do not come.
     pub fn run(
         &mut self,
         mut share: BatchShare<'_>,
@@ -161,7 +153,6 @@ impl Step {
                 numbers: chunk.numeric,
                 vectors: chunk.embeddings,
                 d_vectors: std::mem::take(&mut chunk.gradients),
-                blocks: traversal.blocks,
                 earlier,
                 last,
                 dropout: &mut *dropout,

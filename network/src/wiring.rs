@@ -155,19 +155,7 @@ impl Block {
             Self::FactorLayer(_) => Some("model.kind = \"wukong\""),
             Self::ActivationUnit { .. } => Some("model.kind = \"din\""),
             Self::Transformer { .. } => Some("model.kind = \"bst\""),
-            Self::Numbers
-            | Self::Vectors
-            | Self::Join(_)
-            | Self::Sum(_)
-            | Self::Mlp(_)
-            | Self::Interactions { .. }
-            | Self::Cross { .. }
-            | Self::FirstValues
-            | Self::FactorFields { .. }
-            | Self::SecondOrder { .. }
-            | Self::LinearTerm(_)
-            | Self::Mixture { .. }
-            | Self::Fusion { .. } => None,
+            _ => None,
         }
     }
 

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
 use crate::PushStep;
-use dense::{DenseRule, Staging};
+use dense::{DenseOptimizer, Staging};
 use loops::{RowLimits, update_each};
 
 pub use loops::{LARGEST, UpdateLimits};
@@ -162,10 +162,11 @@ pub enum Optimizer {
     /// A rule of the dense network, for rows that are tiles of its weights. Limits of rows do not apply. No job file has it.
     #[serde(skip)]
     Dense {
+        /// At the step of the push; that of the rule has no part in an update.
         lr: f64,
         /// Its factor for these weights.
         factor: f32,
-        rule: DenseRule,
+        rule: DenseOptimizer,
         /// When gradients change the tile.
         staging: Staging,
     },

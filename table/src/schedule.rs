@@ -2,42 +2,87 @@
 
 use std::f64::consts::PI;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::optimizer::RateFactor;
 
-/// The factor on the learning rate, by step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum LearningRateSchedule {
+/// The factor on a learning rate, by step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+#[schemars(rename = "Schedule", bound = "T: JsonSchema + Default + Serialize")]
+pub enum LearningRateSchedule<T = u64> {
     /// Always 1.
     #[default]
     Constant,
     /// The factor rises from 0 to 1. Then it falls linearly to `floor` and stays there.
     Linear {
         /// Steps of the rise from 0 to 1.
-        warmup: u64,
-        /// Steps of the fall after the rise.
-        decay: u64,
+        #[serde(default)]
+        warmup: T,
+        /// Steps of the fall after the rise: at least one.
+        decay: T,
         /// Last factor.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
         floor: f32,
     },
     /// The factor rises from 0 to 1. Then it falls along half a cosine to `floor` and stays there (Loshchilov and Hutter
     /// 2017, equation 5 without restarts).
     Cosine {
         /// Steps of the rise from 0 to 1.
-        warmup: u64,
-        /// Steps of the fall after the rise.
-        decay: u64,
+        #[serde(default)]
+        warmup: T,
+        /// Steps of the fall after the rise: at least one.
+        decay: T,
         /// Last factor.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0))]
         floor: f32,
     },
     /// The factor rises from 0 to 1. After that it is multiplied by `factor` every `every` steps.
     Step {
         /// Steps of the rise from 0 to 1.
-        warmup: u64,
-        /// Steps between two falls.
-        every: u64,
+        #[serde(default)]
+        warmup: T,
+        /// Steps between two falls: at least one.
+        every: T,
         /// The share of the factor that remains after a fall.
+        #[serde(default = "half")]
+        #[schemars(range(min = 0.0, max = 1.0))]
         factor: f32,
     },
+}
+
+fn half() -> f32 {
+    0.5
+}
+
+impl<T: Copy + Into<u64>> LearningRateSchedule<T> {
+    #[must_use]
+    pub fn in_steps(self) -> LearningRateSchedule {
+        match self {
+            Self::Constant => LearningRateSchedule::Constant,
+            Self::Linear { warmup, decay, floor } => {
+                LearningRateSchedule::Linear { warmup: warmup.into(), decay: decay.into(), floor }
+            }
+            Self::Cosine { warmup, decay, floor } => {
+                LearningRateSchedule::Cosine { warmup: warmup.into(), decay: decay.into(), floor }
+            }
+            Self::Step { warmup, every, factor } => {
+                LearningRateSchedule::Step { warmup: warmup.into(), every: every.into(), factor }
+            }
+        }
+    }
+
+    /// The rise, and the fall or the steps between two of them.
+    pub fn counts_mut(&mut self) -> Option<[&mut T; 2]> {
+        match self {
+            Self::Constant => None,
+            Self::Linear { warmup, decay, .. } | Self::Cosine { warmup, decay, .. } => Some([warmup, decay]),
+            Self::Step { warmup, every, .. } => Some([warmup, every]),
+        }
+    }
 }
 
 impl LearningRateSchedule {

@@ -202,7 +202,7 @@ fn a_run_does_not_go_on_with_another_size() {
     let refused = fixture.zagros(["train", "job.toml", "--size", "40k", "--resume"]);
     refused.expect(2).says(&["model.top: [", "model.bottom: [", "--fresh"]);
     let wrong = fixture.zagros(["train", "job.toml", "--size", "40k", "--set", "model.top=[8]"]);
-    wrong.expect(2).says(&["model.size gives `top`, and the job gives it too", "remove the key, or `size`"]);
+    wrong.expect(2).says(&["model.size gives `top`, and the job gives it too", "remove `top`, or `size`"]);
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn line(backend: Backend, job: &Job) -> Result<StepLine, Failure> {
 /// The median CPU time of a step, seconds.
 fn step_time(backend: Backend, job: &Job, batch: usize) -> Result<f64, Failure> {
     let mut model = DenseModel::new(job, backend).or_internal()?;
-    let (numeric, width) = (job.features.numeric_values(), model.input_shape().width());
+    let (numeric, width) = (job.features.numeric_values(), model.input_columns().width);
     let values = |count: usize| -> Vec<f32> { (0..count).map(|at| (at % 17) as f32 / 17.0 - 0.5).collect() };
     let (numeric, embeddings) = (values(numeric * batch), values(width * batch));
     let labels: Vec<f32> = (0..batch).map(|sample| f32::from(sample % 4 == 0)).collect();

@@ -178,8 +178,10 @@ impl RoleMemory {
     /// The memory of a worker with `threads` of the dense step, and of each of `servers` servers.
     #[must_use]
     pub fn new(job: &Job, threads: usize, servers: f64) -> Self {
-        let resident = job.dense_footprint_with(threads).unwrap_or_default();
-        let streamed = job.streamed_footprint_with(threads).unwrap_or_default();
+        let mut job = job.clone();
+        job.train.threads = threads;
+        let resident = job.dense_footprint().unwrap_or_default();
+        let streamed = job.streamed_footprint().unwrap_or_default();
         let worker = |weights: u64, optimizer: u64, activations: u64| WorkerMemory {
             weights: weights as f64,
             optimizer: optimizer as f64,
@@ -234,8 +236,8 @@ mod tests {
 
     #[test]
     fn a_resident_job_needs_what_a_run_is_refused_by() {
-        let job = job(&["optimizer={kind='adam'}"]);
-        let (memory, footprint) = (RoleMemory::new(&job, 3, 2.0), job.dense_footprint_with(3).unwrap());
+        let job = job(&["optimizer={kind='adam'}", "train.threads=3"]);
+        let (memory, footprint) = (RoleMemory::new(&job, 3, 2.0), job.dense_footprint().unwrap());
         assert_eq!(memory.job_worker().weights, (4 * footprint.weights) as f64);
         assert_eq!((memory.job_worker(), memory.server_bytes()), (&memory.resident, 0.0));
         let whole = footprint.weights + footprint.gradients + footprint.optimizer + footprint.activations;
@@ -244,8 +246,8 @@ mod tests {
 
     #[test]
     fn a_streamed_job_needs_two_layers_here_and_all_of_them_at_the_servers() {
-        let job = job(&["train.weights='streamed'"]);
-        let (memory, footprint) = (RoleMemory::new(&job, 1, 2.0), job.streamed_footprint_with(1).unwrap());
+        let job = job(&["train.weights='streamed'", "train.threads=1"]);
+        let (memory, footprint) = (RoleMemory::new(&job, 1, 2.0), job.streamed_footprint().unwrap());
         assert_eq!(memory.job_worker().all_bytes(), (footprint.worker_bytes() + job.in_flight_bytes()) as f64);
         assert_eq!(memory.server_bytes(), (footprint.store / 2 + footprint.server_messages) as f64);
     }

@@ -166,7 +166,7 @@ impl SampleWork {
         };
         Ok(Self {
             batch,
-            staleness: job.staleness() as f64,
+            staleness: job.train.staleness as f64,
             mode: job.train.mode,
             precision: job.train.precision,
             format: job.data.format.clone(),

@@ -7,12 +7,13 @@ use zagros_job::{Device, Job, Precision};
 use zagros_network::{GemmKernel, ProductKernel};
 
 use crate::streamed::LayerWindow;
-use crate::{LabelledSamples, ModelResult, StepOutput, TargetLosses};
+use crate::{LabelledSamples, ModelResult, StepOutput, TargetLosses, TensorForm};
 
 /// The libraries of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
-    /// They make the products of training where a network has a step of its own: the first one, unless a run wants another.
+    /// They make the products of training where a network has a step of its own: the first one, unless a run wants another. Without any,
+    /// autograd makes every step.
     pub kernels: &'static [&'static dyn ProductKernel],
     /// Makes the networks that have none, and what else needs libtorch.
     pub autograd: Option<&'static dyn AutogradLibrary>,
@@ -69,9 +70,6 @@ pub trait AutogradNetwork: Debug {
     fn weights_and_gradients(&mut self) -> (&mut [f32], &mut [f32]);
 
     /// Sets the gradients to zero.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn clear_gradients(&mut self) -> ModelResult;
 
     /// Sets dropout to that of this step.
@@ -81,15 +79,9 @@ pub trait AutogradNetwork: Debug {
     fn drop_by(&mut self, seed: u64);
 
     /// Forward and backward of so many samples, with gradients that are computed `scale` times as large.
-    ///
-    /// # Errors
-    /// When the library fails, or layers do not come.
     fn backward(&mut self, samples: LabelledSamples<'_>, batch: usize, scale: f32) -> ModelResult<StepOutput>;
 
     /// Outputs of so many samples, `[batch, outputs]`, with these weights in place of its own.
-    ///
-    /// # Errors
-    /// As [`Self::backward`].
     fn score(
         &self,
         numeric: &[f32],
@@ -99,22 +91,13 @@ pub trait AutogradNetwork: Debug {
     ) -> ModelResult<Vec<f32>>;
 
     /// The weights, or these in their place, and the buffers in safetensors' format.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn encode(&self, weights: Option<&[f32]>) -> ModelResult<Vec<u8>>;
 
-    /// Takes what [`Self::encode`] gave.
-    ///
-    /// # Errors
-    /// When the names or shapes are not exactly this network's: nothing is taken then.
-    fn decode(&mut self, bytes: &[u8]) -> ModelResult;
+    /// What [`Self::encode`] gives, ascending by name.
+    fn tensor_forms(&self) -> ModelResult<Vec<TensorForm>>;
 
-    /// Takes the `wanted` tensors that have the same name and shape here. Returns the names of the others of this network, ascending.
-    ///
-    /// # Errors
-    /// When the bytes are damaged, or the library fails.
-    fn decode_fitting(&mut self, bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> ModelResult<Vec<String>>;
+    /// Takes saved values of these tensors; none stays as it is.
+    fn take_tensors(&mut self, saved: &[Option<&[u8]>]) -> ModelResult;
 
     /// The network's other state, such as the running statistics of a batch norm.
     fn buffers(&self) -> &dyn NetworkBuffers;
@@ -128,18 +111,12 @@ pub trait NetworkBuffers: Debug {
     fn value_count(&self) -> usize;
 
     /// The step of the last forward is made.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn commit_step(&mut self) -> ModelResult;
 
     /// It is not made, or another forward replaces it.
     fn drop_step(&mut self);
 
     /// Whether the last forward replaced a number by a value that is not a number.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn has_diverged(&self) -> ModelResult<bool>;
 
     /// The change of each value by the last forward; zeros if there was none.
@@ -149,9 +126,6 @@ pub trait NetworkBuffers: Debug {
     fn changes(&self) -> ModelResult<Vec<f32>>;
 
     /// Replaces the changes, as many as there are values.
-    ///
-    /// # Errors
-    /// When the library fails.
     fn replace_changes(&mut self, changes: &[f32]) -> ModelResult;
 }
 
@@ -176,10 +150,7 @@ pub fn has_units(precision: Precision) -> bool {
 /// The job's precision, if this processor multiplies it no faster than f32.
 #[must_use]
 pub fn without_units(job: &Job) -> Option<&'static str> {
-    match job.train.precision {
-        _ if job.train.device == Device::Cuda => None,
-        Precision::Bf16 if !has_units(Precision::Bf16) => Some("bf16"),
-        Precision::F16 if !has_units(Precision::F16) => Some("f16"),
-        Precision::F32 | Precision::Bf16 | Precision::F16 => None,
-    }
+    let precision = job.train.precision;
+    let name = if precision == Precision::Bf16 { "bf16" } else { "f16" };
+    (job.train.device != Device::Cuda && !has_units(precision)).then_some(name)
 }

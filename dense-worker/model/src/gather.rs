@@ -1,5 +1,14 @@
 //! From the rows of ids to the input of the dense network: gather with pooling, and its transpose. Training and scoring use both.
 //!
+//! The input of a sample has its vectors, and after them its sequences:
+//!
+//! ```text
+//! │ e₁ … e_F │ s₁ at position 1 … at position L₁, real positions │ s₂ … │
+//! ```
+//!
+//! A sequence has a vector for each of its L positions and, as one more value, the number of positions that are real. The others
+//! are padding: zeros whose gradients go nowhere. So a batch is one matrix of f32, whatever its features are.
+//!
 //! Hot path: no allocation per row, no I/O, no log.
 
 use std::ops::Range;
@@ -37,8 +46,7 @@ impl InputColumn {
     }
 }
 
-/// The columns of `[batch, ΣD]`: first the vectors, then the sequences, each in feature order
-/// ([`InputShape`](crate::InputShape)).
+/// The columns of `[batch, ΣD]`: first the vectors, then the sequences, each in feature order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputColumns {
     /// One per categorical feature.
@@ -71,6 +79,20 @@ impl InputColumns {
             end += feature.input_count();
         }
         Self { features, width, numeric }
+    }
+
+    /// Of each sequence the place of the number of its real positions, and how many positions it has.
+    pub fn position_counts(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.features.iter().filter_map(|column| match column.form {
+            VectorForm::Pooled(_) => None,
+            VectorForm::Sequence(sequence) => Some((column.offset + sequence.length * column.dim, sequence.length)),
+        })
+    }
+
+    /// Inputs of all numeric features.
+    #[must_use]
+    pub fn numeric_inputs(&self) -> usize {
+        self.numeric.last().map_or(0, |last| last.end)
     }
 }
 
@@ -393,8 +415,7 @@ mod tests {
         let columns = InputColumns::new(&job);
         assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 8, 4, 7]);
         assert_eq!((columns.width, columns.features[1].width()), (8 + 5 * 2 + 1, 11));
-        let shape = crate::InputShape::new(&job);
-        assert_eq!((shape.width(), shape.embeddings), (columns.width, vec![4, 3, 1]));
+        assert_eq!(columns.position_counts().collect::<Vec<_>>(), [(8 + 5 * 2, 5)]);
     }
 
     /// Two samples of a sequence of three positions between two other values: two real positions, and none.

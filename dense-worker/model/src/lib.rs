@@ -24,15 +24,15 @@ use zagros_zip::ZipEq;
 pub use backend::{AutogradLibrary, AutogradNetwork, Backend, NetworkBuffers, has_units, without_units};
 pub use error::{ModelError, ModelResult};
 pub use gather::{InputColumn, InputColumns, RowPositions, VectorForm, gather, scatter_add};
-pub use shape::{InputShape, SequenceShape};
+pub use shape::check_inputs;
+use step::StepThreads;
 pub use step::{BLOCK, batch_of_blocks};
-use step::{ComputeThreads, StreamedThreads};
 use streamed::StreamedExchange;
 pub use streamed::{GradientLimit, LayerStore, LayerValues, LayerWindow, PendingLayer, TraversalPurpose, UseNumber};
 pub use training::{FinalGradients, LabelledSamples, RateRange, TargetLosses, mean_over, seed_of_rank};
 use training::{LossScale, StepRegularisation, WeightAverage, WeightUpdater};
 use weights::HeldWeights;
-pub use weights::{SameInputs, check_names, find_tensor, first_values};
+pub use weights::{SameInputs, TensorForm, first_values};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutput {
@@ -47,10 +47,8 @@ pub struct StepOutput {
 /// Who makes the steps, with the weights that are here.
 #[derive(Debug)]
 enum StepCompute {
-    /// Without autograd, on weights that are here. Scoring uses the memory of a step.
-    Threads(Box<RefCell<ComputeThreads>>, HeldWeights),
-    /// As before, on weights that are elsewhere.
-    Streamed(Box<RefCell<StreamedThreads>>, HeldWeights),
+    /// Without autograd, on weights that are here, or elsewhere: then none are held. Scoring uses the memory of a step.
+    Threads(Box<RefCell<StepThreads>>, HeldWeights),
     /// By a library's autograd, on weights that are here or elsewhere.
     Autograd(Box<dyn AutogradNetwork>),
 }
@@ -59,7 +57,7 @@ enum StepCompute {
 /// weights are empty here.
 #[derive(Debug)]
 pub struct DenseModel {
-    shape: InputShape,
+    columns: InputColumns,
     losses: TargetLosses,
     compute: StepCompute,
     /// By name of a tensor: what it reads by its place; `None` for a user's module.
@@ -83,44 +81,55 @@ pub struct DenseModel {
 
 impl StepCompute {
     fn new(job: &Job, backend: Backend, losses: &TargetLosses, window: Option<&Arc<LayerWindow>>) -> ModelResult<Self> {
-        if let Some(key) = job.autograd_key() {
+        let forced = backend.kernels.is_empty().then_some("a program without products of its own");
+        if let Some(key) = job.autograd_key().or(forced) {
             let library = backend.autograd.ok_or(ModelError::NoAutograd { key })?;
             return Ok(Self::Autograd(library.make_network(job, losses, window)?));
         }
-        InputShape::check(job)?;
+        check_inputs(job)?;
         let kernel = backend.kernel(job.train.precision);
         let dropout = |stream| UnitDropout::new(job.model.dropout_share(), job.train.seed, stream);
-        Ok(match window {
-            None => {
-                let threads = ComputeThreads::from_job(job, kernel, dropout)?;
-                Self::Threads(Box::new(RefCell::new(threads)), HeldWeights::from_job(job))
-            }
-            Some(window) => {
-                let threads = StreamedThreads::from_job(job, kernel, window, dropout)?;
-                Self::Streamed(Box::new(RefCell::new(threads)), HeldWeights::default())
-            }
-        })
+        let threads = StepThreads::from_job(job, kernel, window, dropout)?;
+        let held = if window.is_some() { HeldWeights::default() } else { HeldWeights::from_job(job) };
+        Ok(Self::Threads(Box::new(RefCell::new(threads)), held))
     }
 
     fn weights(&self) -> &[f32] {
         match self {
-            Self::Threads(_, held) | Self::Streamed(_, held) => &held.values,
+            Self::Threads(_, held) => &held.values,
             Self::Autograd(network) => network.weights(),
         }
     }
 
     fn gradients(&self) -> &[f32] {
         match self {
-            Self::Threads(_, held) | Self::Streamed(_, held) => &held.gradients,
+            Self::Threads(_, held) => &held.gradients,
             Self::Autograd(network) => network.gradients(),
         }
     }
 
     fn weights_and_gradients(&mut self) -> (&mut [f32], &mut [f32]) {
         match self {
-            Self::Threads(_, held) | Self::Streamed(_, held) => (&mut held.values[..], &mut held.gradients[..]),
+            Self::Threads(_, held) => (&mut held.values[..], &mut held.gradients[..]),
             Self::Autograd(network) => network.weights_and_gradients(),
         }
+    }
+
+    /// Its tensors, ascending by name.
+    fn tensor_forms(&self) -> ModelResult<Vec<TensorForm>> {
+        match self {
+            Self::Threads(_, held) => Ok(held.tensor_forms()),
+            Self::Autograd(network) => network.tensor_forms(),
+        }
+    }
+
+    /// Takes saved values of these tensors; none stays as it is.
+    fn take_tensors(&mut self, saved: &[Option<&[u8]>]) -> ModelResult {
+        match self {
+            Self::Threads(_, held) => held.take_tensors(saved),
+            Self::Autograd(network) => network.take_tensors(saved)?,
+        }
+        Ok(())
     }
 
     fn buffers(&self) -> Option<&dyn NetworkBuffers> {
@@ -136,16 +145,15 @@ impl StepCompute {
     /// How many threads of the window make a step of so many samples.
     fn window_threads(&self, samples: usize) -> usize {
         match self {
-            Self::Streamed(threads, _) => threads.borrow().busy_threads(samples),
+            Self::Threads(threads, _) => threads.borrow().busy_threads(samples),
             // A library with autograd has threads of its own.
-            Self::Threads(..) | Self::Autograd(_) => 1,
+            Self::Autograd(_) => 1,
         }
     }
 
     fn draw_for(&mut self, step: u64) {
         match self {
             Self::Threads(threads, _) => threads.get_mut().draw_for(step),
-            Self::Streamed(threads, _) => threads.get_mut().draw_for(step),
             Self::Autograd(network) => network.draw_for(step),
         }
     }
@@ -161,47 +169,23 @@ impl DenseModel {
         Self::with_store(job, backend, None)
     }
 
-    /// A network whose weights are in `store`, as `train.weights = "streamed"` asks for: no weight, no gradient and no state of the
-    /// optimiser stay here.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn with_streamed_weights(job: &Job, backend: Backend, store: Arc<dyn LayerStore>) -> ModelResult<Self> {
-        Self::with_store(job, backend, Some(store))
-    }
-
-    /// As [`Self::new`], at a library with autograd even if the network has a step of its own: to compare the two.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn by_autograd(job: &Job, library: &dyn AutogradLibrary) -> ModelResult<Self> {
-        let losses = TargetLosses::new(&job.features.targets);
-        let network = library.make_network(job, &losses, None)?;
-        Ok(Self::with_compute(job, losses, StepCompute::Autograd(network), None))
-    }
-
-    fn with_store(job: &Job, backend: Backend, store: Option<Arc<dyn LayerStore>>) -> ModelResult<Self> {
+    /// A network whose weights are in `store`, if there is one, as `train.weights = "streamed"` asks for: no weight, no gradient and no
+    /// state of the optimiser stay here.
+    pub fn with_store(job: &Job, backend: Backend, store: Option<Arc<dyn LayerStore>>) -> ModelResult<Self> {
         let losses = TargetLosses::new(&job.features.targets);
         let exchange = store.map(|store| StreamedExchange::new(Arc::new(LayerWindow::new(job, store))));
         let compute = StepCompute::new(job, backend, &losses, exchange.as_ref().map(|exchange| &exchange.window))?;
-        let mut made = Self::with_compute(job, losses, compute, exchange);
-        made.learn_order()?;
-        Ok(made)
-    }
-
-    fn with_compute(job: &Job, losses: TargetLosses, compute: StepCompute, exchange: Option<StreamedExchange>) -> Self {
-        let shape = InputShape::new(job);
-        let count = compute.weights().len();
-        let updater = WeightUpdater::new(&job.dense_optimizer, job.train.updates, count)
-            .with_rates(RateRange::from_job(job, count));
+        let columns = InputColumns::new(job);
+        let rates = RateRange::from_job(job, compute.weights().len());
+        let updater = WeightUpdater::new(&job.dense_optimizer, job.train.updates, rates);
         let read = job.network().map(|network| {
             let names = network.layout.tensors.iter().map(|tensor| tensor.name.clone());
             names.zip_eq(network.read_inputs()).collect()
         });
-        Self {
-            regularisation: StepRegularisation::from_job(job, &shape),
+        let mut made = Self {
+            regularisation: StepRegularisation::from_job(job, &columns),
             average: job.train.ema.map(|keep| WeightAverage::new(keep, compute.weights())),
-            shape,
+            columns,
             losses,
             compute,
             read,
@@ -211,7 +195,9 @@ impl DenseModel {
             dropout: job.model.dropout_share(),
             non_finite: job.train.updates.non_finite,
             loss_scale: (job.train.precision == Precision::F16).then(LossScale::default),
-        }
+        };
+        made.learn_order()?;
+        Ok(made)
     }
 
     /// Goes through the layers with a sample of zeros, forward and backward, and forward: the window notes the order.
@@ -227,7 +213,7 @@ impl DenseModel {
 
     /// Numbers, vectors and labels of a sample of zeros.
     fn zero_sample(&self) -> [Vec<f32>; 3] {
-        [self.shape.numeric, self.shape.width(), self.losses.target_count()].map(|values| vec![0.0; values])
+        [self.columns.numeric_inputs(), self.columns.width, self.losses.target_count()].map(|values| vec![0.0; values])
     }
 
     /// The library that makes the products of its steps.
@@ -235,14 +221,13 @@ impl DenseModel {
     pub fn products(&self) -> &'static str {
         match &self.compute {
             StepCompute::Threads(threads, _) => threads.borrow().kernel.name(),
-            StepCompute::Streamed(threads, _) => threads.borrow().kernel.name(),
             StepCompute::Autograd(network) => network.library(),
         }
     }
 
     #[must_use]
-    pub fn input_shape(&self) -> &InputShape {
-        &self.shape
+    pub fn input_columns(&self) -> &InputColumns {
+        &self.columns
     }
 
     /// Forward, backward and one optimiser step on the mean loss of a batch: `numeric` is `[batch, numeric]`,
@@ -318,7 +303,7 @@ impl DenseModel {
     /// Adds the penalty on feature vectors (`train.embedding_l2`) to the gradients of samples that are `share` of those of the step.
     pub fn add_penalty(&self, samples: LabelledSamples<'_>, share: f32, gradients: &mut [f32]) {
         if let Some(regularisation) = &self.regularisation {
-            let batch = samples.embeddings.len() / self.shape.width().max(1);
+            let batch = samples.embeddings.len() / self.columns.width.max(1);
             regularisation.add_penalty(samples.embeddings, share / batch.max(1) as f32, gradients);
         }
     }
@@ -374,9 +359,8 @@ impl DenseModel {
         let loss = match &mut self.compute {
             StepCompute::Threads(threads, held) => {
                 let values = (&held.values[..], &mut held.gradients[..]);
-                threads.get_mut().run(share, &self.losses, values, ready)?
+                threads.get_mut().train(share, &self.losses, values, ready)?
             }
-            StepCompute::Streamed(threads, _) => threads.get_mut().train(share, &self.losses)?,
             StepCompute::Autograd(network) => {
                 return network.backward(samples, batch, self.loss_scale.as_ref().map_or(1.0, |scale| scale.value));
             }
@@ -400,8 +384,8 @@ impl DenseModel {
     }
 
     fn check_lengths(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> ModelResult {
-        expect("numeric values", batch * self.shape.numeric, numeric.len())?;
-        expect("embedding values", batch * self.shape.width(), embeddings.len())
+        expect("numeric values", batch * self.columns.numeric_inputs(), numeric.len())?;
+        expect("embedding values", batch * self.columns.width, embeddings.len())
     }
 
     /// A dense gradient can overflow while loss and embedding gradients do not.
@@ -429,8 +413,6 @@ fn all_finite(values: &[f32]) -> bool {
     values.iter().fold(true, |finite, value| finite & value.is_finite())
 }
 
-/// # Errors
-/// When a length is another one than expected.
 pub fn expect(what: &'static str, expected: usize, found: usize) -> ModelResult {
     if expected == found { Ok(()) } else { Err(ModelError::Length { what, expected, found }) }
 }

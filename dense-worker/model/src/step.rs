@@ -1,13 +1,12 @@
 //! The step without autograd ([`zagros_network::Step`]), on weights that are here or come layer by layer.
 
-mod streamed;
 mod threads;
+mod window_layers;
 
-pub(super) use streamed::StreamedThreads;
-pub(super) use threads::ComputeThreads;
+pub(super) use threads::StepThreads;
 
-use zagros_job::{Job, Precision, StreamedLayer};
-use zagros_network::{HeldLayer, ProductKernel, Step, StepForm};
+use zagros_job::{Job, StreamedLayer};
+use zagros_network::{HeldLayer, Step, StepForm};
 
 use crate::{ModelError, ModelResult};
 
@@ -29,16 +28,6 @@ fn held_layers(layers: &[StreamedLayer]) -> Vec<HeldLayer> {
         HeldLayer { first, range: start.unwrap_or(0)..end.unwrap_or(0) }
     };
     layers.iter().map(held).collect()
-}
-
-fn step_form<'a>(
-    layers: &'a [HeldLayer],
-    rows: usize,
-    precision: Precision,
-    kernel: &'a dyn ProductKernel,
-) -> StepForm<'a> {
-    let rounds = precision == Precision::Bf16;
-    StepForm { rows, layers, is_streamed: false, recomputes: false, rounds, kernel }
 }
 
 fn make_step(job: &Job, form: StepForm<'_>) -> ModelResult<Step> {

@@ -5,7 +5,6 @@ mod saved;
 mod start;
 mod state;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use safetensors::tensor::TensorView;
@@ -23,15 +22,17 @@ pub use start::SameInputs;
 #[derive(Debug, Default)]
 pub(crate) struct HeldWeights {
     /// By name.
-    tensors: BTreeMap<String, HeldTensor>,
+    tensors: Vec<(TensorForm, Range<usize>)>,
     pub(crate) values: AlignedValues,
     pub(crate) gradients: AlignedValues,
 }
 
-#[derive(Debug)]
-struct HeldTensor {
-    shape: Vec<usize>,
-    range: Range<usize>,
+/// A tensor of a network as it is saved, little-endian.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorForm {
+    pub name: String,
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
 }
 
 impl HeldWeights {
@@ -41,88 +42,53 @@ impl HeldWeights {
         let count = layers.iter().flat_map(|layer| &layer.tensors).map(|tensor| tensor.segment.range.end).max();
         let count = count.unwrap_or(0);
         let (values, gradients) = (AlignedValues::zeros(count), AlignedValues::zeros(count));
-        let mut held = Self { tensors: BTreeMap::new(), values, gradients };
+        let mut held = Self { tensors: Vec::new(), values, gradients };
         for StreamedTensor { segment, table, .. } in layers.into_iter().flat_map(|layer| layer.tensors) {
             let first = first_values(job.train.seed, table, segment.initializer(), &segment.tensor.shape);
             held.values[segment.range.clone()].copy_from_slice(&first);
             let shape = segment.tensor.shape.iter().map(|size| *size as usize).collect();
-            held.tensors.insert(segment.tensor.name, HeldTensor { shape, range: segment.range });
+            let form = TensorForm { name: segment.tensor.name, dtype: Dtype::F32, shape };
+            held.tensors.push((form, segment.range));
         }
+        held.tensors.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
         held
     }
 
     /// In safetensors' format, little-endian, with these values in place of its own.
     pub(crate) fn encode(&self, values: Option<&[f32]>) -> ModelResult<Vec<u8>> {
         let values = values.unwrap_or(&self.values);
-        let views = self.tensors.iter().map(|(name, HeldTensor { shape, range })| {
+        let views = self.tensors.iter().map(|(TensorForm { name, dtype, shape }, range)| {
             // Read where they are: the file that this gives is the only copy.
             let bytes = bytemuck::cast_slice(&values[range.clone()]);
-            TensorView::new(Dtype::F32, shape.clone(), bytes).map(|view| (name.as_str(), view))
+            TensorView::new(*dtype, shape.clone(), bytes).map(|view| (name.as_str(), view))
         });
         Ok(safetensors::serialize(views.collect::<Result<Vec<_>, _>>()?, None)?)
     }
 
-    /// Two loops, so that nothing is copied before everything fits.
-    pub(crate) fn decode(&mut self, bytes: &[u8]) -> ModelResult {
-        let stored = SafeTensors::deserialize(bytes)?;
-        check_names(&stored, |name| self.tensors.contains_key(name))?;
-        for (name, tensor) in &self.tensors {
-            tensor.find(&stored, name)?;
-        }
-        for (name, tensor) in &self.tensors {
-            copy_words(tensor.find(&stored, name)?.data(), &mut self.values[tensor.range.clone()]);
-        }
-        Ok(())
+    pub(crate) fn tensor_forms(&self) -> Vec<TensorForm> {
+        self.tensors.iter().map(|(form, _)| form.clone()).collect()
     }
 
-    /// Takes the `wanted` tensors that have the same name and shape here. Returns the names of the others of this network.
-    pub(crate) fn decode_fitting(&mut self, bytes: &[u8], wanted: impl Fn(&str) -> bool) -> ModelResult<Vec<String>> {
-        let stored = SafeTensors::deserialize(bytes)?;
-        let mut others = Vec::new();
-        for (name, tensor) in &self.tensors {
-            match tensor.find(&stored, name) {
-                Ok(view) if wanted(name) => copy_words(view.data(), &mut self.values[tensor.range.clone()]),
-                _ => others.push(name.clone()),
-            }
+    /// Takes saved values in the order of the forms.
+    pub(crate) fn take_tensors(&mut self, saved: &[Option<&[u8]>]) {
+        for ((_, range), saved) in self.tensors.iter().zip_eq(saved) {
+            saved.iter().for_each(|bytes| copy_words(bytes, &mut self.values[range.clone()]));
         }
-        Ok(others)
     }
 }
 
-impl HeldTensor {
-    fn find<'a>(&self, stored: &SafeTensors<'a>, name: &str) -> ModelResult<TensorView<'a>> {
-        find_tensor(stored, name, Dtype::F32, &self.shape)
-    }
-}
-
-/// A saved tensor of this name, type and shape.
-///
-/// # Errors
-/// When it is missing, or has another type or shape.
-pub fn find_tensor<'a>(
-    stored: &SafeTensors<'a>,
-    name: &str,
-    dtype: Dtype,
-    shape: &[usize],
-) -> ModelResult<TensorView<'a>> {
-    let missing = |_| ModelError::Foreign { what: format!("{name} is missing") };
-    let view = stored.tensor(name).map_err(missing)?;
-    if view.dtype() != dtype || view.shape() != shape {
-        let (found_dtype, found) = (view.dtype(), view.shape());
-        let what = format!("{name} is {found_dtype:?} {found:?}, not {dtype:?} {shape:?}");
-        return Err(ModelError::Foreign { what });
-    }
-    Ok(view)
-}
-
-/// Looks for a saved tensor that a network does not know.
-///
-/// # Errors
-/// When there is one.
-pub fn check_names(stored: &SafeTensors<'_>, is_known: impl Fn(&str) -> bool) -> ModelResult {
-    match stored.names().into_iter().filter(|name| !is_known(name)).min() {
-        Some(name) => Err(ModelError::Foreign { what: format!("{name} is not a tensor of this network") }),
-        None => Ok(()),
+impl TensorForm {
+    /// The values of the tensor of this name, type and shape.
+    pub(crate) fn find_values<'a>(&self, stored: &SafeTensors<'a>) -> ModelResult<&'a [u8]> {
+        let Self { name, dtype, shape } = self;
+        let missing = |_| ModelError::Foreign { what: format!("{name} is missing") };
+        let view = stored.tensor(name).map_err(missing)?;
+        if view.dtype() != *dtype || view.shape() != shape {
+            let (found_dtype, found) = (view.dtype(), view.shape());
+            let what = format!("{name} is {found_dtype:?} {found:?}, not {dtype:?} {shape:?}");
+            return Err(ModelError::Foreign { what });
+        }
+        Ok(view.data())
     }
 }
 

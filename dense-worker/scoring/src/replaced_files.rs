@@ -90,9 +90,6 @@ impl FileRecord {
 
     /// Writes a content that is to take the place of a file, and returns what the manifest must know it by. Then the manifest is to be
     /// replaced, and [`Manifest::finish_replacement`] to be called.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn write_next(folder: &Folder, name: &str, content: &[u8]) -> Result<Self, StoreError> {
         folder.write(&next_of(name), content)?;
         Ok(Self::new(name, content))
@@ -102,9 +99,6 @@ impl FileRecord {
 impl Manifest {
     /// Gives a file the content that this manifest knows it by, after [`FileRecord::write_next`], and removes what is left of that. Also
     /// after a process that ended in between.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn finish_replacement(&self, folder: &Folder, name: &str) -> Result<(), ScoringError> {
         if !folder.has_file(&next_of(name))? {
             return Ok(());

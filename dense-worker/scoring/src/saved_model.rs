@@ -28,8 +28,6 @@ pub struct SavedModel {
 }
 
 impl SavedModel {
-    /// # Errors
-    /// When there is none, or its manifest is damaged.
     pub fn open(folder: &Folder) -> Result<Self, ScoringError> {
         let manifest = Manifest::read(folder)?;
         // Servers have their own working directories.

@@ -9,7 +9,7 @@ use std::thread;
 
 use zagros_ingest::Batch;
 use zagros_job::{Features, Job, Table};
-use zagros_model::{Backend, DenseModel, InputColumns, ModelError, RowPositions, gather};
+use zagros_model::{Backend, DenseModel, InputColumns, LayerStore, ModelError, RowPositions, gather};
 use zagros_zip::ZipEq;
 
 use crate::calibrators::ModelCalibrators;
@@ -128,9 +128,6 @@ impl ModelScorer {
     }
 
     /// Has all further outputs calibrated, if the model has calibrators.
-    ///
-    /// # Errors
-    /// When their file is damaged.
     pub fn calibrate_scores(&mut self) -> Result<(), ScoringError> {
         self.calibrators = self.saved.read_calibrators(&self.features.targets)?;
         Ok(())
@@ -150,9 +147,6 @@ impl ModelScorer {
     }
 
     /// Reads the rows of a batch into the network's input, to score it more than once.
-    ///
-    /// # Errors
-    /// As [`Self::score_batch`].
     pub fn gather_batch<'a>(&'a mut self, batch: &'a Batch) -> Result<GatheredBatch<'a>, ScoringError> {
         batch.check_shape(&self.features).map_err(|reason| ScoringError::Batch { reason })?;
         let Self { rows, columns, lookups, input, shares, .. } = self;
@@ -218,10 +212,8 @@ impl BatchShare {
 
 /// Streamed weights are among the rows.
 pub(crate) fn make_network(job: &Job, backend: Backend, rows: &Arc<dyn RowSource>) -> Result<DenseModel, ModelError> {
-    match SavedLayers::from_job(job, rows) {
-        Some(layers) => DenseModel::with_streamed_weights(job, backend, Arc::new(layers)),
-        None => DenseModel::new(job, backend),
-    }
+    let layers = SavedLayers::from_job(job, rows).map(|layers| Arc::new(layers) as Arc<dyn LayerStore>);
+    DenseModel::with_store(job, backend, layers)
 }
 
 /// A batch whose rows are read.
@@ -233,9 +225,6 @@ pub struct GatheredBatch<'a> {
 
 impl GatheredBatch<'_> {
     /// As [`ModelScorer::score_batch`].
-    ///
-    /// # Errors
-    /// When layers cannot be read, or the network fails.
     pub fn score_unchanged(&self) -> Result<Vec<f32>, ScoringError> {
         self.score_input(&self.batch.numeric, &self.scorer.input)
     }

@@ -8,7 +8,9 @@ use tokio::sync::oneshot;
 use tracing::warn;
 use zagros_embedding_client::{BatchRows, EmbeddingClient, TableIds};
 use zagros_job::{DenseOptimizer, Job};
-use zagros_model::{Backend, DenseModel, InputColumns, ModelError, RateRange, gather, scatter_add, without_units};
+use zagros_model::{
+    Backend, DenseModel, InputColumns, LayerStore, ModelError, RateRange, gather, scatter_add, without_units,
+};
 use zagros_protocol::TableId;
 use zagros_zip::ZipEq;
 
@@ -103,10 +105,8 @@ impl DenseStage {
             );
         }
         let tiles = TileStore::from_job(job, metrics.clone());
-        let model = match &tiles {
-            Some(tiles) => DenseModel::with_streamed_weights(job, backend, Arc::new(SharedTiles(Arc::clone(tiles))))?,
-            None => DenseModel::new(job, backend)?,
-        };
+        let store = tiles.as_ref().map(|tiles| Arc::new(SharedTiles(Arc::clone(tiles))) as Arc<dyn LayerStore>);
+        let model = DenseModel::with_store(job, backend, store)?;
         let server_weights = ServerWeights::from_job(job, &model)?;
         let (columns, input, process_group, in_flight) = (InputColumns::new(job), Vec::new(), None, None);
         Ok(Self { model, columns, input, metrics, process_group, in_flight, server_weights, tiles })
@@ -276,7 +276,7 @@ mod tests {
     async fn a_panic_on_the_thread_is_an_error_here() {
         let thread = thread(&small_job()).await;
         assert!(thread.call(|_| panic!("as the test wants")).await.is_err());
-        let later = thread.call(|dense| dense.model.input_shape().width()).await;
+        let later = thread.call(|dense| dense.model.input_columns().width).await;
         assert!(later.unwrap_err().to_string().contains("dense thread ended"));
     }
 }

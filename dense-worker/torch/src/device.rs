@@ -18,8 +18,6 @@ pub(crate) struct DevicePlacement {
 }
 
 impl DevicePlacement {
-    /// # Errors
-    /// [`ModelError::Device`] when there is no such device.
     pub(crate) fn new(job: &Job) -> Result<Self, ModelError> {
         match job.train.device {
             Device::Cpu => Ok(Self { device: tch::Device::Cpu, mirrored: false }),

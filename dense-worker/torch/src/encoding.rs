@@ -4,19 +4,19 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
 use tch::nn::VarStore;
 use tch::{Device, Kind, Tensor};
-use zagros_model::{ModelError, check_names, find_tensor};
+use zagros_model::TensorForm;
 use zagros_zip::ZipEq;
 
-use crate::error::{TorchError, TorchResult};
+use crate::error::TorchResult;
 use crate::flat::values;
 
 /// Reads the weights where they are: the file that this gives is the only copy.
 pub(crate) fn encode(variables: &VarStore) -> TorchResult<Vec<u8>> {
-    let tensors: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
+    let tensors = named(variables);
     let mut stored = Vec::with_capacity(tensors.len());
     for (name, tensor) in &tensors {
         let (kind, dtype) = stored_as(tensor)?;
@@ -58,43 +58,26 @@ fn bytes(tensor: &Tensor) -> TorchResult<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Two loops, so that nothing is copied before everything fits.
-pub(crate) fn decode(bytes: &[u8], variables: &VarStore) -> TorchResult {
-    let stored = SafeTensors::deserialize(bytes)?;
-    let variables: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
-    check_names(&stored, |name| variables.contains_key(name))?;
-    let values = variables.iter().map(|(name, variable)| read(&stored, name, variable));
-    let values = values.collect::<Result<Vec<_>, _>>()?;
-    for (mut variable, values) in variables.into_values().zip_eq(values) {
-        tch::no_grad(|| variable.f_copy_(&values))?;
+/// The tensors that are saved, ascending by name.
+pub(crate) fn tensor_forms(variables: &VarStore) -> TorchResult<Vec<TensorForm>> {
+    let form =
+        |(name, tensor): (String, Tensor)| Ok(TensorForm { dtype: stored_as(&tensor)?.1, shape: shape(&tensor), name });
+    named(variables).into_iter().map(form).collect()
+}
+
+/// Takes saved values in the order of the forms; none stays as it is.
+pub(crate) fn take_tensors(variables: &VarStore, saved: &[Option<&[u8]>]) -> TorchResult {
+    for (mut variable, saved) in named(variables).into_values().zip_eq(saved) {
+        if let Some(bytes) = saved {
+            let values = Tensor::f_from_data_size(bytes, &variable.size(), stored_as(&variable)?.0)?;
+            tch::no_grad(|| variable.f_copy_(&values))?;
+        }
     }
     Ok(())
 }
 
-/// Takes the `wanted` tensors that have the same name, kind and shape here. Returns the names of the others of this network.
-pub(crate) fn decode_fitting(
-    bytes: &[u8],
-    variables: &VarStore,
-    wanted: impl Fn(&str) -> bool,
-) -> TorchResult<Vec<String>> {
-    let stored = SafeTensors::deserialize(bytes)?;
-    let mut others = Vec::new();
-    for (name, mut variable) in variables.variables() {
-        let values = Some(&name).filter(|name| wanted(name)).map(|name| read(&stored, name, &variable));
-        match values {
-            Some(Ok(values)) => tch::no_grad(|| variable.f_copy_(&values))?,
-            None | Some(Err(TorchError::Model(ModelError::Foreign { .. }))) => others.push(name),
-            Some(Err(error)) => return Err(error),
-        }
-    }
-    others.sort_unstable();
-    Ok(others)
-}
-
-fn read(stored: &SafeTensors, name: &str, variable: &Tensor) -> TorchResult<Tensor> {
-    let (kind, dtype) = stored_as(variable)?;
-    let view = find_tensor(stored, name, dtype, &shape(variable))?;
-    Ok(Tensor::f_from_data_size(view.data(), &variable.size(), kind)?)
+fn named(variables: &VarStore) -> BTreeMap<String, Tensor> {
+    variables.variables().into_iter().collect()
 }
 
 fn shape(tensor: &Tensor) -> Vec<usize> {

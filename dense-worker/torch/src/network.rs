@@ -18,13 +18,13 @@ use tch::nn::VarStore;
 use tch::{Kind, Tensor};
 use zagros_job::Job;
 use zagros_model::{
-    AutogradLibrary, AutogradNetwork, BLOCK, InputShape, LabelledSamples, LayerWindow, ModelError, NetworkBuffers,
-    StepOutput, TargetLosses, batch_of_blocks, mean_over,
+    AutogradLibrary, AutogradNetwork, BLOCK, InputColumns, LabelledSamples, LayerWindow, ModelError, NetworkBuffers,
+    StepOutput, TargetLosses, TensorForm, batch_of_blocks, mean_over,
 };
 use zagros_network::{OutputLoss, ProductKernel, UnitDropout};
 
 use crate::device::DevicePlacement;
-use crate::encoding::{decode, decode_fitting, encode};
+use crate::encoding::{encode, take_tensors, tensor_forms};
 use crate::error::TorchResult;
 use crate::flat::FlatParameters;
 use crate::kernel::TorchKernel;
@@ -51,7 +51,7 @@ impl AutogradLibrary for TorchLibrary {
 
 #[derive(Debug)]
 pub(crate) struct TorchNetwork {
-    pub(crate) shape: InputShape,
+    pub(crate) inputs: InputColumns,
     pub(crate) losses: TargetLosses,
     pub(crate) variables: VarStore,
     pub(crate) network: DenseNetwork,
@@ -84,7 +84,7 @@ impl TorchNetwork {
         let gradients = FlatParameters::from_gradients(&variables, place.mirrored)?;
         let streamed = window.map(|window| StreamedVariables::new(Arc::clone(window), streamed)).transpose()?;
         Ok(Self {
-            shape: InputShape::new(job),
+            inputs: InputColumns::new(job),
             losses: losses.clone(),
             variables,
             network,
@@ -136,8 +136,8 @@ impl TorchNetwork {
         scale: f32,
     ) -> TorchResult<StepOutput> {
         use_threads(self.threads);
-        let numeric = self.filled_rows(samples.numeric, batch, self.shape.numeric)?;
-        let embeddings = self.filled_rows(samples.embeddings, batch, self.shape.width())?;
+        let numeric = self.filled_rows(samples.numeric, batch, self.inputs.numeric_inputs())?;
+        let embeddings = self.filled_rows(samples.embeddings, batch, self.inputs.width)?;
         self.weights.upload()?;
         let embeddings = embeddings.f_set_requires_grad(true)?;
         let mut calls = LayerCalls::for_training(&mut self.dropout, self.streamed.as_ref());
@@ -172,7 +172,7 @@ impl TorchNetwork {
     /// Outputs of a batch, `[batch, outputs]`, block by block. If the weights are elsewhere, many blocks go through a layer before the
     /// next one.
     fn score_blocks(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> TorchResult<Vec<f32>> {
-        let (columns, width, outputs) = (self.shape.numeric, self.shape.width(), self.losses.output_count());
+        let (columns, width, outputs) = (self.inputs.numeric_inputs(), self.inputs.width, self.losses.output_count());
         let most = self.streamed.as_ref().map_or(BLOCK, |_| batch_of_blocks(self.batch));
         let mut logits = Vec::with_capacity(batch * outputs);
         for start in (0..batch).step_by(most) {
@@ -245,15 +245,13 @@ impl AutogradNetwork for TorchNetwork {
         Ok(self.weights.with_values(weights, || encode(&self.variables))?)
     }
 
-    fn decode(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
-        decode(bytes, &self.variables)?;
-        Ok(self.weights.download()?)
+    fn tensor_forms(&self) -> Result<Vec<TensorForm>, ModelError> {
+        Ok(tensor_forms(&self.variables)?)
     }
 
-    fn decode_fitting(&mut self, bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> Result<Vec<String>, ModelError> {
-        let others = decode_fitting(bytes, &self.variables, wanted)?;
-        self.weights.download()?;
-        Ok(others)
+    fn take_tensors(&mut self, saved: &[Option<&[u8]>]) -> Result<(), ModelError> {
+        take_tensors(&self.variables, saved)?;
+        Ok(self.weights.download()?)
     }
 
     fn buffers(&self) -> &dyn NetworkBuffers {

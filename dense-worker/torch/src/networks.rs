@@ -8,7 +8,7 @@ mod torchscript;
 use tch::Tensor;
 use tch::nn::VarStore;
 use zagros_job::{Job, Model};
-use zagros_model::InputShape;
+use zagros_model::check_inputs;
 use zagros_network::wiring::WiredBlock;
 
 use crate::error::{TorchError, TorchResult};
@@ -53,7 +53,7 @@ impl DenseNetwork {
             let (network, lent) = (Self::TorchScript(module), LentBuffers::default());
             return Ok(BuiltNetwork { network, buffers, lent, streamed: Vec::new() });
         }
-        InputShape::check(job)?;
+        check_inputs(job)?;
         let mut weights = WeightBuilder::new(job, variables.root(), held);
         let network = BlockNetwork::build(job, &mut weights)?;
         let WeightBuilder { buffers, lent, streamed, .. } = weights;

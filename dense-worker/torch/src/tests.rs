@@ -21,7 +21,7 @@ use safetensors::SafeTensors;
 use zagros_job::{CrossStructure, DenseOptimizer, Job, Model};
 
 use zagros_fakes::jobs::{assert_refused, job};
-use zagros_model::{DenseModel, InputShape, ModelError, SequenceShape, StepOutput};
+use zagros_model::{DenseModel, InputColumns, ModelError, StepOutput};
 use zagros_zip::ZipEq;
 
 use super::*;
@@ -77,10 +77,10 @@ fn relative_difference(found: &[f32], exact: &[f32]) -> f32 {
 }
 
 /// Every number of real positions. What padding holds must change nothing.
-fn set_sequence_lengths(shape: &InputShape, embeddings: &mut [f32]) {
-    for (sample, row) in embeddings.chunks_mut(shape.width().max(1)).enumerate() {
-        for SequenceShape { offset, dim, sequence } in &shape.sequences {
-            row[offset + sequence.length * dim] = (sample % (sequence.length + 1)) as f32;
+fn set_sequence_lengths(columns: &InputColumns, embeddings: &mut [f32]) {
+    for (sample, row) in embeddings.chunks_mut(columns.width.max(1)).enumerate() {
+        for (place, length) in columns.position_counts() {
+            row[place] = (sample % (length + 1)) as f32;
         }
     }
 }
@@ -95,10 +95,10 @@ struct TestSamples {
 impl TestSamples {
     fn random(job: &Job, batch: usize) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(5);
-        let shape = InputShape::new(job);
+        let columns = InputColumns::new(job);
         let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
-        let (numeric, mut embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
-        set_sequence_lengths(&shape, &mut embeddings);
+        let (numeric, mut embeddings) = (values(batch * columns.numeric_inputs()), values(batch * columns.width));
+        set_sequence_lengths(&columns, &mut embeddings);
         Self { numeric, embeddings, labels: (0..batch).map(|i| (i % 2) as f32).collect() }
     }
 

@@ -48,35 +48,25 @@ impl Job {
     /// The memory with streamed weights; `None` for a user's module.
     #[must_use]
     pub fn streamed_footprint(&self) -> Option<StreamedFootprint> {
-        self.streamed_footprint_with(self.train.threads)
-    }
-
-    /// As [`Self::streamed_footprint`], with so many threads of a step.
-    #[must_use]
-    pub fn streamed_footprint_with(&self, threads: usize) -> Option<StreamedFootprint> {
-        let kept = if self.recomputes_with(threads) { KeptOutputs::OfSegments } else { KeptOutputs::All };
-        self.streamed_footprint_keeping(threads, kept)
+        let kept = if self.recomputes_outputs() { KeptOutputs::OfSegments } else { KeptOutputs::All };
+        self.streamed_footprint_keeping(kept)
     }
 
     /// A streamed step whose outputs of all layers are beyond `train.memory` keeps some and computes the others again.
     #[must_use]
     pub fn recomputes_outputs(&self) -> bool {
-        self.recomputes_with(self.train.threads)
-    }
-
-    fn recomputes_with(&self, threads: usize) -> bool {
-        let needed = || self.streamed_footprint_keeping(threads, KeptOutputs::All).map_or(0, |all| all.worker_bytes());
+        let needed = || self.streamed_footprint_keeping(KeptOutputs::All).map_or(0, |all| all.worker_bytes());
         !self.is_by_autograd() && self.train.memory.is_some_and(|memory| needed() > memory)
     }
 
-    fn streamed_footprint_keeping(&self, threads: usize, outputs: KeptOutputs) -> Option<StreamedFootprint> {
+    fn streamed_footprint_keeping(&self, outputs: KeptOutputs) -> Option<StreamedFootprint> {
         let layout = self.dense_layout()?;
         if self.is_by_autograd() {
             return self.streamed_footprint_by_layer(&layout);
         }
-        let threads = threads.max(1) as u64;
+        let threads = self.train.threads.max(1) as u64;
         let shape = |tensor: &DenseTensor| [tensor.outputs.size, tensor.inputs.size];
-        let matrices = self.worker_matrices(threads as usize).unwrap_or_else(|| weights(&layout).map(shape).collect());
+        let matrices = self.worker_matrices().unwrap_or_else(|| weights(&layout).map(shape).collect());
         let sizes: Vec<u64> = matrices.iter().map(|[outputs, inputs]| outputs * inputs).collect();
         let largest_layer = VALUE * largest(sizes.iter().copied());
         let under_way = largest_layer.min(UNDER_WAY);

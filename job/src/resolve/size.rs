@@ -2,7 +2,7 @@
 
 use super::JobResolver;
 use crate::document::KeyPath;
-use crate::recipe::{self, SizeError};
+use crate::recipe;
 use crate::settings::{
     BASE_WIDTH, CollectiveKind, Device, Job, Mode, Model, ModelSize, Parametrization, Precision, TableSettings,
     WeightStore, size,
@@ -21,8 +21,10 @@ impl JobResolver<'_> {
             return None;
         }
         let message = |key: &str| format!("model.size gives `{key}`, and the job gives it too");
-        let help = "remove the key, or `size`";
-        self.refuse_keys(&KeyPath::from("model"), model.width_keys(), message, "given twice", help);
+        for key in model.width_keys() {
+            let help = format!("remove `{key}`, or `size`");
+            self.refuse_keys(&KeyPath::from("model"), &[*key], message, "given twice", &help);
+        }
         size.ok()
     }
 
@@ -52,20 +54,13 @@ impl JobResolver<'_> {
     pub(super) fn set_widths(&mut self, job: &mut Job, size: Option<ModelSize>) {
         // Where features are wrong, the number of weights is too.
         let Some(size) = size.filter(|_| self.problems.is_empty()) else { return };
-        let (message, help) = match recipe::solve_widths(job, size) {
-            Ok(model) => return job.model = model,
-            Err(SizeError::TooSmall { least }) => (
-                format!(
-                    "a network of {size} weights cannot be had: over the features of this job it has at least {least}"
-                ),
-                format!("choose {least} or more, or fewer features, or a smaller embedding.dim"),
-            ),
-            Err(SizeError::TooLarge { most }) => (
-                format!("a network of {size} weights cannot be had: with its widest layers it has {most}"),
-                format!("choose {most} or less"),
-            ),
-        };
-        self.problem("model.size", message, "cannot be had", help);
+        match recipe::solve_widths(job, size) {
+            Ok(model) => job.model = model,
+            Err([why, help]) => {
+                let message = format!("a network of {size} weights cannot be had: {why}");
+                self.problem("model.size", message, "cannot be had", help);
+            }
+        }
     }
 
     /// What follows the width of the network. `has_size` says whether `model.size` is given.

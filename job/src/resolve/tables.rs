@@ -7,6 +7,7 @@ use crate::document::KeyPath;
 use crate::file::CategoricalFile;
 use crate::settings::{
     Categorical, ClusterSettings, EvictionOrder, StepCount, Table, TableOverrides, TableSettings, TrainSettings, Ttl,
+    falls_at_once,
 };
 use crate::suggest;
 
@@ -143,7 +144,7 @@ impl JobResolver<'_> {
         let tables = tables.iter().map(|table| (section_of(table, settings), table.schedule));
         let mut reported = BTreeSet::new();
         for (path, schedule) in std::iter::once((KeyPath::from("train"), train.updates.schedule)).chain(tables) {
-            if schedule.falls_at_once() && reported.insert(path.to_string()) {
+            if falls_at_once(schedule) && reported.insert(path.to_string()) {
                 let message = format!("`{path}.schedule` falls over 0 steps");
                 self.problem(path.key("schedule"), message, "at least 1", "give the steps or epochs of the fall");
             }

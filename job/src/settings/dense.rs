@@ -1,4 +1,4 @@
-//! The dense network as rows of tables at the embedding servers, and the staleness that a worker may have.
+//! The dense network as rows of tables at the embedding servers.
 //!
 //! In mode `async` one more table holds the changes of all weights. Where weights are streamed, each layer has a table whose
 //! rows are tiles: contiguous blocks of the layer's weights.
@@ -73,12 +73,12 @@ impl Job {
     }
 
     fn tile_table(&self, StreamedTensor { segment, tiles, .. }: &StreamedTensor) -> ServerTable {
-        let (rule, lr) = self.dense_optimizer.update_rule();
+        let rule = self.dense_optimizer;
         let config = TableConfig {
             dim: tiles.dim,
             init: segment.initializer(),
             optimizer: Optimizer::Dense {
-                lr,
+                lr: rule.learning_rate(),
                 factor: segment.lr_factor as f32,
                 rule,
                 staging: self.gradient_staging(),
@@ -88,13 +88,6 @@ impl Job {
             ..TableConfig::default()
         };
         ServerTable { name: format!("{DENSE_TABLE} {}", segment.tensor.name), config }
-    }
-
-    /// τ of each worker. If each of n workers has τ, a lookup misses at most τ of its own batches and τ + 1 of each other
-    /// worker, n·(τ + 1) − 1 in all.
-    #[must_use]
-    pub fn staleness(&self) -> usize {
-        self.train.staleness
     }
 }
 

@@ -147,12 +147,12 @@ impl Job {
     /// step. The last slice has the bias.
     #[must_use]
     pub fn worker_layers(&self) -> Vec<StreamedLayer> {
-        self.cut(self.streamed_layers(), self.train.threads)
+        self.cut(self.streamed_layers())
     }
 
     /// `[outputs, inputs]`, in the order of its weights; `None` for a network whose weights cannot be streamed.
-    pub(crate) fn worker_matrices(&self, threads: usize) -> Option<Vec<[u64; 2]>> {
-        let layers = self.cut(self.dense_layers()?, threads);
+    pub(crate) fn worker_matrices(&self) -> Option<Vec<[u64; 2]>> {
+        let layers = self.cut(self.dense_layers()?);
         let matrix = |StreamedTensor { segment, .. }: &StreamedTensor| match segment.tensor.shape[..] {
             [_, inputs] => Some([segment.range.len() as u64 / inputs.max(1), inputs]),
             _ => None,
@@ -160,16 +160,16 @@ impl Job {
         Some(layers.iter().flat_map(|layer| layer.tensors.iter().filter_map(matrix)).collect())
     }
 
-    fn cut(&self, layers: Vec<StreamedLayer>, threads: usize) -> Vec<StreamedLayer> {
-        let most = self.most_of_slice(threads).filter(|_| !self.is_by_autograd());
+    fn cut(&self, layers: Vec<StreamedLayer>) -> Vec<StreamedLayer> {
+        let most = self.most_of_slice().filter(|_| !self.is_by_autograd());
         let Some(most) = most else { return layers };
         layers.into_iter().flat_map(|layer| layer.slices(most)).collect()
     }
 
-    /// The most weights of a slice, with so many threads: weights and gradients of two take half of `train.memory`. A thread has its own
+    /// The most weights of a slice: weights and gradients of two take half of `train.memory`. A thread has its own
     /// gradients, and perhaps a copy of one.
-    fn most_of_slice(&self, threads: usize) -> Option<u64> {
-        let held = 2 + 3 * threads.max(1) as u64;
+    fn most_of_slice(&self) -> Option<u64> {
+        let held = 2 + 3 * self.train.threads.max(1) as u64;
         self.train.memory.map(|memory| memory / (2 * held * VALUE))
     }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::Value as Json;
 use zagros_network::layout::DenseLayout;
-use zagros_network::networks::{self, BstForm, DinForm, GateForm, PleForm, WukongForm};
+use zagros_network::networks::{self, GateForm, WukongForm};
 use zagros_network::wiring::{Network, NetworkInputs, NumberEmbedding, SequencePair, Wiring};
 
 use super::{AttentionPair, Categorical, ExpertLayers, Job, Model, ModelSize, PadSide};
@@ -56,14 +56,13 @@ impl Job {
                 networks::mmoe(wiring, *experts, hidden, tower)
             }
             Model::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } => {
-                let (levels, shared_experts, task_experts) = (*levels, *shared_experts, *task_experts);
-                networks::ple(wiring, PleForm { levels, shared_experts, task_experts, hidden }, tower)
+                networks::ple(wiring, *levels, *shared_experts, *task_experts, hidden, tower)
             }
             Model::Din { attention_hidden, activation, softmax, hidden, .. } => {
-                networks::din(wiring, DinForm { attention_hidden, activation: *activation, softmax: *softmax, hidden })
+                networks::din(wiring, attention_hidden, *activation, *softmax, hidden)
             }
             Model::Bst { layers, heads, ffn, causal, hidden, .. } => {
-                networks::bst(wiring, BstForm { layers: *layers, heads: *heads, ffn: *ffn, causal: *causal, hidden })
+                networks::bst(wiring, *layers, *heads, *ffn, *causal, hidden)
             }
             Model::TorchScript { .. } => return None,
         };

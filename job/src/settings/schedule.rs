@@ -67,92 +67,22 @@ impl StepCount {
     }
 }
 
-/// The factor on a learning rate, by step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-#[schemars(rename = "Schedule")]
-pub enum RateSchedule {
-    /// Always 1.
-    #[default]
-    Constant,
-    /// The factor rises from 0 to 1. Then it falls linearly to `floor` and stays there.
-    Linear {
-        /// Steps of the rise from 0 to 1.
-        #[serde(default)]
-        warmup: StepCount,
-        /// Steps of the fall after the rise: at least one.
-        decay: StepCount,
-        /// Last factor.
-        #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
-        floor: f32,
-    },
-    /// The factor rises from 0 to 1. Then it falls along half a cosine to `floor` and stays there (Loshchilov and Hutter
-    /// 2017, equation 5 without restarts).
-    Cosine {
-        /// Steps of the rise from 0 to 1.
-        #[serde(default)]
-        warmup: StepCount,
-        /// Steps of the fall after the rise: at least one.
-        decay: StepCount,
-        /// Last factor.
-        #[serde(default)]
-        #[schemars(range(min = 0.0, max = 1.0))]
-        floor: f32,
-    },
-    /// The factor rises from 0 to 1. After that it is multiplied by `factor` every `every` steps.
-    Step {
-        /// Steps of the rise from 0 to 1.
-        #[serde(default)]
-        warmup: StepCount,
-        /// Steps between two falls: at least one.
-        every: StepCount,
-        /// The share of the factor that remains after a fall.
-        #[serde(default = "half")]
-        #[schemars(range(min = 0.0, max = 1.0))]
-        factor: f32,
-    },
+impl From<StepCount> for u64 {
+    fn from(count: StepCount) -> Self {
+        count.in_steps()
+    }
 }
 
-fn half() -> f32 {
-    0.5
+/// One whose numbers of steps may be given in epochs.
+pub type RateSchedule = LearningRateSchedule<StepCount>;
+
+fn is_in_epochs(mut schedule: RateSchedule) -> bool {
+    schedule.counts_mut().is_some_and(|counts| counts.iter().any(|count| count.is_in_epochs()))
 }
 
-impl RateSchedule {
-    /// The schedule by steps ([`StepCount::in_steps`]).
-    #[must_use]
-    pub fn in_steps(&self) -> LearningRateSchedule {
-        match *self {
-            Self::Constant => LearningRateSchedule::Constant,
-            Self::Linear { warmup, decay, floor } => {
-                LearningRateSchedule::Linear { warmup: warmup.in_steps(), decay: decay.in_steps(), floor }
-            }
-            Self::Cosine { warmup, decay, floor } => {
-                LearningRateSchedule::Cosine { warmup: warmup.in_steps(), decay: decay.in_steps(), floor }
-            }
-            Self::Step { warmup, every, factor } => {
-                LearningRateSchedule::Step { warmup: warmup.in_steps(), every: every.in_steps(), factor }
-            }
-        }
-    }
-
-    /// The rise, and the fall or the steps between two of them.
-    fn counts(&mut self) -> Option<[&mut StepCount; 2]> {
-        match self {
-            Self::Constant => None,
-            Self::Linear { warmup, decay, .. } | Self::Cosine { warmup, decay, .. } => Some([warmup, decay]),
-            Self::Step { warmup, every, .. } => Some([warmup, every]),
-        }
-    }
-
-    fn is_in_epochs(mut self) -> bool {
-        self.counts().is_some_and(|counts| counts.iter().any(|count| count.is_in_epochs()))
-    }
-
-    /// Whether it falls over no step.
-    pub(crate) fn falls_at_once(mut self) -> bool {
-        self.counts().is_some_and(|[_, fall]| *fall == StepCount::Steps(0))
-    }
+/// Whether it falls over no step.
+pub(crate) fn falls_at_once(mut schedule: RateSchedule) -> bool {
+    schedule.counts_mut().is_some_and(|[_, fall]| *fall == StepCount::Steps(0))
 }
 
 impl Job {
@@ -161,10 +91,10 @@ impl Job {
         let train = &self.train;
         let of_train = [
             ("train.evaluate_every", train.evaluate_every.is_some_and(StepCount::is_in_epochs)),
-            ("train.schedule", train.updates.schedule.is_in_epochs()),
+            ("train.schedule", is_in_epochs(train.updates.schedule)),
         ];
         let of_train = of_train.into_iter().filter(|(_, is)| *is).map(|(key, _)| key.to_owned());
-        let tables = self.tables.iter().filter(|table| table.schedule.is_in_epochs());
+        let tables = self.tables.iter().filter(|table| is_in_epochs(table.schedule));
         of_train.chain(tables.map(|table| format!("the schedule of table `{}`", table.name))).collect()
     }
 
@@ -179,7 +109,7 @@ impl Job {
         self.train.epoch_steps = Some(steps);
         let schedules = self.tables.iter_mut().map(|table| &mut table.settings.schedule);
         let schedules = schedules.chain([&mut self.train.updates.schedule]);
-        let counts = schedules.filter_map(RateSchedule::counts).flatten();
+        let counts = schedules.filter_map(RateSchedule::counts_mut).flatten();
         counts.chain(&mut self.train.evaluate_every).for_each(|count| count.count(steps));
     }
 }

@@ -31,11 +31,7 @@ impl ProductKernel for DotsKernel {
         if a.column_stride != 1 || (b.row_stride != 1 && b.column_stride != 1) {
             return Err(StepError::Kernel("a product of scores reads its first factor by rows".into()));
         }
-        if b.row_stride == 1 {
-            Arch::new().dispatch(Dots { a, b, out, adds });
-        } else {
-            Arch::new().dispatch(RowSums { a, b, out, adds });
-        }
+        Arch::new().dispatch(Dots { a, b, out, adds });
         Ok(())
     }
 
@@ -44,7 +40,7 @@ impl ProductKernel for DotsKernel {
     }
 }
 
-/// Dot products of the rows of a and the columns of b, which both lie in one piece.
+/// A product whose first factor's rows lie in one piece, and the columns or the rows of the second.
 struct Dots<'a> {
     a: View<'a>,
     b: View<'a>,
@@ -56,7 +52,15 @@ impl WithSimd for Dots<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
+        if self.b.row_stride == 1 { self.multiply_columns(simd) } else { self.sum_rows(simd) }
+    }
+}
+
+impl Dots<'_> {
+    /// Dot products of the rows of a and the columns of b.
+    #[inline(always)]
+    fn multiply_columns<S: Simd>(mut self, simd: S) {
         let (rows, columns) = (self.a.rows, self.b.columns);
         for block in (0..rows).step_by(BLOCK) {
             let end = (block + BLOCK).min(rows);
@@ -71,9 +75,7 @@ impl WithSimd for Dots<'_> {
             }
         }
     }
-}
 
-impl Dots<'_> {
     #[inline(always)]
     fn tile_rows<S: Simd, const C: usize>(&mut self, simd: S, (start, end): (usize, usize), column: usize) {
         let mut row = start;
@@ -99,6 +101,31 @@ impl Dots<'_> {
             let into = &mut self.out.values[(row + index) * self.out.stride + column..][..C];
             for (into, sum) in into.iter_mut().zip_eq(sums) {
                 *into = if self.adds { *into + sum } else { *sum };
+            }
+        }
+    }
+
+    /// Sums of the rows of b, each times a value of a's row.
+    #[inline(always)]
+    fn sum_rows<S: Simd>(self, simd: S) {
+        let Self { a, b, out, adds } = self;
+        for row in 0..a.rows {
+            let factors = &a.values[row * a.row_stride..][..a.columns];
+            let into = &mut out.values[row * out.stride..][..b.columns];
+            if !adds {
+                into.fill(0.0);
+            }
+            for (index, factor) in factors.iter().enumerate() {
+                let other = &b.values[index * b.row_stride..][..b.columns];
+                let (vectors, rest) = S::as_mut_simd_f32s(into);
+                let (others, other_rest) = S::as_simd_f32s(other);
+                let factors = simd.splat_f32s(*factor);
+                for (sum, other) in vectors.iter_mut().zip_eq(others) {
+                    *sum = simd.mul_add_f32s(factors, *other, *sum);
+                }
+                for (sum, other) in rest.iter_mut().zip_eq(other_rest) {
+                    *sum = factor.mul_add(*other, *sum);
+                }
             }
         }
     }
@@ -131,42 +158,6 @@ fn dots<S: Simd, const R: usize, const C: usize>(simd: S, rows: [&[f32]; R], col
         }
     }
     sums.map(|sums| sums.map(|sum| simd.reduce_sum_f32s(sum)))
-}
-
-/// Sums of the rows of b, each times a value of a's row.
-struct RowSums<'a> {
-    a: View<'a>,
-    b: View<'a>,
-    out: ViewMut<'a>,
-    adds: bool,
-}
-
-impl WithSimd for RowSums<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Self { a, b, out, adds } = self;
-        for row in 0..a.rows {
-            let factors = &a.values[row * a.row_stride..][..a.columns];
-            let into = &mut out.values[row * out.stride..][..b.columns];
-            if !adds {
-                into.fill(0.0);
-            }
-            for (index, factor) in factors.iter().enumerate() {
-                let other = &b.values[index * b.row_stride..][..b.columns];
-                let (vectors, rest) = S::as_mut_simd_f32s(into);
-                let (others, other_rest) = S::as_simd_f32s(other);
-                let factors = simd.splat_f32s(*factor);
-                for (sum, other) in vectors.iter_mut().zip_eq(others) {
-                    *sum = simd.mul_add_f32s(factors, *other, *sum);
-                }
-                for (sum, other) in rest.iter_mut().zip_eq(other_rest) {
-                    *sum = factor.mul_add(*other, *sum);
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -33,18 +33,14 @@ use crate::layout::{FirstValues, LayerDim, LayoutBuilder, TensorRole};
 use crate::settings::AttentionActivation;
 use crate::wiring::{Block, Columns, Value, Wiring, fixed, size, wide};
 
-#[derive(Clone, Copy, Debug)]
-pub struct DinForm<'a> {
-    /// Hidden layers of an activation unit.
-    pub attention_hidden: &'a [i64],
-    pub activation: AttentionActivation,
-    /// Whether the weights of a sequence add up to 1.
-    pub softmax: bool,
-    pub hidden: &'a [i64],
-}
-
-pub fn din(net: &mut Wiring, form: DinForm<'_>) -> Value {
-    let DinForm { attention_hidden, activation, softmax, hidden } = form;
+/// With `softmax`, the weights of a sequence add up to 1.
+pub fn din(
+    net: &mut Wiring,
+    attention_hidden: &[i64],
+    activation: AttentionActivation,
+    softmax: bool,
+    hidden: &[i64],
+) -> Value {
     let slopes = match activation {
         AttentionActivation::Prelu => Some(("slopes", 0.25)),
         AttentionActivation::Dice => Some(("dice", 0.0)),
@@ -81,19 +77,8 @@ pub fn din(net: &mut Wiring, form: DinForm<'_>) -> Value {
     net.logit("layers", x, &wide(hidden))
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct BstForm<'a> {
-    pub layers: usize,
-    pub heads: usize,
-    /// Hidden units of the feed-forward network of each position.
-    pub ffn: usize,
-    /// Whether a position attends only to itself and earlier ones.
-    pub causal: bool,
-    pub hidden: &'a [i64],
-}
-
-pub fn bst(net: &mut Wiring, form: BstForm<'_>) -> Value {
-    let BstForm { layers, heads, ffn, causal, hidden } = form;
+/// `ffn` are the hidden units of the feed-forward network of each position.
+pub fn bst(net: &mut Wiring, layers: usize, heads: usize, ffn: usize, causal: bool, hidden: &[i64]) -> Value {
     let mut parts: Vec<Columns> = net.numbers().into_iter().chain([net.vectors()]).map(Columns::All).collect();
     for (index, pair) in net.inputs().sequences.clone().into_iter().enumerate() {
         let (positions, dim) = (pair.length as u64 + 1, pair.dim as u64);

@@ -17,17 +17,6 @@
 use crate::layout::LayerDim;
 use crate::wiring::{Columns, Value, Wiring, wide};
 
-#[derive(Clone, Copy, Debug)]
-pub struct PleForm<'a> {
-    pub levels: usize,
-    /// Experts of a level that all targets share.
-    pub shared_experts: usize,
-    /// Experts of a level that each target has of its own.
-    pub task_experts: usize,
-    /// Layers of an expert.
-    pub hidden: &'a [i64],
-}
-
 pub fn shared_bottom(net: &mut Wiring, bottom: &[i64], tower: &[i64]) -> Value {
     let x = net.all_inputs();
     let read = net.mlp("bottom", x, &wide(bottom), true);
@@ -43,23 +32,31 @@ pub fn mmoe(net: &mut Wiring, experts: usize, hidden: &[i64], tower: &[i64]) -> 
     towers(net, &read, tower)
 }
 
-pub fn ple(net: &mut Wiring, form: PleForm<'_>, tower: &[i64]) -> Value {
+/// In each level there are `shared_experts` for all targets, and `task_experts` of each. `hidden` are the layers of an expert.
+pub fn ple(
+    net: &mut Wiring,
+    levels: usize,
+    shared_experts: usize,
+    task_experts: usize,
+    hidden: &[i64],
+    tower: &[i64],
+) -> Value {
     let x = net.all_inputs();
     let targets = net.inputs().outputs.len();
     let (mut own_inputs, mut shared_input) = (vec![x; targets], x);
-    for level in 0..form.levels {
+    for level in 0..levels {
         let name = |part: &str| format!("level_{level}_{part}");
-        let shared = mlps(net, &name("shared"), form.shared_experts, shared_input, form.hidden);
+        let shared = mlps(net, &name("shared"), shared_experts, shared_input, hidden);
         let mut own = Vec::with_capacity(targets);
         for (target, input) in own_inputs.iter().enumerate() {
-            own.push(mlps(net, &name(&format!("target_{target}")), form.task_experts, *input, form.hidden));
+            own.push(mlps(net, &name(&format!("target_{target}")), task_experts, *input, hidden));
         }
         let mut mixes = Vec::with_capacity(targets);
         for (target, input) in own_inputs.iter().enumerate() {
             mixes.push(net.mixture(&name("gate"), target, *input, [&own[target][..], &shared].concat()));
         }
         own_inputs = mixes;
-        if level + 1 < form.levels {
+        if level + 1 < levels {
             let all = [own.concat(), shared].concat();
             shared_input = net.mixture(&name("shared_gate"), 0, shared_input, all);
         }

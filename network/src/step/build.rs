@@ -85,9 +85,6 @@ fn is_aligned(block: &Block) -> bool {
 
 impl Step {
     /// `None` for networks with a block that only autograd computes.
-    ///
-    /// # Errors
-    /// When the library has no such products.
     pub fn new(network: &Network, form: StepForm<'_>) -> StepResult<Option<Self>> {
         let Network { blocks, inputs, output, .. } = network;
         let (blocks, widths): (Vec<&Block>, Vec<usize>) =

@@ -18,25 +18,16 @@ pub struct HeldLayer {
 /// always here neither begin nor end.
 pub trait LayerAccess {
     /// Before the layer's part of a forward. Waits for its weights.
-    ///
-    /// # Errors
-    /// As all others: when the weights do not come, or the gradients cannot be given away.
     fn begin_forward(&mut self, _layer: usize) -> StepResult {
         Ok(())
     }
 
     /// After the layer's part of a forward.
-    ///
-    /// # Errors
-    /// When the layer is not here.
     fn end_forward(&mut self, _layer: usize) -> StepResult {
         Ok(())
     }
 
     /// Before the layer's part of a backward. Waits for its weights. Its gradients are those of earlier chunks, or anything.
-    ///
-    /// # Errors
-    /// When the weights do not come.
     fn begin_backward(&mut self, _layer: usize) -> StepResult {
         Ok(())
     }
@@ -45,9 +36,6 @@ pub trait LayerAccess {
     fn note_final(&mut self, _layer: usize) {}
 
     /// After the layer's part of a backward.
-    ///
-    /// # Errors
-    /// When the gradients cannot be given away.
     fn end_backward(&mut self, _layer: usize) -> StepResult {
         Ok(())
     }

@@ -12,22 +12,9 @@ use crate::{ProductKernel, RoundedProducts, StepResult};
 /// Samples of a block. With fewer, the products copy the weights more often; with more, a block leaves the cache.
 pub const CHUNK: usize = 1024;
 
-/// So many rows, of which a product takes as many at a time.
-#[derive(Clone, Copy, Debug)]
-pub struct SampleBlocks(usize);
-
-impl SampleBlocks {
-    pub const TRAINING: Self = Self(CHUNK);
-
-    #[must_use]
-    pub fn new(rows: usize) -> Self {
-        Self(rows)
-    }
-
-    /// First row and number of rows of each block.
-    pub fn row_ranges(self, rows: usize) -> impl Iterator<Item = (usize, usize)> {
-        (0..rows).step_by(self.0).map(move |start| (start, self.0.min(rows - start)))
-    }
+/// First row and number of rows of each block.
+pub(super) fn row_blocks(rows: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..rows).step_by(CHUNK).map(move |start| (start, CHUNK.min(rows - start)))
 }
 
 #[derive(Debug)]
@@ -53,7 +40,6 @@ enum SumMemory {
 #[derive(Clone, Copy)]
 pub(super) struct ProductContext<'a> {
     pub(super) kernel: &'a dyn ProductKernel,
-    pub(super) blocks: SampleBlocks,
     /// Whether earlier chunks of the batch left gradients.
     pub(super) earlier: bool,
     pub(super) last: bool,
@@ -62,7 +48,7 @@ pub(super) struct ProductContext<'a> {
 impl ProductContext<'_> {
     /// `out` = a·b, or with `adds` that is added to it, by blocks of rows.
     pub(super) fn multiply_rows(self, a: View<'_>, b: View<'_>, mut out: ViewMut<'_>, adds: bool) -> StepResult {
-        for (start, rows) in self.blocks.row_ranges(a.rows) {
+        for (start, rows) in row_blocks(a.rows) {
             self.kernel.multiply(a.narrow_rows(start, rows), b, out.reborrow().narrow_rows(start, rows), adds)?;
         }
         Ok(())
@@ -70,7 +56,7 @@ impl ProductContext<'_> {
 
     /// Adds slopesᵀ·input, block by block, to that of earlier chunks.
     pub(super) fn add_gradient(self, slopes: View<'_>, input: View<'_>, mut sum: ViewMut<'_>) -> StepResult {
-        for (block, (start, rows)) in self.blocks.row_ranges(slopes.rows).enumerate() {
+        for (block, (start, rows)) in row_blocks(slopes.rows).enumerate() {
             let (slopes, input) = (slopes.narrow_rows(start, rows), input.narrow_rows(start, rows));
             self.kernel.multiply(slopes.transposed(), input, sum.reborrow(), self.earlier || block > 0)?;
         }
@@ -168,8 +154,7 @@ impl LayerProducts {
 
 impl<'a> StepChunk<'a> {
     pub(super) fn products(&self) -> ProductContext<'a> {
-        let Self { kernel, blocks, earlier, last, .. } = self;
-        ProductContext { kernel: *kernel, blocks: *blocks, earlier: *earlier, last: *last }
+        ProductContext { kernel: self.kernel, earlier: self.earlier, last: self.last }
     }
 }
 
@@ -179,9 +164,9 @@ mod tests {
 
     #[test]
     fn blocks_cover_all_rows_once() {
-        let ranges = |size, rows| SampleBlocks::new(size).row_ranges(rows).collect::<Vec<_>>();
-        assert_eq!(ranges(4, 10), [(0, 4), (4, 4), (8, 2)]);
-        assert_eq!(ranges(4, 4), [(0, 4)]);
-        assert!(ranges(4, 0).is_empty());
+        let blocks = |rows| row_blocks(rows).collect::<Vec<_>>();
+        assert_eq!(blocks(2 * CHUNK + 2), [(0, CHUNK), (CHUNK, CHUNK), (2 * CHUNK, 2)]);
+        assert_eq!(blocks(CHUNK), [(0, CHUNK)]);
+        assert!(blocks(0).is_empty());
     }
 }

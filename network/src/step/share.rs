@@ -1,6 +1,7 @@
 //! A share of a batch, and the loss of its outputs.
 
 use super::Traversal;
+use super::product::row_blocks;
 
 /// A share of a batch, all row-major, and where its d loss / d embeddings is written.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ impl<'a> BatchShare<'a> {
             let slopes = &mut slopes[part(width)];
             traversal.loss.sum_losses(&mut self.logits[part(width)], labelled, traversal.factor, slopes)
         };
-        traversal.blocks.row_ranges(self.samples).map(of_block).sum()
+        row_blocks(self.samples).map(of_block).sum()
     }
 }
 

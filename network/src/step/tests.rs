@@ -5,7 +5,7 @@ use rand_pcg::Pcg64Mcg;
 use zagros_zip::ZipEq;
 
 use super::*;
-use crate::networks::{self, PleForm};
+use crate::networks;
 use crate::settings::{CrossStructure, MlpSettings};
 use crate::wiring::{Network, NetworkInputs, Wiring};
 use crate::{RoundedProducts, StepError, StepResult};
@@ -76,7 +76,6 @@ fn wired(inputs: NetworkInputs, wire: impl Fn(&mut Wiring) -> Value) -> Network 
 
 /// Every network with a backward of its own, with and without numbers.
 fn all_networks() -> Vec<(&'static str, Network)> {
-    let ple = PleForm { levels: 2, shared_experts: 2, task_experts: 1, hidden: &[4, 3] };
     let mut all = Vec::new();
     for numbers in [0, 3] {
         let (one, several) = (inputs(numbers, &[4, 4, 4], &[1]), inputs(numbers, &[4, 2], &[1, 3]));
@@ -94,7 +93,7 @@ fn all_networks() -> Vec<(&'static str, Network)> {
         all.push(("shared_bottom", wired(several.clone(), |net| networks::shared_bottom(net, &[6], &[4]))));
         all.push(("esmm", wired(several.clone(), |net| networks::shared_bottom(net, &[], &[4]))));
         all.push(("mmoe", wired(several.clone(), |net| networks::mmoe(net, 3, &[5], &[4]))));
-        all.push(("ple", wired(several, |net| networks::ple(net, ple, &[4]))));
+        all.push(("ple", wired(several, |net| networks::ple(net, 2, 2, 1, &[4, 3], &[4]))));
     }
     all
 }
@@ -146,8 +145,8 @@ fn run(network: &Network, (weights, numbers, vectors): (&[f32], &[f32], &[f32]),
         logits: &mut logits,
         gradients: &mut d_vectors,
     };
-    let (purpose, blocks) = (TraversalPurpose::Training, SampleBlocks::TRAINING);
-    let traversal = Traversal { purpose, blocks, chunk, loss: &loss, factor: 1.0, kernel: &PlainKernel };
+    let purpose = TraversalPurpose::Training;
+    let traversal = Traversal { purpose, chunk, loss: &loss, factor: 1.0, kernel: &PlainKernel };
     let mut on_final = |from: usize, _: &[f32]| finals.push(from);
     let mut held = FlatLayers { layers: &layers, weights, gradients: &mut gradients, on_final: &mut on_final };
     let loss = step.run(share, &traversal, &mut UnitDropout::new(0.0, 0, 0), &mut held).unwrap();

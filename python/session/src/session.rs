@@ -92,7 +92,7 @@ impl Session {
             runtime: ManuallyDrop::new(runtime),
             link: Arc::new(link),
             tables: job.tables.iter().map(|table| SessionTable { name: table.name.clone(), dim: table.dim }).collect(),
-            window: StalenessWindow::new(job.staleness()),
+            window: StalenessWindow::new(job.train.staleness),
             step_place: Arc::default(),
             deduplicator: Mutex::default(),
             share: 1.0 / job.cluster.workers as f32,

@@ -9,6 +9,8 @@
 //! | `dense-adam` | `[m; dim] [v; dim] [updates; 2]` | 2·dim + 2 |
 //! | `staged-dense-…` | that of `dense-…` `[gradient; dim] [step; 2]` | dim + 2 more |
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
 use crate::TileUpdate;
@@ -40,33 +42,93 @@ impl Staging {
     }
 }
 
-/// A rule and its settings. In the formulas g is the gradient after clipping, w a weight.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum DenseRule {
-    /// v ← momentum·v + (g + weight_decay·w); w ← w − lr·v (Polyak 1964, as PyTorch writes it).
-    Sgd {
-        /// Share of the velocity that an update keeps. With 0 there is no velocity.
-        momentum: f32,
-        /// L2 penalty.
-        weight_decay: f32,
-    },
-    /// a ← a + g²; w ← w − lr·g / (√a + ε), with g + weight_decay·w in place of g (Duchi et al. 2011).
-    Adagrad {
-        epsilon: f32,
-        initial_accumulator: f32,
-        /// L2 penalty.
-        weight_decay: f32,
-    },
-    /// Kingma & Ba 2015, algorithm 1, with g + weight_decay·w in place of g.
+/// Optimiser of the dense network.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum DenseOptimizer {
+    /// Kingma & Ba 2015, β₁ = 0.9, β₂ = 0.999.
     Adam {
-        /// L2 penalty.
-        weight_decay: f32,
+        /// Learning rate.
+        #[serde(default = "defaults::adam_lr")]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
+        lr: f64,
+        /// L2 penalty added to the gradient.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
+        weight_decay: f64,
     },
-    /// Loshchilov & Hutter 2019, algorithm 2: an update also makes w ← w − lr·weight_decay·w.
-    AdamW { weight_decay: f64 },
+    /// Adam with decoupled decay, Loshchilov & Hutter 2019: an update also makes w ← w − lr·weight_decay·w.
+    #[serde(rename = "adamw")]
+    AdamW {
+        /// Learning rate.
+        #[serde(default = "defaults::adam_lr")]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
+        lr: f64,
+        /// Decoupled decay.
+        #[serde(default = "defaults::decoupled")]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
+        weight_decay: f64,
+    },
+    /// Duchi et al. 2011: a ← a + g²; w ← w − lr·g / (√a + epsilon).
+    Adagrad {
+        /// Learning rate.
+        #[serde(default = "defaults::adagrad_lr")]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
+        lr: f64,
+        /// Added to the root. It keeps the quotient finite.
+        #[serde(default = "defaults::epsilon")]
+        #[schemars(range(min = 1e-30, max = 1.0))]
+        epsilon: f64,
+        /// First value of the accumulator a. A value above 0 softens the first steps.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1000.0))]
+        initial_accumulator: f64,
+        /// L2 penalty added to the gradient.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
+        weight_decay: f64,
+    },
+    /// Gradient descent.
+    Sgd {
+        /// Learning rate.
+        #[serde(default = "defaults::sgd_lr")]
+        #[schemars(range(max = 1000.0), extend("exclusiveMinimum" = 0.0, "x-change" = "learning"))]
+        lr: f64,
+        /// Momentum; 0 for none.
+        #[serde(default)]
+        #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+        momentum: f64,
+        /// L2 penalty added to the gradient.
+        #[serde(default)]
+        #[schemars(range(min = 0.0, max = 1.0), extend("x-change" = "learning"))]
+        weight_decay: f64,
+    },
 }
 
-impl DenseRule {
+impl Default for DenseOptimizer {
+    fn default() -> Self {
+        Self::Adam { lr: defaults::adam_lr(), weight_decay: 0.0 }
+    }
+}
+
+/// Defaults of keys.
+mod defaults {
+    macro_rules! defaults {
+        ($($name:ident $value:expr),+) => { $(pub(super) fn $name() -> f64 { $value })+ };
+    }
+
+    defaults!(sgd_lr 0.1, adagrad_lr 0.01, adam_lr 0.001, epsilon 1e-10, decoupled 0.01);
+}
+
+impl DenseOptimizer {
+    /// The learning rate before the schedule.
+    #[must_use]
+    pub fn learning_rate(&self) -> f64 {
+        match *self {
+            Self::Adam { lr, .. } | Self::AdamW { lr, .. } | Self::Adagrad { lr, .. } | Self::Sgd { lr, .. } => lr,
+        }
+    }
+
     /// Names of the state's vectors. Each is as long as the weights.
     #[must_use]
     pub fn state_vectors(&self) -> &'static [&'static str] {
@@ -80,7 +142,7 @@ impl DenseRule {
 
     #[must_use]
     pub fn first_value(&self) -> f32 {
-        if let Self::Adagrad { initial_accumulator, .. } = *self { initial_accumulator } else { 0.0 }
+        if let Self::Adagrad { initial_accumulator, .. } = *self { initial_accumulator as f32 } else { 0.0 }
     }
 
     /// One update, the `applied`th, counted from 1, with the learning rate `lr.0` times the factor `lr.1`. The factor is not part of
@@ -89,16 +151,17 @@ impl DenseRule {
     pub fn apply(&self, lr: (f64, f32), applied: u64, weights: &mut [f32], gradients: &[f32], state: [&mut [f32]; 2]) {
         let ([first, second], lr, scaled) = (state, lr.0, lr.0 * f64::from(lr.1));
         match *self {
-            Self::Sgd { momentum, weight_decay } => {
-                sgd(weights, gradients, first, scaled as f32, momentum, weight_decay);
+            Self::Sgd { momentum, weight_decay, .. } => {
+                sgd(weights, gradients, first, scaled as f32, momentum as f32, weight_decay as f32);
             }
             Self::Adagrad { epsilon, weight_decay, .. } => {
-                adagrad(weights, gradients, first, scaled as f32, epsilon, weight_decay);
+                adagrad(weights, gradients, first, scaled as f32, epsilon as f32, weight_decay as f32);
             }
-            Self::Adam { weight_decay } => {
+            Self::Adam { weight_decay, .. } => {
+                let weight_decay = weight_decay as f32;
                 adam(weights, gradients, first, second, AdamRates { weight_decay, ..AdamRates::new(scaled, applied) });
             }
-            Self::AdamW { weight_decay } => {
+            Self::AdamW { weight_decay, .. } => {
                 let keep = (1.0 - lr * weight_decay) as f32;
                 adam(weights, gradients, first, second, AdamRates { keep, ..AdamRates::new(scaled, applied) });
             }
@@ -166,10 +229,10 @@ impl DenseRule {
 
     pub(super) fn with_share(mut self, share: f32) -> Self {
         match &mut self {
-            Self::Sgd { weight_decay, .. } | Self::Adagrad { weight_decay, .. } | Self::Adam { weight_decay } => {
-                *weight_decay *= share;
+            Self::Sgd { weight_decay, .. } | Self::Adagrad { weight_decay, .. } | Self::Adam { weight_decay, .. } => {
+                *weight_decay = f64::from(*weight_decay as f32 * share);
             }
-            Self::AdamW { weight_decay } => *weight_decay *= f64::from(share),
+            Self::AdamW { weight_decay, .. } => *weight_decay *= f64::from(share),
         }
         self
     }
@@ -260,12 +323,12 @@ fn adam(weights: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut 
 mod tests {
     use super::*;
 
-    const RULES: [DenseRule; 5] = [
-        DenseRule::Sgd { momentum: 0.0, weight_decay: 0.01 },
-        DenseRule::Sgd { momentum: 0.9, weight_decay: 0.0 },
-        DenseRule::Adagrad { epsilon: 1e-8, initial_accumulator: 0.1, weight_decay: 0.01 },
-        DenseRule::Adam { weight_decay: 0.01 },
-        DenseRule::AdamW { weight_decay: 0.01 },
+    const RULES: [DenseOptimizer; 5] = [
+        DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.01 },
+        DenseOptimizer::Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.0 },
+        DenseOptimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.1, weight_decay: 0.01 },
+        DenseOptimizer::Adam { lr: 0.1, weight_decay: 0.01 },
+        DenseOptimizer::AdamW { lr: 0.1, weight_decay: 0.01 },
     ];
 
     /// A server with tiles and a worker with all weights make the same network.
@@ -310,7 +373,7 @@ mod tests {
     #[test]
     fn a_staged_gradient_is_applied_once_by_the_commit_of_its_step() {
         const DIM: usize = 9;
-        let push = |rule: DenseRule, tile: &mut (Vec<f32>, Vec<f32>), update, step, gradient: &[f32]| {
+        let push = |rule: DenseOptimizer, tile: &mut (Vec<f32>, Vec<f32>), update, step, gradient: &[f32]| {
             let staging = Staging::UntilCommit(update, step);
             rule.push_to_tile((0.1, 1.0), &mut tile.0, &mut tile.1, gradient, staging);
         };

@@ -206,7 +206,7 @@ impl OpenFault {
             self.restore(round);
         }
         let record = round.recorder.record();
-        if self.record.next_step.is_none() && record.progress.is_past(&self.moment, round.job.staleness() as u64) {
+        if self.record.next_step.is_none() && record.progress.is_past(&self.moment, round.job.train.staleness as u64) {
             self.record.next_step = Some(elapsed);
         }
         let steps = record.progress.steps - self.steps;

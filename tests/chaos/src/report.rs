@@ -26,7 +26,7 @@ pub(crate) fn setting(job: &Job, seed: u64, changes: &[String]) {
         "{program}: chaos of {name} in mode {mode}: 1 coordinator, {servers} embedding servers, {workers} dense workers"
     );
     let (lease, timeout) = (humantime::format_duration(cluster.lease), humantime::format_duration(cluster.timeout));
-    out!("seed {seed}, staleness {}, lease {lease}, timeout {timeout}", job.staleness());
+    out!("seed {seed}, staleness {}, lease {lease}, timeout {timeout}", job.train.staleness);
     title("The job, changed so that every row can be checked exactly");
     changes.iter().for_each(|change| out!("  {change}"));
 }

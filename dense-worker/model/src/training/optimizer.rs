@@ -5,16 +5,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use zagros_job::{DenseOptimizer, DenseSegment, DenseUpdates, Job};
-use zagros_table::optimizer::dense::DenseRule;
 
 use crate::{ModelError, ModelResult};
 
 /// The optimiser of a network, its state, and the bounds of its gradients.
 #[derive(Debug)]
 pub(crate) struct WeightUpdater {
-    rule: DenseRule,
-    /// Learning rate before the schedule.
-    lr: f64,
+    optimizer: DenseOptimizer,
     updates: DenseUpdates,
     /// Of all weights, in order.
     rates: Vec<RateRange>,
@@ -58,15 +55,11 @@ pub(crate) struct SlotState {
 }
 
 impl WeightUpdater {
-    pub(crate) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
-        let (rule, lr) = optimizer.update_rule();
-        let vectors = rule.state_vectors().iter().map(|name| (*name, vec![rule.first_value(); weights])).collect();
-        let rates = vec![RateRange { weights: 0..weights, factor: 1.0 }];
-        Self { rule, lr, updates, rates, state: SlotState { applied: 0, vectors } }
-    }
-
-    pub(crate) fn with_rates(self, rates: Vec<RateRange>) -> Self {
-        Self { rates, ..self }
+    pub(crate) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, rates: Vec<RateRange>) -> Self {
+        let weights = rates.last().map_or(0, |last| last.weights.end);
+        let vectors =
+            optimizer.state_vectors().iter().map(|name| (*name, vec![optimizer.first_value(); weights])).collect();
+        Self { optimizer: *optimizer, updates, rates, state: SlotState { applied: 0, vectors } }
     }
 
     /// Clips the gradients, which are finite, as the first part of [`Self::apply`]: each value first, then all values by their Euclidean
@@ -92,22 +85,25 @@ impl WeightUpdater {
     /// When the gradients' norm is needed and beyond f32. The weights have not changed then.
     pub(crate) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> ModelResult {
         self.clip(gradients)?;
-        let lr = self.lr * f64::from(self.updates.schedule.in_steps().rate_factor(step));
+        let lr = self.optimizer.learning_rate() * f64::from(self.updates.schedule.in_steps().rate_factor(step));
         let SlotState { applied, vectors } = &mut self.state;
         *applied += 1;
         let mut vectors = vectors.values_mut().map(Vec::as_mut_slice);
         let (first, second) = (vectors.next().unwrap_or_default(), vectors.next().unwrap_or_default());
         for RateRange { weights: range, factor } in &self.rates {
             let state = [part(first, range), part(second, range)];
-            self.rule.apply((lr, *factor), *applied, &mut weights[range.clone()], &gradients[range.clone()], state);
+            self.optimizer.apply(
+                (lr, *factor),
+                *applied,
+                &mut weights[range.clone()],
+                &gradients[range.clone()],
+                state,
+            );
         }
         Ok(())
     }
 
     /// The factor by which gradients, also such as are elsewhere, are clipped to their norm, from the sum of their squares.
-    ///
-    /// # Errors
-    /// When the norm is beyond f32.
     pub(crate) fn norm_factor(&self, squares: f64) -> ModelResult<f32> {
         let Some(limit) = self.updates.clip_norm else { return Ok(1.0) };
         let norm = squares.sqrt();

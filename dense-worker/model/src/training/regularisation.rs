@@ -4,7 +4,7 @@
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-use crate::{InputColumns, InputShape, VectorForm};
+use crate::{InputColumns, VectorForm};
 use zagros_network::{UnitDropout, apply_mask};
 
 /// Another stream than those of the networks' dropouts.
@@ -29,15 +29,15 @@ pub(crate) struct StepRegularisation {
 
 impl StepRegularisation {
     /// `None` if the job asks for nothing.
-    pub(crate) fn from_job(job: &Job, shape: &InputShape) -> Option<Self> {
-        let (train, l2) = (&job.train, penalties(job));
+    pub(crate) fn from_job(job: &Job, columns: &InputColumns) -> Option<Self> {
+        let (train, l2) = (&job.train, penalties(job, columns));
         let (smoothing, dropped) = (train.label_smoothing, train.embedding_dropout);
         (smoothing > 0.0 || !l2.is_empty() || dropped > 0.0).then(|| Self {
             smoothing: smoothing as f32,
             l2,
             dropout: UnitDropout::new(dropped, train.seed, STREAM),
-            width: shape.width(),
-            counts: shape.sequences.iter().map(|of| of.offset + of.sequence.input_width(of.dim) - 1).collect(),
+            width: columns.width,
+            counts: columns.position_counts().map(|(place, _)| place).collect(),
             mask: Vec::new(),
             labels: Vec::new(),
             embeddings: Vec::new(),
@@ -84,11 +84,10 @@ impl StepRegularisation {
     }
 }
 
-/// The factor of the penalty for each value of a sample, in the order of [`InputShape`]; empty if all are 0. The number of real
+/// The factor of the penalty for each value of a sample, in the order of the columns; empty if all are 0. The number of real
 /// positions of a sequence has none.
-fn penalties(job: &Job) -> Vec<f32> {
+fn penalties(job: &Job, columns: &InputColumns) -> Vec<f32> {
     let Job { features, train, .. } = job;
-    let columns = InputColumns::new(job);
     let mut factors = vec![0.0; columns.width];
     for (feature, column) in features.categorical.iter().zip_eq(&columns.features) {
         let counts = usize::from(matches!(column.form, VectorForm::Sequence(_)));

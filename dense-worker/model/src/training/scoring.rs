@@ -10,9 +10,6 @@ use crate::{DenseModel, ModelResult, StepCompute};
 impl DenseModel {
     /// Outputs of a batch, `[batch, outputs]`, without dropout. Inputs as for [`Self::step`]. The outputs of a sample depend on no other
     /// sample, nor on their number.
-    ///
-    /// # Errors
-    /// When lengths disagree, the library of autograd fails, or layers do not come.
     pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> ModelResult<Vec<f32>> {
         self.check_lengths(numeric, embeddings, batch)?;
         let average = self.average.as_ref().map(|average| &average.values[..]);
@@ -20,10 +17,6 @@ impl DenseModel {
             StepCompute::Threads(threads, held) => {
                 let weights = average.unwrap_or(&held.values);
                 threads.borrow_mut().score((numeric, embeddings), batch, &self.losses, weights)
-            }
-            StepCompute::Streamed(threads, _) => {
-                let (columns, width) = (self.shape.numeric, self.shape.width());
-                threads.borrow_mut().score((numeric, columns), (embeddings, width), batch, &self.losses)
             }
             StepCompute::Autograd(network) => network.score(numeric, embeddings, batch, average),
         }
@@ -68,7 +61,7 @@ mod tests {
     /// Bits of the scores of rows, in batches of these sizes.
     fn scores(model: &DenseModel, rows: &[usize], sizes: &[usize]) -> Vec<u32> {
         let value = |row: usize, column: usize| ((row * 31 + column * 7) % 101) as f32 / 50.0 - 1.0;
-        let (numeric, width) = (model.input_shape().numeric, model.input_shape().width());
+        let (numeric, width) = (model.input_columns().numeric_inputs(), model.input_columns().width);
         let matrix = |rows: &[usize], from: usize, columns: usize| -> Vec<f32> {
             rows.iter().flat_map(|row| (from..from + columns).map(|column| value(*row, column))).collect()
         };

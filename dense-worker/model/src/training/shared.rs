@@ -35,7 +35,7 @@ impl DenseModel {
         }
         self.drop_buffers();
         match &mut self.compute {
-            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.gradients.fill(0.0),
+            StepCompute::Threads(_, held) => held.gradients.fill(0.0),
             StepCompute::Autograd(network) => network.clear_gradients()?,
         }
         Ok(())
@@ -68,9 +68,6 @@ impl DenseModel {
     }
 
     /// Replaces the gradients from weight `from` on.
-    ///
-    /// # Errors
-    /// When there are not so many weights.
     pub fn replace_gradients(&mut self, from: usize, by: &[f32]) -> ModelResult {
         let weights = self.weight_count();
         let place = self.compute.weights_and_gradients().1.get_mut(from..from + by.len());
@@ -121,7 +118,6 @@ impl DenseModel {
         let dropout = |stream| UnitDropout::new(self.dropout, seed, stream);
         match &mut self.compute {
             StepCompute::Threads(threads, _) => threads.get_mut().drop_by(dropout),
-            StepCompute::Streamed(threads, _) => threads.get_mut().drop_by(dropout),
             StepCompute::Autograd(network) => network.drop_by(seed),
         }
         if let Some(regularisation) = &mut self.regularisation {

@@ -1,12 +1,11 @@
 //! Weights as they are saved, taken and sent.
 
-use crate::{DenseModel, LabelledSamples, ModelResult, StepCompute, StepOutput, expect};
+use safetensors::SafeTensors;
+
+use crate::{DenseModel, LabelledSamples, ModelError, ModelResult, StepCompute, StepOutput, expect};
 
 impl DenseModel {
     /// The weights with which samples are scored, as [`Self::to_safetensors`]: the average of those of all steps, if there is one.
-    ///
-    /// # Errors
-    /// As [`Self::to_safetensors`].
     pub fn scoring_safetensors(&self) -> ModelResult<Vec<u8>> {
         self.wait_for_pushes()?;
         self.encode(self.average.as_ref().map(|average| &average.values[..]))
@@ -15,9 +14,6 @@ impl DenseModel {
     /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32, and a module's buffers.
     ///
     /// Streamed weights are saved by their servers; here is nothing of them. All gradients have arrived there after this.
-    ///
-    /// # Errors
-    /// When the library of autograd fails, or a gradient does not arrive.
     pub fn to_safetensors(&self) -> ModelResult<Vec<u8>> {
         self.wait_for_pushes()?;
         self.encode(None)
@@ -25,7 +21,7 @@ impl DenseModel {
 
     fn encode(&self, weights: Option<&[f32]>) -> ModelResult<Vec<u8>> {
         match &self.compute {
-            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.encode(weights),
+            StepCompute::Threads(_, held) => held.encode(weights),
             StepCompute::Autograd(network) => network.encode(weights),
         }
     }
@@ -35,10 +31,13 @@ impl DenseModel {
     /// # Errors
     /// When the bytes are damaged or the names or shapes are not exactly this network's: nothing is taken then.
     pub fn load_safetensors(&mut self, bytes: &[u8]) -> ModelResult {
-        match &mut self.compute {
-            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.decode(bytes)?,
-            StepCompute::Autograd(network) => network.decode(bytes)?,
+        let (stored, forms) = (SafeTensors::deserialize(bytes)?, self.compute.tensor_forms()?);
+        let is_unknown = |name: &&str| forms.iter().all(|form| form.name != *name);
+        if let Some(name) = stored.names().into_iter().filter(is_unknown).min() {
+            return Err(ModelError::Foreign { what: format!("{name} is not a tensor of this network") });
         }
+        let saved = forms.iter().map(|form| form.find_values(&stored).map(Some)).collect::<Result<Vec<_>, _>>()?;
+        self.compute.take_tensors(&saved)?;
         self.restart_average();
         Ok(())
     }
@@ -50,8 +49,6 @@ impl DenseModel {
         }
     }
 
-    /// # Errors
-    /// When `into` has another length than [`Self::weight_count`].
     pub fn copy_weights(&self, into: &mut [f32]) -> ModelResult {
         expect("dense weights", self.weight_count(), into.len())?;
         into.copy_from_slice(self.compute.weights());

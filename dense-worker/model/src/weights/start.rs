@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use safetensors::SafeTensors;
 use zagros_network::ReadInputs;
+use zagros_zip::ZipEq;
 
-use crate::{DenseModel, ModelResult, StepCompute};
+use crate::{DenseModel, ModelResult, TensorForm};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SameInputs {
@@ -33,19 +35,17 @@ impl DenseModel {
 
     /// Takes those weights of another network that mean the same here: of equal name and shape, and not of a layer that reads other
     /// inputs. Returns the names of the layers that keep their first weights.
-    ///
-    /// # Errors
-    /// When the bytes are damaged, or libtorch fails.
     pub fn start_from(&mut self, bytes: &[u8], same: SameInputs) -> ModelResult<Vec<String>> {
         let read = self.read.as_ref();
-        let wanted = |name: &str| same.keep_meaning(name, read);
-        let others = match &mut self.compute {
-            StepCompute::Threads(_, held) | StepCompute::Streamed(_, held) => held.decode_fitting(bytes, wanted)?,
-            StepCompute::Autograd(network) => network.decode_fitting(bytes, &wanted)?,
-        };
+        let (stored, forms) = (SafeTensors::deserialize(bytes)?, self.compute.tensor_forms()?);
+        let fitting =
+            |form: &TensorForm| form.find_values(&stored).ok().filter(|_| same.keep_meaning(&form.name, read));
+        let saved: Vec<Option<&[u8]>> = forms.iter().map(fitting).collect();
+        self.compute.take_tensors(&saved)?;
         self.restart_average();
-        let layer = |name: &String| name.rsplit_once('.').map_or(name.as_str(), |(layer, _)| layer).to_owned();
-        let mut layers: Vec<String> = others.iter().map(layer).collect();
+        let layer = |name: &str| name.rsplit_once('.').map_or(name, |(layer, _)| layer).to_owned();
+        let others = forms.iter().zip_eq(&saved).filter(|(_, saved)| saved.is_none());
+        let mut layers: Vec<String> = others.map(|(form, _)| layer(&form.name)).collect();
         layers.dedup();
         Ok(layers)
     }

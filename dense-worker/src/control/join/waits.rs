@@ -30,7 +30,7 @@ pub(crate) fn watch_servers(run: &RunContext, window: StalenessWindow, registry:
     let gauge = register(registry, gauge);
     // What these hold, servers in this process among it, must not live as long as a task that sleeps.
     let (client, membership) = (Arc::downgrade(&run.client), Arc::downgrade(&run.membership));
-    let (waits, observer, places) = (run.metrics.waits.clone(), Arc::clone(&run.observer), run.job.staleness() + 1);
+    let (waits, observer, places) = (run.metrics.waits.clone(), Arc::clone(&run.observer), run.job.train.staleness + 1);
     let folder = run.folder.as_ref().map(|folder| folder.path().to_owned());
     AbortOnDropHandle::new(tokio::spawn(async move {
         let mut reported = ReportedWaits::default();

@@ -314,7 +314,7 @@ impl Worker {
         let checkpoints = self.folder.as_ref().map(|run| root.of_run(run));
         let splits = self.split_client(&membership, data.files.iter().map(|file| file.path.clone()).collect());
         let pushes = PendingPushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
-        let window = StalenessWindow::new(job.staleness());
+        let window = StalenessWindow::new(job.train.staleness);
         Ok(Trainer {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
             stream: StreamState { preloaded: data.preloaded, ..StreamState::new(pushes, window, weights) },

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use zagros_fakes::jobs::{job, normed_net};
 use zagros_job::{AttentionActivation, Job, Model, PadSide, Precision};
-use zagros_model::{DenseModel, batch_of_blocks};
+use zagros_model::{DenseModel, InputColumn, VectorForm, batch_of_blocks};
 
 use super::fixtures::{a_bst, a_din, a_finalmlp, with_sequences};
 use super::{TestSamples, bits, with_first_seed};
@@ -15,7 +15,7 @@ const SAMPLES: usize = 600;
 
 /// The logits of the samples from `start` on, in batches of `size`.
 fn in_batches(model: &DenseModel, samples: &TestSamples, start: usize, size: usize) -> Vec<u32> {
-    let (numeric, width) = (model.input_shape().numeric, model.input_shape().width());
+    let (numeric, width) = (model.input_columns().numeric_inputs(), model.input_columns().width);
     let mut logits = Vec::new();
     for from in (start..SAMPLES).step_by(size) {
         let end = SAMPLES.min(from + size);
@@ -39,9 +39,9 @@ fn check(job: &Job) {
     // The other samples of a block, or their lack, change nothing.
     for count in [1, 7, 100, 255] {
         let few = &in_batches(&model, &samples, SAMPLES - count, count)[..];
-        let (mut shifted, width) = (samples.clone(), model.input_shape().width());
+        let (mut shifted, width) = (samples.clone(), model.input_columns().width);
         shifted.embeddings[..count * width].copy_from_slice(&samples.embeddings[(SAMPLES - count) * width..]);
-        let numeric = model.input_shape().numeric;
+        let numeric = model.input_columns().numeric_inputs();
         shifted.numeric[..count * numeric].copy_from_slice(&samples.numeric[(SAMPLES - count) * numeric..]);
         assert_eq!(in_batches(&model, &shifted, 0, SAMPLES)[..count], *few, "{:?}, {count} samples", job.model);
     }
@@ -101,16 +101,16 @@ fn a_logit_over_sequences_has_the_same_bits_in_every_batch() {
 fn what_padding_holds_changes_no_logit_and_has_no_gradient() {
     for job in over_sequences() {
         let (model, samples) = (DenseModel::new(&job, backend()).unwrap(), TestSamples::random(&job, 24));
-        let (shape, mut other) = (model.input_shape().clone(), samples.clone());
-        let width = shape.width();
+        let (columns, mut other) = (model.input_columns(), samples.clone());
+        let width = columns.width;
         let mut padding = Vec::new();
         for sample in 0..24 {
-            for sequence in &shape.sequences {
-                let (length, dim) = (sequence.sequence.length, sequence.dim);
-                let count = sample % (length + 1);
-                let real = sequence.sequence.first_position(count)..sequence.sequence.first_position(count) + count;
+            for InputColumn { dim, offset, form, .. } in columns.features.iter().copied() {
+                let VectorForm::Sequence(sequence) = form else { continue };
+                let (length, first) = (sequence.length, sequence.first_position(sample % (sequence.length + 1)));
+                let real = first..first + sample % (length + 1);
                 let padded = (0..length * dim).filter(|value| !real.contains(&(value / dim)));
-                padding.extend(padded.map(|value| sample * width + sequence.offset + value));
+                padding.extend(padded.map(|value| sample * width + offset + value));
             }
         }
         padding.iter().for_each(|index| other.embeddings[*index] += 1.0);

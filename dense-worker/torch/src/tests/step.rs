@@ -4,12 +4,12 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use zagros_fakes::jobs::{job, networks_without_autograd};
 use zagros_job::{DenseOptimizer, Job, Model, Precision};
-use zagros_model::{DenseModel, InputShape, ModelError, StepOutput};
+use zagros_model::{Backend, DenseModel, InputColumns, ModelError, StepOutput};
 use zagros_network::CHUNK;
 use zagros_zip::ZipEq;
 
 use super::{relative_difference, set_sequence_lengths};
-use crate::{TorchLibrary, backend};
+use crate::backend;
 
 fn dlrm(dropout: f64) -> Model {
     Model::Dlrm { bottom: vec![12, 7], top: vec![9, 5], dropout }
@@ -22,19 +22,19 @@ fn ffnn(dropout: f64) -> Model {
 /// Numeric values, embeddings and labels of a batch. Its sequences have every number of real positions.
 pub(super) fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
-    let shape = InputShape::new(job);
+    let columns = InputColumns::new(job);
     let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
-    let (numeric, mut embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
+    let (numeric, mut embeddings) = (values(batch * columns.numeric_inputs()), values(batch * columns.width));
     let labels = values(batch * job.features.targets.len()).into_iter().map(|value| f32::from(value > 0.3)).collect();
-    set_sequence_lengths(&shape, &mut embeddings);
+    set_sequence_lengths(&columns, &mut embeddings);
     [numeric, embeddings, labels]
 }
 
 /// A step of the job's network, and the gradients of its weights.
 fn step(job: &Job, by_autograd: bool, steps: &[[Vec<f32>; 3]]) -> (StepOutput, Vec<f32>) {
     assert!(!job.is_by_autograd());
-    let model = if by_autograd { DenseModel::by_autograd(job, &TorchLibrary) } else { DenseModel::new(job, backend()) };
-    let mut model = model.unwrap();
+    let kernels: &'static [_] = if by_autograd { &[] } else { backend().kernels };
+    let mut model = DenseModel::new(job, Backend { kernels, ..backend() }).unwrap();
     let run = |[numeric, embeddings, labels]: &[Vec<f32>; 3]| model.step(numeric, embeddings, labels).unwrap();
     let output = steps.iter().map(run).last().unwrap();
     (output, model.gradients().to_vec())

@@ -139,7 +139,7 @@ fn streamed(mut job: Job) -> Job {
 /// A network with streamed weights, and where they are.
 fn far_model(job: &Job) -> (DenseModel, Arc<TileTables>) {
     let store = Arc::new(TileTables::new(job));
-    (DenseModel::with_streamed_weights(job, backend(), store.clone()).unwrap(), store)
+    (DenseModel::with_store(job, backend(), Some(store.clone())).unwrap(), store)
 }
 
 /// What the store is asked for in the last of so many steps.
@@ -367,7 +367,7 @@ fn a_layer_whose_gradient_is_not_finite_is_named_and_not_pushed() {
 fn check_lost_layer(job: &Job, batch: usize) {
     let store = TileTables { lost: Some(1), ..TileTables::new(job) };
     let name = store.layers[1].name.clone();
-    let mut model = DenseModel::with_streamed_weights(job, backend(), Arc::new(store)).unwrap();
+    let mut model = DenseModel::with_store(job, backend(), Some(Arc::new(store))).unwrap();
     let [numeric, embeddings, labels] = samples(job, batch, 1);
     let error = model.step(&numeric, &embeddings, &labels).unwrap_err().to_string();
     let expected = format!("cannot fetch the weights of layer {name} of the dense network: as the test wants");

@@ -26,7 +26,7 @@ fn given(step: usize) -> [f32; 8] {
 /// Runs an optimiser beside `reference(weights, gradients, step)`, which updates all weights in f64.
 fn check(optimizer: DenseOptimizer, updates: DenseUpdates, mut reference: impl FnMut(&mut [f64], &[f64; 8], usize)) {
     let mut weights = WEIGHTS;
-    let mut updater = WeightUpdater::new(&optimizer, updates, 8);
+    let mut updater = WeightUpdater::new(&optimizer, updates, whole(8));
     let mut expected = weights.map(f64::from);
     for step in 0..STEPS {
         let old_weights = weights;
@@ -64,8 +64,12 @@ fn sgd(lr: impl Fn(usize) -> f64, clip: impl Fn(&[f64; 8]) -> [f64; 8]) -> impl 
     }
 }
 
+fn whole(weights: usize) -> Vec<RateRange> {
+    vec![RateRange { weights: 0..weights, factor: 1.0 }]
+}
+
 fn updater(optimizer: DenseOptimizer) -> WeightUpdater {
-    WeightUpdater::new(&optimizer, DenseUpdates::default(), 8)
+    WeightUpdater::new(&optimizer, DenseUpdates::default(), whole(8))
 }
 
 fn plain_sgd(lr: f64) -> DenseOptimizer {
@@ -161,7 +165,7 @@ fn values_are_clipped_before_their_norm() {
 #[test]
 fn a_norm_beyond_f32_is_refused_and_changes_nothing() {
     let updates = DenseUpdates { clip_norm: Some(1.0), non_finite: NonFinitePolicy::Refuse, ..DenseUpdates::default() };
-    let mut updater = WeightUpdater::new(&plain_sgd(0.1), updates, 8);
+    let mut updater = WeightUpdater::new(&plain_sgd(0.1), updates, whole(8));
     let mut weights = WEIGHTS;
     let refused = updater.apply(0, &mut weights, &mut [3e38; 8]).unwrap_err();
     assert!(refused.to_string().starts_with("the norm of the dense network's gradients is not finite"), "{refused}");
@@ -196,7 +200,7 @@ fn each_range_has_its_rate() {
     };
     for optimizer in each_optimizer() {
         let rates = vec![RateRange { weights: 0..3, factor: 0.5 }, RateRange { weights: 3..8, factor: 2.0 }];
-        let mut both = updater(optimizer).with_rates(rates);
+        let mut both = WeightUpdater::new(&optimizer, DenseUpdates::default(), rates);
         let (mut slow, mut fast) = (updater(scaled(optimizer, 0.5)), updater(scaled(optimizer, 2.0)));
         let (mut found, mut slowly, mut quickly) = (WEIGHTS, WEIGHTS, WEIGHTS);
         for step in 0..STEPS {
@@ -233,6 +237,6 @@ fn the_state_of_another_optimiser_is_refused() {
     let mut plain = updater(plain_sgd(0.1));
     assert_refused(plain.restore(adagrad.state.clone()), &["the optimiser's state is squares 8, not nothing"]);
     assert!(plain.restore(sgd.state.clone()).is_err());
-    let mut short = WeightUpdater::new(&each_optimizer()[1], DenseUpdates::default(), 7);
+    let mut short = WeightUpdater::new(&each_optimizer()[1], DenseUpdates::default(), whole(7));
     assert_refused(short.restore(adam.state.clone()), &["first_moment 8, second_moment 8, not first_moment 7"]);
 }
