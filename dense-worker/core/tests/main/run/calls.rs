@@ -149,7 +149,9 @@ impl RunWorld {
         if worker.incarnation == 0 {
             return self.join_worker(index);
         }
-        if worker.next_beat <= self.now {
+        // A process that only has to leave is a member no more once the coordinator has heard so.
+        let only_leaves = matches!(worker.worker.ending, Some(LoopEnd::Left | LoopEnd::Interrupted));
+        if worker.next_beat <= self.now && !only_leaves {
             self.beat_of_worker(index);
             return;
         }
