@@ -1,6 +1,6 @@
 //! Generates messages and services of the proto files into the build's folder, for the test that the committed code is the same. protox is
-//! a protobuf compiler in Rust: no `protoc` on the machine. No program stands on this crate, so a build of the programs does not compile
-//! protox.
+//! a protobuf compiler in Rust: no `protoc` on the machine. No program that is shipped stands on this package, so a build of those does not
+//! compile protox.
 
 use std::env;
 use std::error::Error;

@@ -153,28 +153,6 @@ fn workers_come_and_go_while_the_run_trains_and_a_stopped_run_resumes_with_anoth
     println!("{} samples in {} steps", summary["samples"], summary["steps"]);
 }
 
-#[test]
-fn each_sample_counts_once_while_workers_come_and_go() {
-    come_and_go("--set=train.mode=hybrid");
-}
-
-#[test]
-fn each_sample_counts_once_while_asynchronous_workers_come_and_go() {
-    come_and_go("--set=train.mode=async");
-}
-
-fn come_and_go(mode: &str) {
-    let fixture = Fixture::new(20_000);
-    let sets = ["--set=train.epochs=40", "--set=cluster.max_workers=3", "--set=data.shuffle_rows=2000", mode];
-    let run = fixture.start_until("dense worker 0     │ step ", ["up", "job.toml"].into_iter().chain(sets));
-    fixture.zagros(["scale", "workers=3"]).expect(0);
-    fixture.zagros(["scale", "workers=2"]).expect(0);
-    run.finish().expect(0);
-    let summary = fixture.summary();
-    assert_eq!((&summary["outcome"], &summary["samples"]), (&"finished".into(), &800_000.into()));
-    assert_eq!(summary["epochs"].as_array().map(Vec::len), Some(40));
-}
-
 /// Its lines are for people: no field is empty or looks like a type.
 #[test]
 fn lines_carry_the_role_and_the_model_is_saved_by_every_server() {

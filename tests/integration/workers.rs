@@ -9,7 +9,6 @@ use zagros_tests::{FinishedCommand, RunningCommand, TestProgram, assert_contains
 
 use super::faults::{pid as role_pid, read_pid};
 use super::fixture::{Fixture, checkpoints, gzip, read_json, with_sets};
-use super::resume::losses;
 
 const COORDINATOR: [&str; 5] = ["coordinator", "--announce", "roles/coordinator.json", "--journal", "journal"];
 
@@ -186,39 +185,6 @@ fn a_worker_that_is_asked_to_end_comes_back_and_every_sample_is_trained_once() {
     }
     let summary = fixture.summary();
     assert_eq!((&summary["outcome"], &summary["samples"]), (&"finished".into(), &200_000.into()));
-}
-
-#[test]
-fn a_worker_that_is_asked_to_end_leaves_and_every_sample_is_trained_once() {
-    let fixture = Fixture::new(20_000);
-    let sets = ["train.epochs=10", "cluster.min_workers=2"];
-    let mut run = fixture.start_until("epoch 1/", with_sets(&["up", "job.toml", "--workers", "3"], &sets));
-    signal_process(role_pid(&fixture, "dense-worker-2"), Signal::TERM);
-    run.wait_for_line("training continues after step");
-    run.finish().expect(0).says(&["with dense workers 0, 1"]);
-    let summary = fixture.summary();
-    assert_eq!((&summary["outcome"], &summary["samples"]), (&"finished".into(), &200_000.into()));
-}
-
-#[test]
-fn synchronous_workers_write_the_same_losses_although_one_is_killed() {
-    let fixture = Fixture::new(8_000);
-    let sets = ["train.mode=sync", "train.epochs=4", "checkpoint.every_steps=20"];
-    let up = || fixture.start(with_sets(&["up", "job.toml", "--servers", "2", "--workers", "2"], &sets));
-    up().finish().expect(0);
-    let (whole, evaluation) = (losses(&fixture).0, fixture.summary()["evaluation"].clone());
-    assert!(!whole.is_empty());
-    for lost in [1, 0] {
-        let mut run = up();
-        run.wait_for_line("checkpoint after step");
-        let process = format!("dense-worker-{lost}");
-        signal_process(role_pid(&fixture, &process), Signal::KILL);
-        run.wait_for_line("the run goes back to its newest checkpoint");
-        run.wait_for_line("going on after step");
-        run.finish().expect(0);
-        assert_eq!(losses(&fixture), (whole.clone(), 1), "without dense worker {lost}");
-        assert_eq!(fixture.summary()["evaluation"], evaluation);
-    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 mod run;
 mod scenarios;
 mod simulated;
-mod simulation;
 mod states_page;
 
 use zagros_worker_core::{LoopConfig, TrainingPolicy};

@@ -1,4 +1,4 @@
-//! What both simulations are made of: chance by a seed, and a worker, which is a training loop with what its driver
+//! What the simulation is made of: chance by a seed, and a worker, which is a training loop with what its driver
 //! keeps for it.
 
 use std::collections::VecDeque;

@@ -11,11 +11,11 @@ use zagros_protocol::control::{
     PositionRequest, PositionResponse, Progress,
 };
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind};
-use zagros_worker_core::{Action, Event, LoopConfig, LoopEnd, StepFacts};
+use zagros_worker_core::{Action, Event, LoopConfig, LoopEnd, StepFacts, TrainingPolicy};
 
 use super::recorded::{CoreCall, LEASE, join_request};
 use super::server::{BucketNumber, PushAnswer, PushId, PushPart};
-use super::world::{BEAT, BUCKETS, RunWorld};
+use super::world::{BEAT, BUCKETS, HistoryPlan, RunWorld};
 use crate::simulated::{BatchId, SeededDice, SimulatedWorker, plain_reply};
 
 /// A split, by epoch.
@@ -44,6 +44,11 @@ pub(crate) struct WorkerProcess {
     pub(crate) broken_group: u64,
     pub(crate) group: Option<GroupResponse>,
     pub(crate) is_forming: bool,
+    /// The number of its next ballot in its group.
+    pub(crate) ballot: u64,
+    /// The newest barrier that it has asked for.
+    pub(crate) asked_barrier: u64,
+    pub(crate) counted: VotedSteps,
     pub(crate) map: Option<BucketMap>,
     pub(crate) is_outdated: bool,
     pub(crate) next_seq: u64,
@@ -54,6 +59,25 @@ pub(crate) struct WorkerProcess {
     /// Turns that it takes to save; `None` before it begins.
     pub(crate) unsaved: Option<u64>,
     pub(crate) has_left: bool,
+}
+
+/// What asynchronous workers have counted at their last vote: steps by index, and those of processes that have gone since.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VotedSteps {
+    pub(crate) by_worker: BTreeMap<u32, u64>,
+    gone: u64,
+}
+
+impl VotedSteps {
+    pub(crate) fn others_steps(&self, index: usize) -> u64 {
+        let others = self.by_worker.iter().filter(|(other, _)| **other as usize != index);
+        self.gone + others.map(|(_, steps)| steps).sum::<u64>()
+    }
+
+    pub(crate) fn note_departed(&mut self, is_gone: impl Fn(usize) -> bool) {
+        let gone = self.by_worker.extract_if(.., |index, _| is_gone(*index as usize));
+        self.gone += gone.map(|(_, steps)| steps).sum::<u64>();
+    }
 }
 
 impl WorkerProcess {
@@ -126,7 +150,9 @@ impl RunWorld {
         if worker.incarnation == 0 {
             return self.join_worker(index);
         }
-        if worker.next_beat <= self.now {
+        // A process that only has to leave is a member no more once the coordinator has heard so.
+        let only_leaves = matches!(worker.worker.ending, Some(LoopEnd::Left | LoopEnd::Interrupted));
+        if worker.next_beat <= self.now && !only_leaves {
             self.beat_of_worker(index);
             return;
         }
@@ -156,7 +182,8 @@ impl RunWorld {
         // Its supervisor has seen the end of the process before.
         let request = JoinRequest { supersede: true, ..joins };
         let Some(Ok(joined)) = self.ask(&request) else { return };
-        let (now, epochs) = (self.now, self.plan.epochs);
+        let (now, is_late) = (self.now, index as u32 >= self.plan.first_workers());
+        let HistoryPlan { policy, epochs, max_steps, early_stop, .. } = self.plan;
         let process = self.process(index);
         if joined.over {
             (process.worker.ending, process.has_left) = (Some(LoopEnd::Finished), true);
@@ -164,11 +191,13 @@ impl RunWorld {
         }
         process.worker = SimulatedWorker::start(LoopConfig {
             epochs,
-            evaluate_every: Some(7),
-            resets_rows: true,
-            checkpoint_every: Some(5),
-            is_replacement: joined.incarnation > 1,
-            ..crate::config(crate::HYBRID)
+            max_steps,
+            early_stop,
+            evaluate_every: (!policy.is_asynchronous()).then_some(3),
+            resets_rows: !policy.is_asynchronous(),
+            checkpoint_every: (index == 0).then_some(5),
+            is_replacement: joined.incarnation > 1 || is_late,
+            ..crate::config(policy)
         });
         (process.member, process.incarnation) = (joined.member, joined.incarnation);
         (process.is_forming, process.is_outdated, process.next_seq) = (true, true, 1);
@@ -177,8 +206,11 @@ impl RunWorld {
 
     fn beat_of_worker(&mut self, index: usize) {
         let progress = self.worker(index).has_trained().then(Progress::default);
-        let (member, incarnation) = self.process(index).identity();
-        let request = HeartbeatRequest { member, incarnation, progress, ..HeartbeatRequest::default() };
+        let process = self.process(index);
+        let ((member, incarnation), barrier) = (process.identity(), process.asked_barrier);
+        let leaving = process.worker.stop;
+        let request =
+            HeartbeatRequest { member, incarnation, progress, barrier, leaving, ..HeartbeatRequest::default() };
         let Some(answer) = self.ask_as_worker(index, &request) else { return };
         let now = self.now;
         let process = self.process(index);
@@ -189,6 +221,10 @@ impl RunWorld {
         }
         (process.heard, process.next_beat) = (now, now + BEAT);
         (process.newest_group, process.broken_group) = (answer.group, answer.broken_group);
+        let worker = &mut process.worker;
+        worker.heard_barrier = worker.heard_barrier.max(answer.barrier);
+        worker.stop |= !answer.draining.is_empty();
+        worker.leaves |= answer.leave;
         process.is_outdated |= process.map.as_ref().is_none_or(|map| map.generation().0 < answer.generation);
     }
 
@@ -284,7 +320,12 @@ impl RunWorld {
         let event = match action {
             Action::Form { after, .. } => return self.form(index, after),
             Action::FindStream(epoch) => self.find_stream(index, epoch),
-            Action::NextBatch { .. } => self.next_batch(index),
+            Action::WaitForSplits { barriers_after, .. } => {
+                Some(self.call_due(index, barriers_after).unwrap_or(Event::WaitOver))
+            }
+            Action::NextBatch { stop, barriers_after, .. } => self.next_batch(index, stop, barriers_after),
+            Action::Step { .. } => Some(self.step(index, None)),
+            Action::Vote(reason) => self.vote(index, reason),
             Action::Drain | Action::CompleteStream | Action::LeaveGroup | Action::CloseRound { .. } => {
                 self.process(index).is_drained().then(|| {
                     self.worker(index).put_batch_back();
@@ -302,25 +343,35 @@ impl RunWorld {
     pub(crate) fn tell(&mut self, index: usize, event: Event) {
         let process = self.process(index);
         for action in process.worker.reply(event) {
-            if let Action::StartRound { stream, .. } = action {
-                process.has_stream = stream;
+            match action {
+                Action::StartRound { stream, .. } => process.has_stream = stream,
+                Action::AskForBarrier(number) => process.asked_barrier = process.asked_barrier.max(number),
+                _ => {}
             }
         }
         process.is_forming |= process.worker.is_forming();
     }
 
     fn leave(&mut self, index: usize, ending: LoopEnd) {
-        assert_eq!(ending, LoopEnd::Finished, "worker {index}");
+        assert!(!matches!(ending, LoopEnd::Failed(_)), "worker {index}: {ending:?}: {}", self.describe());
+        let holds = !self.process(index).open.is_empty();
+        assert!(ending != LoopEnd::Left || !holds, "worker {index} leaves with splits: {}", self.describe());
         let (member, incarnation) = self.process(index).identity();
-        let request =
-            LeaveRequest { member, incarnation, outcome: Outcome::Finished.into(), ..LeaveRequest::default() };
+        let outcome = if ending == LoopEnd::Finished { Outcome::Finished } else { Outcome::Interrupted };
+        let request = LeaveRequest { member, incarnation, outcome: outcome.into(), ..LeaveRequest::default() };
         // Where it is refused, the run is over: an answer to an earlier call was lost.
         if self.ask_as_worker(index, &request).is_some() {
             self.process(index).has_left = true;
+            if ending == LoopEnd::Left {
+                self.note("worker left");
+            }
         }
     }
 
     fn form(&mut self, index: usize, after: u64) {
+        if matches!(self.plan.policy, TrainingPolicy::OneWorker { .. }) {
+            return self.tell(index, Event::Formed { group: None, progress: Vec::new() });
+        }
         if self.process(index).is_forming {
             let (member, incarnation) = self.process(index).identity();
             let request = GroupRequest { member, incarnation, after };
@@ -328,14 +379,26 @@ impl RunWorld {
             if let Some(group) = answer.filter(|group| group.generation > after) {
                 let process = self.process(index);
                 process.worker.generation = group.generation;
-                (process.group, process.is_forming) = (Some(group), false);
+                (process.group, process.is_forming, process.ballot) = (Some(group), false, 1);
             }
             return;
         }
         self.meet(index);
     }
 
+    /// What an asynchronous worker listens for: a barrier that it has not been at, and a newer group than its own.
+    fn call_due(&mut self, index: usize, barriers_after: Option<u64>) -> Option<Event> {
+        let (after, process) = (barriers_after?, self.process(index));
+        if process.worker.heard_barrier > after {
+            return Some(Event::BarrierDue);
+        }
+        (process.newest_group > process.worker.generation).then_some(Event::GroupDue)
+    }
+
     fn find_stream(&mut self, index: usize, epoch: u32) -> Option<Event> {
+        if self.worker(index).stop {
+            return Some(Event::Interrupted);
+        }
         if !self.worker(index).stream.is_empty() {
             return Some(Event::StreamFound);
         }
@@ -345,6 +408,7 @@ impl RunWorld {
                 return Some(Event::StreamFound);
             }
             Work::Wait(_) => Event::SplitsHeld { pause: Duration::from_millis(1), checkpoint_by_time: false },
+            Work::EpochDone(done) if done.leave => Event::LetGo,
             Work::EpochDone(_) => Event::NoSplits,
             Work::ResumeCursor(cursor) => panic!("a run from the start has no {cursor:?}"),
         };
@@ -377,12 +441,23 @@ impl RunWorld {
         process.worker.stream.extend((0..batches_of(split)).map(|number| (split.0, split.1, number)));
     }
 
-    fn next_batch(&mut self, index: usize) -> Option<Event> {
+    pub(crate) fn step_facts(&mut self, index: usize) -> StepFacts {
+        let checkpoint_by_time = self.dice.one_in(30);
+        let process = self.process(index);
+        StepFacts { checkpoint_by_time, newest_group: process.newest_group, leaves: process.worker.leaves }
+    }
+
+    fn next_batch(&mut self, index: usize, stop: bool, barriers_after: Option<u64>) -> Option<Event> {
+        if stop && self.worker(index).stop {
+            return Some(Event::StopRequested);
+        }
+        if let Some(due) = self.call_due(index, barriers_after) {
+            return Some(due);
+        }
         if !self.has_proof(index) || self.process(index).pushes.len() > STALENESS {
             return None;
         }
-        let (checkpoint_by_time, newest_group) = (self.dice.one_in(30), self.process(index).newest_group);
-        let facts = StepFacts { checkpoint_by_time, newest_group, leaves: false };
+        let facts = self.step_facts(index);
         if self.worker(index).stream.is_empty() && self.process(index).has_stream {
             let epoch = self.worker(index).training.epoch();
             match self.assign(index, epoch, true)? {

@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot, RunOutcome};
+use zagros_coordinator_core::{CoreConfig, CoreInput, MemberSlot};
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{CompleteRequest, DataFile, PlacementResponse, ScaleRequest};
-use zagros_worker_core::LoopEnd;
-use zagros_zip::number_from;
+use zagros_worker_core::{EarlyStopRule, LoopEnd, TrainingPolicy};
 
 use super::calls::{SplitId, WorkerProcess};
 use super::recorded::{CoreCall, RecordedCore, core_config};
 use super::server::{BucketNumber, PushId, PushPart, RunServer, ServerProcess};
-use crate::simulated::{BatchId, SeededDice, SimulatedWorker};
+use crate::simulated::{BatchId, SeededDice};
 
 pub(crate) const BUCKETS: u32 = 8;
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
@@ -28,6 +27,10 @@ const SERVERS: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HistoryPlan {
     pub(crate) seed: u64,
+    pub(crate) policy: TrainingPolicy,
+    pub(crate) change: WorkerChange,
+    pub(crate) early_stop: Option<EarlyStopRule>,
+    pub(crate) max_steps: Option<u64>,
     pub(crate) workers: u32,
     pub(crate) servers: u32,
     pub(crate) epochs: u32,
@@ -37,6 +40,41 @@ pub(crate) struct HistoryPlan {
     pub(crate) kills: u32,
     /// How often the number of servers changes.
     pub(crate) scales: u32,
+}
+
+/// What else happens to a worker while the run trains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorkerChange {
+    None,
+    /// The last one is wanted no more.
+    Leaves,
+    /// The last one comes once the others train.
+    JoinsLate,
+    /// One is asked to end, and the run with it.
+    Stops,
+}
+
+impl HistoryPlan {
+    /// Workers that the first process group waits for.
+    pub(crate) fn first_workers(&self) -> u32 {
+        self.workers - u32::from(self.change == WorkerChange::JoinsLate)
+    }
+
+    /// Whether the run may end before all its data was trained on.
+    pub(crate) fn ends_early(&self) -> bool {
+        self.change == WorkerChange::Stops || self.early_stop.is_some() || self.max_steps.is_some()
+    }
+
+    /// Workers that may be lost. A group in a row that makes no step may also be one that a worker joins or leaves.
+    fn most_losses(&self) -> u32 {
+        match (self.policy, self.change) {
+            (TrainingPolicy::OneWorker { .. } | TrainingPolicy::SynchronousGroup { in_turns: true }, _) => 0,
+            (_, WorkerChange::Stops) => 0,
+            (TrainingPolicy::SynchronousGroup { in_turns: false }, WorkerChange::None) => u32::MAX,
+            (TrainingPolicy::AsynchronousWorkers, WorkerChange::None) => 3,
+            (_, WorkerChange::Leaves | WorkerChange::JoinsLate) => 2,
+        }
+    }
 }
 
 /// A message that was on its way for long.
@@ -51,7 +89,7 @@ pub(crate) struct RunWorld {
     pub(crate) now: Duration,
     pub(crate) coordinator: RecordedCore,
     /// When another process of the coordinator starts; `None` while there is one.
-    coordinator_due: Option<Duration>,
+    pub(crate) coordinator_due: Option<Duration>,
     /// Whether the coordinator has taken the last call. What it has taken counts, also where its answer is lost.
     pub(crate) is_taken: bool,
     pub(crate) servers: Vec<RunServer>,
@@ -62,7 +100,10 @@ pub(crate) struct RunWorld {
     late: Vec<(Duration, LateMessage)>,
     pub(crate) instances: u64,
     kills_left: u32,
+    losses_left: u32,
     scales_left: u32,
+    /// The plan's change of a worker has not happened yet.
+    change_is_due: bool,
     /// Steps of the run when a worker was last killed: with four groups in a row that make no step, a run ends.
     steps_at_kill: u64,
     kills_while_saving: u32,
@@ -94,8 +135,15 @@ impl RunWorld {
     }
 
     fn new(plan: HistoryPlan) -> Self {
-        let run = core_config(plan.servers, plan.workers);
-        let config = CoreConfig { buckets: BUCKETS, epochs: plan.epochs, ..run };
+        let first = plan.first_workers();
+        let config = CoreConfig {
+            buckets: BUCKETS,
+            epochs: plan.epochs,
+            max_workers: plan.workers,
+            min_workers: first - u32::from(plan.change == WorkerChange::Leaves),
+            asynchronous: plan.policy.is_asynchronous(),
+            ..core_config(plan.servers, first)
+        };
         Self {
             plan,
             dice: SeededDice::new(plan.seed),
@@ -106,11 +154,13 @@ impl RunWorld {
             servers: (0..SERVERS).map(|_| RunServer::default()).collect(),
             wanted: plan.servers,
             workers: (0..plan.workers).map(|_| None).collect(),
-            due: vec![Some(Duration::ZERO); plan.workers as usize],
+            due: (0..plan.workers).map(|index| (index < first).then_some(Duration::ZERO)).collect(),
             late: Vec::new(),
             instances: 0,
             kills_left: plan.kills,
+            losses_left: plan.most_losses(),
             scales_left: plan.scales,
+            change_is_due: plan.change != WorkerChange::None,
             steps_at_kill: 0,
             kills_while_saving: 0,
             ledger: OracleLedger::default(),
@@ -124,7 +174,12 @@ impl RunWorld {
     }
 
     fn is_over(&self) -> bool {
-        self.workers.iter().all(|worker| worker.as_ref().is_some_and(|worker| worker.has_left))
+        // A worker that is to join late may not come before the others are done.
+        let comes_no_more = |index: usize| self.change_is_due && index as u32 >= self.plan.first_workers();
+        let has_left = |(index, worker): (usize, &Option<WorkerProcess>)| {
+            worker.as_ref().map_or(comes_no_more(index), |worker| worker.has_left)
+        };
+        self.workers.iter().enumerate().all(has_left)
     }
 
     fn turn(&mut self) {
@@ -253,11 +308,40 @@ impl RunWorld {
         }
     }
 
+    fn has_trained(&self) -> bool {
+        self.workers.iter().flatten().any(|process| process.worker.has_trained())
+    }
+
+    fn change_a_worker(&mut self) {
+        let last = self.workers.len() - 1;
+        let chosen = self.dice.below(self.workers.len() as u64) as usize;
+        let trains = |index: usize| self.workers[index].as_ref().is_some_and(|process| process.worker.has_trained());
+        let (last_trains, chosen_trains) = (trains(last), trains(chosen));
+        match self.plan.change {
+            WorkerChange::Leaves if last_trains => {
+                let request = ScaleRequest { servers: 0, workers: self.plan.workers - 1 };
+                // It learns so with a heartbeat.
+                let _ = self.ask(&request);
+                self.change_is_due = !self.is_taken;
+            }
+            WorkerChange::JoinsLate => {
+                self.note("late worker");
+                (self.due[last], self.change_is_due) = (Some(self.now), false);
+            }
+            WorkerChange::Stops if chosen_trains => {
+                self.note("stop");
+                self.worker(chosen).stop = true;
+                self.change_is_due = false;
+            }
+            _ => {}
+        }
+    }
+
     fn break_something(&mut self) {
-        if self.scales_left > 0
-            && self.dice.one_in(150)
-            && self.workers.iter().flatten().any(|process| process.worker.has_trained())
-        {
+        if self.change_is_due && self.dice.one_in(100) && self.has_trained() {
+            self.change_a_worker();
+        }
+        if self.scales_left > 0 && self.dice.one_in(150) && self.has_trained() {
             let servers = 1 + self.dice.below(SERVERS as u64) as u32;
             let request = ScaleRequest { servers, workers: 0 };
             if let Some(Ok(_)) = self.ask(&request) {
@@ -317,15 +401,20 @@ impl RunWorld {
     /// while the model is saved, and any afterwards.
     fn kill_some_worker(&mut self) {
         let index = self.dice.below(self.workers.len() as u64) as usize;
-        if self.workers[index].as_ref().is_some_and(|worker| worker.has_left) {
+        let is_to_leave = self.plan.change == WorkerChange::Leaves && !self.change_is_due;
+        let may_be_lost = self.workers[index].as_ref().is_some_and(|worker| !worker.has_left)
+            && !(is_to_leave && index + 1 == self.workers.len());
+        if self.losses_left == 0 || !may_be_lost {
             return;
         }
         let steps = self.workers.iter().flatten().map(|process| process.worker.steps).max().unwrap_or(0);
         let is_saving = self.workers.iter().flatten().any(WorkerProcess::is_saving);
         let stays = |(other, process): (usize, &Option<WorkerProcess>)| {
-            other != index && process.as_ref().is_some_and(|process| process.worker.has_trained())
+            let has_state = |process: &WorkerProcess| process.worker.has_trained() && !process.worker.leaves;
+            other != index && process.as_ref().is_some_and(has_state)
         };
-        let is_over = self.workers.iter().flatten().any(|process| process.worker.ending.is_some());
+        let has_finished = |process: &WorkerProcess| process.worker.ending == Some(LoopEnd::Finished);
+        let is_over = self.workers.iter().flatten().any(has_finished);
         let may_be_missed = if is_saving { self.kills_while_saving < 2 } else { steps > self.steps_at_kill };
         if is_over || self.workers.iter().enumerate().any(stays) && may_be_missed {
             self.steps_at_kill = steps;
@@ -334,88 +423,17 @@ impl RunWorld {
                 self.note("killed worker after the last step");
             }
             self.kills_left -= 1;
+            self.losses_left -= 1;
             self.note("killed worker");
             self.kill_worker(index);
         }
     }
 
     pub(crate) fn kill_worker(&mut self, index: usize) {
-        self.share_the_last_step(index);
+        self.share_the_last_call(index);
         if let Some(worker) = self.workers[index].take() {
             self.ledger.killed.insert((index as u32, worker.incarnation));
         }
         self.due[index] = Some(self.pause(3000));
-    }
-
-    /// What is wrong at the end of a history: nothing.
-    pub(crate) fn check(&mut self) {
-        let endings: Vec<Option<LoopEnd>> =
-            self.workers.iter().flatten().map(|process| process.worker.ending).collect();
-        assert!(endings.iter().all(|ending| *ending == Some(LoopEnd::Finished)), "{endings:?}");
-        self.check_rows();
-        self.check_samples();
-        assert_eq!(self.coordinator.outcome(), Some(&RunOutcome::Finished));
-    }
-
-    fn check_rows(&mut self) {
-        if self.coordinator_due.take().is_some() {
-            self.coordinator.restart(self.now);
-            self.coordinator.take_events();
-        }
-        let placement = self.placement().expect("it is up");
-        let owners: Vec<u32> =
-            placement.owners.as_chunks::<4>().0.iter().map(|owner| u32::from_le_bytes(*owner)).collect();
-        for (bucket, owner) in number_from(0_u32, owners) {
-            let rows = self.servers[owner as usize].tables.rows.get(&bucket).cloned().unwrap_or_default();
-            let mut seen = BTreeSet::new();
-            for id in &rows {
-                assert!(seen.insert(*id), "push {id:?} is in bucket {bucket} twice");
-                assert!(self.ledger.made.get(id).is_some_and(|made| made.contains(&bucket)), "no worker made {id:?}");
-            }
-            let lost: Vec<_> =
-                self.ledger.acknowledged.iter().filter(|(id, of)| *of == bucket && !seen.contains(id)).collect();
-            assert!(lost.is_empty(), "bucket {bucket} at server {owner} has lost {lost:?}");
-        }
-    }
-
-    /// Each batch of each split counts once: it was trained on by the process that completed the split, and else only by processes
-    /// that were killed.
-    fn check_samples(&self) {
-        let ledger = &self.ledger;
-        let splits = u64::from(self.plan.epochs) * self.plan.splits;
-        assert_eq!(ledger.completed.len() as u64, splits, "{:?}", ledger.completed);
-        for (batch, trainers) in &ledger.trained {
-            let completer = ledger.completed[&(batch.0, batch.1)];
-            let counted = trainers.iter().filter(|trainer| **trainer == completer).count();
-            assert_eq!(counted, 1, "batch {batch:?} of a split of {completer:?} was trained on by {trainers:?}");
-            for other in trainers.iter().filter(|trainer| **trainer != completer) {
-                assert!(ledger.killed.contains(other), "{batch:?} was trained on by {other:?}, too");
-            }
-        }
-        for split in ledger.completed.keys() {
-            let is_trained = |number| ledger.trained.contains_key(&(split.0, split.1, number));
-            assert!((0..super::calls::batches_of(*split)).all(is_trained), "batches of {split:?} are missing");
-        }
-    }
-
-    pub(crate) fn describe(&self) -> String {
-        let workers = self.workers.iter().flatten().map(|process| {
-            let WorkerProcess { worker, member, incarnation, pushes, open, has_left, .. } = process;
-            let SimulatedWorker { training, at, stream, in_flight, .. } = worker;
-            let state = training.state();
-            format!(
-                "worker {member} ({incarnation}) at {at:?} in {state:?}, left: {has_left}, {} pushes, to read {stream:?}, holds {open:?}, {in_flight:?}",
-                pushes.len()
-            )
-        });
-        let servers = self.servers.iter().map(|server| match &server.process {
-            Some(process) => format!(
-                "server of generation {}, {:?}, {:?}, half {:?}",
-                process.generation, process.incoming, process.outgoing, server.tables.partial
-            ),
-            None => "no process".to_owned(),
-        });
-        let completed = format!("complete: {:?}", self.ledger.completed);
-        workers.chain(servers).chain([completed]).collect::<Vec<_>>().join("\n")
     }
 }

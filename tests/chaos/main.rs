@@ -1,10 +1,41 @@
-//! zagros-chaos: breaks the processes of a run on purpose, by a seed, and checks that nothing is lost.
+//! Breaks the processes of a run on purpose and checks that nothing was lost: the program `zagros-chaos`.
+//!
+//! ```text
+//! seed ──► schedule ──► faults ──► coordinator · embedding servers · dense workers      real processes, as of `zagros up`
+//!                         ▲                                   │
+//!              next step  │                 over links        │ each push: started · part sent · part acknowledged · over
+//!                         └──────────── recorder ◄────────────┘
+//!                                          │
+//!                      saved rows ──► oracle ──► verdict          each row = − sum of its acknowledged gradients, exactly
+//! ```
+//!
+//! The oracle can be exact because all arithmetic is: tables learn with SGD at a rate of 1, and every gradient is rounded to a
+//! whole number of [`grid`](zagros_embedding_client::push_record::grid) units. Sums of such numbers do not depend on their order.
+
+mod checkpoints;
+mod cluster;
+mod doubt;
+mod incarnations;
+mod injector;
+mod ledger;
+mod link;
+mod losses;
+mod oracle;
+mod processes;
+mod recorder;
+mod report;
+mod rules;
+mod run;
+mod schedule;
+mod verdict;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use zagros_chaos::{ChaosOptions, ChaosRun, FaultKind, job_changes};
+use rules::job_changes;
+use run::{ChaosOptions, ChaosRun};
+use schedule::FaultKind;
 use zagros_job::threads::core_count;
 use zagros_plumbing::Shutdown;
 use zagros_shell::{
@@ -61,11 +92,11 @@ fn main() {
     let arguments: ChaosArguments = zagros_shell::parse_arguments();
     zagros_shell::run_to_exit(|| {
         arguments.logging.install("warn");
-        block_on(run(arguments))
+        block_on(break_run(arguments))
     })
 }
 
-async fn run(arguments: ChaosArguments) -> Result<Exit, Failure> {
+async fn break_run(arguments: ChaosArguments) -> Result<Exit, Failure> {
     let ChaosArguments { job: file, mut sets, .. } = arguments;
     sets.extend(arguments.servers.map(|servers| format!("cluster.servers={servers}")));
     sets.extend(arguments.workers.map(|workers| format!("cluster.workers={workers}")));

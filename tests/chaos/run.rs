@@ -29,34 +29,34 @@ const POINTS: usize = 48;
 const MOST_FAULTS: usize = 100_000;
 
 #[derive(Clone, Debug)]
-pub struct ChaosOptions {
+pub(crate) struct ChaosOptions {
     /// The schedule is a function of it.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// No fault is made after so long. The round that is under way then ends undisturbed.
-    pub length: Duration,
-    pub every: Duration,
+    pub(crate) length: Duration,
+    pub(crate) every: Duration,
     /// The most faults, if not only the time bounds them.
-    pub faults: Option<usize>,
-    pub kinds: Vec<FaultKind>,
+    pub(crate) faults: Option<usize>,
+    pub(crate) kinds: Vec<FaultKind>,
 }
 
-pub struct ChaosRun<'a> {
+pub(crate) struct ChaosRun<'a> {
     /// The job, changed by [`crate::job_changes`].
-    pub job: &'a Job,
-    pub job_file: &'a Path,
+    pub(crate) job: &'a Job,
+    pub(crate) job_file: &'a Path,
     /// All changes to the file, those of [`crate::job_changes`] among them.
-    pub sets: &'a [String],
+    pub(crate) sets: &'a [String],
     /// What to print as the changes of this command.
-    pub changes: &'a [String],
-    pub program: &'a Path,
-    pub logging: Logging,
-    pub stop: Shutdown,
-    pub options: ChaosOptions,
+    pub(crate) changes: &'a [String],
+    pub(crate) program: &'a Path,
+    pub(crate) logging: Logging,
+    pub(crate) stop: Shutdown,
+    pub(crate) options: ChaosOptions,
 }
 
 impl ChaosRun<'_> {
     /// Prints the report. Fails if a promise was broken, the job cannot be checked, or the command was stopped.
-    pub async fn run(&self) -> Result<(), Failure> {
+    pub(crate) async fn run(&self) -> Result<(), Failure> {
         rules::check(self.job)?;
         let faults = self.faults();
         report::setting(self.job, self.options.seed, self.changes);

@@ -32,8 +32,7 @@ const FOLDER: &str = "chaos";
 const CHECKPOINT_EVERY: u32 = 20;
 
 /// The keys that `zagros-chaos` sets in a job, as `KEY=VALUE`.
-#[must_use]
-pub fn job_changes(job: &Job) -> Vec<String> {
+pub(crate) fn job_changes(job: &Job) -> Vec<String> {
     let mut changes: Vec<String> = EXACT.iter().map(|&change| change.to_owned()).collect();
     changes.push(format!("output.folder={}", job.output.folder.join(FOLDER).display()));
     if !job.cluster.durability.has_log() {

@@ -16,10 +16,10 @@ const REMEMBERED: u64 = 64;
 const MOST_PROBLEMS: usize = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PushKey {
-    pub writer: u64,
-    pub incarnation: u32,
-    pub seq: u64,
+pub(crate) struct PushKey {
+    pub(crate) writer: u64,
+    pub(crate) incarnation: u32,
+    pub(crate) seq: u64,
 }
 
 /// The rows of a push. Parts of a push go to several servers, and a part may be sent again: each row counts once.
@@ -40,44 +40,44 @@ impl LedgerPush {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct PushLedger {
+pub(crate) struct PushLedger {
     /// Sums of acknowledged gradients in grid units, by row.
     sums: HashMap<RowId, Vec<i64>>,
     pushes: BTreeMap<PushKey, LedgerPush>,
     /// Acknowledged parts of pushes.
-    pub parts: u64,
+    pub(crate) parts: u64,
     parts_sent: u64,
-    pub problems: BTreeSet<String>,
-    pub history: StepHistory,
+    pub(crate) problems: BTreeSet<String>,
+    pub(crate) history: StepHistory,
 }
 
 /// A gradient of a row that may be applied or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DoubtedGradient<'a> {
+pub(crate) struct DoubtedGradient<'a> {
     /// The part of the push that it was sent with. A server applies a part as a whole, unless it is killed in the middle.
-    pub part: u64,
-    pub gradient: &'a [i32],
+    pub(crate) part: u64,
+    pub(crate) gradient: &'a [i32],
 }
 
 impl PushLedger {
     /// The ledger of a run that goes back to its newest checkpoint when it loses a worker.
-    pub fn of_a_run_that_goes_back() -> Self {
+    pub(crate) fn of_a_run_that_goes_back() -> Self {
         Self { history: StepHistory { is_kept: true, ..StepHistory::default() }, ..Self::default() }
     }
 
     /// How far it goes back says its next push: what came at that step or later is not in the rows of the checkpoint.
-    pub fn go_back(&mut self) {
+    pub(crate) fn go_back(&mut self) {
         self.pushes.clear();
         self.history.is_going_back = true;
     }
 
     /// The client of a worker is about to route a push of these rows.
-    pub fn started(&mut self, key: PushKey, step: u64, rows: HashSet<RowId>) {
+    pub(crate) fn started(&mut self, key: PushKey, step: u64, rows: HashSet<RowId>) {
         self.pushes.insert(key, LedgerPush { step, unsent: rows, ..LedgerPush::default() });
     }
 
     /// A worker takes a push as acknowledged. Whatever of it was not is lost.
-    pub fn finished(&mut self, key: PushKey) {
+    pub(crate) fn finished(&mut self, key: PushKey) {
         let Some(LedgerPush { unsent, open, .. }) = self.pushes.get(&key) else { return };
         if (unsent.len(), open.len()) != (0, 0) && self.problems.len() < MOST_PROBLEMS {
             let (PushKey { writer, incarnation, seq }, never, no_answer) = (key, unsent.len(), open.len());
@@ -89,7 +89,7 @@ impl PushLedger {
     }
 
     /// A worker is about to send these rows of a push to a server. `step` steps were made before that of the push.
-    pub fn sent(&mut self, key: PushKey, step: u64, rows: Vec<(RowId, Vec<i32>)>) {
+    pub(crate) fn sent(&mut self, key: PushKey, step: u64, rows: Vec<(RowId, Vec<i32>)>) {
         if std::mem::take(&mut self.history.is_going_back) {
             self.return_to(step);
         }
@@ -112,7 +112,7 @@ impl PushLedger {
     }
 
     /// A server has acknowledged these rows of a push.
-    pub fn acknowledged(&mut self, key: PushKey, rows: &[RowId]) {
+    pub(crate) fn acknowledged(&mut self, key: PushKey, rows: &[RowId]) {
         let Some(push) = self.pushes.get_mut(&key) else {
             self.problems.insert(format!("push {} of writer {} was acknowledged and never sent", key.seq, key.writer));
             return;
@@ -149,16 +149,16 @@ impl PushLedger {
     }
 
     /// The sum of a row's acknowledged gradients.
-    pub fn sum(&self, row: RowId) -> Option<&[i64]> {
+    pub(crate) fn sum(&self, row: RowId) -> Option<&[i64]> {
         self.sums.get(&row).map(Vec::as_slice)
     }
 
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = RowId> {
+    pub(crate) fn rows(&self) -> impl ExactSizeIterator<Item = RowId> {
         self.sums.keys().copied()
     }
 
     /// Whether each row has the same sum as in another run. A row whose pushes were all taken back is as one without pushes.
-    pub fn has_sums_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_sums_of(&self, other: &Self) -> bool {
         let are_in = |mine: &Self, others: &Self| {
             let is_in = |(row, sum): (&RowId, &Vec<i64>)| {
                 others.sums.get(row).map_or_else(|| sum.iter().all(|sum| *sum == 0), |other| other == sum)
@@ -169,7 +169,7 @@ impl PushLedger {
     }
 
     /// The gradients of a row that may or may not be applied, because their writer did not live to see the answer.
-    pub fn in_doubt(&self) -> HashMap<RowId, Vec<DoubtedGradient<'_>>> {
+    pub(crate) fn in_doubt(&self) -> HashMap<RowId, Vec<DoubtedGradient<'_>>> {
         let mut rows: HashMap<RowId, Vec<DoubtedGradient<'_>>> = HashMap::new();
         for (row, (part, gradient)) in self.pushes.values().flat_map(|push| &push.open) {
             rows.entry(*row).or_default().push(DoubtedGradient { part: *part, gradient });
@@ -178,7 +178,7 @@ impl PushLedger {
     }
 
     /// Pushes without an acknowledgement of all their rows, by writer.
-    pub fn unanswered(&self) -> Vec<PushKey> {
+    pub(crate) fn unanswered(&self) -> Vec<PushKey> {
         self.pushes.iter().filter(|(_, push)| !push.is_answered()).map(|(key, _)| *key).collect()
     }
 }
@@ -189,17 +189,17 @@ fn add(sums: &mut HashMap<RowId, Vec<i64>>, row: RowId, gradient: &[i32], sign: 
 }
 
 /// How a row is named: by its table's place in the job, and its id.
-pub type RowId = (u32, u64);
+pub(crate) type RowId = (u32, u64);
 
 /// What was acknowledged at each step since the newest checkpoint: gradients by step, so that a ledger can go back.
 #[derive(Clone, Debug, Default)]
-pub struct StepHistory {
+pub(crate) struct StepHistory {
     pub(crate) is_kept: bool,
     acknowledged: BTreeMap<u64, Vec<(RowId, Vec<i32>)>>,
     pub(crate) settled: u64,
     /// The next push is the first after a return.
     pub(crate) is_going_back: bool,
-    pub returns: u32,
+    pub(crate) returns: u32,
 }
 
 impl StepHistory {

@@ -138,7 +138,7 @@ impl FaultRecord {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum FaultKind {
+pub(crate) enum FaultKind {
     /// The process is killed: `kill -9`.
     Kill,
     /// The process stands still for a while: SIGSTOP, then SIGCONT.

@@ -10,13 +10,13 @@ use zagros_embedding_client::push_record::grid;
 const SHOWN: usize = 5;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct WrongRow {
-    pub row: RowId,
-    pub kind: WrongKind,
+pub(crate) struct WrongRow {
+    pub(crate) row: RowId,
+    pub(crate) kind: WrongKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum WrongKind {
+pub(crate) enum WrongKind {
     /// Its pushes were acknowledged, and the model does not have it.
     Missing,
     /// A value is not a sum of gradients at all.
@@ -26,16 +26,14 @@ pub enum WrongKind {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct RowVerdict {
-    pub rows: u64,
-    pub wrong: u64,
-    pub examples: Vec<WrongRow>,
+pub(crate) struct RowVerdict {
+    pub(crate) rows: u64,
+    pub(crate) wrong: u64,
+    pub(crate) examples: Vec<WrongRow>,
     /// Rows with a gradient that may or may not have been applied, because its worker was killed before it knew.
-    pub in_doubt: u64,
+    pub(crate) in_doubt: u64,
     /// How many of these have it.
-    pub applied: u64,
-    /// Rows with so many such gradients that other rows say which were applied.
-    pub frequent: u64,
+    pub(crate) applied: u64,
 }
 
 impl fmt::Display for WrongRow {
@@ -52,7 +50,7 @@ impl fmt::Display for WrongRow {
     }
 }
 
-pub struct RowOracle<'a> {
+pub(crate) struct RowOracle<'a> {
     ledger: &'a PushLedger,
     doubts: DoubtSolver<'a>,
     seen: HashSet<RowId>,
@@ -60,12 +58,12 @@ pub struct RowOracle<'a> {
 }
 
 impl<'a> RowOracle<'a> {
-    pub fn new(ledger: &'a PushLedger) -> Self {
+    pub(crate) fn new(ledger: &'a PushLedger) -> Self {
         let doubts = DoubtSolver::new(ledger.in_doubt());
         Self { ledger, doubts, seen: HashSet::new(), verdict: RowVerdict::default() }
     }
 
-    pub fn check(&mut self, row: RowId, weights: &[f32]) {
+    pub(crate) fn check(&mut self, row: RowId, weights: &[f32]) {
         self.verdict.rows += 1;
         self.seen.insert(row);
         let Some(found) = weights.iter().map(|value| grid::exact_units(*value)).collect::<Option<Vec<i64>>>() else {
@@ -92,7 +90,7 @@ impl<'a> RowOracle<'a> {
         }
     }
 
-    pub fn finish(mut self) -> RowVerdict {
+    pub(crate) fn finish(mut self) -> RowVerdict {
         let missing: Vec<RowId> = self.ledger.rows().filter(|row| !self.seen.contains(row)).collect();
         for row in missing {
             if self.ledger.sum(row).is_some_and(|sum| sum.iter().any(|sum| *sum != 0)) {
@@ -100,9 +98,7 @@ impl<'a> RowOracle<'a> {
             }
         }
         let doubts = std::mem::replace(&mut self.doubts, DoubtSolver::new(HashMap::new()));
-        let (frequent, unexplained) = doubts.finish();
-        self.verdict.frequent = frequent as u64;
-        for DoubtedRow { row, missing } in unexplained {
+        for DoubtedRow { row, missing } in doubts.finish() {
             let expected = -self.ledger.sum(row).and_then(|sum| sum.first()).copied().unwrap_or_default();
             let found = expected - missing.first().copied().unwrap_or_default();
             self.wrong(row, WrongKind::Differs { found, expected });

@@ -54,9 +54,9 @@ impl<'a> DoubtSolver<'a> {
         Some(true)
     }
 
-    pub(crate) fn finish(self) -> (usize, Vec<DoubtedRow>) {
+    /// Frequent rows that are not explained.
+    pub(crate) fn finish(self) -> Vec<DoubtedRow> {
         let applied: HashSet<u64> = self.votes.iter().filter(|(_, votes)| **votes > 0).map(|(part, _)| *part).collect();
-        let count = self.frequent.len();
         let is_explained = |row: &DoubtedRow| {
             let doubts = &self.by_row[&row.row];
             let found = sum(doubts, row.missing.len(), |_, doubt| applied.contains(&doubt.part));
@@ -65,8 +65,7 @@ impl<'a> DoubtSolver<'a> {
             let changes: Vec<(i64, &[i32])> = doubts.iter().map(|doubt| (change(doubt), doubt.gradient)).collect();
             makes_up(&changes, &left, MOST_DIFFERENT)
         };
-        let wrong = self.frequent.iter().filter(|row| !is_explained(row)).cloned().collect();
-        (count, wrong)
+        self.frequent.iter().filter(|row| !is_explained(row)).cloned().collect()
     }
 }
 
@@ -137,7 +136,7 @@ mod tests {
             missing: times(gradient, i64::from(applied(*part))),
         };
         let wrong = of.iter().filter(|part| solver.take(rare(part)) == Some(false)).count();
-        (solver.finish().1.is_empty(), wrong)
+        (solver.finish().is_empty(), wrong)
     }
 
     #[test]
