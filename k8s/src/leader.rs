@@ -90,7 +90,7 @@ impl LeaseHandle {
 }
 
 fn unkept() -> Error {
-    Error::LeaseLost { seconds: 0, cause: "nothing renews it; the log says why".to_owned() }
+    Error::LeaseLost { cause: "could not be renewed: nothing renews it; the log says why".to_owned() }
 }
 
 impl LeaseKeeper {
@@ -165,11 +165,17 @@ impl LeaseCandidate {
             tokio::time::sleep(PAUSE).await;
             let left = GIVES_UP.saturating_sub(renewed.elapsed());
             if left.is_zero() {
-                return Error::LeaseLost { seconds: GIVES_UP.as_secs(), cause };
+                let seconds = GIVES_UP.as_secs();
+                return Error::LeaseLost {
+                    cause: format!("could not be renewed for {seconds} s, last because: {cause}"),
+                };
             }
             match tokio::time::timeout(left, self.try_once()).await {
                 Ok(Ok(LeaseHolder::Mine)) => renewed = Instant::now(),
-                Ok(Ok(LeaseHolder::Theirs(holder))) => return Error::Deposed { holder },
+                Ok(Ok(LeaseHolder::Theirs(holder))) => {
+                    let next = "this operator stops; once restarted, it waits for the lease";
+                    return Error::LeaseLost { cause: format!("is held by {holder}: {next}") };
+                }
                 Ok(Err(error)) => cause = error.to_string(),
                 Err(_) => cause = "no answer".to_owned(),
             }

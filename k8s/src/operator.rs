@@ -15,7 +15,7 @@ use kube::{Api, Client, Resource};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
-use zagros_plumbing::admin::{self, PageAccess, PageToken, Readiness};
+use zagros_plumbing::admin::{self, PageAccess, PageToken};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
 
@@ -71,8 +71,14 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     // A separate token: the port stays open while reconciliations end.
     let life = Lifecycle::new(Shutdown::new());
     let metrics = OperatorMetrics::new(&config.registry);
-    let waits = Arc::new(AtomicBool::new(true));
-    serve(&life, config.admin, config.registry, Arc::clone(&waits));
+    let waits = AtomicBool::new(true);
+    let (routes, closed) = (admin::routes(config.registry, Arc::new(|| Ok(()))), life.shutdown_token().clone());
+    // A follower is ready too: it does everything that is expected of it.
+    life.spawn("http port", async move {
+        if let Err(error) = admin::serve(config.admin, routes, PageAccess::Anyone, closed).await {
+            warn!(%error, "http port failed");
+        }
+    });
 
     let context = Arc::new(OperatorContext {
         client: config.client.clone(),
@@ -101,8 +107,10 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
             // The work under way is dropped when another leads: every step may be the last (`reconcile`).
             () = controlled => Ok(()),
             ended = async {
-                hold(lease.as_mut(), &shutdown).await?;
-                stop.request();
+                tokio::select! {
+                    lost = wait_until_lost(lease.as_mut()) => return Err(lost),
+                    () = shutdown.requested() => stop.request(),
+                }
                 tokio::time::sleep(TIMEOUT).await;
                 warn!(timeout = ?TIMEOUT, "reconciling did not end in time; the next operator continues it");
                 Ok(())
@@ -134,32 +142,12 @@ async fn wait_for_early_stop(stop: &Shutdown, has_started: impl FnOnce() -> bool
     }
 }
 
-/// Waits for shutdown, or until it no longer leads.
-async fn hold(lease: Option<&mut LeaseHandle>, shutdown: &Shutdown) -> Result<(), Error> {
+/// Waits for ever without a lease.
+async fn wait_until_lost(lease: Option<&mut LeaseHandle>) -> Error {
     match lease {
-        None => {
-            shutdown.requested().await;
-            Ok(())
-        }
-        Some(lease) => tokio::select! {
-            lost = lease.wait_until_lost() => Err(lost),
-            () = shutdown.requested() => Ok(()),
-        },
+        Some(lease) => lease.wait_until_lost().await,
+        None => std::future::pending().await,
     }
-}
-
-/// A follower is ready too: it does everything that is expected of it.
-fn serve(life: &Lifecycle, listener: TcpListener, registry: Registry, waits: Arc<AtomicBool>) {
-    let readiness: Readiness = Arc::new(move || {
-        debug!(follows = waits.load(Ordering::Acquire), "asked for readiness");
-        Ok(())
-    });
-    let (routes, shutdown) = (admin::routes(registry, readiness), life.shutdown_token().clone());
-    life.spawn("http port", async move {
-        if let Err(error) = admin::serve(listener, routes, PageAccess::Anyone, shutdown).await {
-            warn!(%error, "http port failed");
-        }
-    });
 }
 
 /// A job that may be unreadable.

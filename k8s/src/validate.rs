@@ -272,40 +272,37 @@ fn check_paths(spec: &HybridJobSpec, job: &Job) -> Vec<SpecProblem> {
     vec![problem("spec.volumes", message)]
 }
 
-/// Checks that pods can write to the folders of the job. The file system of the image is read-only.
+/// Checks that pods can write to the folders of the job, and that what servers with a log keep outlives the pod. The file
+/// system of the image is read-only.
 fn check_folders(object: &HybridJob, job: &Job) -> Vec<SpecProblem> {
-    let cold = job.cluster.cold_folder.as_deref().and_then(Path::to_str);
-    let log = job.cluster.log_folder.as_deref().and_then(Path::to_str);
+    let of_run: &[&str] = &[OUTPUT_PATH];
+    let of_servers: &[&str] = match &object.spec.output {
+        _ if !job.cluster.durability.has_log() => &[STATE_PATH, OUTPUT_PATH, "/tmp"],
+        Some(_) => &[STATE_PATH, OUTPUT_PATH],
+        None => &[STATE_PATH],
+    };
     let folders = [
-        ("checkpoint.folder", job.checkpoint.folder.as_deref(), &[OUTPUT_PATH][..]),
-        ("output.model_folder", job.output.model_folder.as_deref(), &[OUTPUT_PATH]),
-        ("cluster.cold_folder", cold, &[OUTPUT_PATH, STATE_PATH, "/tmp"]),
-        ("cluster.log_folder", log, &[OUTPUT_PATH, STATE_PATH, "/tmp"]),
+        ("checkpoint.folder", job.checkpoint.folder.as_deref(), of_run),
+        ("output.model_folder", job.output.model_folder.as_deref(), of_run),
+        ("cluster.cold_folder", job.cluster.cold_folder.as_deref().and_then(Path::to_str), of_servers),
+        ("cluster.log_folder", job.cluster.log_folder.as_deref().and_then(Path::to_str), of_servers),
     ];
     let volumes = object.spec.volumes.iter().filter(|volume| !volume.read_only);
     let writable: Vec<&str> = volumes.map(|volume| volume.mount_path.as_str()).collect();
-    let is_lost = |folder: &str, own: &[&str]| {
+    let lost = folders.into_iter().filter_map(|(key, folder, own)| {
+        let folder = folder?;
         let path = plain(Path::new(folder));
-        !folder.contains("://") && !own.iter().chain(&writable).any(|mount| path.starts_with(mount))
-    };
-    let reported = |(key, folder): (&str, &str)| {
+        let is_kept = folder.contains("://") || own.iter().chain(&writable).any(|mount| path.starts_with(mount));
+        (!is_kept).then_some((key, folder, own[0]))
+    });
+    let reported = lost.map(|(key, folder, place)| {
         let message = format!(
-            "{key} is \"{folder}\", which is on no volume that pods can write: name a folder below /output, or below a \
-             volume whose readOnly is false, or one in an object store"
+            "{key} is \"{folder}\", which no pod can write, or which goes with the pod: name a folder below {place}, or \
+             below a volume whose readOnly is false, or one in an object store"
         );
         problem(job_field(object), message)
-    };
-    let lasting =
-        [("cluster.cold_folder", cold), ("cluster.log_folder", log)].into_iter().filter_map(|(key, folder)| {
-            let short = ["/tmp"].into_iter().chain(object.spec.output.is_none().then_some(OUTPUT_PATH));
-            let is_short = |one: &&str| short.clone().any(|mount| plain(Path::new(one)).starts_with(mount));
-            let folder = folder.filter(is_short).filter(|_| job.cluster.durability.has_log())?;
-            let message = format!("{key} is \"{folder}\", which goes with the pod: name a folder below {STATE_PATH}");
-            Some(problem(job_field(object), message))
-        });
-    let lost =
-        folders.into_iter().filter_map(|(key, folder, own)| Some((key, folder.filter(|one| is_lost(one, own))?)));
-    lost.map(reported).chain(lasting).collect()
+    });
+    reported.collect()
 }
 
 fn job_field(object: &HybridJob) -> &'static str {
