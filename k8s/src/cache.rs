@@ -162,7 +162,8 @@ where
     /// In the order of their names.
     fn objects_of(&self, job: &JobKey) -> Vec<Arc<K>> {
         let is_ours = |object: &K| {
-            object.meta().namespace.as_ref() == Some(&job.namespace) && object.labels().get(JOB_LABEL) == Some(&job.name)
+            object.meta().namespace.as_ref() == Some(&job.namespace)
+                && object.labels().get(JOB_LABEL) == Some(&job.name)
         };
         let mut found = self.store().as_reader().state_filter(is_ours);
         found.sort_by_cached_key(|object| object.name_any());
