@@ -229,10 +229,6 @@ mod tests {
         let cache = KindCache::<Service>::default();
         cache.take(&Event::InitDone);
         assert_eq!(cache.take(&Event::Apply(service("a", "a-2"))), [key("a")].into());
-        cache.take(&Event::Apply(service("a", "a-1")));
-        assert_eq!(names(&cache, "a"), ["a-1", "a-2"]);
-        assert_eq!(cache.take(&Event::Delete(service("a", "a-1"))), [key("a")].into());
-        assert_eq!(names(&cache, "a"), ["a-2"]);
         // A user changes the label.
         assert_eq!(cache.take(&Event::Apply(service("b", "a-2"))), [key("b")].into());
         assert_eq!((names(&cache, "a"), names(&cache, "b")), (vec![], vec!["a-2".to_owned()]));

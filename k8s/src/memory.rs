@@ -260,19 +260,6 @@ mod tests {
     }
 
     #[test]
-    fn a_coordinator_is_asked_every_fifteen_seconds_and_a_new_one_at_once() {
-        let mut memory = JobMemory::default();
-        assert!(memory.take_turn_to_ask(1, timestamp(0)));
-        assert!(!memory.take_turn_to_ask(1, timestamp(14)));
-        assert!(memory.take_turn_to_ask(1, timestamp(15)));
-        assert!(memory.take_turn_to_ask(2, timestamp(16)));
-        assert_eq!(memory.next_ask(timestamp(20)).as_secs(), 11);
-        memory.ask_again();
-        assert_eq!(memory.next_ask(timestamp(20)), FIRST_PAUSE);
-        assert!(memory.take_turn_to_ask(2, timestamp(20)) && !memory.take_turn_to_ask(2, timestamp(21)));
-    }
-
-    #[test]
     fn another_job_of_the_same_name_is_not_known() {
         let memory = OperatorMemory::default();
         let job = JobKey { namespace: "ads".to_owned(), name: "ctr".to_owned() };

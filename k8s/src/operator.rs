@@ -208,26 +208,3 @@ fn what_users_do(job: &Guarded) -> Option<u64> {
 fn reference(job: &JobKey) -> ObjectRef<Guarded> {
     ObjectRef::new(&job.name).within(&job.namespace)
 }
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-    use super::*;
-    use crate::crd::HybridJobStatus;
-    use crate::fixture::{hybrid_job, timestamp};
-
-    #[test]
-    fn an_edit_and_a_deletion_are_seen_and_a_status_is_not() {
-        let seen = |change: fn(&mut HybridJob)| {
-            let mut job = hybrid_job();
-            change(&mut job);
-            what_users_do(&DeserializeGuard(Ok(job)))
-        };
-        let earlier = seen(|_| ());
-        assert!(earlier.is_some());
-        assert_eq!(seen(|job| job.status = Some(HybridJobStatus { attempt: 7, ..Default::default() })), earlier);
-        assert_ne!(seen(|job| job.metadata.generation = Some(2)), earlier);
-        assert_ne!(seen(|job| job.metadata.deletion_timestamp = Some(Time(timestamp(0)))), earlier);
-    }
-}

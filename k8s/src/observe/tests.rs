@@ -98,26 +98,6 @@ fn the_reason_why_a_pod_does_not_start_is_in_the_kubelets_words() {
     assert!(pod(unscheduled).trouble.unwrap().message.contains("criteo"));
 }
 
-/// Sidecars that a mesh puts into a pod are listed too, first or last. They end for reasons of their own.
-#[test]
-fn the_end_of_a_pod_is_that_of_the_roles_container() {
-    let ended_container = |name: &str, code: i32| {
-        let ended = json!({"terminated": {"exitCode": code, "reason": "Error"}});
-        let mut status = container(ended, json!({}))["containerStatuses"][0].clone();
-        status["name"] = json!(name);
-        status
-    };
-    for (order, code) in [
-        (vec![ended_container("istio-proxy", 2), ended_container("worker", 137)], Some(137)),
-        (vec![ended_container("worker", 137), ended_container("istio-proxy", 2)], Some(137)),
-        (vec![ended_container("istio-proxy", 2), ended_container("worker", 0)], None),
-        (vec![ended_container("istio-proxy", 2)], None),
-    ] {
-        let exit = pod(json!({"containerStatuses": order})).exit;
-        assert_eq!(exit.map(|exit| exit.code), code);
-    }
-}
-
 #[test]
 fn a_sidecar_that_does_not_start_is_named() {
     let mut waiting = container(json!({"waiting": {"reason": "ErrImagePull", "message": "no such image"}}), json!({}));
