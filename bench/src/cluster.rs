@@ -24,7 +24,6 @@ use zagros_transport::RoleKey;
 /// Embedding servers, and the client's connection to them.
 pub struct ServerSide {
     pub control: Arc<dyn ControlPlane>,
-    /// Reaches a server.
     pub connect: Connect,
     /// Of the job's requests.
     pub timeout: Duration,

@@ -23,7 +23,6 @@ const WORKERS: u32 = 2;
 const SERVERS: u32 = 2;
 /// Staleness of mode async: the default of both modes.
 const USUAL: usize = 4;
-/// The heading of the page.
 const HEADING: &str = "Modes of training";
 /// The least ratio of sync's samples per second to those of the fastest hybrid, at a millisecond each way.
 const SPEED_GOAL: f64 = 0.9;

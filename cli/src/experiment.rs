@@ -39,7 +39,6 @@ pub(crate) use self::process::newest_run;
 /// Far enough away for a command without a budget.
 pub(crate) const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// What all experiments have.
 pub(crate) struct ExperimentSetup {
     /// In messages: `sweep`.
     pub(crate) name: &'static str,

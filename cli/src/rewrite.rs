@@ -71,7 +71,6 @@ pub(crate) enum FileChange {
     Rows(usize),
     /// Takes its place under its name. It is in the folder of a copy already.
     Content(Vec<u8>),
-    /// It is copied.
     Copied,
 }
 

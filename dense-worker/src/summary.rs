@@ -23,7 +23,6 @@ pub struct RunSummary {
     pub samples: u64,
     /// Wall time of training, without evaluation and saving.
     pub seconds: f64,
-    /// Samples over seconds.
     pub samples_per_second: f64,
     /// Exponential mean of the training loss over about the last 100 steps, nats.
     pub loss: f64,

@@ -68,7 +68,6 @@ pub struct EmbeddingService {
     unlogged_load: LoadState,
     /// Ends with the service.
     keeper: OnceLock<LogKeeper>,
-    /// What the server waits for.
     pub(crate) waits: Waits,
 }
 

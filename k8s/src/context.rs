@@ -52,7 +52,6 @@ impl JobReconciliation<'_> {
         self.context.memory.with_job(&self.key, job.metadata.uid.as_deref(), look)
     }
 
-    /// The memory of whichever job has this name.
     pub(crate) fn with_memory_of_name<T>(&self, look: impl FnOnce(&mut JobMemory) -> T) -> T {
         self.context.memory.with_job(&self.key, None, look)
     }

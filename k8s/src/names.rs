@@ -56,7 +56,6 @@ impl PodRole {
         Self::ALL.into_iter().find(|role| role.short_name() == word)
     }
 
-    /// How many pods of the role a spec asks for.
     #[must_use]
     pub fn replicas(self, spec: &HybridJobSpec) -> i32 {
         match self {

@@ -34,7 +34,6 @@ pub struct ObservedObjects {
     pub coordinator: Option<JobState>,
     pub workers: Option<JobState>,
     pub servers: Option<ServerSet>,
-    /// Pods of the attempt.
     pub pods: Vec<PodState>,
     /// Objects of all attempts that make pods, or by which pods are found.
     pub owned: Vec<OwnedObject>,

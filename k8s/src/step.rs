@@ -43,7 +43,6 @@ pub enum ObjectDeletion {
     Workload(OwnedKind, String),
     /// What the pods of attempts need until they have ended: Services, job files, claims, groups.
     Attempts(RemovalScope, Option<GangScheduler>),
-    /// The claims of all attempts.
     Claims,
     Shared(SharedObject),
 }

@@ -16,7 +16,6 @@ impl ReadInputs {
 }
 
 impl Network {
-    /// Of each tensor.
     #[must_use]
     pub fn read_inputs(&self) -> Vec<ReadInputs> {
         let (numbers, vectors) =

@@ -16,14 +16,12 @@ pub struct NetworkInputs {
     pub dims: Vec<usize>,
     /// Sequences that are compared with a target.
     pub sequences: Vec<SequencePair>,
-    /// Outputs of each target.
     pub outputs: Vec<usize>,
 }
 
 /// Vectors in place of numbers (Gorishniy et al. 2022, section 3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct NumberEmbedding {
-    /// Which numbers.
     pub embedded: Vec<usize>,
     /// Frequencies of each, and values of its vector.
     pub frequencies: usize,
@@ -48,7 +46,6 @@ pub struct SequencePair {
 /// What a block gives: `[samples, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// The number of the block.
     pub block: usize,
     pub width: LayerDim,
 }
@@ -221,7 +218,6 @@ pub struct MlpBlock {
     pub input: Value,
     /// Outputs of the layers.
     pub widths: Vec<usize>,
-    /// How many of them are hidden ones.
     pub hidden: usize,
     pub drops_units: bool,
 }

@@ -110,7 +110,6 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 #[derive(Debug)]
 struct OpenConnections {
     limit: usize,
-    /// The start of all times.
     started: Instant,
     by_number: Mutex<NumberedConnections>,
 }

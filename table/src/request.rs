@@ -108,7 +108,6 @@ pub struct PushStep {
 /// other tables take [`Self::AtOnce`] alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum TileUpdate {
-    /// Updates the tiles.
     #[default]
     AtOnce,
     /// Keeps the gradients in their tiles until the step is committed. A gradient that is there already is replaced: its step was

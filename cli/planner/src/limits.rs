@@ -187,7 +187,6 @@ impl RoleMemory {
         self.weights + self.optimizer + self.activations + self.batches
     }
 
-    /// A worker whose weights are streamed.
     #[must_use]
     pub fn streamed_worker(&self) -> f64 {
         self.streamed_layers + self.streamed_activations + self.batches

@@ -27,7 +27,6 @@ pub struct MachineGroup {
     pub round_trip: f64,
     /// Of a machine, for an hour.
     pub price: f64,
-    /// Dense workers on each.
     pub workers: f64,
     /// Embedding servers on each; none anywhere if they are in the one worker's process.
     pub servers: f64,

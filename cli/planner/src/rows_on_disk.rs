@@ -29,7 +29,6 @@ pub struct RowsOnDisk {
     pub on_disk: f64,
     /// Bytes of a row in memory, the mean of all tables.
     pub row_bytes: f64,
-    /// Bytes of its record on disk.
     pub record_bytes: f64,
     pub exponent: f64,
     /// The share of a batch's distinct rows that are read from disk.

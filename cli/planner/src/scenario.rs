@@ -232,7 +232,6 @@ impl SimSettings {
     }
 }
 
-/// What can be varied.
 struct VariedKey {
     name: &'static str,
     range: RangeInclusive<f64>,

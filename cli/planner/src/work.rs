@@ -8,7 +8,6 @@ use zagros_zip::ZipEq;
 
 use crate::PlannerError;
 
-/// Bytes of an id on the wire.
 pub(crate) const ID_BYTES: f64 = 8.0;
 /// Bytes of a value of the dense network.
 pub(crate) const F32: f64 = 4.0;
@@ -129,7 +128,6 @@ pub struct SampleWork {
     pub format: Format,
     /// Bytes on disk.
     pub bytes: f64,
-    /// Ids of all features.
     pub ids: f64,
     /// Values of the rows of all ids.
     pub id_values: f64,
@@ -181,7 +179,6 @@ impl SampleWork {
         })
     }
 
-    /// Distinct rows of a batch, for each of its samples.
     #[must_use]
     pub fn distinct_rows(&self) -> f64 {
         self.tables.iter().map(|table| table.distinct).sum()

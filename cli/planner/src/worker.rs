@@ -125,7 +125,6 @@ pub(crate) struct SimWorker {
     /// Batches that are being parsed, and those that are ready.
     pub(crate) parsing: Vec<SimBatch>,
     pub(crate) ready: VecDeque<SimBatch>,
-    /// It reads a stream.
     pub(crate) streams: bool,
     /// The coordinator has nothing more for its stream.
     pub(crate) is_dry: bool,

@@ -166,7 +166,6 @@ fn copy_name(name: &str, sha256: &str, ForgottenIds { table, ids }: &ForgottenId
 #[derive(Debug)]
 struct ChangedJob {
     text: Vec<u8>,
-    /// Those that were in a vocabulary.
     ids: BTreeSet<u64>,
 }
 

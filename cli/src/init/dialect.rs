@@ -5,7 +5,6 @@ use crate::init::InitError;
 /// The likelier first.
 const SEPARATORS: [char; 4] = ['\t', ',', ';', '|'];
 
-/// Lines of a record.
 const MOST_LINES: usize = 100;
 
 const COMMENT: char = '#';

@@ -73,7 +73,6 @@ pub struct Membership {
     heartbeats: JoinHandle<()>,
 }
 
-/// What heartbeats carry.
 #[derive(Clone, Debug)]
 struct HeartbeatReport {
     /// All but the long waits.

@@ -42,7 +42,6 @@ use crate::watch::TrainingWatch;
 use crate::{MemberSlot, Role, RunEvent, RunOutcome};
 use departure::nothing_more;
 
-/// What a server hears whose buckets were handed over.
 const RELEASED: &str = "its buckets were handed over to the other embedding servers";
 
 /// The coordinator's whole memory. `now` is the time since any fixed moment; it may repeat but not run backwards.

@@ -60,7 +60,6 @@ pub enum RunEvent {
     },
     ScaleRequested {
         servers: u32,
-        /// Buckets that have to move.
         buckets: u32,
     },
     WorkersRequested {

@@ -103,7 +103,6 @@ fn input(kind: u8, content: &[u8]) -> Result<CoreInput, String> {
     })
 }
 
-/// The file of the mark.
 pub(crate) const END_FILE: &str = "END";
 /// Bytes of the file. They are in one sector: a loss of power leaves all of them or those of before.
 const BYTES: usize = 64;
@@ -112,14 +111,12 @@ const BOOT: usize = BYTES - 16;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InputsEnd {
-    /// Number of the next input.
     pub(crate) next: u64,
     /// Checksum of all inputs before it, each with the checksum of those before.
     pub(crate) checksum: u32,
 }
 
 impl InputsEnd {
-    /// Where the inputs of a run begin.
     pub(crate) fn new(run: RunId) -> Self {
         Self { next: 0, checksum: crc32c::crc32c(&run.0.to_le_bytes()) }
     }

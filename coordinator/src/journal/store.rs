@@ -25,7 +25,6 @@ const INPUT: u8 = b'i';
 /// After the keys of all inputs.
 const AFTER_INPUTS: &[u8] = b"j";
 
-/// The inputs of one run.
 pub struct InputJournal {
     db: DB,
     folder: PathBuf,
@@ -56,7 +55,6 @@ pub struct RecoveredCore {
     pub core: Core,
     /// When it was last called.
     pub time: JournalTime,
-    /// How many inputs were replayed.
     pub inputs: u64,
     /// Whether inputs may be missing at the end.
     pub machine: MachineStart,

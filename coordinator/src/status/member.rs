@@ -25,7 +25,6 @@ pub struct MemberReport {
     pub incarnation: u32,
     /// Seconds since it was last heard.
     pub silent_seconds: f64,
-    /// Splits it is working on.
     pub splits_held: u32,
     pub progress: Option<ProgressReport>,
     pub load: Option<LoadReport>,

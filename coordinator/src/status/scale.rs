@@ -30,7 +30,6 @@ pub struct ScaleReport {
     pub workers_wanted: u32,
     /// Which workers come and go; empty when the run has the workers that it is to have.
     pub workers_doing: String,
-    /// All of it in words.
     pub text: String,
 }
 

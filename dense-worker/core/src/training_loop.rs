@@ -17,7 +17,6 @@ pub struct TrainingLoop {
     member: GroupMember,
     /// The newest checkpoint barrier that it was at.
     attended: u64,
-    /// This round has a stream of its own.
     has_stream: bool,
     steps_before_round: u64,
     steps_before_group: u64,

@@ -13,7 +13,6 @@ pub struct ClickSums {
     pub positives: u64,
     /// Sum of the samples' binary cross-entropies, nats.
     pub loss: f64,
-    /// Sum of the predicted probabilities.
     pub predicted: f64,
 }
 

@@ -47,7 +47,6 @@ pub enum Calibrator {
 pub struct IsotonicKnot {
     /// What the network says.
     pub logit: f32,
-    /// What becomes of it.
     pub calibrated: f32,
 }
 

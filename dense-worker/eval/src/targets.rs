@@ -18,7 +18,6 @@ use crate::{BinnedScores, CalibrationMethod, Calibrator, ClickScores, Evaluation
 /// With more classes, the AUC of each would take too much memory.
 const MOST_CURVES: usize = 64;
 
-/// What the labels of a target are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetForm {
     /// 0 or 1.
@@ -31,7 +30,6 @@ pub enum TargetForm {
 }
 
 impl TargetForm {
-    /// Outputs of the network for it.
     #[must_use]
     pub fn output_count(self) -> usize {
         if let Self::Classes(classes) = self { classes } else { 1 }

@@ -11,7 +11,6 @@ use crate::parse::sink::RowSink;
 use crate::sketch::DistinctSketch;
 use crate::transform::features_of_numbers;
 
-/// The sums of one column.
 pub(crate) trait ColumnSum<V>: Clone + Send + 'static {
     fn add(&mut self, value: V);
     fn merge(&mut self, other: &Self);

@@ -125,7 +125,6 @@ pub(crate) struct TextSyntax {
     pub(crate) records: Option<RecordSyntax>,
 }
 
-/// Where the names of the columns of a text are.
 #[derive(Clone, Debug)]
 pub(crate) enum ColumnNames {
     /// In its first line. The job may name them as well.

@@ -41,7 +41,6 @@ pub(crate) struct PipelineConfig {
 }
 
 impl PipelineConfig {
-    /// Reads whole files.
     pub(crate) fn whole_files(job: &Arc<Job>, part: DataPart, files: &[FileInfo]) -> Self {
         let (job, splits, cancel) = (Arc::clone(job), Box::new(WholeFiles::new(files)), Arc::default());
         Self { job, part, splits, block_bytes: BLOCK_BYTES, cancel }

@@ -45,7 +45,6 @@ pub struct RowSample {
     /// Files that the paths stand for.
     pub files: usize,
     pub names: Vec<PathBuf>,
-    /// Whether these are all rows.
     pub is_whole: bool,
     /// Whether the rows come from all parts of the data, not from its start alone.
     pub is_spread: bool,
@@ -82,7 +81,6 @@ pub enum ValueForm {
     Bool,
     /// Dates, times of day or moments.
     Time,
-    /// Any number of values.
     List,
 }
 

@@ -7,7 +7,6 @@ use zagros_zip::ZipEq;
 
 use crate::Batch;
 
-/// A data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {
     pub path: PathBuf,

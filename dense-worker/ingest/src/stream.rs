@@ -22,7 +22,6 @@ use crate::{Batch, DataPart, FileInfo, IngestError, SplitEnd, SplitSource, Whole
 /// The most file names in a message.
 const NAMED: usize = 3;
 
-/// How a stream reads.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
     /// The wanted rows. Only a job with a test *fraction* or a validation *share* divides its files. Otherwise every part

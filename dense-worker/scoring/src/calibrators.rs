@@ -20,7 +20,6 @@ pub struct ModelCalibrators(Vec<TargetCalibrator>);
 #[derive(Clone, Debug, PartialEq)]
 struct TargetCalibrator {
     target: String,
-    /// Outputs of the network for it.
     outputs: usize,
     /// None of a regression, and of a label that could not be fitted.
     calibrator: Option<Calibrator>,
@@ -45,7 +44,6 @@ impl ModelCalibrators {
         is_one.then(|| Self(targets.iter().zip_eq(calibrators).map(target_calibrator).collect()))
     }
 
-    /// One for each target.
     pub fn target_calibrators(&self) -> impl Iterator<Item = Option<&Calibrator>> {
         self.0.iter().map(|of| of.calibrator.as_ref())
     }

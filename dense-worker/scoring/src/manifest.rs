@@ -45,7 +45,6 @@ pub fn checkpoint_step(name: &str) -> Option<u64> {
     name.strip_prefix(CHECKPOINT)?.parse().ok()
 }
 
-/// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrainingOutcome {
@@ -67,7 +66,6 @@ pub struct Manifest {
     pub job: String,
     /// Fingerprint of the resolved job, hexadecimal.
     pub fingerprint: String,
-    /// Release that wrote it.
     pub release: String,
     /// Which library made the products of the dense network in training; empty in models of before this was kept.
     #[serde(default, skip_serializing_if = "String::is_empty")]

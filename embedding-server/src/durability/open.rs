@@ -107,7 +107,6 @@ fn wait_for(path: &Path, timeout: Duration) -> Result<LogFolder, LogError> {
     }
 }
 
-/// A folder of this server's own.
 pub(crate) fn log_folder(job: &Job, index: ServerIndex) -> PathBuf {
     match &job.cluster.log_folder {
         Some(below) => below.join(format!("server-{index}")),

@@ -120,7 +120,6 @@ pub(super) struct CopyCursor {
 
 const SKETCH_WORDS: usize = CHUNK_BYTES / 4;
 
-/// How far the scan of one table is.
 #[derive(Debug, Default)]
 pub(super) struct TableScan {
     stripe: usize,

@@ -56,7 +56,6 @@ struct NewestCheckpoint {
     files: Vec<FileDigest>,
 }
 
-/// What a save writes.
 #[derive(Clone, Debug)]
 pub(super) enum SavePlan {
     /// All rows. No delta will follow.
@@ -177,7 +176,6 @@ impl SavePlan {
         }
     }
 
-    /// Name of the file that is written.
     pub(super) fn file_name(&self, server: u32, servers: u32) -> String {
         match self {
             Self::Whole | Self::Base => file_name(server, servers),

@@ -24,7 +24,6 @@ use crate::step::{EventNote, LATE, NO_CONTENT, ObjectDeletion, PlanStep, SOON};
 /// How long a worker's pod may outlive its deadline before the operator gives it up.
 const GIVE_UP: SignedDuration = SignedDuration::from_secs(60);
 
-/// What is next in a removal.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum RemovalProgress {
     Due(Vec<PlanStep>),

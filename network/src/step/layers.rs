@@ -59,7 +59,6 @@ pub trait LayerAccess {
     fn gradients(&mut self, layer: usize) -> (&[f32], &mut [f32]);
 }
 
-/// Layers that are all here.
 pub struct FlatLayers<'a> {
     pub layers: &'a [HeldLayer],
     pub weights: &'a [f32],
@@ -84,7 +83,6 @@ impl LayerAccess for FlatLayers<'_> {
     }
 }
 
-/// What a step is made for.
 #[derive(Clone, Copy)]
 pub struct StepForm<'a> {
     /// The most samples of a chunk.
@@ -109,7 +107,6 @@ pub(super) struct StepBuilder<'a> {
     dropouts: usize,
 }
 
-/// A layer, or a slice of its outputs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LayerSlice {
     pub(super) layer: usize,

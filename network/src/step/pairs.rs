@@ -258,7 +258,6 @@ pub(super) struct InteractionsStep {
     dense: Option<ReadValue>,
     pairs: PairProducts,
     dim: usize,
-    /// Of the feature vectors.
     vectors: SlopeUse,
 }
 

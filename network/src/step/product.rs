@@ -32,7 +32,6 @@ impl SampleBlocks {
 
 #[derive(Debug)]
 pub(super) struct LayerProducts {
-    /// Of the weight.
     outputs: usize,
     inputs: usize,
     sum: SumMemory,

@@ -324,7 +324,6 @@ fn entries(path: &Path, folders: bool) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
-/// What is absent is deleted.
 fn deleted(path: &Path, done: io::Result<()>) -> Result<(), StoreError> {
     match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(disk_error("delete", path)(error)),

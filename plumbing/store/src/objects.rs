@@ -23,7 +23,6 @@ pub struct Objects {
     bucket: Arc<ObjectBucket>,
 }
 
-/// What a store says of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredObject {
     /// Its key, without the bucket.

@@ -52,7 +52,6 @@ const GOOGLE_CREDENTIALS: [&str; 6] = [
 ];
 
 impl StoreKind {
-    /// The kind of a URL, and the rest of it.
     pub(crate) fn split_url(url: &str) -> Option<(Self, &str)> {
         let (scheme, rest) = url.split_once("://")?;
         let kind = match scheme {
@@ -203,7 +202,6 @@ mod tests {
         crate::tests::pattern(2_500_000)
     }
 
-    /// Reads all of an object, and a part of it.
     fn check_reading(objects: &Objects, key: &str) {
         let found = objects.find(key).unwrap().unwrap();
         assert_eq!(found.bytes, content().len() as u64);

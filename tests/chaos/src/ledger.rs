@@ -111,7 +111,6 @@ impl PushLedger {
         }
     }
 
-    /// A server has acknowledged these rows of a push.
     pub fn acknowledged(&mut self, key: PushKey, rows: &[RowId]) {
         let Some(push) = self.pushes.get_mut(&key) else {
             self.problems.insert(format!("push {} of writer {} was acknowledged and never sent", key.seq, key.writer));

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-/// What a power law is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LawAxis {

@@ -95,7 +95,6 @@ pub enum Sampler {
     Tpe,
 }
 
-/// What is searched, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepPlan {
     pub space: Space,

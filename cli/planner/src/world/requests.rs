@@ -205,7 +205,6 @@ impl SimWorld {
         1.0 - neighbours as f64 / machines.len() as f64
     }
 
-    /// Bytes into all servers and out of them.
     fn server_bytes(&self, request: &ServerRequest) -> (f64, f64) {
         let [pulled, pushed] = self.weight_bytes();
         let each = (self.workers.len() * self.weight_parts().max(1)) as f64;

@@ -22,7 +22,6 @@ pub(crate) enum WaitNode {
     Member(MemberSlot),
     /// The data source of a worker.
     Data(MemberSlot),
-    /// The disk that a member writes to.
     Disk(MemberSlot),
 }
 

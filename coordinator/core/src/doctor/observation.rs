@@ -23,7 +23,6 @@ pub struct Observation {
     pub workers: u32,
     pub lease: Duration,
     pub timeout: Duration,
-    /// Steps of all workers.
     pub step: u64,
     /// The newest process group: indices of its workers. Empty before the first.
     pub group: Vec<u32>,
@@ -88,10 +87,8 @@ pub struct ObservedMember {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedWait {
-    /// The part of the process that waits.
     pub part: String,
     pub subject: WaitSubject,
-    /// For what, in words.
     pub what: String,
     pub age: Duration,
     /// When it gives up, as far as it says.
@@ -139,7 +136,6 @@ pub struct ObservedProcess {
 pub enum ProcessState {
     /// It runs or waits.
     Lives,
-    /// A signal has stopped it.
     Stopped,
     /// It waits for a disk, and no signal reaches it.
     DiskSleep,

@@ -326,7 +326,6 @@ impl SimulatedRun {
         assert_eq!(own + done, self.splits(), "epoch {epoch} is not over for {slot}");
     }
 
-    /// Of an epoch.
     fn splits(&self) -> usize {
         plan_splits(&self.files, self.workers(), ORDER).len()
     }

@@ -229,7 +229,6 @@ impl ConvertedCell {
     }
 }
 
-/// What a value becomes.
 pub(super) trait CellValue: Copy + fmt::Debug {
     fn missing() -> Self;
     /// That of a value that cannot become one. `text` is the place of its text.
@@ -346,7 +345,6 @@ impl<C: CellConverter> ColumnOutput for ConvertedCells<C> {
     }
 }
 
-/// The id of a text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToId {
     /// The id of a missing value, where it has no place in a list.

@@ -239,7 +239,6 @@ fn column_number<C: CellConverter<Cell = ConvertedCell>>(
 }
 
 impl OpenGroup {
-    /// Decodes the rows of a slice.
     fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), ColumnFault> {
         let skipped = usize::try_from(start - self.at).unwrap_or(usize::MAX);
         self.labels.iter_mut().try_for_each(|column| column.decode(skipped, rows))?;

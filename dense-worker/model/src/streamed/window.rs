@@ -24,7 +24,6 @@ use zagros_zip::ZipEq;
 use super::layer_values::{LayerValues, SpareMemory};
 use crate::{ModelError, ModelResult};
 
-/// Where the weights of layers are.
 pub trait LayerStore: Send + Sync + Debug {
     /// Begins to fetch the weights of a layer, those after every gradient that was pushed before. They are written to `into`, in
     /// the order of the layer's tensors. Of several workers all fetch the same layers in the same order in training.

@@ -174,7 +174,6 @@ struct ImportanceScores {
     /// Names.
     features: Vec<String>,
     repeats: u32,
-    /// Of each target.
     permuted: Vec<PermutedScores>,
     cancel: Arc<AtomicBool>,
 }

@@ -72,10 +72,8 @@ pub(crate) struct DivergenceWatch {
     /// The loss of a network that knows nothing.
     pub(super) ignorance: f64,
     steps: usize,
-    /// Of all steps.
     pub(super) highest: f64,
     recent: VecDeque<LossSense>,
-    /// The warning was given.
     pub(super) warned: bool,
 }
 

@@ -202,9 +202,7 @@ impl LinearLayer {
 #[derive(Debug)]
 pub(crate) struct Mlp {
     layers: Vec<LinearLayer>,
-    /// Of each hidden layer.
     norms: Vec<Option<HiddenNorm>>,
-    /// Of each hidden layer.
     activations: Vec<HiddenActivation>,
     precision: Precision,
 }

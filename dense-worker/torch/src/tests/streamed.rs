@@ -57,7 +57,6 @@ impl TileTables {
         Self { tables: tables.collect(), layers, first, limit, update, squares, log, lost: None }
     }
 
-    /// A tensor's table and rows.
     fn rows(&self, tensor: &StreamedTensor) -> (&Table, Vec<u64>) {
         let DenseTiles { first, count, .. } = tensor.tiles;
         let ids = (first..first + count).map(|tile| tile as u64);

@@ -4,7 +4,6 @@ use zagros_protocol::TableId;
 
 use super::bags::TableBags;
 
-/// The ids of one feature in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureIds<'a> {
     pub table: TableId,

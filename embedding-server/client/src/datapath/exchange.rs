@@ -58,7 +58,6 @@ pub enum RequestReach {
     },
 }
 
-/// A part that its server has answered.
 pub(super) struct AnsweredPart<A> {
     pub(super) part: Arc<RoutePart>,
     pub(super) server: String,

@@ -68,7 +68,6 @@ impl Drop for WindowPermit {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PushesInFlight {
     numbers: Arc<Mutex<BTreeSet<u64>>>,
-    /// Notified when a push ends.
     ended: watch::Sender<()>,
 }
 

@@ -31,7 +31,6 @@ impl SegmentSet {
         Arc::clone(&self.files)
     }
 
-    /// A segment, and how many records it has.
     pub(crate) fn get(&self, slot: usize) -> Option<(Arc<RowSegment>, u32)> {
         let segment = self.files.get(slot)?.as_ref()?;
         Some((Arc::clone(segment), self.counts[slot].rows))

@@ -115,7 +115,6 @@ impl LogStore {
         self.log.counters.log_counts(self.log.dead_bytes())
     }
 
-    /// Bytes of the index in memory.
     #[must_use]
     pub fn index_bytes(&self) -> usize {
         self.log.index_bytes()

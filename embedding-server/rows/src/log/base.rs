@@ -75,7 +75,6 @@ impl BaseManifest {
     }
 }
 
-/// A base that is whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogBase {
     folder: PathBuf,
@@ -210,7 +209,6 @@ impl PartReader {
     }
 }
 
-/// A base in the making.
 #[derive(Debug)]
 pub struct BaseDraft {
     log: PathBuf,

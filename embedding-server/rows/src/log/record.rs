@@ -31,7 +31,6 @@ pub enum LogRecord {
     Cleared,
     /// Ids without a row that a lookup named, in order.
     Seen(Vec<u64>),
-    /// Ids, and what was added to their counts.
     CountsAdded(Vec<u64>, Vec<u32>),
     /// The cells that were added to a stripe's sketch.
     SketchAdded(u32, Vec<u32>),

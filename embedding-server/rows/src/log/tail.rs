@@ -45,7 +45,6 @@ struct PlannedSegment {
     stop: Option<u64>,
 }
 
-/// Where a segment ends that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentEnd {
     /// The lsn behind its last record.
@@ -287,7 +286,6 @@ impl SegmentBytes<'_> {
 pub struct LogSummary {
     pub lineage: Option<LineageFile>,
     pub base: Option<BaseManifest>,
-    /// Segments of the tail.
     pub segments: usize,
     /// The lsn of its first record.
     pub first: u64,

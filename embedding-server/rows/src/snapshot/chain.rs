@@ -130,7 +130,6 @@ pub struct ChainLink {
     pub path: PathBuf,
     /// Its SHA-256, hexadecimal, if the save states it.
     pub sha256: Option<String>,
-    /// The file to which it adds.
     pub follows: Option<FollowedFile>,
 }
 
@@ -157,7 +156,6 @@ pub fn group_links(links: &[ChainLink]) -> Result<Vec<Vec<usize>>, SnapshotError
     Ok(chains)
 }
 
-/// Where a file is in its chain.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainPlace {
     /// It is the file of all rows.

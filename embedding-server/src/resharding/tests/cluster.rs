@@ -74,7 +74,6 @@ impl TableKind {
         matches!(self, Self::Counted | Self::Sketched).then_some(THRESHOLD)
     }
 
-    /// Ids of each table.
     pub(super) fn ids(self) -> u64 {
         if self == Self::BeyondMemory { 4000 } else { 150 }
     }

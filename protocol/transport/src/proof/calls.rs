@@ -49,7 +49,6 @@ const LONG_REQUESTS: &[(&str, usize)] = &[
     ("/zagros.control.v1.Storage/Load", MAX_CONTROL_BYTES),
 ];
 
-/// The most bytes of a request to this path.
 #[must_use]
 pub fn most_bytes(path: &str) -> usize {
     LONG_REQUESTS.iter().find(|(call, _)| *call == path).map_or(MOST_BYTES, |(_, bytes)| *bytes)

@@ -12,7 +12,6 @@ use crate::simulated::{BatchId, SeededDice, SimulatedWorker};
 /// More events than any run of these sizes takes.
 const MOST_EVENTS: u32 = 40_000;
 
-/// What a run is to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoopPlan {
     pub(crate) seed: u64,

@@ -375,7 +375,6 @@ impl WholeNumbers {
         }
     }
 
-    /// A number that is the place of an entry in a dictionary.
     #[inline]
     fn entry_place(&self, index: usize) -> usize {
         self.get(index) as usize
