@@ -174,7 +174,6 @@ pub async fn measure_steps(
     })
 }
 
-/// Observes a training.
 struct StepMeter {
     registry: Registry,
     warm_up: u64,

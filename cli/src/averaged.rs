@@ -119,7 +119,6 @@ impl ScoreForm {
         if self.logits { outputs.iter().map(|logit| f64::from(*logit)).collect() } else { self.predictions(outputs) }
     }
 
-    /// What the outputs of the samples predict.
     pub(crate) fn predictions(&self, outputs: &[f32]) -> Vec<f64> {
         let mut scores = Vec::with_capacity(outputs.len());
         let mut rest = outputs;

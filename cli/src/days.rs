@@ -259,7 +259,6 @@ fn write_page(name: &str, history: &DayHistory) {
     }
 }
 
-/// The scoring and the training of one day.
 struct DayRun<'a> {
     day: &'a Day,
     history: &'a DayHistory,

@@ -26,7 +26,6 @@ use zagros_zip::ZipEq;
 use crate::resume::failed;
 use crate::saved::{not_written, refused, snapshot_failure};
 
-/// A file of rows of a save that is rewritten.
 #[derive(Clone, Debug)]
 pub(crate) struct RowFile {
     /// What the manifest says of it. A name `../FOLDER/NAME` is of a folder beside that of the manifest.

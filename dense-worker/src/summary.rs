@@ -64,7 +64,6 @@ pub struct RunSummary {
     /// With rows on disk: rows of this worker's batches by what look-ahead did for them, since the process started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_ahead: Option<LookAhead>,
-    /// Where the time went.
     pub stages: StageSeconds,
     pub bad_rows: u64,
     /// Most resident memory of this process so far, if the kernel reports it.

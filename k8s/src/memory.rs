@@ -30,7 +30,6 @@ pub struct JobMemory {
     pub(crate) requests: KnownRequests,
     /// The attempt whose coordinator was asked last, and when.
     asked: Option<(i32, Timestamp)>,
-    /// What opens the ports of the run.
     pub(crate) access: Option<RunAccess>,
     /// Why the coordinator refused the numbers of this generation of the spec.
     pub(crate) scale_refusal: Option<(Option<i64>, String)>,

@@ -70,7 +70,6 @@ impl OwnedKind {
     }
 }
 
-/// Whose objects a removal concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalScope {
     All,
@@ -90,7 +89,6 @@ impl RemovalScope {
     }
 }
 
-/// The StatefulSet of the embedding servers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerSet {
     /// Hash of its template, by the operator.

@@ -87,7 +87,6 @@ impl ValidJob {
 pub struct SpecProblem {
     /// The path of the field, as in `kubectl explain`: `spec.volumes[0].mountPath`.
     pub field: String,
-    /// What, why, and what to do.
     pub message: String,
 }
 

@@ -109,7 +109,6 @@ pub struct DenseLayout {
 }
 
 impl DenseLayout {
-    /// Weights and biases.
     #[must_use]
     pub fn parameter_count(&self) -> u64 {
         self.tensors.iter().map(DenseTensor::len).sum()

@@ -180,7 +180,6 @@ struct BlockChain<'a> {
 }
 
 impl BlockChain<'_> {
-    /// One chunk through all blocks, and back.
     fn run_chunk(
         &mut self,
         (output, clears_vectors): (usize, bool),

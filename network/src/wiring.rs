@@ -8,7 +8,6 @@ use crate::settings::{AttentionActivation, MlpSettings};
 /// What a network reads of a sample, and how many values it gives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkInputs {
-    /// Numeric values.
     pub numbers: usize,
     /// What some of them become before the network reads them.
     pub embedding: Option<NumberEmbedding>,
@@ -216,7 +215,6 @@ impl Columns {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MlpBlock {
     pub input: Value,
-    /// Outputs of the layers.
     pub widths: Vec<usize>,
     pub hidden: usize,
     pub drops_units: bool,
@@ -240,7 +238,6 @@ pub struct WiredBlock {
     pub width: usize,
 }
 
-/// Wires blocks together.
 #[derive(Debug)]
 pub struct Wiring {
     pub(crate) layout: LayoutBuilder,

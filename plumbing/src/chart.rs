@@ -17,7 +17,6 @@ use std::fmt::Write;
 use self::axis::AxisRange;
 use self::html::escape_html;
 
-/// Where a drawing has its curves.
 struct ChartFrame {
     /// Size of the drawing in its own units, which are pixels on a phone.
     size: (f64, f64),

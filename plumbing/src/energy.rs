@@ -16,7 +16,6 @@ const OFTEN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct EnergyMeter {
     packages: Vec<PackageCounter>,
-    /// Since the meter was made.
     microjoules: u64,
     read_at: Instant,
     is_readable: bool,

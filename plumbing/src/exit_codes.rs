@@ -10,7 +10,6 @@ pub struct ExitCode {
     pub is_retryable: bool,
 }
 
-/// The program succeeded.
 pub const SUCCESS: u8 = 0;
 /// A bug, or an unforeseen failure of the machine.
 pub const INTERNAL: u8 = 1;

@@ -27,7 +27,6 @@ impl fmt::Display for MemoryBound {
     }
 }
 
-/// The lowest memory limit of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
     pub bytes: u64,

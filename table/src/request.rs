@@ -100,7 +100,6 @@ pub struct PushStep {
     pub number: u64,
     /// The push's share of the step's samples, 0 to 1.
     pub share: f32,
-    /// What becomes of the gradients of tiles.
     pub tiles: TileUpdate,
 }
 

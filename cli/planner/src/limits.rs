@@ -18,7 +18,6 @@ const STEP_VARIATION: f64 = 0.03;
 pub enum RateLimit {
     /// The thread of each worker that makes the steps.
     DenseThread,
-    /// The threads that parse.
     Parsers,
     Cores {
         group: String,
@@ -146,7 +145,6 @@ impl RateLimit {
 /// Bytes of one process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoleMemory {
-    /// Where the job has its dense weights.
     pub store: WeightStore,
     /// A worker's weights and gradients, one copy of the gradients for each thread.
     pub weights: f64,

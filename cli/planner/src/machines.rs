@@ -33,7 +33,6 @@ pub struct MachineGroup {
     /// Speed of a core, times that of the calibrated one.
     pub core_speed: f64,
     pub threads: ThreadPlan,
-    /// The device of each worker.
     pub gpu: Option<Gpu>,
 }
 

@@ -86,7 +86,6 @@ impl RowsOnDisk {
         self.on_disk * self.record_bytes
     }
 
-    /// Bytes that a sample writes to the disks.
     #[must_use]
     pub fn written_bytes(&self) -> f64 {
         self.reads * self.record_bytes * WRITTEN

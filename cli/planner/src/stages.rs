@@ -72,7 +72,6 @@ impl PlanStage {
         }
     }
 
-    /// Whether an embedding server does it.
     #[must_use]
     pub fn is_of_servers(self) -> bool {
         matches!(self, Self::ServerLookup | Self::ServerApply | Self::ServerStream | Self::ServerColdRows)

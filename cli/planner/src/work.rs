@@ -206,7 +206,6 @@ pub(crate) const CELL_BYTES: f64 = 6.0;
 pub struct DataShape {
     /// Bytes on disk.
     pub bytes: f64,
-    /// Ids of each categorical feature.
     pub ids: Vec<f64>,
     /// Rows of each table that a batch of the job looks up, for each of its samples.
     pub distinct: Vec<f64>,

@@ -58,7 +58,6 @@ impl SimWindow {
     }
 }
 
-/// A batch that is looked up or was.
 #[derive(Debug)]
 pub(crate) struct BatchLookup {
     pub(crate) batch: SimBatch,

@@ -9,7 +9,6 @@ use crate::credentials;
 use crate::exit::{Exit, Failure};
 use crate::process_record::{Announcement, coordinator_file};
 
-/// The default folder of runs.
 const RUNS: &str = "runs";
 /// The default of `cluster.coordinator`.
 const DEFAULT: &str = "127.0.0.1:7700";

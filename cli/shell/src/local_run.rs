@@ -22,7 +22,6 @@ use crate::process_record::{Announcement, ProcessChange, ProcessRecord};
 
 /// How long a process of this machine may take to answer. One that is stopped accepts connections and never answers.
 const ANSWER: Duration = Duration::from_secs(2);
-/// The state of a run, in its folder.
 pub const STATE_FILE: &str = "last-state.json";
 
 /// The folder of a run that `zagros up` has started.

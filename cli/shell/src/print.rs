@@ -25,7 +25,6 @@ macro_rules! note {
     ($($text:tt)+) => { $crate::print::line_note(format_args!($($text)+)) };
 }
 
-/// Whether progress is shown, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoteMode {
     /// Lines for a person.

@@ -9,7 +9,6 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use zagros_plumbing::durable;
 
-/// The file, in the folder of a run.
 const FILE: &str = "logs/processes.jsonl";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

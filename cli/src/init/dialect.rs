@@ -42,7 +42,6 @@ pub(crate) struct DividedLines {
 }
 
 impl DividedLines {
-    /// Infers the dialect of lines, and divides them.
     pub(crate) fn from_lines(lines: &[String]) -> Result<Self, InitError> {
         let starts_with_comment = lines.first().is_some_and(|line| line.starts_with(COMMENT));
         let rows: Vec<&str> = lines

@@ -14,7 +14,6 @@ const MOST: usize = 16;
 /// The most bytes of a text.
 const LONGEST: usize = 400;
 
-/// What a part of a process waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     part: &'static str,

@@ -47,7 +47,6 @@ pub enum RunEvent {
         slot: MemberSlot,
         /// How long the run waited for another process.
         timeout: Duration,
-        /// How many workers continue.
         left: u32,
     },
     /// A lost member was heard again before another process took its slot.

@@ -22,7 +22,6 @@ pub enum RunOutcome {
     Finished,
     /// Who was asked to stop, and why.
     Interrupted(String),
-    /// What went wrong, and where.
     Failed(String),
 }
 

@@ -27,7 +27,6 @@ pub(crate) const MOST_SPLITS: usize = 1 << 19;
 const SPLITS_OF_LITTLE: u64 = 8;
 /// The smallest split of a small file, bytes: a row or more.
 const TINY_BYTES: u64 = 512;
-/// How many workers a message names.
 const NAMED: usize = 4;
 
 /// Bytes `start .. end` of a file: the lines whose first byte lies in it.

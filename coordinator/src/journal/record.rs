@@ -33,7 +33,6 @@ use zagros_protocol::RunId;
 /// Bytes before an input's own.
 const HEADER: usize = 17;
 
-/// When an input came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalTime {
     /// By the core's clock.

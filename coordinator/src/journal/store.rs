@@ -14,7 +14,6 @@ const FORMAT: u32 = 8;
 /// Bytes of inputs after which a snapshot is due, at least: replaying them takes well under a second.
 const SNAPSHOT_BYTES: u64 = 4 << 20;
 
-/// Release and format of the writer.
 const RELEASE: &[u8] = b"release";
 /// In place of the machine, once the writer has ended in order: every input is on the disk.
 const HANDED_OVER: &[u8] = b"handed over";

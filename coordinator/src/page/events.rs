@@ -15,7 +15,6 @@ use zagros_plumbing::Shutdown;
 use super::axes::PageAxes;
 use crate::{LocalCoordinator, StatusReport};
 
-/// The most listeners at a time.
 const MOST: usize = 32;
 const PERIOD: Duration = Duration::from_secs(1);
 /// How long a browser waits before it connects again.

@@ -168,7 +168,6 @@ pub fn split_address(address: &str) -> Result<(String, u16), CollectiveError> {
 pub struct GroupInterrupt(Arc<AtomicBool>);
 
 impl GroupInterrupt {
-    /// The reason in the error of an interrupted call.
     pub const REASON: &str = "it was interrupted: a rank is known to be gone, or the run to be over";
 
     /// Ends the calls. A second call changes nothing.

@@ -45,7 +45,6 @@ pub enum Calibrator {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IsotonicKnot {
-    /// What the network says.
     pub logit: f32,
     pub calibrated: f32,
 }

@@ -53,7 +53,6 @@ pub struct ColumnSlices {
     pub slices: Vec<SliceMeasures>,
 }
 
-/// Measures of the samples that have one value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SliceMeasures {
     /// The value as in the data; `None` for all values that are not among the most frequent.

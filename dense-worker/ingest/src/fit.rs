@@ -262,7 +262,6 @@ impl CategoryFrequencies {
 
 #[derive(Clone, Debug)]
 struct FitSink {
-    /// One for each number of each numeric feature.
     numbers: Vec<NumberStatistic>,
     /// One for each categorical feature; `None` for one that is only a part of a cross.
     categories: Vec<Option<CategoryFrequencies>>,

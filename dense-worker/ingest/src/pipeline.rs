@@ -274,7 +274,6 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    /// Panics at one value.
     #[derive(Clone, Debug)]
     struct Touchy;
 

@@ -104,7 +104,6 @@ fn earlier_distribution<'a>(before: Option<&'a DataProfile>, column: &str) -> Op
     features.find(|feature| feature.column == column).map(|feature| &feature.distribution)
 }
 
-/// Bins of a numeric column.
 const NUMERIC: u32 = 10;
 /// Values of a categorical column that have a bin of their own.
 const FREQUENT: usize = 20;

@@ -33,7 +33,6 @@ const MOST_TEXT: usize = 4 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleLimits {
-    /// Rows of all files together.
     pub rows: usize,
     /// Bytes of text of all files together.
     pub bytes: usize,
@@ -42,7 +41,6 @@ pub struct SampleLimits {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSample {
-    /// Files that the paths stand for.
     pub files: usize,
     pub names: Vec<PathBuf>,
     pub is_whole: bool,

@@ -28,7 +28,6 @@ const MOST_MERGED: u64 = 4 << 20;
 /// One connection for each bucket, which the threads of all streams share.
 static BUCKETS: LazyLock<Mutex<HashMap<String, Objects>>> = LazyLock::new(Mutex::default);
 
-/// An open data file.
 pub(crate) enum InputFile {
     Disk(File),
     Object(Box<ObjectInput>),

@@ -48,11 +48,9 @@ impl StreamOptions {
 /// Counts of a stream so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StreamStats {
-    /// Rows of the wanted part.
     pub rows: u64,
     /// Malformed rows of the wanted part, skipped.
     pub bad_rows: u64,
-    /// Rows of other parts, skipped.
     pub other_rows: u64,
     /// Bytes of files read (compressed bytes for compressed files).
     pub bytes: u64,
@@ -95,7 +93,6 @@ struct ReadRows {
 }
 
 impl BatchStream {
-    /// Starts the threads.
     pub fn open(job: &Job, options: StreamOptions, splits: Box<dyn SplitSource>) -> Result<Self, IngestError> {
         Self::open_in_blocks(job, options, splits, BLOCK_BYTES)
     }

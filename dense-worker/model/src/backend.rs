@@ -9,7 +9,6 @@ use zagros_network::{GemmKernel, ProductKernel};
 use crate::streamed::LayerWindow;
 use crate::{LabelledSamples, ModelResult, StepOutput, TargetLosses};
 
-/// The libraries of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
     /// They make the products of training where a network has a step of its own: the first one, unless a run wants another.

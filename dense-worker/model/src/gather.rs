@@ -10,7 +10,6 @@ use zagros_zip::ZipEq;
 /// Where the vector of one feature is in a sample's row of `[batch, ΣD]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputColumn {
-    /// Number of the table in the job.
     pub table: usize,
     pub dim: usize,
     /// Index of its first value in the sample's row.
@@ -41,7 +40,6 @@ impl InputColumn {
 /// ([`InputShape`](crate::InputShape)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputColumns {
-    /// One per categorical feature.
     pub features: Vec<InputColumn>,
     pub width: usize,
     /// The numeric inputs of each numeric feature, which lie side by side.
@@ -85,7 +83,6 @@ fn vector_form(values: &Values) -> VectorForm {
 /// The rows of one feature of a batch, as positions among the rows that were read for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RowPositions<'a> {
-    /// One row per sample.
     One(&'a [u32]),
     /// Any number of rows per sample, which are added up here.
     Bags {

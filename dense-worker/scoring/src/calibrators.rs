@@ -63,7 +63,6 @@ impl ModelCalibrators {
         }
     }
 
-    /// Name and content of their file.
     #[must_use]
     pub fn to_file(&self) -> (&'static str, Vec<u8>) {
         if let [TargetCalibrator { calibrator, .. }] = &self.0[..] {

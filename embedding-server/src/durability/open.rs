@@ -21,7 +21,6 @@ use crate::tier::{self, ColdTier};
 /// How often it is looked whether the process before has released the log.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A log that this process holds.
 #[derive(Debug)]
 pub(crate) struct OpenedLog {
     pub(crate) folder: LogFolder,

@@ -126,7 +126,6 @@ pub(super) struct TableScan {
     part: StripePart,
 }
 
-/// What of a stripe is sent next.
 #[derive(Debug, Default)]
 enum StripePart {
     /// The rows in memory are to be listed.

@@ -188,7 +188,6 @@ impl SavePlan {
         if let Self::Delta(before) = self { before } else { &[] }
     }
 
-    /// The file to which the new one adds.
     pub(super) fn followed_file(&self) -> Option<FollowedFile> {
         let FileDigest { name, sha256, .. } = self.files_before().last()?;
         Some(FollowedFile { name: FileName::parse(name)?.name.to_owned(), sha256: hex_digits(sha256) })

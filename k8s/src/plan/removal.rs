@@ -50,7 +50,6 @@ impl Planner<'_> {
         if has_services { RemovalProgress::Due(vec![self.delete_attempts(scope)]) } else { RemovalProgress::Done }
     }
 
-    /// The part of the removal that concerns workers.
     fn workers_removal(&self, scope: RemovalScope) -> RemovalProgress {
         let workers = self.steps_for(scope, |one| (one.kind == OwnedKind::Workers).then(|| delete(one)));
         if !workers.is_empty() {

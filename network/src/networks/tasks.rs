@@ -24,7 +24,6 @@ pub struct PleForm<'a> {
     pub shared_experts: usize,
     /// Experts of a level that each target has of its own.
     pub task_experts: usize,
-    /// Layers of an expert.
     pub hidden: &'a [i64],
 }
 

@@ -10,7 +10,6 @@ use crate::{ProductKernel, StepResult};
 pub struct HeldLayer {
     /// Weights of its first tensor.
     pub first: usize,
-    /// Where its weights are among all.
     pub range: Range<usize>,
 }
 

@@ -48,7 +48,6 @@ enum SumMemory {
     Aligned { sum: Option<Matrix>, stays: bool },
 }
 
-/// How the products of a chunk are made.
 #[derive(Clone, Copy)]
 pub(super) struct ProductContext<'a> {
     pub(super) kernel: &'a dyn ProductKernel,

@@ -114,7 +114,6 @@ impl ObjectBucket {
         self.await_answer(self.begin_request(what, key, request))
     }
 
-    /// Everything below a prefix.
     pub(crate) fn list_all(&self, prefix: &Key) -> Result<Vec<ObjectMeta>, StoreError> {
         self.run_request("list", prefix, |store, key| async move { store.list(Some(&key)).try_collect().await })
     }

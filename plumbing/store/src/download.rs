@@ -21,10 +21,8 @@ use crate::bucket::{ObjectBucket, PendingRequest};
 /// Bytes per request after the expected end: the rest of a line.
 const BEYOND: u64 = 64 << 10;
 
-/// How an object is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PiecePlan {
-    /// Bytes per request.
     pub(crate) bytes: u64,
     /// Most requests that are ahead of the piece that is read.
     pub(crate) ahead: usize,

@@ -263,7 +263,6 @@ impl Folder {
         }
     }
 
-    /// Deletes the files of the folder but these.
     pub fn delete_except(&self, kept: &BTreeSet<String>) -> Result<(), StoreError> {
         self.file_names()?.iter().filter(|name| !kept.contains(*name)).try_for_each(|name| self.delete_file(name))
     }
@@ -275,7 +274,6 @@ impl Folder {
     }
 }
 
-/// What is directly below a prefix.
 fn list_folder(bucket: &ObjectBucket, prefix: &Key) -> Result<ListResult, StoreError> {
     bucket.run_request("list", prefix, |store, key| async move { store.list_with_delimiter(Some(&key)).await })
 }
@@ -300,7 +298,6 @@ fn disk_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Stor
     move |source| StoreError::Disk { what, path: path.to_owned(), source }
 }
 
-/// Returns the absolute path.
 fn make_folder(path: &Path) -> Result<PathBuf, StoreError> {
     fs::create_dir_all(path).map_err(disk_error("create", path))?;
     fs::canonicalize(path).map_err(disk_error("open", path))

@@ -26,7 +26,6 @@ pub(crate) enum StoreKind {
     Http,
 }
 
-/// A store, and what messages say of it.
 pub(crate) struct OpenStore {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) endpoint: String,

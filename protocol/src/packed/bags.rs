@@ -17,7 +17,6 @@ pub struct SegmentBags<'a> {
     pub segment: u32,
     /// How many of the first rows are returned as rows.
     pub direct: u32,
-    /// The number of members of each bag.
     pub lengths: &'a [u32],
     /// The members of all bags in order, as positions of rows in the segment. A row may be in several bags, and several
     /// times in one bag.

@@ -51,7 +51,6 @@ pub struct RequestBuffers {
     pub(crate) seen: SeenKeys,
     /// The weights of a narrow row during an update.
     pub(crate) weights: Vec<f32>,
-    /// The push in progress, for the log.
     pub(crate) origin: Option<PushOrigin>,
     /// Rows of the present stripe, on their way to the log.
     pub(crate) changes: StripeChanges,

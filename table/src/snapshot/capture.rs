@@ -57,7 +57,6 @@ pub struct SnapshotCopies {
     pub most: usize,
     /// The limit of the last snapshot.
     pub limit: usize,
-    /// Requests that waited for room.
     pub waits: u64,
     pub given_up: u64,
 }

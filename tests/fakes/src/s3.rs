@@ -19,7 +19,6 @@ use objects::StoredObjects;
 /// The only accepted access key.
 pub const KEY: &str = "test-key";
 
-/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum S3Fault {
     /// It gets status 500, `InternalError`.

@@ -85,7 +85,6 @@ pub enum SweepRecord {
     Failed { trial: usize, reason: String },
 }
 
-/// How points are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sampler {

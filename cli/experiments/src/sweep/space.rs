@@ -204,7 +204,6 @@ pub(crate) fn random_point(space: &Space, chance: &mut Pcg64) -> Values {
 /// The most combinations of a grid. No user trains more, and a typing error makes more.
 const MOST_COMBINATIONS: usize = 100_000;
 
-/// Combinations of the lists of values.
 pub(crate) fn combination_count(space: &Space) -> Result<usize, ExperimentError> {
     let mut count = 1_u128;
     for Parameter { key, domain } in space.parameters() {

@@ -168,7 +168,6 @@ impl SimWorld {
         self.cluster.machines.len() == 1
     }
 
-    /// Seconds of the worker's cores for a request.
     fn worker_seconds(&self, request: &ServerRequest) -> f64 {
         let times = self.cluster.worker_times(request.worker.index);
         let of_sample = match request.kind {

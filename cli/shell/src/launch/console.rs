@@ -16,7 +16,6 @@ pub struct RunConsole {
 }
 
 impl RunConsole {
-    /// Prints nothing.
     #[must_use]
     pub fn silent() -> Self {
         Self { is_silent: true, ..Self::default() }

@@ -50,7 +50,6 @@ pub struct Finding {
     pub severity: Severity,
     /// Which process or resource it is about: `embedding server 2`. Empty for a circle.
     pub subject: String,
-    /// What is wrong: one sentence.
     pub what: String,
     /// For how many seconds, as far as it is known.
     pub since_seconds: Option<f64>,

@@ -19,7 +19,6 @@ pub struct Observation {
     pub reason: String,
     /// Embedding servers that the job asks for.
     pub servers: u32,
-    /// Dense workers that the run is to have.
     pub workers: u32,
     pub lease: Duration,
     pub timeout: Duration,
@@ -112,7 +111,6 @@ pub enum WaitSubject {
     Data,
     /// A disk that does not take what is written.
     Disk,
-    /// A place in the staleness window.
     Window,
     /// Processes that have not joined.
     Members,
@@ -134,7 +132,6 @@ pub struct ObservedProcess {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessState {
-    /// It runs or waits.
     Lives,
     Stopped,
     /// It waits for a disk, and no signal reaches it.

@@ -112,7 +112,6 @@ impl SimulatedWorker {
         }
     }
 
-    /// A call of its group fails.
     pub(crate) fn lose_call(&mut self) -> Event {
         if let Action::Step { batch: true, .. } = self.at {
             self.in_flight = self.batch.take();

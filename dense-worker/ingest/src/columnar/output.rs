@@ -123,7 +123,6 @@ impl ValueTexts {
 #[derive(Clone, Debug)]
 pub(super) struct ListCells<C: CellConverter> {
     pub(super) items: ConvertedCells<C>,
-    /// Where the items of each row end.
     pub(super) ends: Vec<usize>,
     dictionary_ends: Vec<usize>,
     /// What separates the parts of a text; `None` for a list.

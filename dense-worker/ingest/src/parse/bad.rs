@@ -99,7 +99,6 @@ pub(super) fn locate_row(
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParseOutcome {
-    /// Rows of the wanted part.
     pub(crate) rows: u64,
     /// Rows of other parts, which were not parsed.
     pub(crate) other_part: u64,

@@ -16,7 +16,6 @@ use crate::{Batch, IngestError};
 /// Part of the number of each random stream.
 const SEED: u64 = 20_240_607;
 
-/// Exponent of the ids' frequencies.
 const EXPONENT: f64 = 1.05;
 
 /// Distinct values of Criteo-Kaggle's columns, 33,762,577 in all.

@@ -52,7 +52,6 @@ pub trait LayerStore: Send + Sync + Debug {
     fn wait_for_pushes(&self) -> ModelResult;
 }
 
-/// The weights of a layer that are on their way.
 pub trait PendingLayer: Send + Debug {
     /// Waits for them, at most until the store's timeout.
     ///

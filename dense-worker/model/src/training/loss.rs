@@ -12,7 +12,6 @@ use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 use zagros_network::OutputLoss;
 use zagros_zip::ZipEq;
 
-/// The losses of a job's targets.
 #[derive(Clone, Debug)]
 pub struct TargetLosses {
     targets: Vec<TargetLoss>,

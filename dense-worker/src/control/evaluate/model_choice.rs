@@ -24,7 +24,6 @@ pub(crate) struct ModelChoice {
     /// What each evaluated state was, in the order of steps.
     pub(crate) evaluated: Vec<EvaluatedState>,
     pub(crate) chosen: Option<EvaluatedState>,
-    /// Why that one, in words.
     pub(crate) message: Option<String>,
     pub(super) tested: Option<Evaluation>,
 }

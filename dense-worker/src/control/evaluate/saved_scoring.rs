@@ -35,7 +35,6 @@ pub struct ScoringCommand {
     pub model: Folder,
     /// `None`: the job's test part.
     pub files: Option<Vec<PathBuf>>,
-    /// Computes the network.
     pub backend: Backend,
     pub observer: Arc<dyn Observer>,
     pub shutdown: Shutdown,

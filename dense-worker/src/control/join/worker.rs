@@ -42,7 +42,6 @@ const NOTICE: Duration = Duration::from_secs(2);
 
 pub struct Worker {
     pub job: Job,
-    /// Computes the network.
     pub backend: Backend,
     /// The coordinator, across gRPC or in this process.
     pub control: Arc<dyn ControlPlane>,

@@ -86,7 +86,6 @@ impl<'a> WeightBuilder<'a> {
     }
 }
 
-/// A variable of the network.
 #[derive(Debug)]
 pub(crate) struct MadeTensor {
     handle: Tensor,

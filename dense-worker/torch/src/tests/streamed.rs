@@ -170,7 +170,6 @@ fn check(job: Job, batch: usize) {
     assert_eq!(far.weight_count(), 0);
 }
 
-/// Where two steps differ.
 fn difference(found: &StepOutput, expected: &StepOutput) -> String {
     let largest = |found: &[f32], expected: &[f32]| {
         found.iter().zip_eq(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max)

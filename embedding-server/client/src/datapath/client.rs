@@ -67,7 +67,6 @@ pub struct PushAcknowledgement {
     pub bytes: u64,
 }
 
-/// All embedding servers of a run.
 pub struct EmbeddingClient {
     config: ClientConfig,
     placements: Arc<PlacementCache>,

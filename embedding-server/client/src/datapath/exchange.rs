@@ -49,7 +49,6 @@ pub(super) struct Exchange<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestReach {
-    /// Those that own some of the ids.
     Owners,
     /// All that own buckets, so that each of them knows that it has all of the batch.
     AllServers {
@@ -61,7 +60,6 @@ pub enum RequestReach {
 pub(super) struct AnsweredPart<A> {
     pub(super) part: Arc<RoutePart>,
     pub(super) server: String,
-    /// Bytes of gradients in the request.
     pub(super) payload_bytes: u64,
     pub(super) answer: A,
 }

@@ -36,7 +36,6 @@ impl SegmentSet {
         Some((Arc::clone(segment), self.counts[slot].rows))
     }
 
-    /// Adds a segment in a free slot.
     pub(crate) fn add(&mut self, segment: Arc<RowSegment>) -> usize {
         let files = Arc::make_mut(&mut self.files);
         let slot = files.iter().position(Option::is_none).unwrap_or(files.len());

@@ -44,7 +44,6 @@ pub(crate) struct TableLog {
     pub(crate) lost: Mutex<Option<ColdError>>,
 }
 
-/// What appending needs.
 #[derive(Debug, Default)]
 pub(crate) struct TableWriter {
     /// Slot of the segment that is appended to.
@@ -308,7 +307,6 @@ impl TableState {
     }
 }
 
-/// How far the compaction of a table is.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionState {
     pub(crate) cursor: Option<CompactionCursor>,

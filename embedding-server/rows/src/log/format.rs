@@ -214,7 +214,6 @@ pub enum RecordKind {
     SketchAdded,
     /// A gradient that waits for its row.
     Pending,
-    /// The end of a push.
     Commit,
     StripeCounts,
     /// The last record of a part of a base.

@@ -35,7 +35,6 @@ pub enum LogRecord {
     /// The cells that were added to a stripe's sketch.
     SketchAdded(u32, Vec<u32>),
     Pending(LoggedGradient),
-    /// A push is whole.
     Commit {
         origin: PushOrigin,
         step: u64,

@@ -308,12 +308,10 @@ pub struct RecordCount {
     pub bytes: u64,
 }
 
-/// Pushes of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriterSummary {
     /// Pushes whose end is in the log.
     pub pushes: u64,
-    /// The highest number of these.
     pub newest: u64,
     pub step: u64,
 }

@@ -223,7 +223,6 @@ pub fn may_hold_bucket(header: &SnapshotHeader, bucket: u32) -> bool {
     header.owned.is_empty() || header.owned.iter().any(|[first, end]| (*first..*end).contains(&bucket))
 }
 
-/// What a file says of a row.
 pub(crate) enum RowMention {
     Found(FoundRow),
     /// A delta says that it is gone.

@@ -57,7 +57,6 @@ pub struct SnapshotHeader {
     /// The release that wrote the file, for people.
     pub release: String,
     pub server: u32,
-    /// The number of servers in that run.
     pub servers: u32,
     /// The number of buckets of the model. A file of rows states it.
     #[serde(default)]
@@ -82,7 +81,6 @@ pub struct FollowedFile {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableHeader {
-    /// Name in the job file.
     pub name: String,
     /// Number of the table in the model. The bucket of a row depends on it.
     pub number: u32,

@@ -224,7 +224,6 @@ struct FileSource {
     left: u64,
 }
 
-/// A part of a file, for errors.
 #[derive(Clone, Debug)]
 struct FilePlace {
     name: String,

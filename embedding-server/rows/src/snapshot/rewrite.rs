@@ -133,7 +133,6 @@ fn conversion_of<'a>(conversions: &'a [RowConversion], saved: &TableHeader) -> O
     conversions.iter().find(|conversion| conversion.saved == *saved)
 }
 
-/// What a copy has of saved rows.
 pub trait RowChange {
     fn change_table(&self, saved: &TableHeader) -> TableHeader;
 

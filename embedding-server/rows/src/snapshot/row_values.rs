@@ -111,7 +111,6 @@ pub struct SlotPart {
     /// `weights`, or the optimiser's name of the state.
     pub name: &'static str,
     pub element: WeightType,
-    /// Values per row.
     pub values: usize,
     pub words: Range<usize>,
 }

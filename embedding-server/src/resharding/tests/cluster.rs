@@ -58,7 +58,6 @@ impl Dice {
 /// What the tables of a history do with rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TableKind {
-    /// Every row is in memory.
     InMemory,
     /// Most rows are in the cold tier.
     BeyondMemory,

@@ -224,7 +224,6 @@ pub(crate) struct ServerTables {
     pub(crate) partial: BTreeMap<PushId, BTreeSet<BucketNumber>>,
 }
 
-/// How far a push came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PushOutcome {
     Whole,

@@ -21,7 +21,6 @@ const LONGEST: Duration = Duration::from_secs(4000);
 /// One call in so many is lost, one answer in so many, and one call in so many comes again later.
 const LOST: u64 = 12;
 const LATE: u64 = 10;
-/// Servers that a run ever has.
 const SERVERS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]

@@ -42,7 +42,6 @@ impl LoopPlan {
     }
 }
 
-/// What the coordinator knows of a split.
 #[derive(Clone, Copy, PartialEq)]
 enum SplitState {
     Free,

@@ -24,7 +24,6 @@ const PORTION: usize = 1024;
 pub(crate) struct ArrowColumn {
     node: ArrayNode,
     rows: usize,
-    /// The next row.
     at: usize,
     /// Whether the output has the entries of the dictionary.
     is_remembered: bool,
