@@ -44,8 +44,8 @@ pub const RIGHTS: [RequiredRight; 15] = [
     right("", "secrets", &["get", "create"]),
     right("", "persistentvolumeclaims", &["deletecollection"]),
     right("", "services", &["get", "list", "watch", "create", "patch", "deletecollection"]),
-    right("networking.k8s.io", "networkpolicies", &["get", "create", "patch", "delete"]),
-    right("policy", "poddisruptionbudgets", &["get", "create", "patch", "delete"]),
+    right("networking.k8s.io", "networkpolicies", &["get", "create", "patch", "deletecollection"]),
+    right("policy", "poddisruptionbudgets", &["get", "create", "patch", "deletecollection"]),
     right("events.k8s.io", "events", &["create", "patch"]),
 ];
 
