@@ -100,7 +100,6 @@ fn failed(path: &Path, source: io::Error) -> PredictionError {
     PredictionError::Write { path: path.to_owned(), source, kept }
 }
 
-/// What is written of the outputs of a network.
 #[derive(Clone, Debug)]
 pub(crate) struct ScoreForm {
     /// The outputs themselves, and not what they predict.

@@ -56,7 +56,6 @@ pub(crate) fn grouped_auc(evaluation: &Evaluation) -> Option<String> {
     Some(format!("{gauc:.4} (mean over {} groups with both classes{sampled})", HumanCount(groups)))
 }
 
-/// The measures that calibration changes.
 pub(crate) fn calibrated_text(after: &Evaluation) -> String {
     if !is_of_clicks(after) {
         return in_words(after);

@@ -52,7 +52,6 @@ pub(crate) fn row_chains(folder: &Folder, manifest: &Manifest) -> Result<Vec<Vec
     Ok(chains.iter().map(|chain| chain.files().iter().filter_map(find).collect()).collect())
 }
 
-/// A file of rows that is written.
 #[derive(Debug)]
 pub(crate) struct PlannedCopy {
     /// A file with its deltas, which become one file, or one file alone.

@@ -70,7 +70,6 @@ impl LocalCoordinator {
         self.run
     }
 
-    /// Ends the leases that are due.
     pub fn tick(&self) {
         self.ask(|_, _| ());
     }

@@ -51,7 +51,6 @@ pub(crate) fn batch(size: usize, ids: &[&[u64]]) -> Batch {
     }
 }
 
-/// A source that returns the given batches.
 pub(crate) struct ScriptedBatches {
     items: Box<dyn Iterator<Item = Result<Batch, IngestError>> + Send>,
     rows: u64,

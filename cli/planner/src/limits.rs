@@ -32,7 +32,6 @@ pub enum RateLimit {
     RoundTrips,
 }
 
-/// The samples a second that each limit allows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimits {
     /// Of the whole run, the tightest first.

@@ -19,7 +19,6 @@ const OVERLAP: f64 = 0.6;
 /// The share of forward and backward that is backward.
 const BACKWARD: f64 = 2.0 / 3.0;
 
-/// A part of the way of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlanStage {
     /// Reading and parsing, on threads of their own.

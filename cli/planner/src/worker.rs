@@ -65,7 +65,6 @@ pub(crate) struct BatchLookup {
     pub(crate) arrived: bool,
 }
 
-/// Samples of a split that a worker holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SplitProgress {
     pub(crate) unread: u64,

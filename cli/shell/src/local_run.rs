@@ -173,7 +173,6 @@ fn state_of(role: &Announcement) -> ProcessState {
 
 /// Bytes at the end of a log that are read.
 const TAIL: u64 = 64 << 10;
-/// The most characters of the error.
 const LONGEST: usize = 300;
 
 /// The text of the last error in a role's log; `None` where the log has none, or cannot be read.

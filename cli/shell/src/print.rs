@@ -39,7 +39,6 @@ pub enum NoteMode {
 static NOTES: AtomicU8 = AtomicU8::new(0);
 const ALL: [NoteMode; 3] = [NoteMode::Shown, NoteMode::Logged, NoteMode::Hidden];
 
-/// How this process shows progress.
 #[must_use]
 pub fn note_mode() -> NoteMode {
     ALL[usize::from(NOTES.load(Ordering::Relaxed))]

@@ -63,7 +63,6 @@ impl ProcessRecord {
     }
 }
 
-/// The role of the parent process.
 pub const UP: &str = "up";
 
 /// Content of `roles/<role>.json`, written once the role listens. The parent, a script or a person reads it.

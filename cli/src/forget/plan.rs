@@ -21,7 +21,6 @@ const ROWS: &str = ".zrows";
 /// Digits of a hash in a copy's name.
 const DIGITS: usize = 12;
 
-/// Nothing is left to decide.
 #[derive(Debug)]
 pub(crate) struct ForgetPlan {
     /// Files to copy, each after the file that it follows.

@@ -11,7 +11,6 @@ use zagros_protocol::control::{LongWait, ServerWait, WaitKind};
 const WORTH_REPORTING: Duration = Duration::from_secs(1);
 /// The most waits that a report has: the coordinator takes no more.
 const MOST: usize = 16;
-/// The most bytes of a text.
 const LONGEST: usize = 400;
 
 #[derive(Clone, Copy, Debug)]

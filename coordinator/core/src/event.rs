@@ -33,7 +33,6 @@ pub enum RunEvent {
     ServerAway {
         slot: MemberSlot,
         silence: Duration,
-        /// How long workers wait for it.
         timeout: Duration,
     },
     /// An embedding server came back as another process, with the rows that it held.

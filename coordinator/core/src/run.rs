@@ -27,7 +27,6 @@ pub enum RunOutcome {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RunState {
-    /// Members are still missing.
     #[default]
     Waiting,
     Training,

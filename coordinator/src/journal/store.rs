@@ -355,7 +355,6 @@ pub enum JournalError {
         folder: PathBuf,
         /// The release and format of the journal.
         found: String,
-        /// The release and format of this program.
         expected: String,
     },
     #[error("the coordinator's journal in {} is damaged at {what}; delete the folder and start the run again", folder.display())]

@@ -28,7 +28,6 @@ pub struct MemberReport {
     pub splits_held: u32,
     pub progress: Option<ProgressReport>,
     pub load: Option<LoadReport>,
-    /// Buckets that an embedding server owns.
     pub buckets: u32,
     /// Servers that let a worker wait for a second or longer.
     pub waits: Vec<WaitReport>,

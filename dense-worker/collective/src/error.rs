@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Why a collective operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectiveError {
     /// Some ranks did not take part, as far as that can be known.

@@ -88,7 +88,6 @@ impl fmt::Debug for PendingSum {
     }
 }
 
-/// One worker's side of a rendezvous.
 pub trait Rendezvous: Send + Sync {
     /// The address at which the others find this worker.
     fn address(&self) -> &str;

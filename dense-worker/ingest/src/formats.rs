@@ -26,7 +26,6 @@ pub(crate) const ARROW_STREAM: [u8; 4] = [0xff; 4];
 pub enum DataContent {
     /// Lines of fields: CSV, TSV and the like.
     Lines,
-    /// A JSON object on each line.
     Jsonl,
     Parquet,
     /// Arrow, as a file or a stream.

@@ -36,7 +36,6 @@ pub(crate) struct PipelineConfig {
     pub(crate) part: DataPart,
     pub(crate) splits: Box<dyn SplitSource>,
     pub(crate) block_bytes: usize,
-    /// Ends every thread.
     pub(crate) cancel: Arc<AtomicBool>,
 }
 

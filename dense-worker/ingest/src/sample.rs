@@ -25,7 +25,6 @@ mod objects;
 
 pub use crate::columnar::texts::LIST_SEPARATOR;
 
-/// Places of a file whose rows are read.
 const PLACES: usize = 16;
 
 /// Bytes of a text that are kept.
@@ -34,7 +33,6 @@ const MOST_TEXT: usize = 4 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleLimits {
     pub rows: usize,
-    /// Bytes of text of all files together.
     pub bytes: usize,
     pub files: usize,
 }

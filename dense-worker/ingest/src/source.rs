@@ -230,7 +230,6 @@ pub(crate) const UNKNOWN_BYTES: u64 = 1 << 50;
 
 static INPUT: LazyLock<Mutex<OneInput<io::Stdin>>> = LazyLock::new(|| Mutex::new(OneInput::new(io::stdin())));
 
-/// Whether a path names standard input.
 pub(crate) fn is_stdin(path: &Path) -> bool {
     path == Path::new(STDIN)
 }

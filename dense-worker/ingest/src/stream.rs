@@ -19,7 +19,6 @@ use crate::read::reader::RowPlace;
 use crate::split::SplitHash;
 use crate::{Batch, DataPart, FileInfo, IngestError, SplitEnd, SplitSource, WholeFiles};
 
-/// The most file names in a message.
 const NAMED: usize = 3;
 
 #[derive(Clone, Debug)]

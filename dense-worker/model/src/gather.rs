@@ -17,7 +17,6 @@ pub struct InputColumn {
     pub form: VectorForm,
 }
 
-/// What becomes of the rows of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VectorForm {
     /// One vector. The pooling is unused for single-valued features.
@@ -196,7 +195,6 @@ pub fn scatter_add(
     }
 }
 
-/// The positions of a sample's rows.
 fn bag<'a>(inverse: &'a [u32], offsets: &[u32], sample: usize) -> &'a [u32] {
     &inverse[offsets[sample] as usize..offsets[sample + 1] as usize]
 }

@@ -55,7 +55,6 @@ pub struct ModelScorer {
     lookups: Vec<TableLookups>,
     /// `[batch, ΣD]`, used again for each batch.
     input: Vec<f32>,
-    /// Of each thread that reads rows.
     shares: Vec<BatchShare>,
 }
 

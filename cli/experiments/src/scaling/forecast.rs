@@ -18,7 +18,6 @@ use crate::scaling::noise::FamilyNoise;
 /// New runs that are drawn for each law of the bootstrap.
 const RUNS: usize = 8;
 
-/// A form that could be fitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LawCandidate {
     /// Fitted to all sizes.
@@ -80,7 +79,6 @@ fn part(form: LawForm, measured: &Measurements) -> Measurements {
     }
 }
 
-/// A size, and the samples it is trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForecastTarget {
     pub parameters: f64,

@@ -17,7 +17,6 @@ const ETA: u64 = 3;
 /// The first rung is at least this share of the whole: of less, nothing is learned about the end.
 const MOST_RUNGS: u32 = 3;
 
-/// What the length of training is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RungUnit {

@@ -324,7 +324,6 @@ mod tests {
         supervisor
     }
 
-    /// Restarts of dense workers alone.
     fn workers(
         left: u32,
         least: usize,

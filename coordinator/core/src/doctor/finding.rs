@@ -29,7 +29,6 @@ pub enum FindingKind {
     ServerSlow,
     /// A worker is heard, and the others wait for it.
     WorkerBusy,
-    /// Processes wait for each other.
     Circle,
     /// A disk does not take what is written.
     DiskStopped,

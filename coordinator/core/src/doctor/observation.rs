@@ -17,7 +17,6 @@ pub struct Observation {
     pub state: String,
     /// What the run waits for, or why it ended; empty when there is nothing to say.
     pub reason: String,
-    /// Embedding servers that the job asks for.
     pub servers: u32,
     pub workers: u32,
     pub lease: Duration,
@@ -57,7 +56,6 @@ pub struct ObservedMoves {
     /// Servers that the run is to have.
     pub wanted: u32,
     pub buckets_left: u32,
-    /// What happens now, in words.
     pub doing: String,
     /// Why the newest move was given up; empty if none was.
     pub last_failure: String,
@@ -74,7 +72,6 @@ pub struct ObservedMember {
     /// Time since a worker's step last changed; `None` before its first.
     pub still: Option<Duration>,
     pub step: u64,
-    /// Where the time of a worker went.
     pub stages: Option<StageSeconds>,
     pub requests: Vec<ServerWait>,
     pub waits: Vec<ObservedWait>,

@@ -190,7 +190,6 @@ pub(crate) fn is_call_of_all(action: &Action) -> bool {
     )
 }
 
-/// What the votes of all ranks come to.
 pub(crate) fn step_agreement(calls: &[Action]) -> StepAgreement {
     calls.iter().fold(StepAgreement::default(), |all, call| match call {
         Action::Agree { vote, batch } => all.with_vote(*vote, u64::from(*batch)),

@@ -48,7 +48,6 @@ pub(super) struct GroupColumns<'a> {
 }
 
 impl<'a> GroupColumns<'a> {
-    /// Of a file on a disk or in a store.
     pub(super) fn open(
         path: &'a Path,
         row_groups: &'a RowGroups,

@@ -217,7 +217,6 @@ impl<C: CellConverter> ColumnOutput for ListCells<C> {
 pub(super) enum ConvertedCell {
     Missing,
     Number(f64),
-    /// Index of the text that was found.
     Faulty(u32),
 }
 

@@ -102,7 +102,6 @@ pub(crate) struct ParseOutcome {
     pub(crate) rows: u64,
     /// Rows of other parts, which were not parsed.
     pub(crate) other_part: u64,
-    /// Malformed rows of the wanted part.
     pub(crate) bad: BadRows,
 }
 

@@ -116,7 +116,6 @@ struct WindowState {
     has_failed: bool,
 }
 
-/// What the threads do at the moment.
 #[derive(Debug)]
 struct UseCounts {
     purpose: TraversalPurpose,

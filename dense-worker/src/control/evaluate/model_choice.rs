@@ -152,7 +152,6 @@ pub(crate) fn explain_end(early_stop: EarlyStop, search: &SearchState, fate: Sta
     format!("stopped: validation {name} has not {verb}{margin} for {patience} {evaluations}; the best was {best}")
 }
 
-/// A measure's name, and what gives its value.
 type NamedMeasure = (&'static str, fn(&Evaluation) -> Option<f64>);
 
 pub(super) fn named_measure(metric: EvalMetric) -> NamedMeasure {

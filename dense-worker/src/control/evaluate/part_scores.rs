@@ -163,7 +163,6 @@ const MOST_VALUES: usize = 16 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportanceOptions {
-    /// How often each feature is permuted.
     pub repeats: u32,
 }
 

@@ -30,7 +30,6 @@ use crate::report::run_blocking;
 
 /// A saved model, and the files whose rows it scores.
 pub struct ScoringCommand {
-    /// The job saved beside the model.
     pub job: Job,
     pub model: Folder,
     /// `None`: the job's test part.

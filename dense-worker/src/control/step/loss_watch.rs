@@ -34,7 +34,6 @@ use zagros_job::Job;
 
 use super::{MainTarget, loss_of_ignorance};
 
-/// Steps that are looked at together.
 const WINDOW: usize = 100;
 /// Fewest steps that say something about a run that ends early.
 const FEWEST: usize = 10;

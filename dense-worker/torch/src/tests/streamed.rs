@@ -22,7 +22,6 @@ use crate::backend;
 
 mod autograd;
 
-/// The tables of a server, called directly.
 #[derive(Debug)]
 pub(crate) struct TileTables {
     tables: Vec<Table>,

@@ -152,7 +152,6 @@ impl Exchange<'_> {
     }
 }
 
-/// A request that can be sent again.
 pub(super) trait ShardCall: Send + Sync {
     type Answer: Send;
     const WHAT: &'static str;

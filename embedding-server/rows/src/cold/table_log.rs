@@ -46,7 +46,6 @@ pub(crate) struct TableLog {
 
 #[derive(Debug, Default)]
 pub(crate) struct TableWriter {
-    /// Slot of the segment that is appended to.
     pub(crate) active: Option<usize>,
     pub(crate) next: u64,
     pub(crate) records: Vec<u8>,

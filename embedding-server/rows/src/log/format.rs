@@ -51,7 +51,6 @@ pub(crate) const HEAD_BYTES: usize = 48;
 #[cfg(target_endian = "big")]
 compile_error!("the log is written as memory has it, and its format is little-endian");
 
-/// What starts a file of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentPreamble {
     pub(crate) lineage: u64,
@@ -204,7 +203,6 @@ pub enum RecordKind {
     PushedRows,
     /// Rows that something else made or changed.
     Rows,
-    /// Ids whose rows are gone.
     Removed,
     /// All rows and counts are gone.
     Cleared,

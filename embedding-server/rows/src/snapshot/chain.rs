@@ -225,7 +225,6 @@ pub fn may_hold_bucket(header: &SnapshotHeader, bucket: u32) -> bool {
 
 pub(crate) enum RowMention {
     Found(FoundRow),
-    /// A delta says that it is gone.
     Removed,
 }
 
