@@ -106,9 +106,9 @@ pub enum JobText {
 pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> Result<ValidJob, Vec<SpecProblem>> {
     let (JobText::OfSpec(source) | JobText::OfAttempt(source)) = text;
     let mut problems = check_mounts(&object.spec);
-    let (rendered, missing) = render(object, text, attempt);
-    match parse(&rendered, &Overrides::none()).and_then(|job| missing.map_or(Ok(job), Err)) {
-        Ok(job) => {
+    let rendered = render(object, text, attempt);
+    match rendered.and_then(|rendered| parse(&rendered, &Overrides::none()).map(|job| (rendered, job))) {
+        Ok((rendered, job)) => {
             problems.extend(check_paths(&object.spec, &job));
             problems.extend(check_folders(object, &job));
             problems.extend(check_epochs(object, &job));
@@ -125,25 +125,18 @@ pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) ->
     Err(problems)
 }
 
-/// The job file with the operator's keys, and why one of them could not be set.
-fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> (String, Option<String>) {
+/// The job file with the operator's keys. Fails when one of them cannot be set.
+fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> Result<String, String> {
     let (keeps_sizes, source) = match text {
         JobText::OfSpec(source) => (false, source),
         JobText::OfAttempt(source) => (true, source),
     };
-    let Ok(mut document) = source.parse::<DocumentMut>() else {
-        return (source.clone(), Some("not TOML".to_owned()));
-    };
-    let mut missing = None;
+    let mut document = source.parse::<DocumentMut>().map_err(|error| error.to_string())?;
     document.entry("name").or_insert(value(attempt.job.as_str()));
     let settings = settings(object, attempt).into_iter();
     for (section, key, item) in settings.filter(|(_, key, _)| !keeps_sizes || !SIZES.contains(key)) {
-        match table(&mut document, section) {
-            Some(table) => {
-                table.insert(key, item);
-            }
-            None => missing = Some(format!("`{section}` is not a section")),
-        }
+        let table = table(&mut document, section).ok_or_else(|| format!("`{section}` is not a section"))?;
+        table.insert(key, item);
     }
     let bounds = if keeps_sizes { Vec::new() } else { worker_bounds(object, &document) };
     for (section, key, item) in fallbacks().into_iter().chain(bounds) {
@@ -151,7 +144,7 @@ fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> (String, 
             table.entry(key).or_insert(item);
         }
     }
-    (document.to_string(), missing)
+    Ok(document.to_string())
 }
 
 fn table<'a>(document: &'a mut DocumentMut, section: &str) -> Option<&'a mut dyn toml_edit::TableLike> {
