@@ -38,12 +38,10 @@ impl ObjectManifest {
     }
 
     /// `Service ctr-1-server`.
-    #[must_use]
     pub fn title(&self) -> String {
         format!("{} {}", self.resource.kind, self.object.name_any())
     }
 
-    #[must_use]
     pub fn content_hash(&self) -> u64 {
         xxh3_64(serde_json::to_string(&self.object).unwrap_or_default().as_bytes())
     }
@@ -106,7 +104,6 @@ pub(crate) fn owned_metadata(owner: &HybridJob, name: String) -> ObjectMeta {
 }
 
 /// All objects of an attempt up to a stage, in the order in which they are applied.
-#[must_use]
 pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
     let attempt = plan.attempt;
     // The job file of the attempt never changes, so a restarted pod reads the same file.

@@ -72,7 +72,6 @@ impl ObjectCaches {
         jobs.and(sets).and(pods).and(services)
     }
 
-    #[must_use]
     pub fn objects_of_job(&self, job: &JobKey) -> JobObjects {
         JobObjects {
             jobs: self.jobs.objects_of(job),
@@ -83,7 +82,6 @@ impl ObjectCaches {
     }
 }
 
-#[must_use]
 pub fn scoped_api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,

@@ -32,13 +32,11 @@ pub struct JobClient {
 }
 
 impl JobClient {
-    #[must_use]
     pub fn new(client: Client, namespace: &str, job: &str) -> Self {
         Self { client, namespace: namespace.to_owned(), job: job.to_owned() }
     }
 
     /// Jobs without a type, for an object that cannot be parsed.
-    #[must_use]
     pub fn untyped_jobs(&self) -> Api<DynamicObject> {
         self.untyped_api(&kind_resource::<HybridJob>())
     }

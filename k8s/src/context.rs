@@ -68,7 +68,6 @@ pub struct OperatorMetrics {
 }
 
 impl OperatorMetrics {
-    #[must_use]
     pub fn new(registry: &Registry) -> Self {
         let reconciles = Opts::new("zagros_operator_reconciles_total", "Reconciliations, by how they ended.");
         let seconds = HistogramOpts::new("zagros_operator_reconcile_seconds", "Time of a reconciliation, in seconds.");

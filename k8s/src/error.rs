@@ -44,7 +44,6 @@ impl Error {
         move |source| Self::Kube { what, source: Arc::new(source) }
     }
 
-    #[must_use]
     pub fn remedy(&self) -> ErrorRemedy {
         match self {
             Self::Kube { source, .. } => remedy(source),
@@ -52,24 +51,20 @@ impl Error {
         }
     }
 
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if status(source).is_some_and(|status| status.code == 404))
     }
 
     /// Whether Kubernetes refused the object itself.
-    #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if status(source).is_some_and(|status| status.code == 422))
     }
 
     /// Whether a person has to act before the same request can succeed.
-    #[must_use]
     pub fn needs_a_person(&self) -> bool {
         matches!(self.remedy(), ErrorRemedy::Report(_))
     }
 
-    #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.remedy() == ErrorRemedy::Again
     }

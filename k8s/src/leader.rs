@@ -46,7 +46,6 @@ pub struct LeaseKeeper {
 }
 
 impl LeaseHandle {
-    #[must_use]
     pub fn new() -> (Self, LeaseKeeper) {
         let (sender, state) = watch::channel(LeaseState::Waits);
         let stop = Shutdown::new();
@@ -134,7 +133,6 @@ pub enum LeaseHolder {
 
 impl LeaseCandidate {
     /// A candidate of this identity (its pod's name) for the lease of a namespace.
-    #[must_use]
     pub fn new(client: Client, namespace: &str, identity: &str) -> Self {
         Self { leases: Api::namespaced(client, namespace), identity: identity.to_owned(), seen: None }
     }

@@ -116,7 +116,6 @@ impl KnownRequests {
     }
 
     /// The generation of what was applied a short time ago, if its kind has any.
-    #[must_use]
     pub fn applied_generation(&self, title: &str, hash: u64, now: Timestamp) -> Option<Option<i64>> {
         match self.find(title, hash)? {
             RequestAnswer::Applied(generation, since) => (elapsed_time(*since, now) < REPAIR).then_some(*generation),
@@ -125,7 +124,6 @@ impl KnownRequests {
     }
 
     /// Why a request was refused that is not to be made again yet.
-    #[must_use]
     pub fn refusal(&self, title: &str, hash: u64, now: Timestamp) -> Option<Error> {
         match self.find(title, hash)? {
             RequestAnswer::Refused(error, pause) => pause.left(now).map(|_| error.clone()),
@@ -149,7 +147,6 @@ impl KnownRequests {
         self.0.insert(title.to_owned(), KnownRequest { hash, answer });
     }
 
-    #[must_use]
     pub fn next_retry(&self, now: Timestamp) -> Option<Duration> {
         let pauses = self.0.values().filter_map(|known| match &known.answer {
             RequestAnswer::Refused(_, pause) => pause.left(now),
@@ -175,20 +172,17 @@ impl JobMemory {
         is_due
     }
 
-    #[must_use]
     pub fn next_ask(&self, now: Timestamp) -> Duration {
         self.asked.map_or(ASK, |(_, at)| ASK.saturating_sub(elapsed_time(at, now))).max(FIRST_PAUSE)
     }
 
     /// The job file of an attempt that has started, if it was checked before. It never changes.
-    #[must_use]
     pub fn known_text(&self, attempt: i32) -> Option<JobText> {
         let (spec, _) = self.checked.as_ref()?;
         (spec.attempt == attempt && matches!(spec.text, JobText::OfAttempt(_))).then(|| spec.text.clone())
     }
 
     /// What the check of a spec found, if it was the last that was checked.
-    #[must_use]
     pub fn known_check(&self, spec: &CheckedSpec) -> Option<Result<ValidJob, Vec<SpecProblem>>> {
         let (known, found) = self.checked.as_ref()?;
         (known == spec && spec.generation.is_some()).then(|| found.clone())
@@ -210,7 +204,6 @@ impl JobMemory {
         self.failures = None;
     }
 
-    #[must_use]
     pub fn pause_left(&self, now: Timestamp) -> Option<Duration> {
         self.failures.and_then(|pause| pause.left(now))
     }

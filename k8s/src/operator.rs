@@ -56,7 +56,6 @@ pub struct OperatorConfig {
 }
 
 /// Asks coordinators by the names of their Services.
-#[must_use]
 pub fn ask_coordinator() -> CoordinatorQuery {
     Arc::new(|attempt: RunAttempt, token: Option<PageToken>| {
         Box::pin(async move {

@@ -24,7 +24,6 @@ pub type CoordinatorScale =
     Arc<dyn Fn(RunAttempt, Credentials, ScaleRequest) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync>;
 
 /// Asks coordinators by the names of their Services.
-#[must_use]
 pub fn scale_by_coordinator() -> CoordinatorScale {
     Arc::new(|attempt: RunAttempt, credentials: Credentials, wanted: ScaleRequest| {
         Box::pin(async move {

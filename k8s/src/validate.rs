@@ -33,7 +33,6 @@ pub struct ValidJob {
 }
 
 impl ValidJob {
-    #[must_use]
     pub fn pod_settings(&self, role: PodRole) -> &PodSettings {
         match role {
             PodRole::Coordinator => &self.spec.coordinator.pod,
@@ -42,7 +41,6 @@ impl ValidJob {
         }
     }
 
-    #[must_use]
     pub fn replicas(&self, role: PodRole) -> i32 {
         role.replicas(&self.spec)
     }
@@ -54,7 +52,6 @@ impl ValidJob {
     }
 
     /// The embedding servers and dense workers with which the attempt started.
-    #[must_use]
     pub fn started_numbers(&self) -> (i32, i32) {
         let count = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         (count(self.job.cluster.servers), count(self.job.cluster.workers))
@@ -62,21 +59,18 @@ impl ValidJob {
 
     /// The same throughout an attempt (invariant RK-3), whatever its number of workers is: Kubernetes keeps the rules
     /// of a Job for good.
-    #[must_use]
     pub fn workers_rejoin(&self) -> bool {
         let cluster = &self.job.cluster;
         self.job.train.mode != Mode::Sync && cluster.max_workers.unwrap_or(cluster.workers).max(cluster.workers) > 1
     }
 
     /// The proof is the Secret that the operator makes. A job file that says `cluster.insecure` needs none.
-    #[must_use]
     pub fn asks_for_proof(&self) -> bool {
         !self.job.cluster.insecure
     }
 
     /// A process that ends is followed by one that goes on where it was: servers have a log, and both have a disk that
     /// outlives the pod.
-    #[must_use]
     pub fn is_durable(&self) -> bool {
         self.job.cluster.durability.has_log()
     }

@@ -168,7 +168,6 @@ fn disk(size: &Quantity, class: Option<&String>) -> Value {
 const SERVER_MEMORY: u64 = 4 << 30;
 
 impl ValidJob {
-    #[must_use]
     pub fn server_rows(&self) -> u64 {
         let limit = || {
             let resources = self.spec.embedding_servers.pod.resources.as_ref()?;
@@ -179,7 +178,6 @@ impl ValidJob {
     }
 
     /// The most bytes of rows that one server writes into a checkpoint: those in its memory and those beyond.
-    #[must_use]
     pub fn saved_rows(&self) -> u64 {
         self.server_rows().saturating_add(self.rows_beyond_memory())
     }
@@ -194,7 +192,6 @@ impl ValidJob {
     }
 
     /// The memory of a server's container, unless the user says otherwise. It follows from `cluster.memory`.
-    #[must_use]
     pub fn default_server_memory(&self) -> String {
         match self.job.cluster.memory {
             // An eighth for rows on their way to the cold tier, an eighth for requests, and the process itself.
