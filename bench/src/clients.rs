@@ -264,7 +264,6 @@ impl BenchClient {
 
 impl MeasuredStretch {
     /// Distinct rows of a mean batch.
-    #[must_use]
     pub fn batch_rows(&self) -> usize {
         self.tally.rows / self.tally.batches.max(1)
     }

@@ -24,7 +24,6 @@ use zagros_transport::RoleKey;
 /// Embedding servers, and the client's connection to them.
 pub struct ServerSide {
     pub control: Arc<dyn ControlPlane>,
-    /// Reaches a server.
     pub connect: Connect,
     /// Of the job's requests.
     pub timeout: Duration,
@@ -95,7 +94,6 @@ impl ServerSide {
 }
 
 /// The processes of a job in this folder, on any free ports.
-#[must_use]
 pub fn plan_launch<'a>(program: &'a Path, job_file: &'a Path, folder: &'a Path, job: &Job) -> LaunchPlan<'a> {
     LaunchPlan {
         program,
@@ -142,13 +140,11 @@ pub struct SocketLimit {
 
 impl ByteExchange {
     /// A batch of so many distinct rows.
-    #[must_use]
     pub fn new(rows: usize, dim: usize, wire: Encoding) -> Self {
         let values = rows * dim * if wire == Encoding::F32 { 4 } else { 2 };
         Self { lookup: [rows * ID, values], push: [rows * ID + values, ACK] }
     }
 
-    #[must_use]
     pub fn total_bytes(self) -> usize {
         self.lookup.iter().chain(&self.push).sum()
     }

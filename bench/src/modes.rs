@@ -24,7 +24,6 @@ const WORKERS: u32 = 2;
 const SERVERS: u32 = 2;
 /// Staleness of mode async: the default of both modes.
 const USUAL: usize = 4;
-/// The heading of the page.
 const HEADING: &str = "Modes of training";
 
 pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {

@@ -75,7 +75,6 @@ impl FinishedRun {
     }
 }
 
-/// What a run shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct RunFigures {
     samples: u64,

@@ -94,7 +94,6 @@ pub fn job_text(dim: usize, model: &str, train: &str, cluster: &str) -> String {
 }
 
 /// The text of a job on generated rows, `train.txt`, with 16 values a row. The other texts are lines of these sections.
-#[must_use]
 pub fn generated_job_text(data: &str, model: &str, train: &str, cluster: &str, runs: &Path) -> String {
     format!(
         r#"
@@ -168,7 +167,6 @@ pub async fn measure_steps(
     })
 }
 
-/// Observes a training.
 struct StepMeter {
     registry: Registry,
     warm_up: u64,

@@ -100,7 +100,6 @@ fn failed(path: &Path, source: io::Error) -> PredictionError {
     PredictionError::Write { path: path.to_owned(), source, kept }
 }
 
-/// What is written of the outputs of a network.
 #[derive(Clone, Debug)]
 pub(crate) struct ScoreForm {
     /// The outputs themselves, and not what they predict.
@@ -119,7 +118,6 @@ impl ScoreForm {
         if self.logits { outputs.iter().map(|logit| f64::from(*logit)).collect() } else { self.predictions(outputs) }
     }
 
-    /// What the outputs of the samples predict.
     pub(crate) fn predictions(&self, outputs: &[f32]) -> Vec<f64> {
         let mut scores = Vec::with_capacity(outputs.len());
         let mut rest = outputs;

@@ -44,7 +44,6 @@ const LATE_DAYS: usize = 7;
 /// Rows of a day that are looked at before it is scored and learned: of each file an equal number, from its start.
 const PROFILED_ROWS: u64 = 1_000_000;
 
-/// What stands for the day in a path.
 const PLACEHOLDER: &str = "{date}";
 const MOST: usize = 3_660;
 
@@ -259,7 +258,6 @@ fn write_page(name: &str, history: &DayHistory) {
     }
 }
 
-/// The scoring and the training of one day.
 struct DayRun<'a> {
     day: &'a Day,
     history: &'a DayHistory,

@@ -39,7 +39,6 @@ pub(crate) use self::process::newest_run;
 /// Far enough away for a command without a budget.
 pub(crate) const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// What all experiments have.
 pub(crate) struct ExperimentSetup {
     /// In messages: `sweep`.
     pub(crate) name: &'static str,
@@ -51,7 +50,6 @@ pub(crate) struct ExperimentSetup {
     pub(crate) folder: PathBuf,
 }
 
-/// One training of the job.
 pub(crate) struct ExperimentMember {
     pub(crate) number: usize,
     /// In messages: `trial 3`.
@@ -63,7 +61,6 @@ pub(crate) struct ExperimentMember {
     pub(crate) options: Vec<String>,
 }
 
-/// What one kind of experiment decides.
 pub(crate) trait ExperimentPlan {
     /// The member to start beside those that run. `None`: nothing, until one of them ends.
     fn next_member(&mut self, running: &BTreeSet<usize>) -> Result<Option<ExperimentMember>, Failure>;

@@ -21,7 +21,6 @@ fn measures_of_kind(evaluation: &Evaluation) -> Vec<(&'static str, Option<f64>)>
     }
 }
 
-/// Whether the target is a click.
 pub(crate) fn is_of_clicks(evaluation: &Evaluation) -> bool {
     evaluation.mse.is_none() && evaluation.accuracy.is_none()
 }
@@ -32,7 +31,6 @@ pub(crate) fn in_words(evaluation: &Evaluation) -> String {
     measures.map(|(name, value)| format!("{name} {}", format_measure(value))).collect::<Vec<_>>().join(", ")
 }
 
-/// All measures, a fact each.
 pub(crate) fn facts(evaluation: &Evaluation) -> Vec<(&'static str, String)> {
     let Evaluation { auc, logloss, normalised_entropy, calibration, ece, .. } = *evaluation;
     let text = |(name, value)| (name, format_measure(value));
@@ -58,7 +56,6 @@ pub(crate) fn grouped_auc(evaluation: &Evaluation) -> Option<String> {
     Some(format!("{gauc:.4} (mean over {} groups with both classes{sampled})", HumanCount(groups)))
 }
 
-/// The measures that calibration changes.
 pub(crate) fn calibrated_text(after: &Evaluation) -> String {
     if !is_of_clicks(after) {
         return in_words(after);
@@ -95,7 +92,6 @@ pub(crate) fn format_measure(value: Option<f64>) -> String {
 /// Characters of a value that are shown.
 const SHOWN: usize = 24;
 
-/// A table for each column.
 pub(crate) fn add_slices(report: &mut CommandReport, columns: &[ColumnSlices]) {
     for column in columns {
         let values = HumanCount(column.values);

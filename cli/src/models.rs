@@ -39,7 +39,6 @@ pub(crate) struct NetworkRows {
 #[derive(Debug, Serialize)]
 pub(crate) struct SizeRow {
     pub(crate) size: String,
-    /// Weights and biases of the dense network.
     pub(crate) weights: u64,
     /// Width of the first hidden layer.
     pub(crate) width: u64,

@@ -72,7 +72,6 @@ impl PredictionCounts {
         self.not_finite += more.not_finite;
     }
 
-    #[must_use]
     pub(crate) fn row_count(&self) -> u64 {
         self.samples + self.malformed
     }

@@ -38,7 +38,6 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Nothing is left to decide.
 pub(crate) struct QuantizePlan {
     pub(crate) target: Folder,
     pub(crate) planned: PlannedSave,

@@ -26,7 +26,6 @@ use zagros_zip::ZipEq;
 use crate::resume::failed;
 use crate::saved::{not_written, refused, snapshot_failure};
 
-/// A file of rows of a save that is rewritten.
 #[derive(Clone, Debug)]
 pub(crate) struct RowFile {
     /// What the manifest says of it. A name `../FOLDER/NAME` is of a folder beside that of the manifest.
@@ -53,7 +52,6 @@ pub(crate) fn row_chains(folder: &Folder, manifest: &Manifest) -> Result<Vec<Vec
     Ok(chains.iter().map(|chain| chain.files().iter().filter_map(find).collect()).collect())
 }
 
-/// A file of rows that is written.
 #[derive(Debug)]
 pub(crate) struct PlannedCopy {
     /// A file with its deltas, which become one file, or one file alone.
@@ -71,7 +69,6 @@ pub(crate) enum FileChange {
     Rows(usize),
     /// Takes its place under its name. It is in the folder of a copy already.
     Content(Vec<u8>),
-    /// It is copied.
     Copied,
 }
 

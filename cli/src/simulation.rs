@@ -88,7 +88,6 @@ pub(crate) struct SimulationFigures {
     pub(crate) failures: Option<FailureReport>,
 }
 
-/// Runs that differ in one value.
 #[derive(Debug, Serialize)]
 struct WhatIfTable {
     key: &'static str,

@@ -16,7 +16,6 @@ const LEAST_BATCH: u64 = 32;
 pub(crate) struct EpochPlan {
     rows: RowCount,
     batch: u64,
-    /// Workers that share the rows.
     workers: u64,
     /// Whether each worker drops its last batch, if that is not full.
     drop_last: bool,

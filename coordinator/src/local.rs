@@ -41,7 +41,6 @@ struct LockedCore {
 
 impl LocalCoordinator {
     /// A coordinator for this job's run, which no process has joined.
-    #[must_use]
     pub fn new(job: &Job, registry: &Registry) -> Arc<Self> {
         Self::leading(job, JournaledCore::without_journal(config_of(job)), registry)
     }
@@ -65,12 +64,10 @@ impl LocalCoordinator {
     }
 
     /// Every request from another process must name it.
-    #[must_use]
     pub fn run_id(&self) -> RunId {
         self.run
     }
 
-    /// Ends the leases that are due.
     pub fn tick(&self) {
         self.ask(|_, _| ());
     }
@@ -83,7 +80,6 @@ impl LocalCoordinator {
     }
 
     /// The workers that a drain waits for, in words; empty when there is none.
-    #[must_use]
     pub fn drain_waits_for(&self) -> String {
         self.state.lock().core.core.drain_waits_for()
     }
@@ -98,12 +94,10 @@ impl LocalCoordinator {
         self.state.lock().core.failing.clone()
     }
 
-    #[must_use]
     pub fn outcome(&self) -> Option<RunOutcome> {
         self.state.lock().core.core.outcome().cloned()
     }
 
-    #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.state.lock().core.core.is_deserted()
     }

@@ -28,7 +28,6 @@ pub struct StatusReport {
     pub epochs: u32,
     /// Splits in an epoch; 0 before the first worker has joined.
     pub splits: u32,
-    /// Splits of this epoch that are complete.
     pub splits_done: u32,
     /// Everyone who ever joined: servers first, by index.
     pub members: Vec<MemberReport>,

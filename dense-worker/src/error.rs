@@ -173,7 +173,6 @@ pub enum ExitClass {
 }
 
 impl WorkerError {
-    #[must_use]
     pub fn exit_class(&self) -> ExitClass {
         match self {
             Self::Ingest(error) => ingest_class(error),

@@ -25,7 +25,6 @@ pub enum WorkerEvent {
     Fitting,
     #[serde(skip)]
     Fitted {
-        /// Training rows seen.
         rows: u64,
         /// Share of positive rows, 0..1.
         positive_rate: f64,
@@ -154,7 +153,6 @@ pub enum HeldOutPart {
 }
 
 impl HeldOutPart {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Validation => "validation",

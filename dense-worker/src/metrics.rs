@@ -97,7 +97,6 @@ impl PipelineStage {
 }
 
 impl WorkerMetrics {
-    #[must_use]
     pub fn new(registry: &Registry) -> Self {
         let opts = Opts::new("zagros_worker_stage_seconds_total", "Time spent in each stage; stages overlap.");
         let by_stage = register(registry, CounterVec::new(opts, &["stage"]));
@@ -179,7 +178,6 @@ impl WorkerMetrics {
         self.stages[stage as usize].inc_by(time.as_secs_f64());
     }
 
-    #[must_use]
     pub fn stage_seconds(&self) -> StageSeconds {
         // In the order of `PipelineStage`.
         let [parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce, layers] =

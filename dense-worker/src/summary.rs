@@ -23,7 +23,6 @@ pub struct RunSummary {
     pub samples: u64,
     /// Wall time of training, without evaluation and saving.
     pub seconds: f64,
-    /// Samples over seconds.
     pub samples_per_second: f64,
     /// Exponential mean of the training loss over about the last 100 steps, nats.
     pub loss: f64,
@@ -65,7 +64,6 @@ pub struct RunSummary {
     /// With rows on disk: rows of this worker's batches by what look-ahead did for them, since the process started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_ahead: Option<LookAhead>,
-    /// Where the time went.
     pub stages: StageSeconds,
     pub bad_rows: u64,
     /// Most resident memory of this process so far, if the kernel reports it.
@@ -98,7 +96,6 @@ pub struct TrainingCost {
 
 impl TrainingCost {
     /// In words; `None` if nothing is known.
-    #[must_use]
     pub fn in_words(&self) -> Option<String> {
         let of_all = self.cpu_us_per_sample_of_all.map(|cpu| format!("{cpu:.1} µs of CPU a sample in all processes"));
         let own = self.cpu_us_per_sample.map(|cpu| format!("{cpu:.1} µs of CPU a sample in this process"));

@@ -28,7 +28,6 @@ pub struct LocalShard {
 }
 
 impl LocalShard {
-    #[must_use]
     pub fn new(service: Arc<EmbeddingService>) -> Self {
         Self { name: format!("embedding server {} (in process)", service.server_index()).into(), service }
     }

@@ -48,7 +48,6 @@ pub(crate) struct ServerMetrics {
 pub(crate) struct CallMetrics {
     requests: IntCounter,
     seconds: Histogram,
-    /// Rows of each served request.
     pub(crate) rows: Histogram,
     /// One counter for each kind of refusal, in the order of the kinds.
     refusals: Vec<(RefusalKind, IntCounter)>,

@@ -49,7 +49,6 @@ pub struct ServerConfig {
     pub registry: Registry,
 }
 
-/// How a server has ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerEnd {
     /// The run is over, or this process was asked to end.

@@ -68,7 +68,6 @@ pub struct EmbeddingService {
     unlogged_load: LoadState,
     /// Ends with the service.
     keeper: OnceLock<LogKeeper>,
-    /// What the server waits for.
     pub(crate) waits: Waits,
 }
 
@@ -214,19 +213,16 @@ impl EmbeddingService {
         }
     }
 
-    #[must_use]
     pub fn server_index(&self) -> ServerIndex {
         self.index
     }
 
     /// The lineage of the server's rows. `None` if the server keeps no log, so that the rows are lost with its process.
-    #[must_use]
     pub fn lineage(&self) -> Option<Lineage> {
         self.log.as_ref().map(|log| log.lineage())
     }
 
     /// Whether the server recovered rows of an earlier process from its log.
-    #[must_use]
     pub fn has_recovered(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.has_recovered())
     }
@@ -295,7 +291,6 @@ impl EmbeddingService {
         self.log.as_ref().map_or(&self.unlogged_load, |log| &log.load)
     }
 
-    #[must_use]
     pub fn describe_tables(&self) -> DescribeResponse {
         let status = |(table, name): (&zagros_table::Table, &String)| TableStatus {
             name: name.clone(),
@@ -306,7 +301,6 @@ impl EmbeddingService {
         DescribeResponse { tables: self.tables.iter().zip_eq(self.names.iter()).map(status).collect() }
     }
 
-    #[must_use]
     pub fn current_load(&self) -> ServerLoad {
         let sum = |of: fn(&zagros_table::Table) -> usize| self.tables.iter().map(of).sum::<usize>() as u64;
         let (rows, bytes) = (sum(zagros_table::Table::row_count), sum(zagros_table::Table::memory_bytes));

@@ -121,7 +121,6 @@ pub(crate) fn later() -> Deadline {
     Deadline::from_now(Duration::from_secs(3600))
 }
 
-/// A lookup whose sender waits.
 pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Result<LookupResponse, Refusal> {
     datapath::lookup(service, request, RequestTimes::new(later()))
 }

@@ -132,13 +132,11 @@ impl JobProblem {
         self
     }
 
-    #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
     /// Source (a file name or an override), line and column, both from 1.
-    #[must_use]
     pub fn location(&self) -> Option<(&str, usize, usize)> {
         let place = self.place.as_ref()?;
         let (line, column) = place.line_and_column();
@@ -210,13 +208,11 @@ impl JobErrors {
         Self { name: name.into(), count, problems }
     }
 
-    #[must_use]
     pub fn problems(&self) -> &[JobProblem] {
         &self.problems
     }
 
     /// A headline, then `file:line:column: problem; what to do` for each.
-    #[must_use]
     pub fn plain_text(&self) -> String {
         let lines = self.problems.iter().map(JobProblem::plain_text);
         std::iter::once(self.to_string()).chain(lines).collect::<Vec<_>>().join("\n")

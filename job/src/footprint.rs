@@ -35,12 +35,10 @@ pub struct DenseFootprint {
 }
 
 impl DenseFootprint {
-    #[must_use]
     pub fn training_bytes(&self) -> u64 {
         self.weights + self.gradients + self.optimizer + self.copies + self.activations + self.kept
     }
 
-    #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         self.training_bytes().max(self.building)
     }
@@ -48,7 +46,6 @@ impl DenseFootprint {
 
 impl Job {
     /// The memory of a dense worker for the network; `None` for a user's module.
-    #[must_use]
     pub fn dense_footprint(&self) -> Option<DenseFootprint> {
         let layout = self.dense_layout()?;
         let bytes = VALUE * layout.parameter_count();
@@ -76,13 +73,11 @@ impl Job {
     }
 
     /// Whether libtorch's autograd makes the step.
-    #[must_use]
     pub fn is_by_autograd(&self) -> bool {
         self.autograd_key().is_some()
     }
 
     /// The first key, as in the job file, for which libtorch's autograd makes the step.
-    #[must_use]
     pub fn autograd_key(&self) -> Option<&'static str> {
         let (train, defaults) = (&self.train, MlpSettings::default());
         let keys = [
@@ -176,7 +171,6 @@ const INDEX: usize = 24;
 
 impl Table {
     /// Bytes of one row in a server's memory: weights, optimiser state, index.
-    #[must_use]
     pub fn row_bytes(&self) -> usize {
         VALUE as usize * self.table_config().stride() + INDEX
     }
@@ -184,7 +178,6 @@ impl Table {
 
 impl Job {
     /// Values of the vectors of all features of a sample.
-    #[must_use]
     pub fn looked_up_values(&self) -> u64 {
         let values = |feature: &Categorical| {
             let dim = self.tables[feature.table].dim;
@@ -194,7 +187,6 @@ impl Job {
     }
 
     /// Bytes of the rows and gradients of one worker's batches between lookup and acknowledgement, at most.
-    #[must_use]
     pub fn in_flight_bytes(&self) -> u64 {
         let batches = (self.train.batch_size as u64).saturating_mul(self.train.staleness as u64 + 1);
         batches.saturating_mul(2 * VALUE * self.looked_up_values())

@@ -37,14 +37,12 @@ impl Job {
 }
 
 /// False for a file that cannot be read.
-#[must_use]
 pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     let document = overridden(path, overrides);
     document.is_some_and(|(document, _)| document.find(&document::KeyPath::from(key)).is_some())
 }
 
 /// A sentence for each key that is no more and whose value has another place now; none for a file that cannot be read.
-#[must_use]
 pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     overridden(path, overrides).map_or_else(Vec::new, |(_, removed)| removed)
 }

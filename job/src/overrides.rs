@@ -17,7 +17,6 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
@@ -25,7 +24,6 @@ impl Overrides {
     /// `sets` are the values of `--set`. Of `environment` (`std::env::vars_os()`), the variables with
     /// [`ENVIRONMENT_PREFIX`] count. Their names are read in lower case, so a key with capitals, such as the name of a
     /// table, needs `--set`.
-    #[must_use]
     pub fn new(sets: Vec<String>, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let ours = |(name, value): (OsString, OsString)| {
             let name = name.into_string().ok().filter(|name| name.starts_with(ENVIRONMENT_PREFIX))?;
@@ -36,7 +34,6 @@ impl Overrides {
         Self { sets, environment }
     }
 
-    #[must_use]
     pub fn sets<S: Into<String>>(sets: impl IntoIterator<Item = S>) -> Self {
         Self { sets: sets.into_iter().map(Into::into).collect(), environment: Vec::new() }
     }

@@ -88,7 +88,6 @@ mod tests {
 
     const SEQUENCES: &str = "[features]\ncategorical = ['C1', 'C2', { column = 'C3', table = 'C2', separator = '|', sequence = { length = 3 } }]\n";
 
-    /// Every built-in network.
     pub(crate) const NETWORKS: &str = "dlrm ffnn dcnv2 deepfm wide_deep wukong finalmlp shared_bottom mmoe ple din bst";
 
     /// With features that the network can read.

@@ -9,7 +9,6 @@ use serde_json::Value as Json;
 use crate::overrides::ENVIRONMENT_PREFIX;
 use crate::shape::{self, TAG, TableField, TaggedVariant, ValueShape};
 
-/// The page, in Markdown.
 fn reference_page() -> String {
     let ValueShape::Table(sections) = shape::job_shape() else { return String::new() };
     let mut page = ReferencePage { text: introduction() };

@@ -15,7 +15,6 @@ use crate::shape::{self, ValueShape};
 impl Job {
     /// Every key written, paths absolute. Panics when a number does not fit into a job file, such as a seed above
     /// `i64::MAX`.
-    #[must_use]
     pub fn to_toml(&self) -> String {
         let file =
             toml::to_string_pretty(&JobFile::from_job(self)).expect("a job made from TOML can be written as TOML");
@@ -24,7 +23,6 @@ impl Job {
 
     /// Equal for two roles only if they work on the same run. Paths, addresses, time limits and thread counts may
     /// differ between machines and do not count, and neither does whether statistics are already measured.
-    #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut features = self.features.clone();
         features.forget_measured();
@@ -53,7 +51,6 @@ impl Job {
     }
 
     /// All files that the run reads: training, validation, test.
-    #[must_use]
     pub fn data_files(&self) -> Vec<&Path> {
         let held_out = self.data.validation.file_paths().iter().chain(self.data.test.file_paths());
         self.data.train.iter().chain(held_out).map(PathBuf::as_path).collect()
@@ -83,12 +80,10 @@ pub struct KeyChange {
 }
 
 impl KeyChange {
-    #[must_use]
     pub fn is_learning(&self) -> bool {
         self.effect != Operational
     }
 
-    #[must_use]
     pub fn may_go_on(&self) -> bool {
         self.effect != Meaning
     }
@@ -102,7 +97,6 @@ impl std::fmt::Display for KeyChange {
 }
 
 impl Job {
-    #[must_use]
     pub fn changes_since(&self, earlier: &Self) -> Vec<KeyChange> {
         let (mut before, mut now) = (keys(earlier), keys(self));
         // Where one says how many, the other takes it from there.

@@ -99,7 +99,6 @@ pub(crate) fn job_shape() -> ValueShape {
 }
 
 /// The JSON schema of the job file, pretty-printed, for editors that check TOML against one.
-#[must_use]
 pub fn schema_json() -> String {
     format!("{:#}\n", file::job_schema())
 }

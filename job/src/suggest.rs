@@ -33,7 +33,6 @@ fn help(found: &str, known: &[&str], quote: &str, others: &str) -> String {
     }
 }
 
-#[must_use]
 pub fn nearest_name<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let found = found.to_lowercase().replace('-', "_");
     let score = |name: &str| strsim::jaro_winkler(&found, &name.to_lowercase());

@@ -18,7 +18,6 @@ pub struct ThreadPlan {
 }
 
 impl Machine {
-    #[must_use]
     pub fn this() -> Self {
         Self { cores: core_count(), workers: 1, servers: 0 }
     }
@@ -26,7 +25,6 @@ impl Machine {
     /// Each worker parses with one thread, or with two on more than four cores. From three cores on, one core is for
     /// embedding rows and network traffic; separate servers share an eighth of the cores instead. The rest is for the
     /// dense network.
-    #[must_use]
     pub fn plan_threads(&self) -> ThreadPlan {
         let (workers, rows) = (self.workers.max(1), self.for_rows());
         let parse = if self.cores / workers <= 4 { 1 } else { 2 };
@@ -44,7 +42,6 @@ impl Machine {
         }
     }
 
-    #[must_use]
     pub fn describe_plan(&self, plan: &ThreadPlan) -> String {
         let workers = self.workers.max(1);
         let rows = (self.servers * plan.server).min(self.for_rows().max(plan.server));
@@ -67,7 +64,6 @@ impl Machine {
 }
 
 /// Cores that this process may use; 1 if the system does not say.
-#[must_use]
 pub fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

@@ -7,10 +7,10 @@ mod shared;
 mod volumes;
 mod workloads;
 
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{ApiResource, DynamicObject, ObjectMeta};
 use kube::{Resource, ResourceExt};
-use serde::Serialize;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -31,18 +31,17 @@ pub struct ObjectManifest {
 }
 
 impl ObjectManifest {
-    fn new(resource: ApiResource, metadata: ObjectMeta, data: Value) -> Self {
+    fn new(resource: ApiResource, metadata: ObjectMeta, mut data: Value) -> Self {
+        remove_absent(&mut data);
         let object = DynamicObject { data, metadata, ..DynamicObject::new("", &resource) };
         Self { resource, object }
     }
 
     /// `Service ctr-1-server`.
-    #[must_use]
     pub fn title(&self) -> String {
         format!("{} {}", self.resource.kind, self.object.name_any())
     }
 
-    #[must_use]
     pub fn content_hash(&self) -> u64 {
         xxh3_64(serde_json::to_string(&self.object).unwrap_or_default().as_bytes())
     }
@@ -76,21 +75,20 @@ impl BuildPlan<'_> {
         ObjectMeta { labels: Some(self.attempt.object_labels()), ..owned_metadata(self.owner, name) }
     }
 
-    fn manifest<K: Resource<DynamicType = ()> + Serialize>(&self, object: K) -> ObjectManifest {
-        let resource = ApiResource::erase::<K>(&());
-        let metadata = object.meta().clone();
-        let mut data = serde_json::to_value(object).unwrap_or_default();
-        if let Some(fields) = data.as_object_mut() {
-            for key in ["apiVersion", "kind", "metadata", "status"] {
-                fields.remove(key);
-            }
-        }
-        ObjectManifest::new(resource, metadata, data)
+    fn manifest<K: Resource<DynamicType = ()>>(&self, name: String, data: Value) -> ObjectManifest {
+        ObjectManifest::new(ApiResource::erase::<K>(&()), self.metadata(name), data)
     }
+}
 
-    fn service(&self, role: PodRole) -> ObjectManifest {
-        let (metadata, spec) = (self.metadata(self.attempt.service_name(role)), network::service(self, role));
-        ObjectManifest::new(ApiResource::erase::<Service>(&()), metadata, json!({ "spec": spec }))
+/// Removes fields that have no value, and lists without items: an applied field is the operator's, even if it is empty.
+fn remove_absent(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null() && field.as_array().is_none_or(|items| !items.is_empty()));
+            fields.values_mut().for_each(remove_absent);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_absent),
+        _ => {}
     }
 }
 
@@ -106,30 +104,26 @@ pub(crate) fn owned_metadata(owner: &HybridJob, name: String) -> ObjectMeta {
 }
 
 /// All objects of an attempt up to a stage, in the order in which they are applied.
-#[must_use]
 pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
-    let mut objects = vec![plan.manifest(config(plan))];
-    objects.extend(PodRole::ALL.map(|role| plan.service(role)));
+    let attempt = plan.attempt;
+    // The job file of the attempt never changes, so a restarted pod reads the same file.
+    let config = json!({ "data": { JOB_KEY: plan.job.rendered }, "immutable": true });
+    let mut objects = vec![plan.manifest::<ConfigMap>(attempt.config_name(), config)];
+    objects.extend(PodRole::ALL.map(|role| {
+        let service = json!({ "spec": network::service(plan, role) });
+        plan.manifest::<Service>(attempt.service_name(role), service)
+    }));
     objects.extend(SharedObject::ALL.into_iter().filter(|one| one.is_wanted(plan)).map(|one| one.manifest(plan)));
     if let Some(gang) = &plan.job.spec.scheduling.gang {
         objects.push(shared::pod_group(plan, gang));
     }
-    objects.push(plan.manifest(workloads::stateful_set(plan, PodRole::Coordinator)));
-    objects.push(plan.manifest(workloads::servers(plan)));
+    let coordinator = workloads::stateful_set(plan, PodRole::Coordinator);
+    objects.push(plan.manifest::<StatefulSet>(attempt.workload_name(PodRole::Coordinator), coordinator));
+    objects.push(workloads::servers(plan));
     if stage == BuildStage::Everything {
-        objects.push(plan.manifest(workloads::workers(plan)));
+        objects.push(workloads::workers(plan));
     }
     objects
-}
-
-/// The job file of the attempt. It never changes, so a restarted pod reads the same file.
-fn config(plan: &BuildPlan<'_>) -> ConfigMap {
-    ConfigMap {
-        metadata: plan.metadata(plan.attempt.config_name()),
-        data: Some([(JOB_KEY.to_owned(), plan.job.rendered.clone())].into()),
-        immutable: Some(true),
-        ..ConfigMap::default()
-    }
 }
 
 #[cfg(test)]

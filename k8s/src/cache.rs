@@ -1,11 +1,11 @@
 //! Caches of the watched objects: a reflector's store for each kind, so that a look asks Kubernetes for no list.
 //!
 //! A store may be some milliseconds old. An action that cannot be repeated without harm first asks Kubernetes itself
-//! (`JobClient::has_workers`). Three things are kept beside the stores. They find an object by its name alone, so the names
-//! of each job's objects are kept: a look would else read the objects of all jobs. A list drops objects that went while no
-//! watch was open, and no event says whose they were. And a store whose watch is refused grows old and does not say so.
+//! (`JobClient::has_workers`). A list drops objects that went while no watch was open, and no event says whose they were: so
+//! the jobs of all objects before and after it are reported. A store whose watch is refused grows old and does not say so:
+//! so the refusal is kept beside it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,6 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -73,7 +72,6 @@ impl ObjectCaches {
         jobs.and(sets).and(pods).and(services)
     }
 
-    #[must_use]
     pub fn objects_of_job(&self, job: &JobKey) -> JobObjects {
         JobObjects {
             jobs: self.jobs.objects_of(job),
@@ -84,7 +82,6 @@ impl ObjectCaches {
     }
 }
 
-#[must_use]
 pub fn scoped_api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -97,15 +94,9 @@ where
 
 #[derive(Default)]
 struct KindCache<K: Resource<DynamicType = ()> + Clone + 'static> {
-    watched: Mutex<WatchedKind<K>>,
+    store: Mutex<Writer<K>>,
     /// Why the kind could not be listed or watched, and when that was.
     failure: watch::Sender<Option<(Instant, Error)>>,
-}
-
-#[derive(Default)]
-struct WatchedKind<K: Resource<DynamicType = ()> + Clone + 'static> {
-    store: Writer<K>,
-    names: HashMap<JobKey, BTreeSet<String>>,
 }
 
 impl<K> KindCache<K>
@@ -129,15 +120,28 @@ where
         }
     }
 
+    /// Applies an event. Returns the jobs that it concerns.
     fn take(&self, event: &Event<K>) -> BTreeSet<JobKey> {
+        let mut writer = self.store();
+        let store = writer.as_reader();
+        let listed_jobs = || store.state().into_iter().filter_map(|object| key_of(object.as_ref()));
+        let mut concerned: BTreeSet<JobKey> = match event {
+            Event::Init | Event::InitApply(_) => BTreeSet::new(),
+            Event::Apply(object) | Event::Delete(object) => key_of(object).into_iter().collect(),
+            Event::InitDone => listed_jobs().collect(),
+        };
+        writer.apply_watcher_event(event);
+        if matches!(event, Event::InitDone) {
+            concerned.extend(listed_jobs());
+        }
         if !matches!(event, Event::Init | Event::InitApply(_)) {
             self.failure.send_replace(None);
         }
-        self.watched().take(event)
+        concerned
     }
 
     async fn wait_until_listed(&self) -> Result<(), Error> {
-        let (store, mut failures) = (self.watched().store.as_reader(), self.failure.subscribe());
+        let (store, mut failures) = (self.store().as_reader(), self.failure.subscribe());
         let refused = async {
             let is_refused = |(since, error): &(Instant, Error)| error.needs_a_person() && since.elapsed() < REFUSED;
             let failed = failures.wait_for(|failure| failure.as_ref().is_some_and(is_refused)).await;
@@ -155,49 +159,17 @@ where
 
     /// In the order of their names.
     fn objects_of(&self, job: &JobKey) -> Vec<Arc<K>> {
-        let watched = self.watched();
-        let store = watched.store.as_reader();
-        let names = watched.names.get(job).into_iter().flatten();
-        let found = names.filter_map(|name| store.get(&ObjectRef::new(name).within(&job.namespace)));
-        // A user may have changed the label by which an object is found.
-        found.filter(|object| key_of(object.as_ref()).as_ref() == Some(job)).collect()
+        let is_ours = |object: &K| {
+            object.meta().namespace.as_ref() == Some(&job.namespace)
+                && object.labels().get(JOB_LABEL) == Some(&job.name)
+        };
+        let mut found = self.store().as_reader().state_filter(is_ours);
+        found.sort_by_cached_key(|object| object.name_any());
+        found
     }
 
-    fn watched(&self) -> MutexGuard<'_, WatchedKind<K>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<K: Resource<DynamicType = ()> + Clone + 'static> WatchedKind<K> {
-    /// Applies an event. Returns the jobs that it concerns, after a list also those that had objects before.
-    fn take(&mut self, event: &Event<K>) -> BTreeSet<JobKey> {
-        self.store.apply_watcher_event(event);
-        match event {
-            Event::Init | Event::InitApply(_) => BTreeSet::new(),
-            Event::Apply(object) => self.note_name(object).into_iter().collect(),
-            Event::Delete(object) => self.forget_name(object).into_iter().collect(),
-            Event::InitDone => {
-                let previous = std::mem::take(&mut self.names).into_keys();
-                let listed = self.store.as_reader().state();
-                previous.chain(listed.iter().filter_map(|object| self.note_name(object))).collect()
-            }
-        }
-    }
-
-    fn note_name(&mut self, object: &K) -> Option<JobKey> {
-        let key = key_of(object)?;
-        self.names.entry(key.clone()).or_default().insert(object.name_any());
-        Some(key)
-    }
-
-    fn forget_name(&mut self, object: &K) -> Option<JobKey> {
-        let key = key_of(object)?;
-        let names = self.names.entry(key.clone()).or_default();
-        names.remove(&object.name_any());
-        if names.is_empty() {
-            self.names.remove(&key);
-        }
-        Some(key)
+    fn store(&self) -> MutexGuard<'_, Writer<K>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -255,10 +227,6 @@ mod tests {
         let cache = KindCache::<Service>::default();
         cache.take(&Event::InitDone);
         assert_eq!(cache.take(&Event::Apply(service("a", "a-2"))), [key("a")].into());
-        cache.take(&Event::Apply(service("a", "a-1")));
-        assert_eq!(names(&cache, "a"), ["a-1", "a-2"]);
-        assert_eq!(cache.take(&Event::Delete(service("a", "a-1"))), [key("a")].into());
-        assert_eq!(names(&cache, "a"), ["a-2"]);
         // A user changes the label.
         assert_eq!(cache.take(&Event::Apply(service("b", "a-2"))), [key("b")].into());
         assert_eq!((names(&cache, "a"), names(&cache, "b")), (vec![], vec!["a-2".to_owned()]));

@@ -44,8 +44,8 @@ pub const RIGHTS: [RequiredRight; 15] = [
     right("", "secrets", &["get", "create"]),
     right("", "persistentvolumeclaims", &["deletecollection"]),
     right("", "services", &["get", "list", "watch", "create", "patch", "deletecollection"]),
-    right("networking.k8s.io", "networkpolicies", &["get", "create", "patch", "delete"]),
-    right("policy", "poddisruptionbudgets", &["get", "create", "patch", "delete"]),
+    right("networking.k8s.io", "networkpolicies", &["get", "create", "patch", "deletecollection"]),
+    right("policy", "poddisruptionbudgets", &["get", "create", "patch", "deletecollection"]),
     right("events.k8s.io", "events", &["create", "patch"]),
 ];
 
@@ -60,42 +60,30 @@ pub async fn check_cluster(
     client: &Client,
     namespace: Option<&str>,
     lease_namespace: Option<&str>,
-) -> Result<CheckFindings, CheckError> {
+) -> Result<CheckFindings, Error> {
     let mut findings = CheckFindings::default();
     rights(client, namespace, &mut findings).await?;
-    definition(client, namespace, &mut findings).await?;
+    definition(client, namespace, &mut findings).await;
     if let Some(place) = lease_namespace {
-        leader(client, place, &mut findings).await?;
+        leader(client, place, &mut findings).await;
     }
     Ok(findings)
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    #[error(transparent)]
-    Refused(#[from] Error),
-    #[error(
-        "Kubernetes' API server does not answer within {TIMEOUT:?} ({what}); check the address in KUBECONFIG and the network"
-    )]
-    Late { what: String },
-}
-
-async fn in_time<T>(
-    what: &str,
-    request: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<Result<T, Error>, CheckError> {
+async fn in_time<T>(what: &str, request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
     let answer = tokio::time::timeout(TIMEOUT, request).await;
-    Ok(answer.map_err(|_| CheckError::Late { what: what.to_owned() })?.map_err(Error::failed_to(what)))
+    let late = |_| Error::Unanswered { what: what.to_owned(), seconds: TIMEOUT.as_secs() };
+    answer.map_err(late)?.map_err(Error::failed_to(what))
 }
 
-async fn rights(client: &Client, namespace: Option<&str>, findings: &mut CheckFindings) -> Result<(), CheckError> {
+async fn rights(client: &Client, namespace: Option<&str>, findings: &mut CheckFindings) -> Result<(), Error> {
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let place = namespace.map_or_else(|| "all namespaces".to_owned(), |name| format!("namespace {name}"));
     let mut granted = 0;
     for right in RIGHTS {
         for verb in right.verbs {
             let review = review(right, verb, namespace);
-            let answered = in_time("ask for rights", api.create(&PostParams::default(), &review)).await??;
+            let answered = in_time("ask for rights", api.create(&PostParams::default(), &review)).await?;
             if answered.status.is_some_and(|status| status.allowed) {
                 granted += 1;
                 continue;
@@ -126,9 +114,9 @@ fn review(right: RequiredRight, verb: &str, namespace: Option<&str>) -> SelfSubj
     SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() }
 }
 
-async fn definition(client: &Client, namespace: Option<&str>, findings: &mut CheckFindings) -> Result<(), CheckError> {
+async fn definition(client: &Client, namespace: Option<&str>, findings: &mut CheckFindings) {
     let jobs: Api<HybridJob> = scoped_api(client, namespace);
-    match in_time("list HybridJobs", jobs.list_metadata(&ListParams::default().limit(1))).await? {
+    match in_time("list HybridJobs", jobs.list_metadata(&ListParams::default().limit(1))).await {
         Ok(_) => findings.good.push("the definition of a HybridJob is installed".to_owned()),
         Err(error) if error.is_missing() => findings.problems.push(
             "Kubernetes knows no HybridJob: kubectl apply --server-side -f k8s/crd/hybridjobs.yaml installs it"
@@ -136,27 +124,20 @@ async fn definition(client: &Client, namespace: Option<&str>, findings: &mut Che
         ),
         Err(error) => findings.problems.push(error.to_string()),
     }
-    Ok(())
 }
 
-async fn leader(client: &Client, place: &str, findings: &mut CheckFindings) -> Result<(), CheckError> {
+async fn leader(client: &Client, place: &str, findings: &mut CheckFindings) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), place);
-    let lease = match in_time("read the lease", leases.get_opt(MANAGER)).await? {
-        Ok(lease) => lease,
-        Err(error) => {
-            findings.problems.push(error.to_string());
-            return Ok(());
-        }
-    };
-    let holder = lease.and_then(|lease| lease.spec?.holder_identity);
-    match holder.filter(|holder| !holder.is_empty()) {
-        Some(holder) => findings.good.push(format!("{holder} leads")),
-        None => findings.problems.push(format!(
+    let lease = in_time("read the lease", leases.get_opt(MANAGER)).await;
+    let holder = lease.map(|lease| lease.and_then(|lease| lease.spec?.holder_identity));
+    match holder.map(|holder| holder.filter(|holder| !holder.is_empty())) {
+        Err(error) => findings.problems.push(error.to_string()),
+        Ok(Some(holder)) => findings.good.push(format!("{holder} leads")),
+        Ok(None) => findings.problems.push(format!(
             "no operator leads by the lease {MANAGER} of namespace {place}: does an operator run there? \
              kubectl -n {place} get pods"
         )),
     }
-    Ok(())
 }
 
 /// The objects of the first attempt, as YAML documents. `config` is the text of the job file, if the HybridJob names a ConfigMap.

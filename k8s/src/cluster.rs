@@ -1,6 +1,5 @@
 //! Requests to Kubernetes, one function each. Other modules decide what to request.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -17,11 +16,11 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tracing::{info, warn};
 
-use crate::build::{ObjectManifest, SharedObject, group_resource};
+use crate::build::{ObjectManifest, group_resource};
 use crate::cache::JobObjects;
 use crate::crd::{GangScheduler, HybridJob};
 use crate::error::Error;
-use crate::names::{ATTEMPT_LABEL, FINALIZER, JOB_LABEL, MANAGER, RETAIN_LABEL, job_labels};
+use crate::names::{ATTEMPT_LABEL, FINALIZER, JOB_LABEL, MANAGER, RETAIN_LABEL};
 use crate::observe::{ObservedObjects, OwnedKind, RemovalScope};
 use crate::step::ObjectDeletion;
 
@@ -33,15 +32,13 @@ pub struct JobClient {
 }
 
 impl JobClient {
-    #[must_use]
     pub fn new(client: Client, namespace: &str, job: &str) -> Self {
         Self { client, namespace: namespace.to_owned(), job: job.to_owned() }
     }
 
     /// Jobs without a type, for an object that cannot be parsed.
-    #[must_use]
     pub fn untyped_jobs(&self) -> Api<DynamicObject> {
-        self.untyped_api(&ApiResource::erase::<HybridJob>(&()))
+        self.untyped_api(&kind_resource::<HybridJob>())
     }
 
     /// As it is now: the state that a watch reported may be old.
@@ -99,30 +96,21 @@ impl JobClient {
 
     pub async fn delete(&self, deletion: &ObjectDeletion) -> Result<(), Error> {
         match deletion {
-            ObjectDeletion::Workload(OwnedKind::Workers, name) => self.delete_named::<Job>(name).await,
-            ObjectDeletion::Workload(OwnedKind::Coordinator | OwnedKind::Servers, name) => {
-                self.delete_named::<StatefulSet>(name).await
+            ObjectDeletion::Workload(OwnedKind::Workers, name) => {
+                self.delete_named(&kind_resource::<Job>(), name).await
             }
-            ObjectDeletion::Workload(OwnedKind::Service, name) => self.delete_named::<Service>(name).await,
+            ObjectDeletion::Workload(OwnedKind::Coordinator | OwnedKind::Servers, name) => {
+                self.delete_named(&kind_resource::<StatefulSet>(), name).await
+            }
+            ObjectDeletion::Workload(OwnedKind::Service, name) => {
+                self.delete_named(&kind_resource::<Service>(), name).await
+            }
             ObjectDeletion::Attempts(scope, gang) => self.delete_attempts(*scope, *gang).await,
             ObjectDeletion::Claims => self.delete_claims(RemovalScope::All).await,
-            ObjectDeletion::Shared(shared) => self.delete_shared(*shared).await,
+            ObjectDeletion::Shared(shared) => {
+                self.delete_named(&shared.api_resource(), &shared.object_name(&self.job)).await
+            }
         }
-    }
-
-    /// An object of the same name without the job's labels stays.
-    async fn delete_shared(&self, shared: SharedObject) -> Result<(), Error> {
-        let (name, title) = (shared.object_name(&self.job), shared.title(&self.job));
-        let api = self.untyped_api(&shared.api_resource());
-        let found = if_there(api.get_metadata(&name).await, format!("read {title}"))?;
-        let ours = job_labels(&self.job);
-        let is_ours =
-            |labels: &BTreeMap<String, String>| ours.iter().all(|(key, value)| labels.get(key) == Some(value));
-        let Some(found) = found.filter(|found| is_ours(found.labels())) else { return Ok(()) };
-        info!(job = self.job, object = title, "object is removed");
-        let this = Preconditions { uid: found.uid(), resource_version: None };
-        let deleted = api.delete(&name, &DeleteParams::background().preconditions(this)).await;
-        if_there(deleted, format!("delete {title}")).map(drop)
     }
 
     pub async fn suspend(&self, job: &str) -> Result<(), Error> {
@@ -137,21 +125,19 @@ impl JobClient {
         let which = self.in_scope(scope);
         info!(job = self.job, "services and claims are removed");
         if let Some(gang) = gang {
-            // A group without pods would keep its place in the queue. If its definition is not installed, there is none.
-            let groups = self.untyped_api(&group_resource(gang));
-            let removed = groups.delete_collection(&DeleteParams::background(), &which).await;
-            if_there(removed, format!("delete podgroups of {}", self.job))?;
+            // A group without pods would keep its place in the queue.
+            self.delete_all(&group_resource(gang), &which).await?;
         }
-        self.delete_all::<ConfigMap>(&which).await?;
+        self.delete_all(&kind_resource::<ConfigMap>(), &which).await?;
         self.delete_claims(scope).await?;
-        self.delete_all::<Service>(&which).await
+        self.delete_all(&kind_resource::<Service>(), &which).await
     }
 
     /// Claims that the user wants to retain stay: they have no owner, and say so by a label.
     async fn delete_claims(&self, scope: RemovalScope) -> Result<(), Error> {
         let ListParams { label_selector, .. } = self.in_scope(scope);
         let selector = format!("{},{RETAIN_LABEL}!=true", label_selector.unwrap_or_default());
-        self.delete_all::<PersistentVolumeClaim>(&ListParams::default().labels(&selector)).await
+        self.delete_all(&kind_resource::<PersistentVolumeClaim>(), &ListParams::default().labels(&selector)).await
     }
 
     fn in_scope(&self, scope: RemovalScope) -> ListParams {
@@ -163,17 +149,17 @@ impl JobClient {
         })
     }
 
-    /// The request is a deletion of a collection, so the operator needs no additional right.
-    async fn delete_named<K: Resource<DynamicType = ()>>(&self, name: &str) -> Result<(), Error> {
-        info!(job = self.job, name, "pods are asked to end");
-        let ours = format!("{JOB_LABEL}={}", self.job);
-        self.delete_all::<K>(&ListParams::default().labels(&ours).fields(&format!("metadata.name={name}"))).await
+    /// The request is a deletion of a collection: an object of the same name without the job's label stays.
+    async fn delete_named(&self, resource: &ApiResource, name: &str) -> Result<(), Error> {
+        info!(job = self.job, kind = resource.kind, name, "object is removed");
+        let ours = ListParams::default().labels(&format!("{JOB_LABEL}={}", self.job));
+        self.delete_all(resource, &ours.fields(&format!("metadata.name={name}"))).await
     }
 
-    async fn delete_all<K: Resource<DynamicType = ()>>(&self, which: &ListParams) -> Result<(), Error> {
-        let api = self.untyped_api(&ApiResource::erase::<K>(&()));
-        let removed = api.delete_collection(&DeleteParams::background(), which).await;
-        removed.map(|_| ()).map_err(Error::failed_to(format!("delete {} of {}", K::plural(&()), self.job)))
+    /// If the definition of a kind is not installed, there is no object of it.
+    async fn delete_all(&self, resource: &ApiResource, which: &ListParams) -> Result<(), Error> {
+        let removed = self.untyped_api(resource).delete_collection(&DeleteParams::background(), which).await;
+        if_there(removed, format!("delete {} of {}", resource.plural, self.job)).map(drop)
     }
 
     /// The pod counts as failed, so its Job makes another in its place, and it is deleted without its kubelet's
@@ -226,6 +212,10 @@ impl JobClient {
     {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
+}
+
+fn kind_resource<K: Resource<DynamicType = ()>>() -> ApiResource {
+    ApiResource::erase::<K>(&())
 }
 
 /// For a kind of an unknown group the API server answers 404 in plain text, without the reason that `get_opt` looks

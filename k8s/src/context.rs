@@ -52,7 +52,6 @@ impl JobReconciliation<'_> {
         self.context.memory.with_job(&self.key, job.metadata.uid.as_deref(), look)
     }
 
-    /// The memory of whichever job has this name.
     pub(crate) fn with_memory_of_name<T>(&self, look: impl FnOnce(&mut JobMemory) -> T) -> T {
         self.context.memory.with_job(&self.key, None, look)
     }
@@ -69,7 +68,6 @@ pub struct OperatorMetrics {
 }
 
 impl OperatorMetrics {
-    #[must_use]
     pub fn new(registry: &Registry) -> Self {
         let reconciles = Opts::new("zagros_operator_reconciles_total", "Reconciliations, by how they ended.");
         let seconds = HistogramOpts::new("zagros_operator_reconcile_seconds", "Time of a reconciliation, in seconds.");

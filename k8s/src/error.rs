@@ -19,10 +19,13 @@ pub enum Error {
     Unlisted { kind: String, seconds: u64 },
     #[error("a HybridJob without name or namespace cannot be carried out")]
     Unnamed,
-    #[error("the lease {MANAGER} is held by {holder}: this operator stops; once restarted, it waits for the lease")]
-    Deposed { holder: String },
-    #[error("the lease {MANAGER} could not be renewed for {seconds} s, last because: {cause}")]
-    LeaseLost { seconds: u64, cause: String },
+    /// This operator does not lead, and why.
+    #[error("the lease {MANAGER} {cause}")]
+    LeaseLost { cause: String },
+    #[error(
+        "Kubernetes' API server does not answer within {seconds} s ({what}); check the address in KUBECONFIG and the network"
+    )]
+    Unanswered { what: String, seconds: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,32 +44,27 @@ impl Error {
         move |source| Self::Kube { what, source: Arc::new(source) }
     }
 
-    #[must_use]
     pub fn remedy(&self) -> ErrorRemedy {
         match self {
             Self::Kube { source, .. } => remedy(source),
-            Self::Unlisted { .. } | Self::Unnamed | Self::Deposed { .. } | Self::LeaseLost { .. } => ErrorRemedy::Later,
+            _ => ErrorRemedy::Later,
         }
     }
 
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if status(source).is_some_and(|status| status.code == 404))
     }
 
     /// Whether Kubernetes refused the object itself.
-    #[must_use]
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Kube { source, .. } if status(source).is_some_and(|status| status.code == 422))
     }
 
     /// Whether a person has to act before the same request can succeed.
-    #[must_use]
     pub fn needs_a_person(&self) -> bool {
         matches!(self.remedy(), ErrorRemedy::Report(_))
     }
 
-    #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.remedy() == ErrorRemedy::Again
     }

@@ -46,7 +46,6 @@ pub struct LeaseKeeper {
 }
 
 impl LeaseHandle {
-    #[must_use]
     pub fn new() -> (Self, LeaseKeeper) {
         let (sender, state) = watch::channel(LeaseState::Waits);
         let stop = Shutdown::new();
@@ -90,7 +89,7 @@ impl LeaseHandle {
 }
 
 fn unkept() -> Error {
-    Error::LeaseLost { seconds: 0, cause: "nothing renews it; the log says why".to_owned() }
+    Error::LeaseLost { cause: "could not be renewed: nothing renews it; the log says why".to_owned() }
 }
 
 impl LeaseKeeper {
@@ -134,7 +133,6 @@ pub enum LeaseHolder {
 
 impl LeaseCandidate {
     /// A candidate of this identity (its pod's name) for the lease of a namespace.
-    #[must_use]
     pub fn new(client: Client, namespace: &str, identity: &str) -> Self {
         Self { leases: Api::namespaced(client, namespace), identity: identity.to_owned(), seen: None }
     }
@@ -165,11 +163,17 @@ impl LeaseCandidate {
             tokio::time::sleep(PAUSE).await;
             let left = GIVES_UP.saturating_sub(renewed.elapsed());
             if left.is_zero() {
-                return Error::LeaseLost { seconds: GIVES_UP.as_secs(), cause };
+                let seconds = GIVES_UP.as_secs();
+                return Error::LeaseLost {
+                    cause: format!("could not be renewed for {seconds} s, last because: {cause}"),
+                };
             }
             match tokio::time::timeout(left, self.try_once()).await {
                 Ok(Ok(LeaseHolder::Mine)) => renewed = Instant::now(),
-                Ok(Ok(LeaseHolder::Theirs(holder))) => return Error::Deposed { holder },
+                Ok(Ok(LeaseHolder::Theirs(holder))) => {
+                    let next = "this operator stops; once restarted, it waits for the lease";
+                    return Error::LeaseLost { cause: format!("is held by {holder}: {next}") };
+                }
                 Ok(Err(error)) => cause = error.to_string(),
                 Err(_) => cause = "no answer".to_owned(),
             }

@@ -30,7 +30,6 @@ pub struct JobMemory {
     pub(crate) requests: KnownRequests,
     /// The attempt whose coordinator was asked last, and when.
     asked: Option<(i32, Timestamp)>,
-    /// What opens the ports of the run.
     pub(crate) access: Option<RunAccess>,
     /// Why the coordinator refused the numbers of this generation of the spec.
     pub(crate) scale_refusal: Option<(Option<i64>, String)>,
@@ -117,7 +116,6 @@ impl KnownRequests {
     }
 
     /// The generation of what was applied a short time ago, if its kind has any.
-    #[must_use]
     pub fn applied_generation(&self, title: &str, hash: u64, now: Timestamp) -> Option<Option<i64>> {
         match self.find(title, hash)? {
             RequestAnswer::Applied(generation, since) => (elapsed_time(*since, now) < REPAIR).then_some(*generation),
@@ -126,7 +124,6 @@ impl KnownRequests {
     }
 
     /// Why a request was refused that is not to be made again yet.
-    #[must_use]
     pub fn refusal(&self, title: &str, hash: u64, now: Timestamp) -> Option<Error> {
         match self.find(title, hash)? {
             RequestAnswer::Refused(error, pause) => pause.left(now).map(|_| error.clone()),
@@ -150,7 +147,6 @@ impl KnownRequests {
         self.0.insert(title.to_owned(), KnownRequest { hash, answer });
     }
 
-    #[must_use]
     pub fn next_retry(&self, now: Timestamp) -> Option<Duration> {
         let pauses = self.0.values().filter_map(|known| match &known.answer {
             RequestAnswer::Refused(_, pause) => pause.left(now),
@@ -176,20 +172,17 @@ impl JobMemory {
         is_due
     }
 
-    #[must_use]
     pub fn next_ask(&self, now: Timestamp) -> Duration {
         self.asked.map_or(ASK, |(_, at)| ASK.saturating_sub(elapsed_time(at, now))).max(FIRST_PAUSE)
     }
 
     /// The job file of an attempt that has started, if it was checked before. It never changes.
-    #[must_use]
     pub fn known_text(&self, attempt: i32) -> Option<JobText> {
         let (spec, _) = self.checked.as_ref()?;
         (spec.attempt == attempt && matches!(spec.text, JobText::OfAttempt(_))).then(|| spec.text.clone())
     }
 
     /// What the check of a spec found, if it was the last that was checked.
-    #[must_use]
     pub fn known_check(&self, spec: &CheckedSpec) -> Option<Result<ValidJob, Vec<SpecProblem>>> {
         let (known, found) = self.checked.as_ref()?;
         (known == spec && spec.generation.is_some()).then(|| found.clone())
@@ -211,7 +204,6 @@ impl JobMemory {
         self.failures = None;
     }
 
-    #[must_use]
     pub fn pause_left(&self, now: Timestamp) -> Option<Duration> {
         self.failures.and_then(|pause| pause.left(now))
     }
@@ -257,19 +249,6 @@ mod tests {
         assert!(is_refused(&requests, 2, now));
         requests.note("Service a", 2, &Ok(None), timestamp(now));
         assert_eq!(requests.next_retry(timestamp(now)), None);
-    }
-
-    #[test]
-    fn a_coordinator_is_asked_every_fifteen_seconds_and_a_new_one_at_once() {
-        let mut memory = JobMemory::default();
-        assert!(memory.take_turn_to_ask(1, timestamp(0)));
-        assert!(!memory.take_turn_to_ask(1, timestamp(14)));
-        assert!(memory.take_turn_to_ask(1, timestamp(15)));
-        assert!(memory.take_turn_to_ask(2, timestamp(16)));
-        assert_eq!(memory.next_ask(timestamp(20)).as_secs(), 11);
-        memory.ask_again();
-        assert_eq!(memory.next_ask(timestamp(20)), FIRST_PAUSE);
-        assert!(memory.take_turn_to_ask(2, timestamp(20)) && !memory.take_turn_to_ask(2, timestamp(21)));
     }
 
     #[test]

@@ -42,7 +42,6 @@ impl PodRole {
     pub const ALL: [Self; 3] = [Self::Coordinator, Self::Server, Self::Worker];
 
     /// The role in names of objects, in the role's label, and as the container's name.
-    #[must_use]
     pub fn short_name(self) -> &'static str {
         match self {
             Self::Coordinator => "coordinator",
@@ -51,13 +50,10 @@ impl PodRole {
         }
     }
 
-    #[must_use]
     pub fn from_short_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.short_name() == word)
     }
 
-    /// How many pods of the role a spec asks for.
-    #[must_use]
     pub fn replicas(self, spec: &HybridJobSpec) -> i32 {
         match self {
             Self::Coordinator => 1,
@@ -66,7 +62,6 @@ impl PodRole {
         }
     }
 
-    #[must_use]
     pub fn data_port(self) -> u16 {
         match self {
             Self::Coordinator => COORDINATOR_PORT,
@@ -75,7 +70,6 @@ impl PodRole {
         }
     }
 
-    #[must_use]
     pub fn command(self) -> &'static str {
         match self {
             Self::Coordinator => "coordinator",
@@ -105,20 +99,17 @@ pub struct RunAttempt {
 
 impl RunAttempt {
     /// The attempt that a HybridJob's status names, or its first one.
-    #[must_use]
     pub fn recorded(owner: &HybridJob) -> Self {
         let number = owner.status.as_ref().map_or(1, |status| status.attempt.max(1));
         Self { job: owner.name_any(), namespace: owner.namespace().unwrap_or_default(), number }
     }
 
-    #[must_use]
     pub fn service_name(&self, role: PodRole) -> String {
         format!("{}-{}-{}", self.job, self.number, role.short_name())
     }
 
     /// Pods are named after it. Kubernetes labels the pods of a StatefulSet with its name and eleven more characters,
     /// and a label has at most 63: so the coordinator's is short.
-    #[must_use]
     pub fn workload_name(&self, role: PodRole) -> String {
         match role {
             PodRole::Coordinator => format!("{}-{}{COORDINATOR_SUFFIX}", self.job, self.number),
@@ -126,38 +117,31 @@ impl RunAttempt {
         }
     }
 
-    #[must_use]
     pub fn config_name(&self) -> String {
         format!("{}-{}-job", self.job, self.number)
     }
 
-    #[must_use]
     pub fn pod_group_name(&self) -> String {
         format!("{}-{}", self.job, self.number)
     }
 
-    #[must_use]
     pub fn service_host(&self, role: PodRole) -> String {
         format!("{}.{}.svc", self.service_name(role), self.namespace)
     }
 
-    #[must_use]
     pub fn coordinator_address(&self) -> String {
         format!("{}:{COORDINATOR_PORT}", self.service_host(PodRole::Coordinator))
     }
 
-    #[must_use]
     pub fn status_address(&self) -> String {
         format!("{}:{ADMIN_PORT}", self.service_host(PodRole::Coordinator))
     }
 
     /// Parent of the run folder. All attempts share it, so that each continues from the checkpoints of the earlier ones.
-    #[must_use]
     pub fn output_folder(&self) -> String {
         format!("{}/{}", OUTPUT_PATH, self.job)
     }
 
-    #[must_use]
     pub fn object_labels(&self) -> BTreeMap<String, String> {
         let mut labels = job_labels(&self.job);
         labels.insert(ATTEMPT_LABEL.to_owned(), self.number.to_string());
@@ -165,7 +149,6 @@ impl RunAttempt {
     }
 
     /// Labels of a role's pods. They are also the selector.
-    #[must_use]
     pub fn role_labels(&self, role: PodRole) -> BTreeMap<String, String> {
         let mut labels = self.object_labels();
         labels.insert(ROLE_LABEL.to_owned(), role.short_name().to_owned());
@@ -173,13 +156,11 @@ impl RunAttempt {
     }
 }
 
-#[must_use]
 pub fn job_labels(job: &str) -> BTreeMap<String, String> {
     let pairs = [("app.kubernetes.io/name", "zagros"), ("app.kubernetes.io/managed-by", MANAGER), (JOB_LABEL, job)];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-#[must_use]
 pub fn label_selector(labels: &BTreeMap<String, String>) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
@@ -207,13 +188,11 @@ pub const SECRET_TOKEN: &str = "token";
 /// Characters of the owner's uid in the name of its Secret.
 const UID_CHARACTERS: usize = 8;
 
-#[must_use]
 pub fn is_held(owner: &HybridJob) -> bool {
     owner.finalizers().iter().any(|one| one == FINALIZER)
 }
 
 /// Name of a HybridJob's Secret. The name of a HybridJob has no dot, so this is no other HybridJob's.
-#[must_use]
 pub fn secret_name(owner: &HybridJob) -> String {
     let uid: String = owner.uid().unwrap_or_default().chars().take(UID_CHARACTERS).collect();
     format!("{}.run.{uid}", owner.name_any()).trim_end_matches('.').to_owned()

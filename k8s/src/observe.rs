@@ -34,7 +34,6 @@ pub struct ObservedObjects {
     pub coordinator: Option<JobState>,
     pub workers: Option<JobState>,
     pub servers: Option<ServerSet>,
-    /// Pods of the attempt.
     pub pods: Vec<PodState>,
     /// Objects of all attempts that make pods, or by which pods are found.
     pub owned: Vec<OwnedObject>,
@@ -65,13 +64,11 @@ pub enum OwnedKind {
 
 impl OwnedKind {
     /// Whether workers need its pods for as long as they run.
-    #[must_use]
     pub fn is_member(self) -> bool {
         matches!(self, Self::Coordinator | Self::Servers)
     }
 }
 
-/// Whose objects a removal concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalScope {
     All,
@@ -81,7 +78,6 @@ pub enum RemovalScope {
 
 impl RemovalScope {
     /// Whether an object of this attempt is removed. If its attempt cannot be read, it belongs to no attempt that is kept.
-    #[must_use]
     pub fn includes(self, attempt: Option<i32>) -> bool {
         match self {
             Self::All => true,
@@ -91,7 +87,6 @@ impl RemovalScope {
     }
 }
 
-/// The StatefulSet of the embedding servers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerSet {
     /// Hash of its template, by the operator.
@@ -175,7 +170,6 @@ pub struct PodTrouble {
 }
 
 impl ObservedObjects {
-    #[must_use]
     pub fn new(attempt: i32, objects: &JobObjects) -> Self {
         let all: Vec<PodState> = objects.pods.iter().filter_map(|pod| PodState::from_pod(pod)).collect();
         let remaining = all.iter().filter(|pod| !pod.has_ended).cloned().collect();
@@ -198,7 +192,6 @@ impl ObservedObjects {
     }
 
     /// The worker that ended last with another code than 0. Workers that were replaced before `back` do not count.
-    #[must_use]
     pub fn lost_worker(&self, back: Option<Timestamp>) -> Option<&PodState> {
         let workers = self.pods.iter().filter(|pod| pod.role == PodRole::Worker && pod.ended_after(back));
         workers.max_by_key(|pod| pod.exit.as_ref().and_then(|exit| exit.at))
@@ -224,7 +217,6 @@ impl ObservedObjects {
     }
 
     /// Counts the pods themselves, because the counts of their controllers may be older.
-    #[must_use]
     pub fn ready_count(&self, role: PodRole) -> i32 {
         let ready = self.count_pods(|pod| pod.role == role && pod.is_ready);
         match (role, &self.coordinator) {
@@ -246,13 +238,11 @@ impl ObservedObjects {
         self.remaining.iter().filter(move |pod| scope.includes(pod.attempt) && !pod.is_overdue(LINGER, now))
     }
 
-    #[must_use]
     pub fn awaited_worker(&self, scope: RemovalScope, now: Timestamp) -> Option<&PodState> {
         self.awaited_pods(scope, now).find(|pod| pod.role == PodRole::Worker)
     }
 
     /// Whether a worker must end before its servers may.
-    #[must_use]
     pub fn has_workers(&self, scope: RemovalScope, now: Timestamp) -> bool {
         self.awaited_worker(scope, now).is_some() || self.has_active_workers(scope)
     }
@@ -263,7 +253,6 @@ impl ObservedObjects {
     }
 
     /// Whether a worker's pod is being deleted while its Job is there and may make another in its place.
-    #[must_use]
     pub fn has_leaving_workers(&self) -> bool {
         let is_leaving = |pod: &PodState| pod.role == PodRole::Worker && pod.until.is_some();
         self.pods.iter().any(is_leaving) && self.has_active_workers(RemovalScope::All)
@@ -376,7 +365,6 @@ impl PodState {
     }
 
     /// Whether the process after the one that ended badly does its work: that end is of no consequence.
-    #[must_use]
     pub fn has_recovered(&self) -> bool {
         self.role != PodRole::Worker && self.is_ready && self.verdict().is_none()
     }

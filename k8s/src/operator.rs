@@ -15,7 +15,7 @@ use kube::{Api, Client, Resource};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
-use zagros_plumbing::admin::{self, PageAccess, PageToken, Readiness};
+use zagros_plumbing::admin::{self, PageAccess, PageToken};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
 
@@ -56,7 +56,6 @@ pub struct OperatorConfig {
 }
 
 /// Asks coordinators by the names of their Services.
-#[must_use]
 pub fn ask_coordinator() -> CoordinatorQuery {
     Arc::new(|attempt: RunAttempt, token: Option<PageToken>| {
         Box::pin(async move {
@@ -71,8 +70,14 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     // A separate token: the port stays open while reconciliations end.
     let life = Lifecycle::new(Shutdown::new());
     let metrics = OperatorMetrics::new(&config.registry);
-    let waits = Arc::new(AtomicBool::new(true));
-    serve(&life, config.admin, config.registry, Arc::clone(&waits));
+    let waits = AtomicBool::new(true);
+    let (routes, closed) = (admin::routes(config.registry, Arc::new(|| Ok(()))), life.shutdown_token().clone());
+    // A follower is ready too: it does everything that is expected of it.
+    life.spawn("http port", async move {
+        if let Err(error) = admin::serve(config.admin, routes, PageAccess::Anyone, closed).await {
+            warn!(%error, "http port failed");
+        }
+    });
 
     let context = Arc::new(OperatorContext {
         client: config.client.clone(),
@@ -101,8 +106,10 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
             // The work under way is dropped when another leads: every step may be the last (`reconcile`).
             () = controlled => Ok(()),
             ended = async {
-                hold(lease.as_mut(), &shutdown).await?;
-                stop.request();
+                tokio::select! {
+                    lost = wait_until_lost(lease.as_mut()) => return Err(lost),
+                    () = shutdown.requested() => stop.request(),
+                }
                 tokio::time::sleep(TIMEOUT).await;
                 warn!(timeout = ?TIMEOUT, "reconciling did not end in time; the next operator continues it");
                 Ok(())
@@ -134,32 +141,12 @@ async fn wait_for_early_stop(stop: &Shutdown, has_started: impl FnOnce() -> bool
     }
 }
 
-/// Waits for shutdown, or until it no longer leads.
-async fn hold(lease: Option<&mut LeaseHandle>, shutdown: &Shutdown) -> Result<(), Error> {
+/// Waits for ever without a lease.
+async fn wait_until_lost(lease: Option<&mut LeaseHandle>) -> Error {
     match lease {
-        None => {
-            shutdown.requested().await;
-            Ok(())
-        }
-        Some(lease) => tokio::select! {
-            lost = lease.wait_until_lost() => Err(lost),
-            () = shutdown.requested() => Ok(()),
-        },
+        Some(lease) => lease.wait_until_lost().await,
+        None => std::future::pending().await,
     }
-}
-
-/// A follower is ready too: it does everything that is expected of it.
-fn serve(life: &Lifecycle, listener: TcpListener, registry: Registry, waits: Arc<AtomicBool>) {
-    let readiness: Readiness = Arc::new(move || {
-        debug!(follows = waits.load(Ordering::Acquire), "asked for readiness");
-        Ok(())
-    });
-    let (routes, shutdown) = (admin::routes(registry, readiness), life.shutdown_token().clone());
-    life.spawn("http port", async move {
-        if let Err(error) = admin::serve(listener, routes, PageAccess::Anyone, shutdown).await {
-            warn!(%error, "http port failed");
-        }
-    });
 }
 
 /// A job that may be unreadable.
@@ -219,27 +206,4 @@ fn what_users_do(job: &Guarded) -> Option<u64> {
 
 fn reference(job: &JobKey) -> ObjectRef<Guarded> {
     ObjectRef::new(&job.name).within(&job.namespace)
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-    use super::*;
-    use crate::crd::HybridJobStatus;
-    use crate::fixture::{hybrid_job, timestamp};
-
-    #[test]
-    fn an_edit_and_a_deletion_are_seen_and_a_status_is_not() {
-        let seen = |change: fn(&mut HybridJob)| {
-            let mut job = hybrid_job();
-            change(&mut job);
-            what_users_do(&DeserializeGuard(Ok(job)))
-        };
-        let earlier = seen(|_| ());
-        assert!(earlier.is_some());
-        assert_eq!(seen(|job| job.status = Some(HybridJobStatus { attempt: 7, ..Default::default() })), earlier);
-        assert_ne!(seen(|job| job.metadata.generation = Some(2)), earlier);
-        assert_ne!(seen(|job| job.metadata.deletion_timestamp = Some(Time(timestamp(0)))), earlier);
-    }
 }

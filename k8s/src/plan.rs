@@ -62,7 +62,6 @@ pub struct ObservedJob {
 }
 
 /// The steps, in order. At rest there is none but the wait for a change.
-#[must_use]
 pub fn plan_steps(job: &HybridJob, seen: &ObservedJob) -> Vec<PlanStep> {
     let planner = Planner::new(job, seen);
     let is_over = planner.recorded.phase.is_some_and(RunPhase::is_final);

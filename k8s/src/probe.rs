@@ -24,7 +24,6 @@ pub type CoordinatorScale =
     Arc<dyn Fn(RunAttempt, Credentials, ScaleRequest) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync>;
 
 /// Asks coordinators by the names of their Services.
-#[must_use]
 pub fn scale_by_coordinator() -> CoordinatorScale {
     Arc::new(|attempt: RunAttempt, credentials: Credentials, wanted: ScaleRequest| {
         Box::pin(async move {
@@ -35,16 +34,9 @@ pub fn scale_by_coordinator() -> CoordinatorScale {
     })
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("the coordinator at {address} did not report its status: {reason}")]
-pub struct ProbeError {
-    address: String,
-    reason: String,
-}
-
 /// `address` is `host:port`; `token` is that of the run if it has one.
-pub async fn ask_status(address: &str, token: Option<&PageToken>) -> Result<RunProgress, ProbeError> {
-    let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
+pub async fn ask_status(address: &str, token: Option<&PageToken>) -> Result<RunProgress, String> {
+    let failed = |reason: String| format!("the coordinator at {address} did not report its status: {reason}");
     let (status, body) = ask_path(address, "/status", token.map(PageToken::expose_secret), TIMEOUT)
         .await
         .map_err(|error| failed(error.to_string()))?;
@@ -181,7 +173,7 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{}", "127.0.0.1:"),
         ] {
             let address = answering(answer.to_owned()).await;
-            let error = ask_status(&address, None).await.unwrap_err().to_string();
+            let error = ask_status(&address, None).await.unwrap_err();
             assert!(error.contains(words), "{answer}: {error}");
         }
     }
@@ -190,7 +182,7 @@ mod tests {
     async fn a_coordinator_that_hangs_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let error = ask_status(&address, None).await.unwrap_err().to_string();
+        let error = ask_status(&address, None).await.unwrap_err();
         assert!(error.contains("does not answer /status within 2s"), "{error}");
     }
 }

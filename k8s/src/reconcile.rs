@@ -61,7 +61,6 @@ pub async fn reconcile(
     result
 }
 
-#[must_use]
 pub fn error_policy(guarded: Arc<DeserializeGuard<HybridJob>>, error: &Error, context: Arc<OperatorContext>) -> Action {
     let key = JobKey { namespace: guarded.namespace().unwrap_or_default(), name: guarded.name_any() };
     let pause = context.memory.with_job(&key, None, |memory| memory.note_failure((context.clock)()));

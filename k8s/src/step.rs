@@ -43,14 +43,12 @@ pub enum ObjectDeletion {
     Workload(OwnedKind, String),
     /// What the pods of attempts need until they have ended: Services, job files, claims, groups.
     Attempts(RemovalScope, Option<GangScheduler>),
-    /// The claims of all attempts.
     Claims,
     Shared(SharedObject),
 }
 
 impl ObjectDeletion {
     /// The request as it is remembered. An object that is applied and one that is deleted forget each other.
-    #[must_use]
     pub fn title(&self, job: &str) -> String {
         match self {
             Self::Shared(shared) => shared.title(job),
@@ -72,12 +70,10 @@ pub struct EventNote {
 }
 
 impl EventNote {
-    #[must_use]
     pub fn normal_note(reason: &'static str, note: impl Into<String>) -> Self {
         Self { is_warning: false, reason, note: note.into() }
     }
 
-    #[must_use]
     pub fn warning_note(reason: &'static str, note: impl Into<String>) -> Self {
         Self { is_warning: true, reason, note: note.into() }
     }

@@ -33,7 +33,6 @@ pub struct ValidJob {
 }
 
 impl ValidJob {
-    #[must_use]
     pub fn pod_settings(&self, role: PodRole) -> &PodSettings {
         match role {
             PodRole::Coordinator => &self.spec.coordinator.pod,
@@ -42,7 +41,6 @@ impl ValidJob {
         }
     }
 
-    #[must_use]
     pub fn replicas(&self, role: PodRole) -> i32 {
         role.replicas(&self.spec)
     }
@@ -54,7 +52,6 @@ impl ValidJob {
     }
 
     /// The embedding servers and dense workers with which the attempt started.
-    #[must_use]
     pub fn started_numbers(&self) -> (i32, i32) {
         let count = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         (count(self.job.cluster.servers), count(self.job.cluster.workers))
@@ -62,21 +59,18 @@ impl ValidJob {
 
     /// The same throughout an attempt (invariant RK-3), whatever its number of workers is: Kubernetes keeps the rules
     /// of a Job for good.
-    #[must_use]
     pub fn workers_rejoin(&self) -> bool {
         let cluster = &self.job.cluster;
         self.job.train.mode != Mode::Sync && cluster.max_workers.unwrap_or(cluster.workers).max(cluster.workers) > 1
     }
 
     /// The proof is the Secret that the operator makes. A job file that says `cluster.insecure` needs none.
-    #[must_use]
     pub fn asks_for_proof(&self) -> bool {
         !self.job.cluster.insecure
     }
 
     /// A process that ends is followed by one that goes on where it was: servers have a log, and both have a disk that
     /// outlives the pod.
-    #[must_use]
     pub fn is_durable(&self) -> bool {
         self.job.cluster.durability.has_log()
     }
@@ -87,7 +81,6 @@ impl ValidJob {
 pub struct SpecProblem {
     /// The path of the field, as in `kubectl explain`: `spec.volumes[0].mountPath`.
     pub field: String,
-    /// What, why, and what to do.
     pub message: String,
 }
 
@@ -107,9 +100,9 @@ pub enum JobText {
 pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> Result<ValidJob, Vec<SpecProblem>> {
     let (JobText::OfSpec(source) | JobText::OfAttempt(source)) = text;
     let mut problems = check_mounts(&object.spec);
-    let (rendered, missing) = render(object, text, attempt);
-    match parse(&rendered, &Overrides::none()).and_then(|job| missing.map_or(Ok(job), Err)) {
-        Ok(job) => {
+    let rendered = render(object, text, attempt);
+    match rendered.and_then(|rendered| parse(&rendered, &Overrides::none()).map(|job| (rendered, job))) {
+        Ok((rendered, job)) => {
             problems.extend(check_paths(&object.spec, &job));
             problems.extend(check_folders(object, &job));
             problems.extend(check_epochs(object, &job));
@@ -126,25 +119,18 @@ pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) ->
     Err(problems)
 }
 
-/// The job file with the operator's keys, and why one of them could not be set.
-fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> (String, Option<String>) {
+/// The job file with the operator's keys. Fails when one of them cannot be set.
+fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> Result<String, String> {
     let (keeps_sizes, source) = match text {
         JobText::OfSpec(source) => (false, source),
         JobText::OfAttempt(source) => (true, source),
     };
-    let Ok(mut document) = source.parse::<DocumentMut>() else {
-        return (source.clone(), Some("not TOML".to_owned()));
-    };
-    let mut missing = None;
+    let mut document = source.parse::<DocumentMut>().map_err(|error| error.to_string())?;
     document.entry("name").or_insert(value(attempt.job.as_str()));
     let settings = settings(object, attempt).into_iter();
     for (section, key, item) in settings.filter(|(_, key, _)| !keeps_sizes || !SIZES.contains(key)) {
-        match table(&mut document, section) {
-            Some(table) => {
-                table.insert(key, item);
-            }
-            None => missing = Some(format!("`{section}` is not a section")),
-        }
+        let table = table(&mut document, section).ok_or_else(|| format!("`{section}` is not a section"))?;
+        table.insert(key, item);
     }
     let bounds = if keeps_sizes { Vec::new() } else { worker_bounds(object, &document) };
     for (section, key, item) in fallbacks().into_iter().chain(bounds) {
@@ -152,7 +138,7 @@ fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> (String, 
             table.entry(key).or_insert(item);
         }
     }
-    (document.to_string(), missing)
+    Ok(document.to_string())
 }
 
 fn table<'a>(document: &'a mut DocumentMut, section: &str) -> Option<&'a mut dyn toml_edit::TableLike> {
@@ -272,40 +258,37 @@ fn check_paths(spec: &HybridJobSpec, job: &Job) -> Vec<SpecProblem> {
     vec![problem("spec.volumes", message)]
 }
 
-/// Checks that pods can write to the folders of the job. The file system of the image is read-only.
+/// Checks that pods can write to the folders of the job, and that what servers with a log keep outlives the pod. The file
+/// system of the image is read-only.
 fn check_folders(object: &HybridJob, job: &Job) -> Vec<SpecProblem> {
-    let cold = job.cluster.cold_folder.as_deref().and_then(Path::to_str);
-    let log = job.cluster.log_folder.as_deref().and_then(Path::to_str);
+    let of_run: &[&str] = &[OUTPUT_PATH];
+    let of_servers: &[&str] = match &object.spec.output {
+        _ if !job.cluster.durability.has_log() => &[STATE_PATH, OUTPUT_PATH, "/tmp"],
+        Some(_) => &[STATE_PATH, OUTPUT_PATH],
+        None => &[STATE_PATH],
+    };
     let folders = [
-        ("checkpoint.folder", job.checkpoint.folder.as_deref(), &[OUTPUT_PATH][..]),
-        ("output.model_folder", job.output.model_folder.as_deref(), &[OUTPUT_PATH]),
-        ("cluster.cold_folder", cold, &[OUTPUT_PATH, STATE_PATH, "/tmp"]),
-        ("cluster.log_folder", log, &[OUTPUT_PATH, STATE_PATH, "/tmp"]),
+        ("checkpoint.folder", job.checkpoint.folder.as_deref(), of_run),
+        ("output.model_folder", job.output.model_folder.as_deref(), of_run),
+        ("cluster.cold_folder", job.cluster.cold_folder.as_deref().and_then(Path::to_str), of_servers),
+        ("cluster.log_folder", job.cluster.log_folder.as_deref().and_then(Path::to_str), of_servers),
     ];
     let volumes = object.spec.volumes.iter().filter(|volume| !volume.read_only);
     let writable: Vec<&str> = volumes.map(|volume| volume.mount_path.as_str()).collect();
-    let is_lost = |folder: &str, own: &[&str]| {
+    let lost = folders.into_iter().filter_map(|(key, folder, own)| {
+        let folder = folder?;
         let path = plain(Path::new(folder));
-        !folder.contains("://") && !own.iter().chain(&writable).any(|mount| path.starts_with(mount))
-    };
-    let reported = |(key, folder): (&str, &str)| {
+        let is_kept = folder.contains("://") || own.iter().chain(&writable).any(|mount| path.starts_with(mount));
+        (!is_kept).then_some((key, folder, own[0]))
+    });
+    let reported = lost.map(|(key, folder, place)| {
         let message = format!(
-            "{key} is \"{folder}\", which is on no volume that pods can write: name a folder below /output, or below a \
-             volume whose readOnly is false, or one in an object store"
+            "{key} is \"{folder}\", which no pod can write, or which goes with the pod: name a folder below {place}, or \
+             below a volume whose readOnly is false, or one in an object store"
         );
         problem(job_field(object), message)
-    };
-    let lasting =
-        [("cluster.cold_folder", cold), ("cluster.log_folder", log)].into_iter().filter_map(|(key, folder)| {
-            let short = ["/tmp"].into_iter().chain(object.spec.output.is_none().then_some(OUTPUT_PATH));
-            let is_short = |one: &&str| short.clone().any(|mount| plain(Path::new(one)).starts_with(mount));
-            let folder = folder.filter(is_short).filter(|_| job.cluster.durability.has_log())?;
-            let message = format!("{key} is \"{folder}\", which goes with the pod: name a folder below {STATE_PATH}");
-            Some(problem(job_field(object), message))
-        });
-    let lost =
-        folders.into_iter().filter_map(|(key, folder, own)| Some((key, folder.filter(|one| is_lost(one, own))?)));
-    lost.map(reported).chain(lasting).collect()
+    });
+    reported.collect()
 }
 
 fn job_field(object: &HybridJob) -> &'static str {

@@ -18,7 +18,6 @@ pub struct UnitDropout {
 
 impl UnitDropout {
     /// `stream` distinguishes dropouts of the same step.
-    #[must_use]
     pub fn new(share: f64, seed: u64, stream: u64) -> Self {
         // Another stream than that of the first weights.
         let seed = !seed ^ stream.rotate_left(32);

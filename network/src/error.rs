@@ -13,5 +13,4 @@ pub enum StepError {
     Layer(Box<dyn Error + Send + Sync>),
 }
 
-/// What a part of a step gives.
 pub type StepResult<T = ()> = Result<T, StepError>;

@@ -12,12 +12,10 @@ pub struct LayerDim {
 
 impl LayerDim {
     /// A dimension that features, labels or a fixed key give.
-    #[must_use]
     pub fn fixed(size: u64) -> Self {
         Self { size, power: 0 }
     }
 
-    #[must_use]
     pub fn wide(size: u64) -> Self {
         Self { size, power: 1 }
     }
@@ -67,19 +65,16 @@ pub struct DenseTensor {
 }
 
 impl DenseTensor {
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.shape.iter().product()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// By µP (Yang et al. 2022, table 3): the power of the network's width in the factor of the learning rate, of SGD or of an optimiser
     /// that divides by the size of gradients.
-    #[must_use]
     pub fn lr_power(&self, is_sgd: bool) -> i32 {
         match self.role {
             TensorRole::Weight if is_sgd => self.outputs.power - self.inputs.power,
@@ -90,7 +85,6 @@ impl DenseTensor {
     }
 
     /// By µP: the power of the network's width in the factor of the first values.
-    #[must_use]
     pub fn first_power(&self) -> f64 {
         let half = f64::from(self.inputs.power) / 2.0;
         match self.role {
@@ -109,15 +103,12 @@ pub struct DenseLayout {
 }
 
 impl DenseLayout {
-    /// Weights and biases.
-    #[must_use]
     pub fn parameter_count(&self) -> u64 {
         self.tensors.iter().map(DenseTensor::len).sum()
     }
 
     /// A multiplication and an addition for each weight, forward, for the gradient of the input and for that of the
     /// weight; the same for products of values. Additions of biases, norms and activations are not counted.
-    #[must_use]
     pub fn step_flop(&self) -> u64 {
         let weights = self.tensors.iter().filter(|tensor| tensor.role == TensorRole::Weight);
         let multiplied: u64 = weights.map(|tensor| tensor.len() * tensor.uses).sum();

@@ -45,7 +45,6 @@ pub struct ViewMut<'a> {
 
 impl AlignedValues {
     /// So many zeros.
-    #[must_use]
     pub fn zeros(length: usize) -> Self {
         Self { lines: vec![Line([0.0; LINE]); length.div_ceil(LINE)], length }
     }
@@ -74,20 +73,17 @@ impl std::ops::DerefMut for AlignedValues {
 
 impl Matrix {
     /// A matrix without space between rows.
-    #[must_use]
     pub fn dense(rows: usize, columns: usize) -> Self {
         Self { values: AlignedValues::zeros(rows * columns), columns, stride: columns }
     }
 
     /// A matrix whose rows each start at a cache line.
-    #[must_use]
     pub fn aligned(rows: usize, columns: usize) -> Self {
         let stride = columns.next_multiple_of(LINE);
         Self { values: AlignedValues::zeros(rows * stride), columns, stride }
     }
 
     /// The first `rows` rows.
-    #[must_use]
     pub fn view(&self, rows: usize) -> View<'_> {
         View::strided(self.values(rows), (rows, self.columns), self.stride)
     }
@@ -98,7 +94,6 @@ impl Matrix {
     }
 
     /// Includes the space between rows.
-    #[must_use]
     pub fn values(&self, rows: usize) -> &[f32] {
         &self.values[..rows * self.stride]
     }
@@ -110,18 +105,15 @@ impl Matrix {
 
 impl<'a> View<'a> {
     /// A matrix without space between rows.
-    #[must_use]
     pub fn dense(values: &'a [f32], (rows, columns): (usize, usize)) -> Self {
         Self::strided(values, (rows, columns), columns)
     }
 
-    #[must_use]
     pub fn strided(values: &'a [f32], (rows, columns): (usize, usize), stride: usize) -> Self {
         Self { values, rows, columns, row_stride: stride, column_stride: 1 }
     }
 
     /// Whether all its elements lie within its values.
-    #[must_use]
     pub fn is_within_values(&self) -> bool {
         let Self { values, rows, columns, row_stride, column_stride } = self;
         let last = rows.saturating_sub(1) * row_stride + columns.saturating_sub(1) * column_stride;
@@ -147,13 +139,11 @@ impl<'a> View<'a> {
 
 impl<'a> ViewMut<'a> {
     /// A matrix without space between rows.
-    #[must_use]
     pub fn dense(values: &'a mut [f32], (rows, columns): (usize, usize)) -> Self {
         Self { values, rows, columns, stride: columns }
     }
 
     /// Whether all its elements lie within its values.
-    #[must_use]
     pub fn is_within_values(&self) -> bool {
         View::strided(self.values, (self.rows, self.columns), self.stride).is_within_values()
     }

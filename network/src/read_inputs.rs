@@ -16,8 +16,6 @@ impl ReadInputs {
 }
 
 impl Network {
-    /// Of each tensor.
-    #[must_use]
     pub fn read_inputs(&self) -> Vec<ReadInputs> {
         let (numbers, vectors) =
             (ReadInputs { numbers: true, vectors: false }, ReadInputs { numbers: false, vectors: true });

@@ -47,7 +47,6 @@ pub enum TraversalPurpose {
 /// The way of a chunk through a network and back, with memory for it.
 #[derive(Debug)]
 pub struct Step {
-    /// What each block gives.
     values: Vec<BlockValues>,
     /// `None` where a block has nothing to do.
     blocks: Vec<Option<Box<dyn BlockStep>>>,
@@ -90,20 +89,17 @@ trait BlockStep: std::fmt::Debug + Send {
 enum SlopeUse {
     /// They are of no use.
     Unread,
-    /// They are written.
     Written,
     /// They are added, as others read the value as well.
     Added,
 }
 
-/// A value that a block reads.
 #[derive(Clone, Copy, Debug)]
 struct ReadValue {
     value: Value,
     slopes: SlopeUse,
 }
 
-/// A chunk on its way.
 struct StepChunk<'a> {
     rows: usize,
     numbers: &'a [f32],
@@ -175,7 +171,6 @@ struct BlockChain<'a> {
 }
 
 impl BlockChain<'_> {
-    /// One chunk through all blocks, and back.
     fn run_chunk(
         &mut self,
         (output, clears_vectors): (usize, bool),

@@ -8,7 +8,6 @@ use crate::settings::{AttentionActivation, MlpSettings};
 /// What a network reads of a sample, and how many values it gives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkInputs {
-    /// Numeric values.
     pub numbers: usize,
     /// What some of them become before the network reads them.
     pub embedding: Option<NumberEmbedding>,
@@ -16,14 +15,12 @@ pub struct NetworkInputs {
     pub dims: Vec<usize>,
     /// Sequences that are compared with a target.
     pub sequences: Vec<SequencePair>,
-    /// Outputs of each target.
     pub outputs: Vec<usize>,
 }
 
 /// Vectors in place of numbers (Gorishniy et al. 2022, section 3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct NumberEmbedding {
-    /// Which numbers.
     pub embedded: Vec<usize>,
     /// Frequencies of each, and values of its vector.
     pub frequencies: usize,
@@ -48,13 +45,11 @@ pub struct SequencePair {
 /// What a block gives: `[samples, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// The number of the block.
     pub block: usize,
     pub width: LayerDim,
 }
 
 impl Value {
-    #[must_use]
     pub fn columns(self) -> usize {
         usize::try_from(self.width.size).unwrap_or(usize::MAX)
     }
@@ -147,7 +142,6 @@ pub struct FactorLayer {
 
 impl Block {
     /// The key of a job file for which the network has this block, if only autograd computes it.
-    #[must_use]
     pub fn autograd_key(&self) -> Option<&'static str> {
         match self {
             Self::EmbedNumbers => Some("features.numeric_embedding"),
@@ -161,7 +155,6 @@ impl Block {
 
     /// The values that it reads, in the order in which a backward gives their slopes. Blocks that read the vectors of a sample always do
     /// not name them.
-    #[must_use]
     pub fn read_values(&self) -> Vec<Value> {
         match self {
             Self::Numbers
@@ -196,7 +189,6 @@ pub enum Columns {
 }
 
 impl Columns {
-    #[must_use]
     pub fn value(self) -> Value {
         let (Self::All(value) | Self::WithoutFirst(value)) = self;
         value
@@ -207,9 +199,7 @@ impl Columns {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MlpBlock {
     pub input: Value,
-    /// Outputs of the layers.
     pub widths: Vec<usize>,
-    /// How many of them are hidden ones.
     pub hidden: usize,
     pub drops_units: bool,
 }
@@ -232,7 +222,6 @@ pub struct WiredBlock {
     pub width: usize,
 }
 
-/// Wires blocks together.
 #[derive(Debug)]
 pub struct Wiring {
     pub(crate) layout: LayoutBuilder,
@@ -258,7 +247,6 @@ pub(crate) fn size(width: LayerDim) -> usize {
 
 impl Wiring {
     /// `layers` is what follows hidden layers.
-    #[must_use]
     pub fn new(inputs: NetworkInputs, layers: MlpSettings) -> Self {
         let mut made = Self { layout: LayoutBuilder::new(layers), inputs, blocks: Vec::new(), numbers: None };
         let numbers = LayerDim::fixed(made.inputs.numbers as u64);
@@ -272,12 +260,10 @@ impl Wiring {
         made
     }
 
-    #[must_use]
     pub fn inputs(&self) -> &NetworkInputs {
         &self.inputs
     }
 
-    #[must_use]
     pub fn finish(self, output: Value) -> Network {
         Network { layout: self.layout.into_layout(), inputs: self.inputs, blocks: self.blocks, output }
     }
@@ -295,24 +281,20 @@ impl Wiring {
     }
 
     /// What the network reads of the numbers; `None` without them.
-    #[must_use]
     pub fn numbers(&self) -> Option<Value> {
         self.numbers
     }
 
-    #[must_use]
     pub fn vectors(&self) -> Value {
         Value { block: 1, width: LayerDim::fixed(self.inputs.dims.iter().sum::<usize>() as u64) }
     }
 
     /// Values of the first feature vector; those of all, where a network needs one dim.
-    #[must_use]
     pub fn dim(&self) -> usize {
         self.inputs.dims.first().copied().unwrap_or(0)
     }
 
     /// The values that the network gives.
-    #[must_use]
     pub fn outputs(&self) -> LayerDim {
         LayerDim::fixed(self.inputs.outputs.iter().sum::<usize>() as u64)
     }

@@ -14,23 +14,19 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    #[must_use]
     pub fn from_now(timeout: Duration) -> Self {
         Self { started: Instant::now(), timeout }
     }
 
     /// Time left. Zero when the deadline has passed.
-    #[must_use]
     pub fn time_left(&self) -> Duration {
         self.timeout.saturating_sub(self.started.elapsed())
     }
 
-    #[must_use]
     pub fn is_past(&self) -> bool {
         self.time_left().is_zero()
     }
 
-    #[must_use]
     pub fn time_waited(&self) -> Duration {
         self.started.elapsed()
     }
@@ -61,7 +57,6 @@ impl Default for Backoff {
 
 impl Backoff {
     /// The pause before retry number `attempt`, counted from 0.
-    #[must_use]
     pub fn pause_before(&self, attempt: u32) -> Duration {
         let ceiling = self.first.saturating_mul(2_u32.saturating_pow(attempt)).min(self.most);
         // At least half of the largest pause. A random pause near zero would overload a peer that is starting.

@@ -8,7 +8,6 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 /// The next step, by the error of the operating system.
-#[must_use]
 pub fn next_step(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room there, or name a folder on another disk",

@@ -16,7 +16,6 @@ const OFTEN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct EnergyMeter {
     packages: Vec<PackageCounter>,
-    /// Since the meter was made.
     microjoules: u64,
     read_at: Instant,
     is_readable: bool,
@@ -34,13 +33,11 @@ struct PackageCounter {
 impl EnergyMeter {
     /// The counters of this machine. `None` where there are none, as in most virtual machines, or where this user may not
     /// read them.
-    #[must_use]
     pub fn of_this_machine() -> Option<Self> {
         Self::open(Path::new(FOLDER))
     }
 
     /// The counters in a folder. `None` if none is readable.
-    #[must_use]
     pub fn open(folder: &Path) -> Option<Self> {
         let domains = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
         let packages: Vec<_> = domains.filter_map(|domain| PackageCounter::open(&domain)).collect();

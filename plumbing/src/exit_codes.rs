@@ -10,7 +10,6 @@ pub struct ExitCode {
     pub is_retryable: bool,
 }
 
-/// The program succeeded.
 pub const SUCCESS: u8 = 0;
 /// A bug, or an unforeseen failure of the machine.
 pub const INTERNAL: u8 = 1;
@@ -55,7 +54,6 @@ const fn retryable_code(code: u8, meaning: &'static str) -> ExitCode {
 }
 
 /// The meaning of an exit code. `None` for a code that no Zagros program uses.
-#[must_use]
 pub fn code_meaning(code: i32) -> Option<&'static str> {
     EXIT_CODES.iter().find(|known| i32::from(known.code) == code).map(|known| known.meaning)
 }

@@ -33,7 +33,6 @@ const MOST_STREAMS: u32 = 256;
 
 /// A server with these settings and bounds. It asks for no proof: only `zagros_transport::serve` makes one, behind its
 /// gate.
-#[must_use]
 pub fn server_builder() -> Server<Stack<IntakeLayer, Identity>> {
     Server::builder()
         .layer(IntakeLayer::default())
@@ -86,7 +85,6 @@ pub fn state_timeout(headers: &mut HeaderMap, timeout: Duration) {
 }
 
 /// The timeout of a request's sender. `None` if the header is missing or malformed.
-#[must_use]
 pub fn stated_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(TIMEOUT_HEADER)?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

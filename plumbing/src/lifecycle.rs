@@ -15,7 +15,6 @@ use tokio_util::task::TaskTracker;
 pub struct Shutdown(CancellationToken);
 
 impl Shutdown {
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -25,7 +24,6 @@ impl Shutdown {
         self.0.cancel();
     }
 
-    #[must_use]
     pub fn is_requested(&self) -> bool {
         self.0.is_cancelled()
     }
@@ -55,12 +53,10 @@ pub struct Lifecycle {
 
 impl Lifecycle {
     /// A lifecycle whose tasks end when `shutdown` is requested.
-    #[must_use]
     pub fn new(shutdown: Shutdown) -> Self {
         Self { shutdown, ..Self::default() }
     }
 
-    #[must_use]
     pub fn shutdown_token(&self) -> &Shutdown {
         &self.shutdown
     }
@@ -133,7 +129,6 @@ impl StopSignals {
     }
 
     /// 130 after SIGINT, 143 after SIGTERM (128 + signal number). `None` before any signal.
-    #[must_use]
     pub fn exit_code(&self) -> Option<i32> {
         if self.interrupted.load(Ordering::Acquire) {
             return Some(130);

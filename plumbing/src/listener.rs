@@ -56,21 +56,18 @@ pub struct BoundedListener {
 
 impl BoundedListener {
     /// Allows at most a quarter of this process's file descriptors, and at most 4096 connections.
-    #[must_use]
     pub fn new(listener: TcpListener) -> Self {
         let limit = file_limit().map_or(MOST, |files| (files as usize / PORTS_SHARE).clamp(1, MOST));
         Self::with_limit(listener, limit)
     }
 
     /// Allows at most `most` connections, and at most a quarter of this process's file descriptors.
-    #[must_use]
     pub fn with_most(listener: TcpListener, most: usize) -> Self {
         let bounded = Self::new(listener);
         let limit = bounded.open.limit.min(most);
         Self::with_limit(bounded.listener, limit)
     }
 
-    #[must_use]
     pub fn with_limit(listener: TcpListener, limit: usize) -> Self {
         Self { listener, log_pace: LogPace::new(LOG_PAUSE), open: Arc::new(OpenConnections::new(limit)) }
     }
@@ -110,7 +107,6 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 #[derive(Debug)]
 struct OpenConnections {
     limit: usize,
-    /// The start of all times.
     started: Instant,
     by_number: Mutex<NumberedConnections>,
 }
@@ -304,7 +300,6 @@ struct PaceState {
 }
 
 impl LogPace {
-    #[must_use]
     pub fn new(every: Duration) -> Self {
         Self { every, state: Mutex::default() }
     }

@@ -27,7 +27,6 @@ impl fmt::Display for MemoryBound {
     }
 }
 
-/// The lowest memory limit of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
     pub bytes: u64,
@@ -36,7 +35,6 @@ pub struct MemoryLimit {
 
 impl MemoryLimit {
     /// The limit of this process. `None` if the kernel does not report it.
-    #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let machine =
             crate::process::MachineInfo::of_this_machine().memory_bytes.map(|bytes| (bytes, MemoryBound::Machine));

@@ -17,7 +17,6 @@ pub use prometheus::{
 };
 
 /// Latency buckets in seconds: 50 µs to 26 s, factor 2.
-#[must_use]
 pub fn latency_buckets() -> Vec<f64> {
     (0..20).map(|power| 50e-6 * f64::from(1 << power)).collect()
 }
@@ -36,7 +35,6 @@ pub fn describe_process(registry: &Registry, release: &str) {
     register(registry, ProcessMetrics::new());
 }
 
-#[must_use]
 pub fn render_text(registry: &Registry) -> String {
     TextEncoder::new().encode_to_string(&registry.gather()).unwrap_or_else(|error| format!("# {error}\n"))
 }

@@ -9,13 +9,11 @@ use serde::{Deserialize, Serialize};
 
 /// Largest resident memory of this process so far, in bytes. `None` where the kernel does not report it (`/proc` exists
 /// on Linux only).
-#[must_use]
 pub fn peak_memory() -> Option<u64> {
     kib_of(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
 /// Largest number of file descriptors that this process may have open. `None` without a limit.
-#[must_use]
 pub fn file_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
@@ -33,7 +31,6 @@ pub fn raise_file_limit() {
 }
 
 /// User and system time of all threads of this process since its start.
-#[must_use]
 pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
@@ -41,7 +38,6 @@ pub fn cpu_time() -> Duration {
 
 /// User and system time of another process, including ended threads, in ticks of the kernel (usually 10 ms). `None` if
 /// there is no such process, or where the kernel does not report it (`/proc` exists on Linux only).
-#[must_use]
 pub fn cpu_time_of(process: Pid) -> Option<Duration> {
     // `utime` and `stime`.
     ticks(&process.as_raw_nonzero().to_string(), 14)
@@ -49,7 +45,6 @@ pub fn cpu_time_of(process: Pid) -> Option<Duration> {
 
 /// User and system time of child processes that have ended and been waited for, and of their children, in ticks of the
 /// kernel. `None` where the kernel does not report it.
-#[must_use]
 pub fn cpu_time_of_children() -> Option<Duration> {
     // `cutime` and `cstime`.
     ticks("self", 16)
@@ -82,7 +77,6 @@ pub struct MachineInfo {
 }
 
 impl MachineInfo {
-    #[must_use]
     pub fn of_this_machine() -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         Self {
@@ -108,7 +102,6 @@ fn processor_of(text: &str) -> Option<String> {
 /// The kernel's random number of this start of this machine. What a process has written is in the cache of the machine until it is
 /// on the disk, so after another start of the machine it may be gone. `None` where it cannot be read: then no start is known to be
 /// the same as another.
-#[must_use]
 pub fn boot_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())

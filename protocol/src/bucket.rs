@@ -23,7 +23,6 @@ const MOST_SERVERS: usize = 1 << 16;
 ///
 /// The hash is xxh3 over table and id. It spreads the rows of every table over all buckets, so sequential ids are not
 /// on one server.
-#[must_use]
 #[inline]
 pub fn bucket_of(key: RowKey, buckets: u32) -> u32 {
     let hash = bucket_hash(key.table.0, key.id);
@@ -40,7 +39,6 @@ pub struct BucketMap {
 
 impl BucketMap {
     /// A map with contiguous ranges of nearly equal size for `servers` servers.
-    #[must_use]
     pub fn split_evenly(generation: Generation, buckets: u32, servers: u32) -> Self {
         assert!(servers > 0 && buckets > 0, "a bucket map needs servers and buckets");
         let owner = |bucket| (u64::from(bucket) * u64::from(servers) / u64::from(buckets)) as u32;
@@ -48,13 +46,11 @@ impl BucketMap {
     }
 
     /// The same owners at another generation.
-    #[must_use]
     pub fn at_generation(&self, generation: Generation) -> Self {
         Self { generation, owners: self.owners.clone() }
     }
 
     /// The map of the next generation, in which `owner` has these buckets. Numbers past the last bucket are ignored.
-    #[must_use]
     pub fn with_moved(&self, buckets: &[u32], owner: ServerIndex) -> Self {
         let mut next = self.at_generation(self.generation.next());
         for bucket in buckets {
@@ -66,35 +62,29 @@ impl BucketMap {
     }
 
     /// Number of servers up to the last one that owns a bucket.
-    #[must_use]
     pub fn server_count(&self) -> u32 {
         self.owners.iter().max().map_or(0, |last| last.0 + 1)
     }
 
-    #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    #[must_use]
     pub fn bucket_count(&self) -> u32 {
         self.owners.len() as u32
     }
 
     /// Owner of a bucket. `None` past the last bucket.
-    #[must_use]
     pub fn bucket_owner(&self, bucket: u32) -> Option<ServerIndex> {
         self.owners.get(bucket as usize).copied()
     }
 
-    #[must_use]
     #[inline]
     pub fn row_owner(&self, key: RowKey) -> ServerIndex {
         self.owners[bucket_of(key, self.bucket_count()) as usize]
     }
 
     /// The owners in the form of the wire: one little-endian u32 each.
-    #[must_use]
     pub fn pack_owners(&self) -> Vec<u8> {
         self.owners.iter().flat_map(|owner| owner.0.to_le_bytes()).collect()
     }

@@ -53,7 +53,6 @@ pub struct Lineage(pub u64);
 
 impl Lineage {
     /// The lineage that a message carries; `None` for 0, which says that there is no log.
-    #[must_use]
     pub fn from_wire(number: u64) -> Option<Self> {
         (number != 0).then_some(Self(number))
     }
@@ -83,18 +82,15 @@ display_inner!(TableId, ServerIndex, Generation);
 const TILES: u64 = 1 << 63;
 
 /// The writer of a member that pushes gradients of the dense network.
-#[must_use]
 pub fn tile_writer(member: u64) -> u64 {
     member | TILES
 }
 
-#[must_use]
 pub fn member_of_writer(writer: u64) -> u64 {
     writer & !TILES
 }
 
 /// Whether the numbers of a writer's pushes count batches. Those of a second writer grow faster.
-#[must_use]
 pub fn counts_batches(writer: u64) -> bool {
     writer & TILES == 0
 }

@@ -32,7 +32,6 @@ pub struct NumberPace {
 }
 
 impl NumberPace {
-    #[must_use]
     pub fn newest_number(&self) -> u64 {
         self.newest
     }

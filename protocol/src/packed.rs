@@ -50,13 +50,11 @@ pub enum PackError {
 pub struct Segments(Vec<Segment>);
 
 impl Segments {
-    #[must_use]
     pub fn new(segments: Vec<Segment>) -> Self {
         Self(segments)
     }
 
     /// The segments in the form of the wire: three u32 each.
-    #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         self.0
             .iter()

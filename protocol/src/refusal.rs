@@ -49,7 +49,6 @@ impl RefusalKind {
     ];
 
     /// Whether a retry of the same request may succeed.
-    #[must_use]
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::Deadline | Self::Disk)
     }
@@ -68,7 +67,6 @@ impl Refusal {
     }
 
     /// The refusal of a server that did not answer within this time (invariant WT-1).
-    #[must_use]
     pub fn no_answer(within: Duration) -> Self {
         Self::new(RefusalKind::Deadline, format!("no answer within {within:.1?}"))
     }

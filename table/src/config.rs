@@ -102,32 +102,27 @@ impl TableConfig {
     }
 
     /// Words of 32 bits per slot: weights and optimiser state.
-    #[must_use]
     pub fn stride(&self) -> usize {
         self.element.words(self.dim) + self.optimizer.state_len(self.dim)
     }
 
     /// Bytes of the rows that a stripe may hold whatever the memory budget.
-    #[must_use]
     pub fn stripe_floor(&self) -> usize {
         STRIPE_FLOOR * self.cold_words() * size_of::<u32>()
     }
 
     /// Words of 32 bits of a row in the cold tier: its slot and its access metadata.
-    #[must_use]
     pub fn cold_words(&self) -> usize {
         self.stride() + 1
     }
 
     /// Whether rows have access metadata in a server whose memory is limited or not: they may be evicted or refused.
-    #[must_use]
     pub fn has_access(&self, is_limited: bool) -> bool {
         let leaves_for_cold = self.eviction.small_norm > 0.0 && self.eviction.keeps_evicted_rows();
         is_limited || self.eviction.ttl.is_some() || leaves_for_cold || self.admission != AdmissionPolicy::Always
     }
 
     /// The format of access metadata, as [`crate::Table::access_layout`].
-    #[must_use]
     pub fn access_format(&self) -> String {
         AccessCodec::new(&self.eviction).describe()
     }

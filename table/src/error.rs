@@ -75,12 +75,10 @@ pub enum TableError {
 
 impl TableError {
     /// Whether the same request may succeed later. If not, the request itself is wrong.
-    #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Cold { .. } | Self::Late { .. })
     }
 
-    #[must_use]
     pub fn table_number(&self) -> Option<u32> {
         match self {
             Self::Config { table, .. }

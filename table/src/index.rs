@@ -50,7 +50,6 @@ pub(crate) struct SlotIndex {
     arena: Arc<Arena>,
     segments: Vec<MemoryBlock>,
     buckets: usize,
-    /// How many bits of an entry hold the slot.
     slot_bits: u32,
     len: usize,
     crowd: BTreeMap<u64, u32>,
@@ -68,7 +67,6 @@ impl SlotIndex {
         Self::sized(arena, 0)
     }
 
-    /// Prefetches the home bucket of a key.
     #[inline(always)]
     pub(crate) fn prefetch(&self, key: u64) {
         if let Some(bucket) = self.bucket(self.home(key)) {

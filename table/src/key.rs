@@ -50,7 +50,6 @@ pub(crate) fn stripe_of(key: u64, stripes: usize) -> usize {
 
 /// The stripe of an id in a table with this many stripes, a power of two. A request whose ids come in the order of their
 /// stripes is served sooner.
-#[must_use]
 pub fn stripe_of_id(id: u64, stripes: usize) -> usize {
     stripe_of(key_of(id), stripes)
 }

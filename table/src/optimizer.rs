@@ -203,13 +203,11 @@ pub(crate) enum RateFactor {
 
 impl Optimizer {
     /// One whose rows have weights alone, for tables that are only read: gradient descent.
-    #[must_use]
     pub fn without_state() -> Self {
         Self::Sgd { lr: defaults::sgd_lr(), momentum: 0.0, l2: 0.0 }
     }
 
     /// Values of optimiser state for a row of `dim` weights.
-    #[must_use]
     pub fn state_len(&self, dim: usize) -> usize {
         match self {
             Self::Sgd { momentum: 0.0, .. } => 0,
@@ -222,7 +220,6 @@ impl Optimizer {
     }
 
     /// Name of the state's layout, for saved rows. Rows saved with one layout cannot be loaded with another.
-    #[must_use]
     pub fn state_layout(&self) -> &'static str {
         match self {
             Self::Sgd { momentum: 0.0, .. } => "sgd",
@@ -289,7 +286,6 @@ impl Optimizer {
     }
 
     /// Whether tiles keep gradients until their step is committed.
-    #[must_use]
     pub fn stages_gradients(&self) -> bool {
         matches!(self, Self::Dense { staging: Staging::UntilCommit(..), .. })
     }

@@ -45,7 +45,6 @@ impl TableSet {
         self.shared.capacity.cold.as_ref().map_or(Ok(()), |store| store.flush())
     }
 
-    #[must_use]
     pub fn table_time(&self) -> TableTime {
         self.shared.clock.now()
     }
@@ -119,7 +118,6 @@ impl Table {
     }
 
     /// The ids of the rows of one stripe that are in memory, in the order of its index.
-    #[must_use]
     pub fn ids_in_memory(&self, stripe: usize) -> Vec<u64> {
         let mut rows = Vec::new();
         self.lock(stripe).scan(0, usize::MAX, &mut rows);
@@ -222,7 +220,6 @@ impl Table {
     }
 
     /// Ids of the rows of one stripe that the newest step has changed and later pushes of it may change.
-    #[must_use]
     pub fn step_ids(&self, stripe: usize) -> Vec<u64> {
         self.lock(stripe).step_rows.keys().map(id_of).collect()
     }

@@ -28,7 +28,6 @@ impl RequestDeadline {
     /// The sender never gives up. Without a clock, every request has this deadline.
     pub const NONE: Self = Self(None);
 
-    #[must_use]
     pub fn new(nanos: u64) -> Self {
         Self(Some(nanos))
     }
@@ -100,7 +99,6 @@ pub struct PushStep {
     pub number: u64,
     /// The push's share of the step's samples, 0 to 1.
     pub share: f32,
-    /// What becomes of the gradients of tiles.
     pub tiles: TileUpdate,
 }
 
@@ -108,7 +106,6 @@ pub struct PushStep {
 /// other tables take [`Self::AtOnce`] alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum TileUpdate {
-    /// Updates the tiles.
     #[default]
     AtOnce,
     /// Keeps the gradients in their tiles until the step is committed. A gradient that is there already is replaced: its step was

@@ -44,7 +44,6 @@ pub struct StepRowSlices<'a> {
 }
 
 impl StepRowBatch {
-    #[must_use]
     pub fn as_slices(&self) -> StepRowSlices<'_> {
         StepRowSlices { step: self.step, ids: &self.ids, before: &self.before, sums: &self.sums }
     }

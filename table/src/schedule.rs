@@ -59,7 +59,6 @@ fn half() -> f32 {
 }
 
 impl<T: Copy + Into<u64>> LearningRateSchedule<T> {
-    #[must_use]
     pub fn in_steps(self) -> LearningRateSchedule {
         match self {
             Self::Constant => LearningRateSchedule::Constant,
@@ -91,7 +90,6 @@ impl LearningRateSchedule {
     }
 
     /// The factor at a step. Steps count from 0.
-    #[must_use]
     pub fn rate_factor(&self, step: u64) -> f32 {
         let (warmup, rest): (u64, &dyn Fn(u64) -> f64) = match *self {
             Self::Constant => return 1.0,

@@ -80,54 +80,45 @@ impl Table {
         })
     }
 
-    #[must_use]
     pub fn dim(&self) -> usize {
         self.layout.dim
     }
 
     /// Words of 32 bits per slot: weights and optimiser state.
-    #[must_use]
     pub fn stride(&self) -> usize {
         self.layout.stride
     }
 
-    #[must_use]
     pub fn weight_type(&self) -> WeightType {
         self.layout.element
     }
 
     /// Whether rows keep gradients until their step is committed.
-    #[must_use]
     pub fn stages_gradients(&self) -> bool {
         self.layout.optimizer.stages_gradients()
     }
 
     /// The format of access metadata, for a saved model. Tables with an equal format can read each other's metadata.
     /// `None` if rows have no metadata.
-    #[must_use]
     pub fn access_layout(&self) -> Option<String> {
         self.is_managed.then(|| self.access_codec.describe())
     }
 
-    #[must_use]
     pub fn stripes(&self) -> usize {
         self.stripes.len()
     }
 
     /// Rows in memory.
-    #[must_use]
     pub fn row_count(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.lock().row_count()).sum()
     }
 
     /// Bytes of weights, optimiser state and index, used or not.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let fixed = self.stripes.len() * size_of::<Mutex<Stripe>>();
         fixed + self.stripes.iter().map(|stripe| stripe.lock().memory_bytes()).sum::<usize>()
     }
 
-    #[must_use]
     pub fn event_counts(&self) -> TableCounts {
         self.stripes.iter().map(|stripe| stripe.lock().counts).sum()
     }

@@ -59,13 +59,11 @@ impl TableSet {
     }
 
     /// Why the last write to the cold tier failed. `None` if it succeeded.
-    #[must_use]
     pub fn last_write_error(&self) -> Option<ColdError> {
         self.shared.last_cold_failure()
     }
 
     /// Bytes in memory that the budget counts, and the budget.
-    #[must_use]
     pub fn memory_budget(&self) -> Option<(usize, usize)> {
         self.shared.capacity.budget.map(|_| self.shared.budget.used_and_limit())
     }

@@ -23,7 +23,6 @@ use tokio::task::{JoinHandle, JoinSet};
 use zagros_shell::Announcement;
 use zagros_shell::launch::RoleName;
 
-/// Which link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkName {
     /// All workers, and an embedding server.

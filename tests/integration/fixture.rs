@@ -127,7 +127,6 @@ impl Fixture {
         std::fs::read_to_string(self.path(name)).expect("a file of the test is read")
     }
 
-    /// A file of JSON.
     pub(crate) fn read_json(&self, name: &str) -> Value {
         read_json(&self.path(name))
     }

@@ -120,7 +120,6 @@ every_steps = 20
 folder = "runs"
 "#;
 
-/// What is in a folder.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     let copied = Command::new("cp").arg("-r").arg(from.join(".")).arg(to).status();

@@ -23,7 +23,6 @@ const TAKE: &str = "\u{1b}[?1049h";
 const GIVE_BACK: &str = "\u{1b}[?1049l";
 const LONG: [&str; 4] = ["train.epochs=1000", "cluster.workers=2", "cluster.servers=2", "cluster.lease_seconds=20"];
 
-/// A zagros on a terminal of its own.
 struct OnTerminal {
     child: ChildGuard,
     keyboard: File,

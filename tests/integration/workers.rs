@@ -82,7 +82,6 @@ pub(crate) fn start_role(fixture: &Fixture, program: TestProgram, arguments: &[&
     fixture.start_program(program, with_sets(&command, sets))
 }
 
-/// An address that a role has announced.
 pub(crate) fn address(fixture: &Fixture, role: &str, key: &str) -> String {
     fixture.read_json(&format!("roles/{role}.json"))[key].as_str().expect("an address").to_owned()
 }

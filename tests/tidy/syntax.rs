@@ -19,7 +19,6 @@ pub(crate) struct CrateSyntax {
 pub(crate) struct ModuleSyntax {
     pub(crate) file: PathBuf,
     pub(crate) defines: BTreeSet<String>,
-    /// Those of them that are types.
     pub(crate) types: Vec<String>,
     pub(crate) imports: Vec<UsedName>,
     /// Paths in its code: `["page", "write"]` of a call `page::write(…)`.
@@ -43,7 +42,6 @@ pub(crate) fn crates() -> Vec<CrateSyntax> {
     roots.filter(|root| root.is_file()).map(|root| CrateSyntax::read(&root)).collect()
 }
 
-/// The files of all modules of the product.
 pub(crate) fn product_files() -> BTreeSet<PathBuf> {
     let modules = crates().into_iter().flat_map(|syntax| syntax.modules.into_values());
     modules.map(|module| module.file).filter(|file| !short(file).starts_with("tests/")).collect()

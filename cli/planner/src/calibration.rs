@@ -174,14 +174,12 @@ impl Calibration {
         }
     }
 
-    #[must_use]
     pub fn to_toml(&self) -> String {
         // Numbers and texts alone always have a form.
         toml::to_string_pretty(self).unwrap_or_default()
     }
 
     /// The cost of a row of `dim` values, between and beyond the measured dims in a straight line.
-    #[must_use]
     pub fn row_cost(&self, dim: f64) -> RowCost {
         let fit_at = |cost: fn(&RowCost) -> f64| line(self.rows.iter().map(|row| (row.dim, cost(row))), dim);
         RowCost {
@@ -198,7 +196,6 @@ impl Calibration {
 
 impl DenseRates {
     /// Additions and multiplications each ns of one thread, for a matrix of these sides: that of a square with as many weights.
-    #[must_use]
     pub fn product_gflops(&self, read: f64, write: f64) -> f64 {
         let width = (read * write).sqrt().max(1.0).log2();
         let points = self.products.iter().map(|rate| (rate.width.max(1.0).log2(), rate.gflops));
@@ -206,7 +203,6 @@ impl DenseRates {
     }
 
     /// How many times faster `threads` make a step than one; beyond the measured numbers, with the last measured share of each thread.
-    #[must_use]
     pub fn thread_speedup(&self, threads: f64) -> f64 {
         let points = [(1.0, 1.0)].into_iter().chain(self.threads.iter().map(|point| (point.threads, point.speedup)));
         let most = self.threads.iter().fold((1.0, 1.0), |most: (f64, f64), point| {

@@ -49,7 +49,6 @@ pub(crate) struct WorkerTimes {
     pub(crate) stream: f64,
     /// The dense step where no other thread is in its way, and nothing that it needs is late.
     pub(crate) step: f64,
-    /// Threads of the dense step, on average.
     pub(crate) step_threads: f64,
     /// The part of `step` that is forward, backward and update.
     pub(crate) dense: f64,

@@ -100,7 +100,6 @@ impl SimCoordinator {
         Ok(self.core.heartbeat(time(now), &request)?.broken_group)
     }
 
-    /// What a worker reads next.
     pub(crate) fn assign_split(
         &mut self,
         now: f64,

@@ -79,13 +79,11 @@ impl Forecast {
     }
 
     /// Samples a second of all workers together.
-    #[must_use]
     pub fn samples_per_second(&self) -> f64 {
         self.limits.samples_per_second()
     }
 
     /// CPU seconds of all processes.
-    #[must_use]
     pub fn cpu_per_sample(&self) -> f64 {
         self.stages.worker_cpu() + self.stages.server_cpu()
     }

@@ -18,7 +18,6 @@ const STEP_VARIATION: f64 = 0.03;
 pub enum RateLimit {
     /// The thread of each worker that makes the steps.
     DenseThread,
-    /// The threads that parse.
     Parsers,
     Cores {
         group: String,
@@ -33,7 +32,6 @@ pub enum RateLimit {
     RoundTrips,
 }
 
-/// The samples a second that each limit allows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimits {
     /// Of the whole run, the tightest first.
@@ -84,7 +82,6 @@ impl RateLimits {
         Self { rates }
     }
 
-    #[must_use]
     pub fn samples_per_second(&self) -> f64 {
         let Some((_, tightest)) = self.rates.first() else { return 0.0 };
         // The same network or thread twice is no second limit.
@@ -92,14 +89,12 @@ impl RateLimits {
         tightest / sum.powf(1.0 / P)
     }
 
-    #[must_use]
     pub fn bottleneck(&self) -> Option<&RateLimit> {
         self.rates.first().map(|(limit, _)| limit)
     }
 }
 
 impl RateLimit {
-    #[must_use]
     pub fn name(&self) -> String {
         match self {
             Self::DenseThread => "dense thread of each worker".to_owned(),
@@ -113,7 +108,6 @@ impl RateLimit {
     }
 
     /// What to change first.
-    #[must_use]
     pub fn advice(&self, stages: &StageTimes, machines: &Machines) -> &'static str {
         let has_device = machines.groups.iter().any(|group| group.workers > 0.0 && group.gpu.is_some());
         match self {
@@ -168,7 +162,6 @@ pub struct RoleMemory {
 }
 
 impl WorkerMemory {
-    #[must_use]
     pub fn all_bytes(&self) -> f64 {
         self.weights + self.optimizer + self.activations + self.batches
     }
@@ -176,7 +169,6 @@ impl WorkerMemory {
 
 impl RoleMemory {
     /// The memory of a worker with `threads` of the dense step, and of each of `servers` servers.
-    #[must_use]
     pub fn new(job: &Job, threads: usize, servers: f64) -> Self {
         let mut job = job.clone();
         job.train.threads = threads;
@@ -198,13 +190,11 @@ impl RoleMemory {
     }
 
     /// With the weights where the job has them.
-    #[must_use]
     pub fn job_worker(&self) -> &WorkerMemory {
         if self.is_streamed { &self.streamed } else { &self.resident }
     }
 
     /// A server's part of the job's dense network.
-    #[must_use]
     pub fn server_bytes(&self) -> f64 {
         if self.is_streamed { self.streamed_server } else { 0.0 }
     }

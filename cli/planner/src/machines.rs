@@ -44,7 +44,6 @@ pub struct MachineGroup {
     pub core_speed: f64,
     #[serde(skip)]
     pub threads: ThreadPlan,
-    /// The device of each worker.
     pub gpu: Option<Gpu>,
 }
 
@@ -114,42 +113,35 @@ impl Machines {
         }
     }
 
-    #[must_use]
     pub fn worker_count(&self) -> f64 {
         self.groups.iter().map(|group| group.count * group.workers).sum()
     }
 
-    #[must_use]
     pub fn server_count(&self) -> f64 {
         self.groups.iter().map(|group| group.count * group.servers).sum()
     }
 
     /// Disks with rows: one in each machine that has servers, or that has all roles in one process.
-    #[must_use]
     pub fn disk_count(&self) -> f64 {
         let with_rows = self.groups.iter().filter(|group| group.servers > 0.0 || self.is_embedded());
         with_rows.map(|group| group.count).sum()
     }
 
     /// Of all machines, for an hour.
-    #[must_use]
     pub fn hourly_price(&self) -> f64 {
         self.groups.iter().map(|group| group.count * group.price_per_hour).sum()
     }
 
-    #[must_use]
     pub fn is_embedded(&self) -> bool {
         self.server_count() == 0.0
     }
 
     /// The same with `workers` dense workers: more machines in the groups that have workers, or, on a single machine, more workers on it.
-    #[must_use]
     pub fn with_workers(&self, workers: f64) -> Self {
         self.scale_role(workers, self.worker_count(), |group| &mut group.workers)
     }
 
     /// The same for servers, on whole machines.
-    #[must_use]
     pub(crate) fn with_servers(&self, servers: f64) -> Self {
         let mut machines = self.scale_role(servers, self.server_count(), |group| &mut group.servers);
         let with_servers = machines.groups.iter_mut().filter(|group| group.servers > 0.0);

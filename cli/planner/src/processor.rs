@@ -38,7 +38,6 @@ impl<E> EventQueue<E> {
         self.pushed += 1;
     }
 
-    /// When the next event is.
     pub(crate) fn next_time(&self) -> Option<f64> {
         self.events.first_key_value().map(|((at, _), _)| f64::from_bits(*at))
     }

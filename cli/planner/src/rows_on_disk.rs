@@ -29,7 +29,6 @@ pub struct RowsOnDisk {
     pub on_disk: f64,
     /// Bytes of a row in memory, the mean of all tables.
     pub row_bytes: f64,
-    /// Bytes of its record on disk.
     pub record_bytes: f64,
     pub exponent: f64,
     /// The share of a batch's distinct rows that are read from disk.
@@ -42,7 +41,6 @@ pub struct RowsOnDisk {
 
 impl RowsOnDisk {
     /// Those of a job on so many servers; `None` if all rows are in memory, or their number is not known.
-    #[must_use]
     pub fn estimate(job: &Job, data: &DataShape, servers: f64) -> Option<Self> {
         let rows = data.rows? as f64;
         let memory = job.cluster.memory? as f64 * servers.max(1.0);
@@ -70,25 +68,20 @@ impl RowsOnDisk {
     }
 
     /// Bytes of memory that the rows take, of all servers together.
-    #[must_use]
     pub fn memory_bytes(&self) -> f64 {
         self.in_memory * self.row_bytes
     }
 
     /// Bytes of memory of the index, of all servers together.
-    #[must_use]
     pub fn index_bytes(&self) -> f64 {
         self.on_disk * INDEX_BYTES
     }
 
     /// Bytes of the records on the disks, without those that are overwritten and not yet removed.
-    #[must_use]
     pub fn disk_bytes(&self) -> f64 {
         self.on_disk * self.record_bytes
     }
 
-    /// Bytes that a sample writes to the disks.
-    #[must_use]
     pub fn written_bytes(&self) -> f64 {
         self.reads * self.record_bytes * WRITTEN
     }

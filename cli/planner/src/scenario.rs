@@ -91,18 +91,15 @@ impl ClusterFile {
 }
 
 impl Scenario {
-    #[must_use]
     pub fn worker_count(&self) -> usize {
         self.machines.worker_count() as usize
     }
 
     /// 0 if they are in the one worker's process.
-    #[must_use]
     pub fn server_count(&self) -> usize {
         self.machines.server_count() as usize
     }
 
-    #[must_use]
     pub fn mode_name(&self) -> &'static str {
         match self.work.mode {
             Mode::Hybrid => "hybrid",
@@ -112,13 +109,11 @@ impl Scenario {
     }
 
     /// Bytes of rows on each server, if the number of rows is known.
-    #[must_use]
     pub fn server_bytes(&self) -> Option<f64> {
         self.row_bytes.map(|bytes| bytes / self.machines.server_count().max(1.0))
     }
 
     /// Bytes of memory that each machine with servers is short of, the group that is most so.
-    #[must_use]
     pub fn too_little_memory(&self) -> Option<(String, f64)> {
         let rows = self.server_bytes()?;
         let short = |group: &MachineGroup| group.servers * rows - group.memory;

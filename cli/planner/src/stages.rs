@@ -19,7 +19,6 @@ const OVERLAP: f64 = 0.6;
 /// The share of forward and backward that is backward.
 const BACKWARD: f64 = 2.0 / 3.0;
 
-/// A part of the way of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlanStage {
     /// Reading and parsing, on threads of their own.
@@ -53,7 +52,6 @@ pub enum PlanStage {
 }
 
 impl PlanStage {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Parse => "parse",
@@ -72,8 +70,6 @@ impl PlanStage {
         }
     }
 
-    /// Whether an embedding server does it.
-    #[must_use]
     pub fn is_of_servers(self) -> bool {
         matches!(self, Self::ServerLookup | Self::ServerApply | Self::ServerStream | Self::ServerColdRows)
     }
@@ -192,7 +188,6 @@ impl StageTimes {
     }
 
     /// The times of workers on the machines of one group, whose rows are on those of another.
-    #[must_use]
     pub fn between_groups(
         work: &SampleWork,
         calibration: &Calibration,
@@ -204,25 +199,21 @@ impl StageTimes {
     }
 
     /// The part of an all-reduce of `reduce` seconds that a step of `dense_step` seconds does not hide.
-    #[must_use]
     pub fn exposed_reduce(reduce: f64, dense_step: f64) -> f64 {
         (reduce - dense_step * BACKWARD * OVERLAP).max(0.2 * reduce)
     }
 
     /// CPU seconds a sample.
-    #[must_use]
     pub fn worker_cpu(&self) -> f64 {
         self.cpu.iter().filter(|(stage, _)| !stage.is_of_servers()).map(|(_, seconds)| seconds).sum()
     }
 
     /// CPU seconds a sample, of all servers together.
-    #[must_use]
     pub fn server_cpu(&self) -> f64 {
         self.cpu.iter().filter(|(stage, _)| stage.is_of_servers()).map(|(_, seconds)| seconds).sum()
     }
 
     /// CPU seconds a sample.
-    #[must_use]
     pub fn of_stage(&self, wanted: PlanStage) -> f64 {
         self.cpu.iter().filter(|(stage, _)| *stage == wanted).map(|(_, seconds)| seconds).sum()
     }

@@ -8,7 +8,6 @@ use zagros_zip::ZipEq;
 
 use crate::PlannerError;
 
-/// Bytes of an id on the wire.
 pub(crate) const ID_BYTES: f64 = 8.0;
 /// Bytes of a value of the dense network.
 pub(crate) const F32: f64 = 4.0;
@@ -29,13 +28,11 @@ impl MatrixProduct {
         Self { read, write: tensor.len() as f64 / read, times: tensor.uses as f64 }
     }
 
-    #[must_use]
     pub fn weight_count(&self) -> f64 {
         self.read * self.write
     }
 
     /// Additions and multiplications of a sample, forward and backward: two for each weight forward, and four backward.
-    #[must_use]
     pub fn flop(&self) -> f64 {
         6.0 * self.weight_count() * self.times
     }
@@ -60,7 +57,6 @@ pub struct DenseWork {
 
 impl DenseWork {
     /// The work of a job's network; `None` for a user's module.
-    #[must_use]
     pub fn from_job(job: &Job) -> Option<Self> {
         let layout: DenseLayout = job.dense_layout()?;
         let weights = layout.tensors.iter().filter(|tensor| tensor.role == TensorRole::Weight);
@@ -105,14 +101,12 @@ pub struct WeightTraffic {
 
 impl WeightTraffic {
     /// That of a network whose values are `value` bytes on the wire.
-    #[must_use]
     pub fn new(dense: &DenseWork, value: f64, is_streamed: bool) -> Self {
         let last = dense.products.last().map_or(0.0, MatrixProduct::weight_count);
         Self { is_streamed, pulled: value * (2.0 * dense.parameters - last), pushed: value * dense.parameters }
     }
 
     /// Bytes of a step, both ways.
-    #[must_use]
     pub fn step_bytes(&self) -> f64 {
         self.pulled + self.pushed
     }
@@ -129,7 +123,6 @@ pub struct SampleWork {
     pub format: Format,
     /// Bytes on disk.
     pub bytes: f64,
-    /// Ids of all features.
     pub ids: f64,
     /// Values of the rows of all ids.
     pub id_values: f64,
@@ -181,14 +174,11 @@ impl SampleWork {
         })
     }
 
-    /// Distinct rows of a batch, for each of its samples.
-    #[must_use]
     pub fn distinct_rows(&self) -> f64 {
         self.tables.iter().map(|table| table.distinct).sum()
     }
 
     /// Bytes that a worker sends in one all-reduce of `workers`, for each sample of its batch: a ring.
-    #[must_use]
     pub fn reduce_bytes(&self, workers: f64) -> f64 {
         if workers < 2.0 || self.mode == Mode::Async || self.traffic.is_streamed {
             return 0.0;
@@ -209,7 +199,6 @@ pub(crate) const CELL_BYTES: f64 = 6.0;
 pub struct DataShape {
     /// Bytes on disk.
     pub bytes: f64,
-    /// Ids of each categorical feature.
     pub ids: Vec<f64>,
     /// Rows of each table that a batch of the job looks up, for each of its samples.
     pub distinct: Vec<f64>,
@@ -223,7 +212,6 @@ pub struct DataShape {
 
 impl DataShape {
     /// What holds for a job where nothing is known of its data.
-    #[must_use]
     pub fn from_job(job: &Job) -> Self {
         let ids = |values: &Values| match values {
             Values::One => 1.0,

@@ -58,7 +58,6 @@ impl SimWindow {
     }
 }
 
-/// A batch that is looked up or was.
 #[derive(Debug)]
 pub(crate) struct BatchLookup {
     pub(crate) batch: SimBatch,
@@ -66,7 +65,6 @@ pub(crate) struct BatchLookup {
     pub(crate) arrived: bool,
 }
 
-/// Samples of a split that a worker holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SplitProgress {
     pub(crate) unread: u64,
@@ -125,7 +123,6 @@ pub(crate) struct SimWorker {
     /// Batches that are being parsed, and those that are ready.
     pub(crate) parsing: Vec<SimBatch>,
     pub(crate) ready: VecDeque<SimBatch>,
-    /// It reads a stream.
     pub(crate) streams: bool,
     /// The coordinator has nothing more for its stream.
     pub(crate) is_dry: bool,

@@ -27,7 +27,6 @@ impl Logging {
     /// Log level at which the notes for a person are log lines.
     const NOTES: &str = "warn,zagros_coordinator=off,zagros=info";
 
-    #[must_use]
     pub fn quiet() -> Self {
         Self { log_json: false, quiet: true }
     }
@@ -50,7 +49,6 @@ impl Logging {
     }
 
     /// The same options for another process of this program.
-    #[must_use]
     pub fn to_arguments(&self) -> Vec<String> {
         let flags = [(self.log_json, "--log-json"), (self.quiet, "--quiet")];
         flags.into_iter().filter(|(is_given, _)| *is_given).map(|(_, flag)| flag.to_owned()).collect()
@@ -78,7 +76,6 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    #[must_use]
     pub fn job_file(&self) -> &Path {
         self.job.as_deref().or(self.config.as_deref()).expect("clap asks for one of both")
     }

@@ -37,7 +37,6 @@ pub enum ServerCommand {
 
 impl ServerCommand {
     /// Roles log their work. Commands for a person log only warnings and errors.
-    #[must_use]
     pub fn log_level(&self) -> &'static str {
         match self {
             Self::Coordinator(_) | Self::EmbeddingServer(_) => "info",

@@ -62,7 +62,6 @@ pub(crate) fn read(name: &str, path: &Path) -> Result<Credentials, Failure> {
 }
 
 /// The file in a run folder that `zagros up` writes the run's secret to.
-#[must_use]
 pub fn secret_file(run: &Path) -> PathBuf {
     run.join("roles").join("secret")
 }

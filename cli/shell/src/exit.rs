@@ -91,7 +91,6 @@ impl Failure {
         Self::new(exit, chain.into_iter().rev().fold(innermost, |report, text| report.wrap_err(text)))
     }
 
-    #[must_use]
     pub fn exit_status(&self) -> Exit {
         self.exit
     }

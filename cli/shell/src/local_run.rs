@@ -22,7 +22,6 @@ use crate::process_record::{Announcement, ProcessChange, ProcessRecord};
 
 /// How long a process of this machine may take to answer. One that is stopped accepts connections and never answers.
 const ANSWER: Duration = Duration::from_secs(2);
-/// The state of a run, in its folder.
 pub const STATE_FILE: &str = "last-state.json";
 
 /// The folder of a run that `zagros up` has started.
@@ -174,11 +173,9 @@ fn state_of(role: &Announcement) -> ProcessState {
 
 /// Bytes at the end of a log that are read.
 const TAIL: u64 = 64 << 10;
-/// The most characters of the error.
 const LONGEST: usize = 300;
 
 /// The text of the last error in a role's log; `None` where the log has none, or cannot be read.
-#[must_use]
 pub fn last_error(log: &Path) -> Option<String> {
     let tail = tail(log).ok()?;
     let error = tail.lines().rev().find_map(error_of)?;

@@ -24,7 +24,6 @@ pub(crate) enum PortExposure {
 
 impl RolePort {
     /// The key of the job file that sets its address.
-    #[must_use]
     pub fn address_key(self) -> &'static str {
         match self {
             Self::Coordinator => "cluster.coordinator",

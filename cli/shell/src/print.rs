@@ -25,7 +25,6 @@ macro_rules! note {
     ($($text:tt)+) => { $crate::print::line_note(format_args!($($text)+)) };
 }
 
-/// Whether progress is shown, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoteMode {
     /// Lines for a person.
@@ -40,7 +39,6 @@ pub enum NoteMode {
 static NOTES: AtomicU8 = AtomicU8::new(0);
 const ALL: [NoteMode; 3] = [NoteMode::Shown, NoteMode::Logged, NoteMode::Hidden];
 
-#[must_use]
 pub fn note_mode() -> NoteMode {
     ALL[usize::from(NOTES.load(Ordering::Relaxed))]
 }

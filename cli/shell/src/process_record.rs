@@ -36,7 +36,6 @@ pub enum ProcessChange {
 }
 
 impl ProcessRecord {
-    #[must_use]
     pub fn now(role: &str, pid: u32, change: ProcessChange) -> Self {
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         Self { time, role: role.to_owned(), pid, change }
@@ -53,7 +52,6 @@ impl ProcessRecord {
 
     /// The lines of the newest `zagros up` in the folder of a run; empty where none has written one. A line that is cut off
     /// is skipped.
-    #[must_use]
     pub fn read(run: &Path) -> Vec<Self> {
         let text = std::fs::read_to_string(run.join(FILE)).unwrap_or_default();
         let all: Vec<Self> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
@@ -87,7 +85,6 @@ impl Announcement {
     }
 
     /// Whether the process that wrote it still runs on this machine.
-    #[must_use]
     pub fn is_live(&self) -> bool {
         // A killed process that its parent has not waited for does not run, and another process may have got its id.
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
@@ -103,7 +100,6 @@ impl Announcement {
 }
 
 /// The coordinator's announcement, relative to the run folder.
-#[must_use]
 pub(crate) fn coordinator_file(run: &Path) -> PathBuf {
     run.join("roles").join("coordinator.json")
 }

@@ -83,7 +83,6 @@ impl CommandReport {
         })
     }
 
-    #[must_use]
     pub fn render_page(&self, heading: &str) -> String {
         let mut body = format!("<h1>{}</h1>\n", escape_html(heading));
         for (title, part) in self.titled_parts() {
@@ -122,7 +121,6 @@ impl CommandReport {
 }
 
 impl ReportTable {
-    #[must_use]
     pub fn new(head: &[&str], rows: Vec<Vec<String>>) -> Self {
         Self { head: head.iter().map(|&name| name.to_owned()).collect(), rows, ..Self::default() }
     }

@@ -125,7 +125,6 @@ impl Role {
     }
 
     /// Success, unless a signal asked for the end.
-    #[must_use]
     pub fn exit_status(&self) -> Exit {
         self.signals.exit_code().map_or(Exit::Success, |code| Exit::Signal(code as u8))
     }

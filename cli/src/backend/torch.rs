@@ -9,7 +9,6 @@ use zagros_model::Backend;
 use zagros_shell::{Exit, Failure, OrFailure};
 use zagros_torch::StoreRendezvous;
 
-/// Computes every network.
 pub(crate) fn backend() -> Backend {
     zagros_torch::fastest_backend()
 }

@@ -13,7 +13,6 @@ use zagros_shell::launch::LOG_FOLDER;
 
 use crate::logs::{self, LogLevel, LogLine, LogSource};
 
-/// The default folder of runs.
 const RUNS: &str = "runs";
 /// How often new lines are looked for.
 const LOOK: Duration = Duration::from_millis(250);

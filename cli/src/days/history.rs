@@ -134,7 +134,6 @@ fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
     Failure::with_help(Exit::Storage, what, "it says which days are done; move it away to train all of them again")
 }
 
-/// Whether the data of a day is what was learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DayData {
     files: usize,

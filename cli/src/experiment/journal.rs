@@ -16,7 +16,6 @@ use zagros_shell::{Exit, Failure, OrFailure};
 use super::ExperimentSetup;
 
 const JOURNAL: &str = "journal.jsonl";
-/// The resolved job that members change.
 const JOB: &str = "job.toml";
 
 pub(crate) struct ExperimentJournal {

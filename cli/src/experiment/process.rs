@@ -17,7 +17,6 @@ use zagros_shell::{Exit, Failure, is_key_given, last_error};
 use super::{ExperimentMember, ExperimentSetup};
 use crate::resume::failed;
 
-/// What a process prints, in its folder.
 const LOG: &str = "log.txt";
 /// How long a process of a command that was killed may take to save and end.
 const EARLIER: Duration = Duration::from_secs(60);

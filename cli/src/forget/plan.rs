@@ -21,7 +21,6 @@ const ROWS: &str = ".zrows";
 /// Digits of a hash in a copy's name.
 const DIGITS: usize = 12;
 
-/// Nothing is left to decide.
 #[derive(Debug)]
 pub(crate) struct ForgetPlan {
     /// Files to copy, each after the file that it follows.
@@ -166,7 +165,6 @@ fn copy_name(name: &str, sha256: &str, ForgottenIds { table, ids }: &ForgottenId
 #[derive(Debug)]
 struct ChangedJob {
     text: Vec<u8>,
-    /// Those that were in a vocabulary.
     ids: BTreeSet<u64>,
 }
 

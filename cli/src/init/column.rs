@@ -48,7 +48,6 @@ pub(crate) enum ColumnKind {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColumnHints {
-    /// What its format says of the values.
     pub(crate) form: ValueForm,
     /// What is between the fields of a line.
     pub(crate) separator: Option<char>,
@@ -88,7 +87,6 @@ pub(crate) fn is_missing(text: &str) -> bool {
 }
 
 impl Column {
-    /// Looks at the values of a column, one a row.
     pub(crate) fn infer(name: &str, values: &[&str], known: ColumnHints) -> Self {
         let missing: Vec<_> = MISSING.into_iter().filter(|mark| values.contains(mark)).collect();
         let present: Vec<&str> =

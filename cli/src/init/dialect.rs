@@ -5,7 +5,6 @@ use crate::init::InitError;
 /// The likelier first.
 const SEPARATORS: [char; 4] = ['\t', ',', ';', '|'];
 
-/// Lines of a record.
 const MOST_LINES: usize = 100;
 
 const COMMENT: char = '#';
@@ -43,7 +42,6 @@ pub(crate) struct DividedLines {
 }
 
 impl DividedLines {
-    /// Infers the dialect of lines, and divides them.
     pub(crate) fn from_lines(lines: &[String]) -> Result<Self, InitError> {
         let starts_with_comment = lines.first().is_some_and(|line| line.starts_with(COMMENT));
         let rows: Vec<&str> = lines

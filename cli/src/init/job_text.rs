@@ -20,7 +20,6 @@ dim = 16                       # of tables that name no `dim`
 /// Categorical features from which on crosses of them are worth a comparison (docs/adr/0006).
 const MANY_CATEGORIES: usize = 8;
 
-#[must_use]
 pub(crate) fn job_text(sketch: &Sketch, data: &Path) -> String {
     let mut text = String::new();
     write_head(&mut text, sketch);

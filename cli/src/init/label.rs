@@ -31,7 +31,6 @@ pub(crate) enum LabelForm {
         /// Whether it is a guess which of its texts is the positive one.
         is_value_guessed: bool,
     },
-    /// One of these texts.
     Classes {
         /// The texts, the most frequent first.
         classes: Vec<String>,

@@ -32,7 +32,6 @@ pub(crate) fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, I
 }
 
 /// A format in words, for one line of a message.
-#[must_use]
 pub(crate) fn describe_format(format: &Format) -> String {
     let Format::Delimited(DelimitedFormat { delimiter, header, .. }) = format else {
         return match format {

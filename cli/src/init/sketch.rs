@@ -88,7 +88,6 @@ pub(crate) fn infer_sketch(sample: RowSample, label: Option<&str>) -> Result<Ske
 
 impl Sketch {
     /// What the user should hear besides the job: what may be wrong in the data.
-    #[must_use]
     pub(crate) fn warnings(&self) -> Vec<String> {
         let label = &self.columns[self.label.column].name;
         let what = if self.keeps_leaks { "without it there is no feature" } else { "it is no feature of this job" };

@@ -57,7 +57,6 @@ pub(crate) struct ScoredPart {
     pub(crate) evaluation: Evaluation,
 }
 
-/// Measures of the training rows of an epoch.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct EpochMeasures {
     pub(crate) epoch: u32,

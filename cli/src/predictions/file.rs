@@ -33,7 +33,6 @@ pub(crate) struct PredictionFile {
     durable: PredictionCounts,
 }
 
-#[must_use]
 pub(crate) fn part_name(path: &Path) -> PathBuf {
     with_ending(path, ".part")
 }
@@ -125,7 +124,6 @@ impl PredictionFile {
     }
 
     /// Rows that were written before, by this process or an earlier one.
-    #[must_use]
     pub(crate) fn written_counts(&self) -> PredictionCounts {
         self.counts
     }

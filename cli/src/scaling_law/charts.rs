@@ -74,7 +74,6 @@ impl FamilyCharts<'_> {
         series
     }
 
-    /// Dots of each size, at the places of its cells.
     fn size_series(&self, place: fn(&LawCell) -> f64) -> Vec<LogSeries> {
         let series = |(colour, parameters): (usize, f64)| {
             let of_size = self.cells().filter(|cell| cell.parameters == parameters);

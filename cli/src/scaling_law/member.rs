@@ -242,7 +242,6 @@ impl ExperimentPlan for SpeedRuns<'_> {
     }
 }
 
-/// Steps of a short run of a size.
 fn steps(parameters: u64, batch: usize) -> u64 {
     let step = 6.0 * parameters as f64 * batch as f64;
     (COMPUTE / step.max(1.0)).clamp(STEPS.0, STEPS.1) as u64

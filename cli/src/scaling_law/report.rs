@@ -41,7 +41,6 @@ pub(super) fn print_plan(setup: &FamilySetup, plan: &FamilyPlan) {
     }
 }
 
-/// What a terminal and the page say.
 fn report(plan: &FamilyPlan, analysis: &FamilyAnalysis) -> CommandReport {
     let family = &plan.family;
     let time = HumanDuration(Duration::from_secs_f64(family.seconds));

@@ -96,7 +96,6 @@ impl FamilySetup {
     }
 }
 
-/// Keys that the family decides.
 fn check_sets(sets: &[String]) -> Result<(), Failure> {
     let fixed =
         ["model.size", "train.seed", "train.max_steps", "train.epochs", "train.evaluate_every", "output.folder"];

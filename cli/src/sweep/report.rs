@@ -15,7 +15,6 @@ use crate::measures::decimal;
 pub(super) const JSON: &str = "sweep.json";
 pub(super) const PAGE: &str = "sweep.html";
 const BEST: &str = "best.toml";
-/// Characters of a reason in the table.
 const LONGEST: usize = 60;
 
 pub(super) fn print_start(setup: &SweepSetup, sweep: &Sweep) {

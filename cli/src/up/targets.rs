@@ -57,7 +57,6 @@ impl ScrapeTargets {
 struct TargetListing {
     file: PathBuf,
     run: PathBuf,
-    /// Those of the job.
     servers: u32,
     workers: u32,
     wanted: watch::Receiver<WantedRoles>,

@@ -56,7 +56,6 @@ impl MemberError {
     }
 
     /// The coordinator's refusal, if it is the cause.
-    #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Unreachable { last: refusal, .. } | Self::Refused { refusal, .. } => Some(refusal),

@@ -16,7 +16,6 @@ use zagros_transport::{Credentials, PeerRole, open_channel, refusal_of, stamp_ru
 
 use crate::control_plane::{ControlAnswer, ControlPlane};
 
-/// A coordinator in another process.
 #[derive(Clone, Debug)]
 pub struct GrpcControlPlane {
     name: String,

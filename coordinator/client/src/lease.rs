@@ -51,13 +51,11 @@ impl LeaseProof {
         (renewals, Self { valid, renewed })
     }
 
-    #[must_use]
     pub fn is_valid(&self) -> bool {
         self.renewal_age() < self.valid
     }
 
     /// The time since the last answered heartbeat was sent.
-    #[must_use]
     pub fn renewal_age(&self) -> Duration {
         self.renewed.borrow().elapsed()
     }

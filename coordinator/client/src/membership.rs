@@ -73,7 +73,6 @@ pub struct Membership {
     heartbeats: JoinHandle<()>,
 }
 
-/// What heartbeats carry.
 #[derive(Clone, Debug)]
 struct HeartbeatReport {
     /// All but the long waits.
@@ -129,45 +128,37 @@ impl Membership {
     }
 
     /// Member id; a worker's is its writer id on the data path.
-    #[must_use]
     pub fn member_id(&self) -> u64 {
         self.joined.member
     }
 
-    #[must_use]
     pub fn run_id(&self) -> RunId {
         RunId(self.joined.run)
     }
 
     /// The largest step or batch number that a worker has reported, as last heard.
-    #[must_use]
     pub fn newest_batch(&self) -> u64 {
         self.newest_batch.load(Ordering::Acquire)
     }
 
     /// How many processes have held this slot, this one included.
-    #[must_use]
     pub fn incarnation(&self) -> u32 {
         self.joined.incarnation
     }
 
-    #[must_use]
     pub fn lease(&self) -> Duration {
         lease(&self.joined)
     }
 
-    #[must_use]
     pub fn lease_proof(&self) -> LeaseProof {
         self.proof.clone()
     }
 
     /// Generation of the newest process group, as last heard; 0 before the first.
-    #[must_use]
     pub fn group_generation(&self) -> u64 {
         self.view.borrow().group
     }
 
-    #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<MemberView> {
         self.view.clone()
     }
@@ -219,7 +210,6 @@ impl Membership {
     }
 
     /// Whether this worker leaves, and the run goes on without it: its process was asked to end, or fewer workers are wanted.
-    #[must_use]
     pub fn may_leave(&self) -> bool {
         self.may_leave.load(Ordering::Acquire)
     }

@@ -11,10 +11,8 @@ use zagros_protocol::control::{LongWait, ServerWait, WaitKind};
 const WORTH_REPORTING: Duration = Duration::from_secs(1);
 /// The most waits that a report has: the coordinator takes no more.
 const MOST: usize = 16;
-/// The most bytes of a text.
 const LONGEST: usize = 400;
 
-/// What a part of a process waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     part: &'static str,
@@ -27,7 +25,6 @@ pub struct Waiting {
 
 impl Waiting {
     /// A wait of `part`, of this kind. `what` names what it waits for, as a noun: `the all-reduce of step`.
-    #[must_use]
     pub const fn new(part: &'static str, kind: WaitKind, what: &'static str) -> Self {
         Self { part, kind, what, number: None, server: None, timeout: None }
     }
@@ -115,13 +112,11 @@ impl Waits {
         lock(&self.table).requests = requests;
     }
 
-    #[must_use]
     pub fn unanswered_requests(&self) -> Vec<ServerWait> {
         lock(&self.table).requests.clone()
     }
 
     /// The waits that have lasted for a second or longer, oldest first; at most 16.
-    #[must_use]
     pub fn long_waits(&self) -> Vec<LongWait> {
         self.longer_than(WORTH_REPORTING)
     }

@@ -32,7 +32,6 @@ const LONGEST_COUNTS: usize = 4 << 10;
 /// What workers with votes for these reasons do next: the same for every order of the votes. An epoch is over once all
 /// workers came to end it; until then, those who did come again. `None` when the workers are not at the same point of their
 /// runs, and for no votes. A checkpoint that was due when a worker leaves comes when the next one does.
-#[must_use]
 pub fn decide_barrier(reasons: &[BarrierReason]) -> Option<BarrierDecision> {
     let anyone = |reason| reasons.contains(&reason);
     if reasons.is_empty() || anyone(BarrierReason::Unspecified) {

@@ -42,7 +42,6 @@ use crate::watch::TrainingWatch;
 use crate::{MemberSlot, Role, RunEvent, RunOutcome};
 use departure::nothing_more;
 
-/// What a server hears whose buckets were handed over.
 const RELEASED: &str = "its buckets were handed over to the other embedding servers";
 
 /// The coordinator's whole memory. `now` is the time since any fixed moment; it may repeat but not run backwards.
@@ -68,7 +67,6 @@ pub struct Core {
 }
 
 impl Core {
-    #[must_use]
     pub fn new(config: CoreConfig) -> Self {
         Self {
             run: RunState::Waiting,
@@ -214,7 +212,6 @@ impl Core {
         self.view_placement()
     }
 
-    #[must_use]
     pub fn view_placement(&self) -> PlacementResponse {
         self.placement.placement_response(self.roster(), self.resharding.announced_move())
     }
@@ -299,7 +296,6 @@ impl Core {
         self.events.push(RunEvent::CoordinatorRecovered { gap: now - last });
     }
 
-    #[must_use]
     pub fn config(&self) -> &CoreConfig {
         &self.config
     }
@@ -310,19 +306,16 @@ impl Core {
         self.finish_run(outcome);
     }
 
-    #[must_use]
     pub fn outcome(&self) -> Option<&RunOutcome> {
         self.run.outcome()
     }
 
     /// The workers that a drain waits for, in words; empty when there is none.
-    #[must_use]
     pub fn drain_waits_for(&self) -> String {
         self.roster().alive_workers().map(|(slot, _)| slot.to_string()).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether every member has left or is lost, so that no member listens to the coordinator.
-    #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.roster().is_deserted()
     }

@@ -33,7 +33,6 @@ pub enum RunEvent {
     ServerAway {
         slot: MemberSlot,
         silence: Duration,
-        /// How long workers wait for it.
         timeout: Duration,
     },
     /// An embedding server came back as another process, with the rows that it held.
@@ -47,7 +46,6 @@ pub enum RunEvent {
         slot: MemberSlot,
         /// How long the run waited for another process.
         timeout: Duration,
-        /// How many workers continue.
         left: u32,
     },
     /// A lost member was heard again before another process took its slot.
@@ -60,7 +58,6 @@ pub enum RunEvent {
     },
     ScaleRequested {
         servers: u32,
-        /// Buckets that have to move.
         buckets: u32,
     },
     WorkersRequested {

@@ -21,7 +21,6 @@ pub(crate) struct Members {
 /// Replaced processes that are remembered for each slot.
 const REMEMBERED: usize = 32;
 
-/// What a slot knows of a process that joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EarlierJoin {
     /// It joins for the first time.

@@ -36,7 +36,6 @@ const LONGEST_REASON: usize = 1 << 10;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Resharding {
     goal: Option<ScaleGoal>,
-    /// The move that is under way.
     pub(crate) active: Option<ActiveMove>,
     /// Ids and outcomes, oldest first.
     ended: VecDeque<(u64, MoveOutcome)>,

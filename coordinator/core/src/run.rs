@@ -22,13 +22,11 @@ pub enum RunOutcome {
     Finished,
     /// Who was asked to stop, and why.
     Interrupted(String),
-    /// What went wrong, and where.
     Failed(String),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RunState {
-    /// Members are still missing.
     #[default]
     Waiting,
     Training,
@@ -54,7 +52,6 @@ impl RunOutcome {
         }
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -63,7 +60,6 @@ impl RunOutcome {
         }
     }
 
-    #[must_use]
     pub fn reason(&self) -> &str {
         match self {
             Self::Finished => "",

@@ -20,7 +20,6 @@ pub struct MemberSlot {
 }
 
 impl Role {
-    #[must_use]
     pub fn from_wire(role: i32) -> Option<Self> {
         match control::Role::try_from(role) {
             Ok(control::Role::EmbeddingServer) => Some(Self::EmbeddingServer),
@@ -29,7 +28,6 @@ impl Role {
         }
     }
 
-    #[must_use]
     pub fn to_wire(self) -> i32 {
         match self {
             Self::EmbeddingServer => control::Role::EmbeddingServer as i32,
@@ -39,23 +37,19 @@ impl Role {
 }
 
 impl MemberSlot {
-    #[must_use]
     pub const fn server(index: u32) -> Self {
         Self { role: Role::EmbeddingServer, index }
     }
 
-    #[must_use]
     pub const fn worker(index: u32) -> Self {
         Self { role: Role::DenseWorker, index }
     }
 
     /// The member id. It is the same for every process that takes the slot; the incarnation differs.
-    #[must_use]
     pub fn member_id(self) -> u64 {
         (self.role.to_wire() as u64) << 32 | u64::from(self.index)
     }
 
-    #[must_use]
     pub fn from_member(member: u64) -> Option<Self> {
         let role = Role::from_wire(i32::try_from(member >> 32).ok()?)?;
         Some(Self { role, index: member as u32 })

@@ -27,7 +27,6 @@ pub(crate) const MOST_SPLITS: usize = 1 << 19;
 const SPLITS_OF_LITTLE: u64 = 8;
 /// The smallest split of a small file, bytes: a row or more.
 const TINY_BYTES: u64 = 512;
-/// How many workers a message names.
 const NAMED: usize = 4;
 
 /// Bytes `start .. end` of a file: the lines whose first byte lies in it.
@@ -93,7 +92,6 @@ fn mix(value: u64) -> u64 {
 /// A range has at most clamp(total / (workers × 64), 1 MiB, 64 MiB) bytes. For shuffled files the limit is
 /// clamp(total / max(workers × 64, 4096), 4 to 64 KiB, 64 MiB), and of an object in a store at least 4 MiB. A range also has at most an eighth of a worker's share of
 /// the data, unless that is less than 512 bytes. If this makes more than [`MOST_SPLITS`] ranges, they are larger.
-#[must_use]
 pub fn plan_splits(files: &[DataFile], workers: u32, order: SplitOrder) -> Vec<SplitRange> {
     let (total, workers) = (total_bytes(files), u64::from(workers.max(1)));
     let (splits, least) = match order {

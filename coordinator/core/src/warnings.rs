@@ -77,7 +77,6 @@ fn still(slot: MemberSlot, member: &MemberStatus) -> Option<String> {
 }
 
 /// A time as a person reads it: `3.2 s`, `42 s`, `12 min`, `1 h 5 min`.
-#[must_use]
 pub fn time_in_words(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

@@ -40,14 +40,12 @@ const BYTES: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InputsEnd {
-    /// Number of the next input.
     pub(crate) next: u64,
     /// Checksum of all inputs before it, each with the checksum of those before.
     pub(crate) checksum: u32,
 }
 
 impl InputsEnd {
-    /// Where the inputs of a run begin.
     pub(crate) fn new(run: RunId) -> Self {
         Self { next: 0, checksum: crc32c::crc32c(&run.0.to_le_bytes()) }
     }

@@ -14,7 +14,6 @@ const FORMAT: u32 = 9;
 /// Bytes of inputs after which a snapshot is due, at least: replaying them takes well under a second.
 const SNAPSHOT_BYTES: u64 = 4 << 20;
 
-/// Release and format of the writer.
 const RELEASE: &[u8] = b"release";
 /// In place of the machine, once the writer has ended in order: every input is on the disk.
 const HANDED_OVER: &[u8] = b"handed over";
@@ -25,7 +24,6 @@ const INPUT: u8 = b'i';
 /// After the keys of all inputs.
 const AFTER_INPUTS: &[u8] = b"j";
 
-/// The inputs of one run.
 pub struct InputJournal {
     db: DB,
     folder: PathBuf,
@@ -55,7 +53,6 @@ pub struct RecoveredCore {
     pub core: Core,
     /// When it was last called.
     pub time: JournalTime,
-    /// How many inputs were replayed.
     pub inputs: u64,
     /// Whether inputs may be missing at the end.
     pub machine: MachineStart,
@@ -101,7 +98,6 @@ impl InputJournal {
     }
 
     /// Whether the inputs since the snapshot are long: more than the snapshot, and more than a few MiB.
-    #[must_use]
     pub fn is_long(&self) -> bool {
         self.bytes > SNAPSHOT_BYTES.max(self.snapshot)
     }

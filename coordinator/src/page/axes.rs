@@ -26,7 +26,6 @@ pub(super) struct PageAxes {
 struct PageAxis {
     low: f64,
     high: f64,
-    /// The unit of the labels of time.
     unit: &'static str,
     ticks: Vec<AxisTick>,
 }

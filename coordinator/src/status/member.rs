@@ -45,7 +45,6 @@ pub struct WaitReport {
 }
 
 impl MemberReport {
-    #[must_use]
     pub fn activity_in_words(&self) -> String {
         let address = (!self.address.is_empty()).then(|| self.address.clone());
         let load = self.load.map(|load| load_in_words(&load, self.buckets));

@@ -12,7 +12,6 @@ pub struct ScaleReport {
 
 impl ScaleReport {
     /// Whether the run has the servers and workers that it is to have, and each bucket is where it is wanted.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         self.has_servers() && self.has_workers()
     }

@@ -136,7 +136,6 @@ async fn stop_reason(member: &Membership) -> String {
     stopped.expect("the member does not hear that it must stop").unwrap().stop.clone().unwrap()
 }
 
-/// A question of a member for a split.
 fn ask(member: &Membership, epoch: u32) -> AssignRequest {
     let (member, incarnation) = (member.member_id(), member.incarnation());
     AssignRequest { member, incarnation, epoch, ..AssignRequest::default() }

@@ -9,7 +9,6 @@ use zagros_transport::{Credentials, RoleKey};
 
 use crate::cluster::{TIMEOUT, TestCluster};
 
-/// A coordinator that waits for its members.
 async fn start() -> TestCluster {
     TestCluster::listen_as("127.0.0.1:0", 20.0, |_| {}).await
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Why a collective operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectiveError {
     /// Some ranks did not take part, as far as that can be known.
@@ -35,7 +34,6 @@ pub enum CollectiveError {
 
 impl CollectiveError {
     /// Why a call failed, after which these ranks did not say that they are alive.
-    #[must_use]
     pub fn from_roll(ranks: Vec<usize>, call: &'static str, waited: Duration, reason: String) -> Self {
         match ranks.is_empty() {
             true => Self::Broken { call, waited, reason },
@@ -53,7 +51,6 @@ impl CollectiveError {
     }
 
     /// The ranks that did not take part, if they are known.
-    #[must_use]
     pub fn missing_ranks(&self) -> &[usize] {
         match self {
             Self::Missing { ranks, .. } => ranks,

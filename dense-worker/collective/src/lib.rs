@@ -88,7 +88,6 @@ impl fmt::Debug for PendingSum {
     }
 }
 
-/// One worker's side of a rendezvous.
 pub trait Rendezvous: Send + Sync {
     /// The address at which the others find this worker.
     fn address(&self) -> &str;
@@ -134,7 +133,6 @@ pub struct ProcessGroupConfig {
 
 impl ProcessGroupConfig {
     /// Empty if it is not known.
-    #[must_use]
     pub fn rank_address(&self, rank: usize) -> &str {
         self.addresses.get(rank).map_or("", String::as_str)
     }
@@ -168,7 +166,6 @@ pub fn split_address(address: &str) -> Result<(String, u16), CollectiveError> {
 pub struct GroupInterrupt(Arc<AtomicBool>);
 
 impl GroupInterrupt {
-    /// The reason in the error of an interrupted call.
     pub const REASON: &str = "it was interrupted: a rank is known to be gone, or the run to be over";
 
     /// Ends the calls. A second call changes nothing.
@@ -176,7 +173,6 @@ impl GroupInterrupt {
         self.0.store(true, Ordering::Release);
     }
 
-    #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

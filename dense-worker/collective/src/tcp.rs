@@ -38,7 +38,6 @@ const MOST_SILENT: usize = 256;
 /// The connections of a group that forms, or why the newest try has failed.
 type FormingLines = BTreeMap<PeerLine, io::Result<TcpStream>>;
 
-/// The rendezvous of a worker in its own process.
 #[derive(Debug)]
 pub struct TcpRendezvous {
     listener: TcpListener,

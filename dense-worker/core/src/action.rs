@@ -63,7 +63,6 @@ pub enum Event {
         decision: BarrierDecision,
         /// The newest checkpoint barrier that any of them had heard of.
         called: u64,
-        /// Steps that the other workers have made.
         others_steps: u64,
     },
     /// Reply to `WaitForAll`: every rank has reached the end of the epoch.
@@ -78,7 +77,6 @@ pub enum Event {
     Saved,
     /// The action was given up: this process was asked to end, or the run is drained.
     Interrupted,
-    /// A call of the group failed.
     Lost(GroupFailure),
     /// The action failed. Training cannot go on. A fenced worker reports this too.
     Failed,
@@ -213,7 +211,6 @@ pub enum Action {
 }
 
 impl Action {
-    #[must_use]
     pub fn has_reply(&self) -> bool {
         !matches!(
             self,

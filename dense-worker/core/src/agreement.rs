@@ -63,7 +63,6 @@ pub struct VoteRule {
 }
 
 impl VoteRule {
-    #[must_use]
     pub fn vote(self, facts: StepFacts) -> StepVote {
         let checkpoint = self.leads && (self.is_due_by_step || facts.checkpoint_by_time);
         let regroup = self.leads && facts.newest_group > self.generation;

@@ -55,18 +55,15 @@ pub enum TrainingPolicy {
 }
 
 impl TrainingPolicy {
-    #[must_use]
     pub fn is_group(self) -> bool {
         matches!(self, Self::SynchronousGroup { .. })
     }
 
-    #[must_use]
     pub fn is_asynchronous(self) -> bool {
         self == Self::AsynchronousWorkers
     }
 
     /// Whether a batch whose lookup was counted is trained on, whatever is asked meanwhile.
-    #[must_use]
     pub fn is_in_turns(self) -> bool {
         matches!(self, Self::OneWorker { in_turns: true } | Self::SynchronousGroup { in_turns: true })
     }
@@ -149,13 +146,11 @@ impl SearchState {
         }
     }
 
-    #[must_use]
     pub fn is_over(&self, rule: EarlyStopRule) -> bool {
         self.waited >= rule.patience
     }
 
     /// The best evaluation; `None` while no measure was defined.
-    #[must_use]
     pub fn best_state(&self) -> Option<BestState> {
         self.best
     }

@@ -3,7 +3,6 @@
 use crate::action::LoopEnd;
 use crate::agreement::StepAgreement;
 
-/// Where a worker is in its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopState {
     Joining,
@@ -60,7 +59,6 @@ pub enum RoundEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarrierPoint {
     BetweenSteps,
-    /// While this worker waits for splits.
     WhileWaiting,
     EpochEnd(RoundEnd),
     Stop,

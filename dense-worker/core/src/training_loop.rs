@@ -17,7 +17,6 @@ pub struct TrainingLoop {
     member: GroupMember,
     /// The newest checkpoint barrier that it was at.
     attended: u64,
-    /// This round has a stream of its own.
     has_stream: bool,
     steps_before_round: u64,
     steps_before_group: u64,
@@ -28,7 +27,6 @@ pub struct TrainingLoop {
 }
 
 impl TrainingLoop {
-    #[must_use]
     pub fn new(config: LoopConfig) -> Self {
         Self {
             config,
@@ -74,24 +72,20 @@ impl TrainingLoop {
         }
     }
 
-    #[must_use]
     pub fn state(&self) -> LoopState {
         self.state
     }
 
-    #[must_use]
     pub fn rank_progress(&self) -> RankProgress {
         let LoopCounts { epoch, steps, evaluated, .. } = self.counts;
         let (has_trained, evaluated) = (self.has_trained, evaluated.unwrap_or(0));
         RankProgress { has_trained, epoch, steps, evaluated, barriers: self.attended }
     }
 
-    #[must_use]
     pub fn epoch(&self) -> u32 {
         self.counts.epoch
     }
 
-    #[must_use]
     pub fn search_state(&self) -> SearchState {
         self.counts.search
     }

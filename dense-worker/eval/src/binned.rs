@@ -13,7 +13,6 @@ pub struct ClickSums {
     pub positives: u64,
     /// Sum of the samples' binary cross-entropies, nats.
     pub loss: f64,
-    /// Sum of the predicted probabilities.
     pub predicted: f64,
 }
 
@@ -47,26 +46,22 @@ impl ClickSums {
     }
 
     /// Share of positive samples, 0..1; `None` without samples.
-    #[must_use]
     pub fn positive_rate(&self) -> Option<f64> {
         (self.samples > 0).then(|| self.positives as f64 / self.samples as f64)
     }
 
     /// Mean binary cross-entropy, nats; `None` without samples.
-    #[must_use]
     pub fn logloss(&self) -> Option<f64> {
         (self.samples > 0).then(|| self.loss / self.samples as f64)
     }
 
     /// Logloss divided by the entropy of the positive rate; `None` when a class has no sample.
-    #[must_use]
     pub fn normalised_entropy(&self) -> Option<f64> {
         let negatives = (self.samples - self.positives) as usize;
         Some(self.logloss()? / measure::base_entropy(self.positives as usize, negatives)?)
     }
 
     /// Mean predicted probability divided by the share of positives; `None` without positives.
-    #[must_use]
     pub fn calibration_ratio(&self) -> Option<f64> {
         (self.positives > 0).then(|| self.predicted / self.positives as f64)
     }
@@ -105,7 +100,6 @@ impl BinnedScores {
     }
 
     /// Area under the ROC curve, samples of one bin counting as ties; `None` when a class has no sample or a score is NaN.
-    #[must_use]
     pub fn auc(&self) -> Option<f64> {
         let positives = self.sums.positives;
         let negatives = self.sums.samples - positives;

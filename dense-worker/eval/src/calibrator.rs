@@ -45,9 +45,7 @@ pub enum Calibrator {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IsotonicKnot {
-    /// What the network says.
     pub logit: f32,
-    /// What becomes of it.
     pub calibrated: f32,
 }
 
@@ -75,7 +73,6 @@ impl LogitBlock {
 
 impl Calibrator {
     /// Fits one to samples that were not trained on; `None` when a class has no sample or a score is not finite.
-    #[must_use]
     pub fn fit(method: CalibrationMethod, scores: &mut ClickScores) -> Option<Self> {
         let (positives, negatives) = scores.sorted_logits();
         let is_finite = |logits: &[f32]| logits.iter().all(|logit| logit.is_finite());
@@ -92,7 +89,6 @@ impl Calibrator {
         })
     }
 
-    #[must_use]
     pub fn apply(&self, logit: f32) -> f32 {
         match self {
             Self::Temperature { temperature } => (f64::from(logit) / temperature) as f32,
@@ -101,7 +97,6 @@ impl Calibrator {
     }
 
     /// Whether it is one that [`Self::fit`] makes: a positive temperature; increasing, finite knots.
-    #[must_use]
     pub fn is_valid(&self) -> bool {
         match self {
             Self::Temperature { temperature } => temperature.is_finite() && *temperature > 0.0,
@@ -208,7 +203,6 @@ fn interpolate(knots: &[IsotonicKnot], logit: f32) -> f32 {
 
 impl ClickScores {
     /// The same samples with calibrated logits. Groups and slices are dropped.
-    #[must_use]
     pub fn apply_calibrator(&self, calibrator: &Calibrator) -> Self {
         let mut scores = Self::new();
         for (logits, label) in [(&self.positives, 1.0), (&self.negatives, 0.0)] {

@@ -40,7 +40,6 @@ pub struct GroupAuc {
 }
 
 impl GroupedScores {
-    #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { capacity, halvings: 0, samples: Vec::new() }
     }
@@ -66,7 +65,6 @@ impl GroupedScores {
     }
 
     /// The measure. O(n log n), in place.
-    #[must_use]
     pub fn gauc(&mut self) -> GroupAuc {
         let key = |sample: &GroupedSample| (sample.group, sample.is_positive);
         self.samples.sort_unstable_by(|a, b| key(a).cmp(&key(b)).then(a.logit.total_cmp(&b.logit)));

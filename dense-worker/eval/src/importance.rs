@@ -87,7 +87,6 @@ pub struct FeatureImportance {
 }
 
 impl PermutedScores {
-    #[must_use]
     pub fn new(form: TargetForm, features: usize, repeats: usize) -> Self {
         let empty = TargetSums::new(form);
         Self { plain: empty.clone(), permuted: vec![vec![empty; repeats]; features] }
@@ -104,7 +103,6 @@ impl PermutedScores {
     }
 
     /// The importance of each feature, the most important first.
-    #[must_use]
     pub fn rank_features(&self, features: &[String]) -> Vec<FeatureImportance> {
         let plain = self.plain.measures();
         let feature_importance = |(feature, repeats): (&String, &Vec<TargetSums>)| {

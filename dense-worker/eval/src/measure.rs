@@ -17,13 +17,11 @@
 //! scores are in the same bin, so the order of samples does not matter.
 
 /// ln(1 + eˣ), without overflow.
-#[must_use]
 pub fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
 /// 1 / (1 + e⁻ˣ), without overflow.
-#[must_use]
 pub fn sigmoid(x: f64) -> f64 {
     let e = (-x.abs()).exp();
     if x >= 0.0 { 1.0 / (1.0 + e) } else { e / (1.0 + e) }
@@ -33,7 +31,6 @@ pub fn sigmoid(x: f64) -> f64 {
 /// (the Mann–Whitney U statistic divided by its maximum).
 ///
 /// Both slices ascending. `None` when a class has no sample or a score is NaN. O(n).
-#[must_use]
 pub fn auc(positives: &[f32], negatives: &[f32]) -> Option<f64> {
     if positives.is_empty() || negatives.is_empty() || has_nan(positives) || has_nan(negatives) {
         return None;
@@ -57,7 +54,6 @@ pub fn auc(positives: &[f32], negatives: &[f32]) -> Option<f64> {
 
 /// Entropy in nats of the frequencies of the classes: the logloss of the best constant prediction. `None` when a class has
 /// no sample.
-#[must_use]
 pub fn base_entropy(positives: usize, negatives: usize) -> Option<f64> {
     if positives == 0 || negatives == 0 {
         return None;
@@ -74,7 +70,6 @@ fn has_nan(sorted: &[f32]) -> bool {
 const BINS: usize = 20;
 
 /// The error of sorted logits, one slice per class, 0..1. `None` without samples, or when a score is NaN. O(n).
-#[must_use]
 pub fn calibration_error(positives: &[f32], negatives: &[f32]) -> Option<f64> {
     let all = positives.len() + negatives.len();
     if all == 0 || has_nan(positives) || has_nan(negatives) {

@@ -63,13 +63,11 @@ pub struct Evaluation {
 }
 
 impl ClickScores {
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// No samples. Samples are added with their groups ([`Self::extend`]); at most `capacity` are kept by group.
-    #[must_use]
     pub fn by_group(capacity: usize) -> Self {
         Self { grouped: Some(GroupedScores::new(capacity)), ..Self::default() }
     }
@@ -80,7 +78,6 @@ impl ClickScores {
         Self { sliced: Some(SlicedScores::new(columns)), ..self }
     }
 
-    #[must_use]
     pub fn sliced_scores(&self) -> Option<&SlicedScores> {
         self.sliced.as_ref()
     }
@@ -146,7 +143,6 @@ impl ClickScores {
     ///
     /// The normalised entropy is the logloss divided by that of the best constant (He et al. 2014, "Practical Lessons from
     /// Predicting Clicks on Ads at Facebook", section 3). Below 1 the model knows more than the base rate.
-    #[must_use]
     pub fn compute_measures(&mut self) -> Evaluation {
         let grouped = self.grouped.as_mut().map(GroupedScores::gauc);
         let (positives, negatives) = self.sorted_logits();

@@ -53,7 +53,6 @@ pub struct ColumnSlices {
     pub slices: Vec<SliceMeasures>,
 }
 
-/// Measures of the samples that have one value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SliceMeasures {
     /// The value as in the data; `None` for all values that are not among the most frequent.
@@ -70,7 +69,6 @@ pub struct SliceMeasures {
 
 impl SlicedScores {
     /// No samples, with so many columns.
-    #[must_use]
     pub fn new(columns: usize) -> Self {
         Self::with_capacity(columns, CAPACITY)
     }
@@ -79,7 +77,6 @@ impl SlicedScores {
         Self { columns: vec![ColumnScores::default(); columns], capacity }
     }
 
-    #[must_use]
     pub fn column_count(&self) -> usize {
         self.columns.len()
     }
@@ -100,7 +97,6 @@ impl SlicedScores {
     }
 
     /// The measures of the `most` most frequent values of each column, and of all others together.
-    #[must_use]
     pub fn measure_slices(&self, names: &[String], most: usize) -> Vec<ColumnSlices> {
         let report = |(column, name): (&ColumnScores, &String)| column.measure_slices(name.clone(), most);
         self.columns.iter().zip_eq(names).map(report).collect()

@@ -19,7 +19,6 @@ use crate::{BinnedScores, CalibrationMethod, Calibrator, ClickScores, Evaluation
 /// With more classes, the AUC of each would take too much memory.
 const MOST_CURVES: usize = 64;
 
-/// What the labels of a target are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetForm {
     /// 0 or 1.
@@ -32,8 +31,6 @@ pub enum TargetForm {
 }
 
 impl TargetForm {
-    /// Outputs of the network for it.
-    #[must_use]
     pub fn output_count(self) -> usize {
         if let Self::Classes(classes) = self { classes } else { 1 }
     }
@@ -89,7 +86,6 @@ pub struct ClassScores {
 }
 
 impl TargetScores {
-    #[must_use]
     pub fn new(form: TargetForm) -> Self {
         match form {
             TargetForm::Click => Self::Click(ClickScores::new()),
@@ -103,7 +99,6 @@ impl TargetScores {
     }
 
     /// No samples. Outputs of classes are kept, so that they can be calibrated as those of clicks.
-    #[must_use]
     pub fn to_calibrate(form: TargetForm) -> Self {
         match (Self::new(form), form) {
             (Self::Classes(scores), TargetForm::Classes(classes)) => {
@@ -115,7 +110,6 @@ impl TargetScores {
 
     /// Fits a calibrator to samples that were not trained on: to classes a temperature, whatever the method. `None` of numbers, without
     /// samples of two classes, or with an output that is not finite.
-    #[must_use]
     pub fn fit_calibrator(&mut self, method: CalibrationMethod) -> Option<Calibrator> {
         match self {
             Self::Click(scores) => Calibrator::fit(method, scores),
@@ -128,7 +122,6 @@ impl TargetScores {
     }
 
     /// Measures of the same samples with calibrated outputs, without groups and slices.
-    #[must_use]
     pub fn measure_calibrated(&self, calibrator: &Calibrator) -> Option<Evaluation> {
         match self {
             Self::Click(scores) => Some(scores.apply_calibrator(calibrator).compute_measures()),
@@ -138,7 +131,6 @@ impl TargetScores {
     }
 
     /// No samples, and of classes no AUC: it takes memory for each.
-    #[must_use]
     pub fn without_curves(form: TargetForm) -> Self {
         match form {
             TargetForm::Classes(_) => Self::Classes(ClassScores::default()),
@@ -175,7 +167,6 @@ impl TargetScores {
         }
     }
 
-    #[must_use]
     pub fn compute_measures(&mut self) -> Evaluation {
         match self {
             Self::Click(scores) => scores.compute_measures(),

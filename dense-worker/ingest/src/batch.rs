@@ -53,13 +53,11 @@ pub struct CategoryIds {
 
 impl Batch {
     /// An empty batch of features that hold one value (`false`) or many (`true`) each.
-    #[must_use]
     pub fn empty(multi_valued: impl IntoIterator<Item = bool>) -> Self {
         let column = |many| CategoryIds { offsets: if many { Some(vec![0]) } else { None }, ..CategoryIds::default() };
         Self { categorical: multi_valued.into_iter().map(column).collect(), ..Self::default() }
     }
 
-    #[must_use]
     pub fn empty_like(&self) -> Self {
         let empty = Self::empty(self.categorical.iter().map(|column| column.offsets.is_some()));
         Self { input: self.input.as_ref().map(InputRows::empty_like), ..empty }
@@ -144,7 +142,6 @@ impl Batch {
     }
 
     /// How much its samples count together.
-    #[must_use]
     pub fn total_weight(&self) -> f64 {
         if self.weights.is_empty() {
             self.size as f64
@@ -181,7 +178,6 @@ impl Batch {
 }
 
 impl CategoryIds {
-    #[must_use]
     pub fn sample_ids(&self, sample: usize) -> &[u64] {
         &self.ids[self.sample_range(sample)]
     }

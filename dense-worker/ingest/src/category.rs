@@ -101,7 +101,6 @@ pub(crate) fn rare_id() -> u64 {
     hash_value(b"\0rare")
 }
 
-/// The map of a feature's ids.
 #[derive(Clone, Debug)]
 pub(crate) struct IdMap {
     missing: u64,

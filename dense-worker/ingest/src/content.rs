@@ -92,7 +92,6 @@ fn common_pattern(paths: &[&Path]) -> Option<String> {
 }
 
 /// Whether a job reads the first rows of a file: the file has its columns, and no row is malformed.
-#[must_use]
 pub fn can_read_file(job: &Job, path: &Path) -> bool {
     let mut job = job.clone();
     (job.data.max_bad_rows, job.data.max_bad_share) = (0, 0.0);

@@ -15,7 +15,6 @@ const MOST_BYTES: u64 = 8 << 20;
 const LEAST_BYTES: u64 = 64 << 10;
 /// Files that are read at most, evenly spread over all.
 const MOST_FILES: usize = 64;
-/// Text that is parsed in one go.
 const BLOCK_BYTES: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +25,6 @@ pub enum RowCount {
 }
 
 impl RowCount {
-    #[must_use]
     pub fn rows(self) -> u64 {
         match self {
             Self::Counted(rows) | Self::Estimated(rows) => rows,

@@ -37,7 +37,6 @@ pub struct StreamCursor {
 
 impl StreamCursor {
     /// The cursor of a stream that starts there and shuffles within windows of so many rows (0: not at all).
-    #[must_use]
     pub fn new(start: StreamStart, shuffle_rows: usize) -> Self {
         let window = (shuffle_rows > 0).then_some(shuffle_rows as u64);
         Self { start, window, delivered: 0, ends: Vec::new() }
@@ -51,7 +50,6 @@ impl StreamCursor {
 
     /// The remainder of a stream that was dealt these splits: everything after the delivered batches, whether it was read
     /// or not.
-    #[must_use]
     pub fn remainder(&self, dealt: &[u64]) -> StreamRemainder {
         let behind_windows = self.start.skip + self.delivered;
         let window = self.window.unwrap_or(1);

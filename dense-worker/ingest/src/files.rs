@@ -146,7 +146,6 @@ fn require_files(files: Vec<PathBuf>, path: &Path, reason: &'static str) -> Resu
     Ok(files)
 }
 
-/// All data files of a folder and the folders in it.
 fn files_below(folder: &Path) -> Result<Vec<PathBuf>, IngestError> {
     let is_data = |entry: &DirEntry| entry.depth() == 0 || !is_mark(entry);
     let entries = WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter().filter_entry(is_data);

@@ -26,7 +26,6 @@ pub fn fingerprint_files(files: &[FileInfo]) -> Result<Vec<u64>, IngestError> {
 }
 
 /// When a file was last written, in nanoseconds since 1970; `None` of objects in a store and of standard input.
-#[must_use]
 pub fn changed_at(file: &FileInfo) -> Option<u64> {
     let changed = std::fs::metadata(&file.path).ok()?.modified().ok()?;
     u64::try_from(changed.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()

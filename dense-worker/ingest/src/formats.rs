@@ -26,7 +26,6 @@ pub(crate) const ARROW_STREAM: [u8; 4] = [0xff; 4];
 pub enum DataContent {
     /// Lines of fields: CSV, TSV and the like.
     Lines,
-    /// A JSON object on each line.
     Jsonl,
     Parquet,
     /// Arrow, as a file or a stream.
@@ -45,7 +44,6 @@ impl fmt::Display for DataContent {
 }
 
 impl DataContent {
-    #[must_use]
     pub fn from_format(format: &Format) -> Self {
         match format {
             Format::Criteo | Format::Delimited(_) => Self::Lines,
@@ -69,13 +67,11 @@ impl DataContent {
     }
 
     /// Whether files are columns, not lines.
-    #[must_use]
     pub fn has_columns(self) -> bool {
         matches!(self, Self::Parquet | Self::Arrow)
     }
 
     /// The value of `data.format` for such files.
-    #[must_use]
     pub fn format_name(self) -> &'static str {
         match self {
             Self::Lines => "delimited",
@@ -86,13 +82,11 @@ impl DataContent {
     }
 
     /// That with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Lines, Self::Jsonl, Self::Parquet, Self::Arrow].into_iter().find(|content| content.format_name() == name)
     }
 
     /// The format of a job for files that say themselves what their columns are; `None` for lines of fields.
-    #[must_use]
     pub fn job_format(self, missing: &[String]) -> Option<Format> {
         let columnar = ColumnarFormat { missing: missing.to_vec() };
         match self {
@@ -125,7 +119,6 @@ pub(crate) struct TextSyntax {
     pub(crate) records: Option<RecordSyntax>,
 }
 
-/// Where the names of the columns of a text are.
 #[derive(Clone, Debug)]
 pub(crate) enum ColumnNames {
     /// In its first line. The job may name them as well.
@@ -168,7 +161,6 @@ impl TextSyntax {
 }
 
 /// Names of Criteo's columns: `label`, `I1`–`I13`, `C1`–`C26`.
-#[must_use]
 pub fn criteo_columns() -> Vec<String> {
     let numbered = |letter: char, count: u32| (1..=count).map(move |n| format!("{letter}{n}"));
     std::iter::once("label".to_owned()).chain(numbered('I', 13)).chain(numbered('C', 26)).collect()

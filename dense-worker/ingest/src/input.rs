@@ -32,7 +32,6 @@ pub struct InputRow<'a> {
 
 impl InputRow<'_> {
     /// The text of key column `column`. That of a malformed row is empty if its fields could not be divided.
-    #[must_use]
     pub fn key(&self, column: usize) -> &[u8] {
         assert!(column < self.rows.columns, "a key column of the job");
         let field = self.row * self.rows.columns + column;
@@ -42,13 +41,11 @@ impl InputRow<'_> {
 
 impl InputRows {
     /// No rows, with so many key columns. Malformed rows are kept, or skipped.
-    #[must_use]
     pub fn new(columns: usize, keep_malformed: bool) -> Self {
         Self { columns, keep_malformed, ..Self::default() }
     }
 
     /// Rows with so many keys each; `None` is a malformed row.
-    #[must_use]
     pub fn from_rows<'a>(columns: usize, rows: impl IntoIterator<Item = Option<Vec<&'a [u8]>>>) -> Self {
         let mut all = Self::new(columns, true);
         for row in rows {
@@ -58,12 +55,10 @@ impl InputRows {
         all
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
@@ -78,7 +73,6 @@ impl InputRows {
         })
     }
 
-    #[must_use]
     pub fn samples_only(&self) -> Self {
         let mut all = Self::new(self.columns, false);
         for row in self.iter().filter(|row| row.sample.is_some()) {

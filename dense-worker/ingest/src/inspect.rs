@@ -141,7 +141,6 @@ impl fmt::Display for ColumnSummaries {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValidationReport {
-    /// Files read, training, validation and test.
     pub files: usize,
     pub good: u64,
     pub bad: u64,

@@ -37,12 +37,10 @@ pub(crate) struct PipelineConfig {
     pub(crate) part: DataPart,
     pub(crate) splits: Box<dyn SplitSource>,
     pub(crate) block_bytes: usize,
-    /// Ends every thread.
     pub(crate) cancel: Arc<AtomicBool>,
 }
 
 impl PipelineConfig {
-    /// Reads whole files.
     pub(crate) fn whole_files(job: &Arc<Job>, part: DataPart, files: &[FileInfo]) -> Self {
         let (job, splits, cancel) = (Arc::clone(job), Box::new(WholeFiles::new(files)), Arc::default());
         Self { job, part, splits, block_bytes: BLOCK_BYTES, cancel }
@@ -274,7 +272,6 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    /// Panics at one value.
     #[derive(Clone, Debug)]
     struct Touchy;
 

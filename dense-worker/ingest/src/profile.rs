@@ -80,7 +80,6 @@ pub fn profile_files(
     })
 }
 
-/// Bins of a numeric column.
 const NUMERIC: u32 = 10;
 /// Values of a categorical column that have a bin of their own.
 const FREQUENT: usize = 20;
@@ -117,7 +116,6 @@ pub enum ColumnBins {
 
 /// Population stability index of two distributions over the same bins: Σ (new − old) · ln(new / old). Below 0.1 they are alike, from 0.25
 /// on they differ much (Siddiqi 2006, "Credit Risk Scorecards").
-#[must_use]
 pub fn stability_index(old: &[f64], new: &[f64]) -> f64 {
     // An empty bin would be infinitely far.
     let bounded = |share: f64| share.max(1e-4);

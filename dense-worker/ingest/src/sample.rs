@@ -25,7 +25,6 @@ mod objects;
 
 pub use crate::columnar::texts::LIST_SEPARATOR;
 
-/// Places of a file whose rows are read.
 const PLACES: usize = 16;
 
 /// Bytes of a text that are kept.
@@ -33,19 +32,15 @@ const MOST_TEXT: usize = 4 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleLimits {
-    /// Rows of all files together.
     pub rows: usize,
-    /// Bytes of text of all files together.
     pub bytes: usize,
     pub files: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSample {
-    /// Files that the paths stand for.
     pub files: usize,
     pub names: Vec<PathBuf>,
-    /// Whether these are all rows.
     pub is_whole: bool,
     /// Whether the rows come from all parts of the data, not from its start alone.
     pub is_spread: bool,
@@ -82,7 +77,6 @@ pub enum ValueForm {
     Bool,
     /// Dates, times of day or moments.
     Time,
-    /// Any number of values.
     List,
 }
 

@@ -33,7 +33,6 @@ impl DistinctSketch {
         }
     }
 
-    /// Adds the values of another sketch.
     pub(crate) fn merge(&mut self, other: &Self) {
         other.hashes.iter().for_each(|hash| self.add(*hash));
         self.bound = match (self.bound, other.bound) {

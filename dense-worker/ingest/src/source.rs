@@ -28,7 +28,6 @@ const MOST_MERGED: u64 = 4 << 20;
 /// One connection for each bucket, which the threads of all streams share.
 static BUCKETS: LazyLock<Mutex<HashMap<String, Objects>>> = LazyLock::new(Mutex::default);
 
-/// An open data file.
 pub(crate) enum InputFile {
     Disk(File),
     Object(Box<ObjectInput>),
@@ -137,7 +136,6 @@ pub(crate) fn object_url(path: &Path) -> Option<ObjectUrl> {
     path.to_str().and_then(ObjectUrl::parse)
 }
 
-/// The objects of a store.
 pub(crate) fn open_bucket(root: &str) -> Result<Objects, IngestError> {
     let mut buckets = BUCKETS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = buckets.get(root) {
@@ -148,7 +146,6 @@ pub(crate) fn open_bucket(root: &str) -> Result<Objects, IngestError> {
     Ok(opened)
 }
 
-/// What the store says of an object.
 pub(crate) fn find_object(path: &Path, url: &ObjectUrl) -> Result<StoredObject, IngestError> {
     let missing = || unreadable(path, io::Error::new(io::ErrorKind::NotFound, "there is no such object"));
     open_bucket(&url.root)?.find(&url.key)?.ok_or_else(missing)
@@ -233,12 +230,10 @@ pub(crate) const UNKNOWN_BYTES: u64 = 1 << 50;
 
 static INPUT: LazyLock<Mutex<OneInput<io::Stdin>>> = LazyLock::new(|| Mutex::new(OneInput::new(io::stdin())));
 
-/// Whether a path names standard input.
 pub(crate) fn is_stdin(path: &Path) -> bool {
     path == Path::new(STDIN)
 }
 
-/// A position in standard input.
 #[derive(Debug, Default)]
 pub(crate) struct StandardInput {
     at: u64,
@@ -250,7 +245,6 @@ pub(crate) struct StandardInput {
 struct OneInput<R> {
     input: R,
     kept: Vec<u8>,
-    /// Where the input is.
     at: u64,
     is_over: bool,
 }

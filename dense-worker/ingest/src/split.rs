@@ -7,7 +7,6 @@ use zagros_zip::ZipEq;
 
 use crate::Batch;
 
-/// A data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {
     pub path: PathBuf,
@@ -51,7 +50,6 @@ pub struct WholeFiles {
 
 impl WholeFiles {
     /// Split ids are positions in `files`.
-    #[must_use]
     pub fn new(files: &[FileInfo]) -> Self {
         let task = |(id, file): (usize, &FileInfo)| SplitTask {
             id: id as u64,
@@ -64,7 +62,6 @@ impl WholeFiles {
 
     /// The part of rank `rank` of `world`: an equal share of the bytes of each file that can be divided; any other file
     /// whole or not at all. All parts together are [`Self::new`], and each line is in one of them.
-    #[must_use]
     pub fn rank_share(files: &[FileInfo], rank: u32, world: u32) -> Self {
         let mut whole = Self::new(files);
         // u128: a product of a byte count.

@@ -18,10 +18,8 @@ use crate::read::reader::RowPlace;
 use crate::split::SplitHash;
 use crate::{Batch, DataPart, FileInfo, IngestError, SplitEnd, SplitSource, WholeFiles};
 
-/// The most file names in a message.
 const NAMED: usize = 3;
 
-/// How a stream reads.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
     /// The wanted rows. Only a job with a test *fraction* or a validation *share* divides its files. Otherwise every part
@@ -39,7 +37,6 @@ pub struct StreamOptions {
 
 impl StreamOptions {
     /// The first epoch of a part, from its start.
-    #[must_use]
     pub fn new(part: DataPart) -> Self {
         Self { part, epoch: 0, start: StreamStart::default(), bad_rows: 0, cancel: Arc::default() }
     }
@@ -48,11 +45,9 @@ impl StreamOptions {
 /// Counts of a stream so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StreamStats {
-    /// Rows of the wanted part.
     pub rows: u64,
     /// Malformed rows of the wanted part, skipped.
     pub bad_rows: u64,
-    /// Rows of other parts, skipped.
     pub other_rows: u64,
     /// Bytes of files read (compressed bytes for compressed files).
     pub bytes: u64,
@@ -95,7 +90,6 @@ struct ReadRows {
 }
 
 impl BatchStream {
-    /// Starts the threads.
     pub fn open(job: &Job, options: StreamOptions, splits: Box<dyn SplitSource>) -> Result<Self, IngestError> {
         Self::open_in_blocks(job, options, splits, BLOCK_BYTES)
     }
@@ -140,13 +134,11 @@ impl BatchStream {
     }
 
     /// Counts so far.
-    #[must_use]
     pub fn stats(&self) -> StreamStats {
         StreamStats { cpu_seconds: self.pipeline.cpu_seconds(), ..self.stats }
     }
 
     /// What is wrong with training rows so far whose labels contradict each other; `None` if there are none.
-    #[must_use]
     pub fn describe_contradictions(&self) -> Option<String> {
         self.contradictions.describe()
     }

@@ -9,7 +9,6 @@ use zagros_network::{GemmKernel, ProductKernel};
 use crate::streamed::LayerWindow;
 use crate::{LabelledSamples, ModelResult, StepOutput, TargetLosses, TensorForm};
 
-/// The libraries of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
     /// They make the products of training where a network has a step of its own: the first one, unless a run wants another. Without any,
@@ -130,7 +129,6 @@ pub trait NetworkBuffers: Debug {
 }
 
 /// Whether this processor multiplies such numbers faster than f32.
-#[must_use]
 pub fn has_units(precision: Precision) -> bool {
     #[cfg(target_arch = "x86_64")]
     let (bf16, f16) =
@@ -148,7 +146,6 @@ pub fn has_units(precision: Precision) -> bool {
 }
 
 /// The job's precision, if this processor multiplies it no faster than f32.
-#[must_use]
 pub fn without_units(job: &Job) -> Option<&'static str> {
     let precision = job.train.precision;
     let name = if precision == Precision::Bf16 { "bf16" } else { "f16" };

@@ -19,7 +19,6 @@ use zagros_zip::ZipEq;
 /// Where the vector of one feature is in a sample's row of `[batch, ΣD]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputColumn {
-    /// Number of the table in the job.
     pub table: usize,
     pub dim: usize,
     /// Index of its first value in the sample's row.
@@ -27,7 +26,6 @@ pub struct InputColumn {
     pub form: VectorForm,
 }
 
-/// What becomes of the rows of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VectorForm {
     /// One vector. The pooling is unused for single-valued features.
@@ -37,7 +35,6 @@ pub enum VectorForm {
 }
 
 impl InputColumn {
-    #[must_use]
     pub const fn width(&self) -> usize {
         match self.form {
             VectorForm::Pooled(_) => self.dim,
@@ -49,7 +46,6 @@ impl InputColumn {
 /// The columns of `[batch, ΣD]`: first the vectors, then the sequences, each in feature order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputColumns {
-    /// One per categorical feature.
     pub features: Vec<InputColumn>,
     pub width: usize,
     /// The numeric inputs of each numeric feature, which lie side by side.
@@ -57,7 +53,6 @@ pub struct InputColumns {
 }
 
 impl InputColumns {
-    #[must_use]
     pub fn new(job: &Job) -> Self {
         let column = |feature: &Categorical| {
             let (table, dim) = (feature.table, job.tables[feature.table].dim);
@@ -90,7 +85,6 @@ impl InputColumns {
     }
 
     /// Inputs of all numeric features.
-    #[must_use]
     pub fn numeric_inputs(&self) -> usize {
         self.numeric.last().map_or(0, |last| last.end)
     }
@@ -107,7 +101,6 @@ fn vector_form(values: &Values) -> VectorForm {
 /// The rows of one feature of a batch, as positions among the rows that were read for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RowPositions<'a> {
-    /// One row per sample.
     One(&'a [u32]),
     /// Any number of rows per sample, which are added up here.
     Bags {
@@ -135,7 +128,6 @@ pub enum RowPositions<'a> {
 
 impl<'a> RowPositions<'a> {
     /// Those of ids that are added up here: one per sample without offsets, weighted where there are weights.
-    #[must_use]
     pub fn new(inverse: &'a [u32], offsets: Option<&'a [u32]>, weights: &'a [f32]) -> Self {
         match offsets {
             None => Self::One(inverse),
@@ -221,7 +213,6 @@ pub fn scatter_add(
     }
 }
 
-/// The positions of a sample's rows.
 fn bag<'a>(inverse: &'a [u32], offsets: &[u32], sample: usize) -> &'a [u32] {
     &inverse[offsets[sample] as usize..offsets[sample + 1] as usize]
 }

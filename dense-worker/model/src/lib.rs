@@ -217,7 +217,6 @@ impl DenseModel {
     }
 
     /// The library that makes the products of its steps.
-    #[must_use]
     pub fn products(&self) -> &'static str {
         match &self.compute {
             StepCompute::Threads(threads, _) => threads.borrow().kernel.name(),
@@ -225,7 +224,6 @@ impl DenseModel {
         }
     }
 
-    #[must_use]
     pub fn input_columns(&self) -> &InputColumns {
         &self.columns
     }

@@ -14,7 +14,6 @@ use crate::{ModelError, ModelResult};
 pub const BLOCK: usize = 256;
 
 /// The size of the batches that are scored: `batch`, made up to whole blocks.
-#[must_use]
 pub fn batch_of_blocks(batch: usize) -> usize {
     batch.max(1).next_multiple_of(BLOCK)
 }

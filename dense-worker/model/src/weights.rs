@@ -99,7 +99,6 @@ fn copy_words(bytes: &[u8], values: &mut [f32]) {
 
 /// The first values of a tensor, tile by tile: a function of the seed, its number and its tiles, as an embedding server makes them that
 /// holds the tiles. Streamed and resident weights begin with the same bits.
-#[must_use]
 pub fn first_values(seed: u64, table: u32, first: Initializer, shape: &[u64]) -> Vec<f32> {
     let DenseTiles { dim, count, .. } = DenseTiles::new(shape);
     let weights = shape.iter().product::<u64>() as usize;

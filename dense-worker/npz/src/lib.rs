@@ -61,7 +61,6 @@ impl<R> ZipArchive<R> {
         Err(ZipError)
     }
 
-    #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "tch and torch-sys call this alone")]
     pub fn len(&self) -> usize {
         match self.none {}
@@ -79,19 +78,16 @@ pub struct ZipFile {
 }
 
 impl ZipFile {
-    #[must_use]
     pub fn name(&self) -> &str {
         match self.none {}
     }
 
     /// Its name as a path below the folder that it is extracted to.
-    #[must_use]
     pub fn mangled_name(&self) -> PathBuf {
         match self.none {}
     }
 
     /// Its bytes, uncompressed.
-    #[must_use]
     pub fn size(&self) -> u64 {
         match self.none {}
     }

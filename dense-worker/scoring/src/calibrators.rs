@@ -20,7 +20,6 @@ pub struct ModelCalibrators(Vec<TargetCalibrator>);
 #[derive(Clone, Debug, PartialEq)]
 struct TargetCalibrator {
     target: String,
-    /// Outputs of the network for it.
     outputs: usize,
     /// None of a regression, and of a label that could not be fitted.
     calibrator: Option<Calibrator>,
@@ -34,7 +33,6 @@ struct LabelsFile {
 
 impl ModelCalibrators {
     /// Those of targets, as many as there are; `None` if no target has one.
-    #[must_use]
     pub fn from_targets(targets: &[Target], calibrators: Vec<Option<Calibrator>>) -> Option<Self> {
         let is_one = calibrators.iter().any(Option::is_some);
         let target_calibrator = |(target, calibrator): (&Target, Option<Calibrator>)| TargetCalibrator {
@@ -45,7 +43,6 @@ impl ModelCalibrators {
         is_one.then(|| Self(targets.iter().zip_eq(calibrators).map(target_calibrator).collect()))
     }
 
-    /// One for each target.
     pub fn target_calibrators(&self) -> impl Iterator<Item = Option<&Calibrator>> {
         self.0.iter().map(|of| of.calibrator.as_ref())
     }
@@ -65,8 +62,6 @@ impl ModelCalibrators {
         }
     }
 
-    /// Name and content of their file.
-    #[must_use]
     pub fn to_file(&self) -> (&'static str, Vec<u8>) {
         if let [TargetCalibrator { calibrator, .. }] = &self.0[..] {
             return (FILE, to_json(calibrator));

@@ -34,7 +34,6 @@ pub enum ExportFormat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSummary {
     pub rows: u64,
-    /// Names of the columns or tensors.
     pub columns: Vec<String>,
 }
 

@@ -34,18 +34,15 @@ const AT_A_TIME: usize = 8;
 /// Folders of checkpoints begin so; the best states of a run lie beside them under other names.
 const CHECKPOINT: &str = "resume-";
 
-#[must_use]
 pub fn checkpoint_name(step: u64) -> String {
     format!("{CHECKPOINT}{step:012}")
 }
 
 /// `None` for other folders.
-#[must_use]
 pub fn checkpoint_step(name: &str) -> Option<u64> {
     name.strip_prefix(CHECKPOINT)?.parse().ok()
 }
 
-/// How training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrainingOutcome {
@@ -67,7 +64,6 @@ pub struct Manifest {
     pub job: String,
     /// Fingerprint of the resolved job, hexadecimal.
     pub fingerprint: String,
-    /// Release that wrote it.
     pub release: String,
     /// Which library made the products of the dense network in training; empty in models of before this was kept.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -100,7 +96,6 @@ pub struct FileRecord {
 
 impl FileRecord {
     /// Of a content that is written under this name.
-    #[must_use]
     pub fn new(name: &str, content: &[u8]) -> Self {
         Self::known_by(name, ContentDigest::compute(content))
     }
@@ -174,7 +169,6 @@ impl Manifest {
     }
 
     /// With its own hash, and its text.
-    #[must_use]
     pub fn into_sealed(mut self) -> (Self, Vec<u8>) {
         NO_SEAL.clone_into(&mut self.manifest_sha256);
         self.manifest_sha256 = seal(&to_json(&self), NO_SEAL);
@@ -182,7 +176,6 @@ impl Manifest {
         (self, text)
     }
 
-    #[must_use]
     pub fn has_file(&self, name: &str) -> bool {
         self.record(name).is_some()
     }
@@ -196,7 +189,6 @@ impl Manifest {
     }
 
     /// What it says of a file of rows, by its name without a path. One save names no two files alike.
-    #[must_use]
     pub fn row_record(&self, name: &str) -> Option<&FileRecord> {
         self.files.iter().find(|file| FileName::parse(&file.name).is_some_and(|file| file.name == name))
     }
@@ -286,14 +278,12 @@ fn compare(folder: &Folder, record: &FileRecord, found: ContentDigest) -> Result
 }
 
 /// A folder that does not hold what it should; `reason` says what is wrong, and what to do.
-#[must_use]
 pub fn damaged(folder: &Folder, reason: String) -> ScoringError {
     ScoringError::SavedModel { folder: folder.to_string(), reason }
 }
 
 /// A file of rows, read in place: parts that are skipped are not downloaded. Its name is one of a manifest, which leads to this folder
 /// or to one beside it.
-#[must_use]
 pub fn row_file(folder: &Folder, name: &str) -> SavedFile {
     let (folder, name) = folder.locate_file(name).unwrap_or_else(|| (folder.clone(), name));
     let (path, name) = (format!("{folder}/{name}"), name.to_owned());

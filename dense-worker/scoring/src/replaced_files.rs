@@ -31,7 +31,6 @@ pub struct CopiedFiles {
 impl Manifest {
     /// Names of the files of a model beside its rows and its job, of those that this one has. Those of a checkpoint that only a run that
     /// resumes needs are not among them.
-    #[must_use]
     pub fn files_beside_rows(&self, with_optimizer: bool) -> Vec<&FileRecord> {
         let is_of_model =
             |name: &str| name == self.dense || name == calibrators::FILE || (name == OPTIMIZER && with_optimizer);
@@ -40,7 +39,6 @@ impl Manifest {
 
     /// The manifest of a copy of this model with other files and with the job that these are of, and its text. The copy has no measures:
     /// nothing was scored with it.
-    #[must_use]
     pub fn of_copy(&self, job: &Job, CopiedFiles { rows, others }: CopiedFiles) -> (Self, Vec<u8>) {
         let copy = Self {
             fingerprint: fingerprint(job),
@@ -56,7 +54,6 @@ impl Manifest {
 
     /// This manifest, with other files of rows in the place of some, and `rows` rows in all of them. Returns it with its text,
     /// to be written as [`crate::MANIFEST`].
-    #[must_use]
     pub fn with_row_files(&self, replaced: &BTreeMap<String, FileRecord>, rows: u64) -> (Self, Vec<u8>) {
         let mut manifest = self.clone();
         manifest.rows = rows;

@@ -118,7 +118,6 @@ impl ModelRows {
         Ok(RowTarget { table: own.number, conversion, keeps_access: access == saved.access })
     }
 
-    /// Returns the number of rows.
     fn put_chain(
         &self,
         saved: &SavedModel,

@@ -95,7 +95,6 @@ pub fn parse_job(folder: &Folder, text: Vec<u8>) -> Result<Job, ScoringError> {
 }
 
 /// What a manifest knows a job by.
-#[must_use]
 pub fn fingerprint(job: &Job) -> String {
     format!("{:016x}", job.fingerprint())
 }

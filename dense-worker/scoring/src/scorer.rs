@@ -55,7 +55,6 @@ pub struct ModelScorer {
     lookups: Vec<TableLookups>,
     /// `[batch, ΣD]`, used again for each batch.
     input: Vec<f32>,
-    /// Of each thread that reads rows.
     shares: Vec<BatchShare>,
 }
 
@@ -122,7 +121,6 @@ impl ModelScorer {
         })
     }
 
-    #[must_use]
     pub fn saved_model(&self) -> &SavedModel {
         &self.saved
     }
@@ -133,7 +131,6 @@ impl ModelScorer {
         Ok(())
     }
 
-    #[must_use]
     pub fn table_lookups(&self) -> &[TableLookups] {
         &self.lookups
     }

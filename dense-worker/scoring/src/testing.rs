@@ -21,7 +21,6 @@ pub(crate) struct SavedFixture {
     pub(crate) job: Job,
 }
 
-/// A weight of a row.
 pub(crate) fn saved_value(table: usize, id: u64, place: usize) -> f32 {
     ((table * 31 + id as usize * 7 + place * 13) % 101) as f32 / 50.0 - 1.0
 }

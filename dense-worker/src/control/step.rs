@@ -29,7 +29,6 @@ pub(crate) struct WorkerCounts {
     pub(crate) samples: u64,
     pub(crate) staleness_max: u64,
     pub(crate) staleness_sum: u64,
-    /// Microseconds of training.
     pub(crate) micros: u64,
     /// Rows of streams that had none to train on.
     pub(crate) untrained_rows: u64,

@@ -27,7 +27,6 @@ pub(crate) struct GradientBuckets {
 }
 
 impl GradientBuckets {
-    #[must_use]
     pub(crate) fn new(size: usize) -> Self {
         Self { size: size.max(1), ..Self::default() }
     }

@@ -73,7 +73,6 @@ pub(crate) fn look_ahead(
 #[derive(Clone, Debug)]
 pub(crate) struct PushedStep {
     pub(crate) seq: u64,
-    /// The pushes of all workers.
     pub(crate) after: AfterPushes,
 }
 

@@ -22,7 +22,6 @@ const READY: usize = 2;
 /// Rows after which labels that contradict each other are warned of, if the source does not end before: enough for a share.
 const ENOUGH_ROWS: u64 = 100_000;
 
-/// A source of batches. It blocks.
 pub(crate) trait BatchSource: Iterator<Item = Result<Batch, IngestError>> + Send {
     fn stats(&self) -> StreamStats;
 

@@ -89,7 +89,6 @@ struct LayerWorkers {
 }
 
 impl TileServers {
-    /// The requests of this push have the next numbers.
     fn number(&self, part: &[TileRequest]) -> PushedBatch {
         self.next.fetch_add(part.len() as u64, Ordering::Relaxed).into()
     }

@@ -90,7 +90,6 @@ impl RunFolder {
     }
 
     /// The folder's name. It identifies the run among all runs of this parent.
-    #[must_use]
     pub fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -120,30 +119,25 @@ impl RunFolder {
         }
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The resolved job. It loads to the job of the run.
-    #[must_use]
     pub fn job_file(&self) -> PathBuf {
         self.path.join("job.toml")
     }
 
     /// Measures over time, one JSON object per line ([`super::MeasureRecorder`]).
-    #[must_use]
     pub fn metrics_file(&self) -> PathBuf {
         self.path.join("metrics.jsonl")
     }
 
-    #[must_use]
     pub fn summary_file(&self) -> PathBuf {
         self.path.join("summary.json")
     }
 
     /// Whether its summary says that the run is over and that everything is written.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         #[derive(Deserialize)]
         struct SummaryEnd {
@@ -155,30 +149,25 @@ impl RunFolder {
     }
 
     /// Whether its job differs from this one in what is learned. A job that cannot be read counts as different.
-    #[must_use]
     pub fn learned_otherwise(&self, job: &Job) -> bool {
         let earlier = Job::load(&self.job_file(), &Overrides::none());
         earlier.map_or(true, |earlier| job.changes_since(&earlier).iter().any(KeyChange::is_learning))
     }
 
-    #[must_use]
     pub fn tensorboard_folder(&self) -> PathBuf {
         self.path.join("tensorboard")
     }
 
     /// The trained model, unless the job names another folder for it. It is complete once `manifest.json` is in it.
-    #[must_use]
     pub fn model_folder(&self) -> PathBuf {
         self.path.join("model")
     }
 
     /// The states that are kept during training, the best and the last. Each is a model as in [`Self::model_folder`].
-    #[must_use]
     pub fn checkpoints_folder(&self) -> PathBuf {
         self.path.join("checkpoints")
     }
 
-    #[must_use]
     pub fn report_file(&self) -> PathBuf {
         self.path.join("report.html")
     }

@@ -20,7 +20,6 @@ fn job(folder: &Path) -> Job {
     job
 }
 
-/// Who trains, of each group that was reported of.
 fn groups(reported: &RecordedEvents) -> Vec<Vec<u32>> {
     let reported = reported.0.lock().unwrap();
     let workers = |event: &WorkerEvent| match event {

@@ -99,7 +99,6 @@ threads = 1
 folder = "runs"
 "#;
 
-/// Features of which one is a sequence.
 const SEQUENCES: &str = r#"[features]
 label = { column = "click", positive = ["1"], negative = ["0"] }
 numeric = ["age"]
@@ -190,7 +189,6 @@ impl WorkerCluster {
         Worker { observer, registry: self.registry.clone(), ..self.worker_in(&folder, job, 0) }
     }
 
-    /// A worker of a run that has a folder.
     fn worker_in(&self, folder: &RunFolder, job: &Job, index: u32) -> Worker {
         let alone = Worker::without_peers(
             job.clone(),

@@ -24,7 +24,6 @@ mod tests {
 
     use super::StoreRendezvous;
 
-    /// A worker's rendezvous on loopback.
     pub(super) fn end(backend: CollectiveKind) -> StoreRendezvous {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

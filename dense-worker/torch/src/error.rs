@@ -4,7 +4,6 @@ use tch::TchError;
 use zagros_model::ModelError;
 use zagros_network::StepError;
 
-/// An error of the model, or libtorch's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TorchError {
     #[error(transparent)]

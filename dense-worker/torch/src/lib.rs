@@ -26,14 +26,12 @@ pub use kernel::TorchKernel;
 pub use network::TorchLibrary;
 
 /// Products and autograd by libtorch.
-#[must_use]
 pub fn backend() -> Backend {
     Backend { kernels: &[&TorchKernel, &GemmKernel], autograd: Some(&TorchLibrary) }
 }
 
 /// Products by what is fastest on this processor, a function of its maker: libtorch's library of products is Intel's, and on processors of AMD
 /// the crate gemm outruns it at nearly every shape of a network's layers ([`docs/perf.md`](../../../docs/perf.md)). Autograd by libtorch.
-#[must_use]
 pub fn fastest_backend() -> Backend {
     if is_made_by_amd() { Backend { kernels: &[&GemmKernel, &TorchKernel], ..backend() } } else { backend() }
 }

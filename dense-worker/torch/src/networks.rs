@@ -17,7 +17,6 @@ use crate::layers::{BlockTensors, LayerCalls, LentBuffers, ModuleBuffers, Values
 use block::{BlockInputs, TorchBlock};
 use torchscript::TorchScript;
 
-/// The number of the block of feature vectors.
 const VECTORS: usize = 1;
 
 #[derive(Debug)]

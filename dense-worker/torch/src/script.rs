@@ -99,7 +99,6 @@ impl ScriptModule {
         checked_call(|why, room| unsafe { zagros_module_set_buffer(self.0.as_ptr(), name.as_ptr(), tensor, why, room) })
     }
 
-    /// Switches between training and evaluation.
     pub(crate) fn train(&mut self, on: bool) -> Result<(), String> {
         // SAFETY: the module lives as long as self.
         checked_call(|why, room| unsafe { zagros_module_train(self.0.as_ptr(), on, why, room) })

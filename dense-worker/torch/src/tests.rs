@@ -26,7 +26,6 @@ use zagros_zip::ZipEq;
 
 use super::*;
 
-/// All weights of a network, which are here.
 fn weights(model: &DenseModel) -> Vec<f32> {
     let mut all = vec![0.0; model.weight_count()];
     model.copy_weights(&mut all).unwrap();

@@ -65,7 +65,6 @@ fn a_stopped_rank_is_named_after_the_timeout() {
     }
 }
 
-/// All ranks form the group of this generation.
 fn form(ranks: &mut [Rank], generation: u64, timeout: Duration) {
     let (world, store) = (ranks.len(), ranks[0].address.clone());
     for rank in ranks.iter_mut() {

@@ -26,7 +26,6 @@ pub(crate) struct Traffic {
     thread: JoinHandle<Vec<Timed>>,
 }
 
-/// The pushes of a time span.
 pub(crate) struct Pushes {
     /// Durations in ascending order.
     times: Vec<Duration>,

@@ -26,7 +26,6 @@ pub(crate) struct HintMetrics {
 /// Rows by what look-ahead did for them, since the client was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookAheadCounts {
-    /// Ids in hints that servers have answered.
     pub hinted: u64,
     /// Rows that hints brought from the cold tier to memory.
     pub ready: u64,

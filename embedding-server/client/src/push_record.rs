@@ -68,7 +68,6 @@ pub struct TableRows {
 }
 
 impl Frame {
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let (kind, call, payload) = match self {
             Self::Hello { worker } => (0, u64::from(*worker), Vec::new()),

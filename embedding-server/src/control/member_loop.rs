@@ -31,7 +31,6 @@ pub(crate) enum StopReason {
     Asked,
     /// This process was asked to end, and the next process in its slot recovers its rows from the log.
     Restarts,
-    /// The coordinator said that the run is over.
     RunOver(String),
     /// The coordinator no longer counts this server as a member.
     Fenced(String),

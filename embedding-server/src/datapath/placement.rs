@@ -49,7 +49,6 @@ impl OwnedBuckets {
         self.all || self.buckets[bucket_of(RowKey { table: TableId(table), id }, self.map.bucket_count()) as usize]
     }
 
-    /// Whether this server owns any bucket of a range.
     pub(crate) fn owns_any(&self, buckets: Range<u32>) -> bool {
         let end = (buckets.end as usize).min(self.buckets.len());
         self.buckets.get(buckets.start as usize..end).is_some_and(|range| range.contains(&true))

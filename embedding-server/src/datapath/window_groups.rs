@@ -25,7 +25,6 @@ pub(crate) struct WindowGroups {
     changes: Mutex<()>,
 }
 
-/// The window groups of the rows of one request.
 #[derive(Debug)]
 pub(crate) enum RequestGroups {
     First,

@@ -22,7 +22,6 @@ use crate::tier::{self, ColdTier};
 /// How often it is looked whether the process before has released the log.
 const POLL: Duration = Duration::from_millis(50);
 
-/// A log that this process holds.
 #[derive(Debug)]
 pub(crate) struct OpenedLog {
     pub(crate) folder: LogFolder,
@@ -108,7 +107,6 @@ fn wait_for(path: &Path, timeout: Duration) -> Result<LogFolder, LogError> {
     }
 }
 
-/// A folder of this server's own.
 pub(crate) fn log_folder(job: &Job, index: ServerIndex) -> PathBuf {
     match &job.cluster.log_folder {
         Some(below) => below.join(format!("server-{index}")),

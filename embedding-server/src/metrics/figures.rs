@@ -169,7 +169,6 @@ pub(crate) fn cold_call_metrics(server: &ServerLabel<'_>) -> (StoreCalls, StoreC
     (calls("read"), calls("write"))
 }
 
-/// What the store says of itself.
 #[derive(Clone)]
 struct StoreFigures {
     size: ColdSize,

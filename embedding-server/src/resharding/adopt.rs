@@ -16,7 +16,6 @@ use crate::datapath::OwnedBuckets;
 
 #[derive(Debug)]
 pub(crate) struct AdoptedPlacement {
-    /// The generation that is served now.
     pub(crate) generation: Generation,
     /// The move that this server is the target of, and its source.
     pub(crate) incoming: Option<(Arc<PlannedMove>, ServerEntry)>,

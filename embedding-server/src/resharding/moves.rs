@@ -120,14 +120,12 @@ pub(super) struct CopyCursor {
 
 const SKETCH_WORDS: usize = CHUNK_BYTES / 4;
 
-/// How far the scan of one table is.
 #[derive(Debug, Default)]
 pub(super) struct TableScan {
     stripe: usize,
     part: StripePart,
 }
 
-/// What of a stripe is sent next.
 #[derive(Debug, Default)]
 enum StripePart {
     /// The rows in memory are to be listed.

@@ -141,7 +141,6 @@ fn placement(generation: u64, bucket_move: Option<u64>) -> PlacementResponse {
     PlacementResponse { generation, owners, bucket_move, servers, writers, ..Default::default() }
 }
 
-/// A job whose servers have logs.
 fn logged_job(servers: u32) -> (tempfile::TempDir, zagros_job::Job) {
     let (folder, mut job) = (tempfile::tempdir().unwrap(), job_with(servers, "durability = \"process\""));
     job.output.folder = folder.path().join("runs");

@@ -19,7 +19,6 @@ pub(super) struct SnapshotCapture {
     pub(super) folder: String,
     pub(super) attempt: u64,
     pub(super) pause_seconds: f64,
-    /// Resolves when the files are written.
     pub(super) files: Shared<BoxFuture<'static, Result<SaveResponse, Refusal>>>,
     /// Notified when a caller has got the answer with the files.
     pub(super) collected: Arc<Notify>,
@@ -49,7 +48,6 @@ impl SnapshotCaptures {
     }
 }
 
-/// Resolves when the rows are loaded.
 pub(super) type LoadAnswer = Shared<BoxFuture<'static, Result<LoadResponse, Refusal>>>;
 
 /// The number of the last load, and its answer.

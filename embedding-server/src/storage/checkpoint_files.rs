@@ -56,7 +56,6 @@ struct NewestCheckpoint {
     files: Vec<FileDigest>,
 }
 
-/// What a save writes.
 #[derive(Clone, Debug)]
 pub(super) enum SavePlan {
     /// All rows. No delta will follow.
@@ -177,7 +176,6 @@ impl SavePlan {
         }
     }
 
-    /// Name of the file that is written.
     pub(super) fn file_name(&self, server: u32, servers: u32) -> String {
         match self {
             Self::Whole | Self::Base => file_name(server, servers),
@@ -190,7 +188,6 @@ impl SavePlan {
         if let Self::Delta(before) = self { before } else { &[] }
     }
 
-    /// The file to which the new one adds.
     pub(super) fn followed_file(&self) -> Option<FollowedFile> {
         let FileDigest { name, sha256, .. } = self.files_before().last()?;
         Some(FollowedFile { name: FileName::parse(name)?.name.to_owned(), sha256: hex_digits(sha256) })

@@ -198,7 +198,6 @@ struct SavedTables<'a> {
     saved: SavedFile,
     /// One target per table of the file, in the order of the file; `None` for a table that is dropped.
     tables: Vec<Option<TableTarget<'a>>>,
-    /// The names of the tables that are dropped.
     dropped: Vec<String>,
     /// The file may have frequency counts of this server's ids.
     has_ours: bool,
@@ -206,7 +205,6 @@ struct SavedTables<'a> {
     digest: Option<FileDigest>,
     /// The time of the save, by the clock of the server that saved the file.
     saved_at: TableTime,
-    /// The file to which this one adds.
     follows: Option<FollowedFile>,
 }
 

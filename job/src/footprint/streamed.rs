@@ -38,7 +38,6 @@ pub struct StreamedFootprint {
 }
 
 impl StreamedFootprint {
-    #[must_use]
     pub fn worker_bytes(&self) -> u64 {
         self.layers + self.activations + self.messages + self.kept
     }
@@ -46,14 +45,12 @@ impl StreamedFootprint {
 
 impl Job {
     /// The memory with streamed weights; `None` for a user's module.
-    #[must_use]
     pub fn streamed_footprint(&self) -> Option<StreamedFootprint> {
         let kept = if self.recomputes_outputs() { KeptOutputs::OfSegments } else { KeptOutputs::All };
         self.streamed_footprint_keeping(kept)
     }
 
     /// A streamed step whose outputs of all layers are beyond `train.memory` keeps some and computes the others again.
-    #[must_use]
     pub fn recomputes_outputs(&self) -> bool {
         let needed = || self.streamed_footprint_keeping(KeptOutputs::All).map_or(0, |all| all.worker_bytes());
         !self.is_by_autograd() && self.train.memory.is_some_and(|memory| needed() > memory)

@@ -11,7 +11,6 @@ use crate::settings::{
 use crate::suggest;
 
 impl JobResolver<'_> {
-    /// Names are different, and columns are there.
     pub(super) fn categorical_columns(&mut self, features: &[CategoricalFile]) {
         let names: Vec<_> = features.iter().map(|feature| (feature.feature_name(), feature.column.clone())).collect();
         self.different_names("categorical", &names);

@@ -101,7 +101,6 @@ impl JobResolver<'_> {
         self.problem(self.dim_of(first, features, tables), message, "another dim", help);
     }
 
-    /// The key that sets the dim of a table.
     fn dim_of(&self, table: &Table, features: &Features, tables: &[Table]) -> KeyPath {
         let own = KeyPath::from("tables").key(&table.name).key("dim");
         let written = |path: &KeyPath| self.context.document.find(path).is_some();
@@ -111,7 +110,6 @@ impl JobResolver<'_> {
         std::iter::once(own).chain(candidates).find(written).unwrap_or_else(|| KeyPath::from("embedding.dim"))
     }
 
-    /// Each penalty is of a categorical feature.
     pub(super) fn penalties_fit(&mut self, train: &TrainSettings, features: &Features) {
         let known: Vec<&str> = features.categorical.iter().map(|feature| feature.name.as_str()).collect();
         for name in train.feature_l2.keys().filter(|name| !known.contains(&name.as_str())) {

@@ -89,7 +89,6 @@ const VALUE_AND_GRADIENT: u64 = 2 * size_of::<f32>() as u64;
 
 impl Job {
     /// Bytes of weights, gradients and optimiser state at a worker that has all; `None` for a user's module.
-    #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
         let each = VALUE_AND_GRADIENT + self.state_values() * size_of::<f32>() as u64;
         self.dense_parameters().map(|weights| weights * each)

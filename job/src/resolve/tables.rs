@@ -152,7 +152,6 @@ impl JobResolver<'_> {
     }
 }
 
-/// The keys that set a table: its own, or those of all.
 fn section_of(table: &Table, settings: &BTreeMap<String, TableOverrides>) -> KeyPath {
     let own = settings.contains_key(&table.name);
     if own { KeyPath::from("tables").key(&table.name) } else { KeyPath::from("embedding") }

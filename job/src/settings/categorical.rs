@@ -71,13 +71,11 @@ pub enum ValueBuckets {
 
 impl ValueBuckets {
     /// The edges; empty while they are not measured.
-    #[must_use]
     pub fn edges(&self) -> &[f64] {
         if let Self::Edges(edges) | Self::Fitted { edges, .. } = self { edges } else { &[] }
     }
 
     /// Number of ranges: measured or to be measured, or that of the given edges.
-    #[must_use]
     pub fn range_count(&self) -> u32 {
         match self {
             Self::Fit(quantiles) | Self::Fitted { quantiles, .. } => *quantiles,
@@ -109,7 +107,6 @@ pub enum DatePart {
 
 impl Categorical {
     /// A column with one value a cell, under its own name.
-    #[must_use]
     pub fn of_column(column: impl Into<String>, table: usize) -> Self {
         let column = column.into();
         let source = IdSource::Column { column: column.clone(), reading: ColumnReading::Text };
@@ -141,18 +138,15 @@ pub enum Values {
 
 impl Values {
     /// Text between two values, empty for lists; `None` if a cell is one value.
-    #[must_use]
     pub fn separator(&self) -> Option<&str> {
         if let Self::Many { separator, .. } | Self::Sequence { separator, .. } = self { Some(separator) } else { None }
     }
 
     /// The column with a weight for each value, if there is one.
-    #[must_use]
     pub fn weight_column(&self) -> Option<&str> {
         if let Self::Many { weights, .. } = self { weights.as_deref() } else { None }
     }
 
-    #[must_use]
     pub fn sequence(&self) -> Option<&Sequence> {
         if let Self::Sequence { sequence, .. } = self { Some(sequence) } else { None }
     }
@@ -171,7 +165,6 @@ pub enum Pooling {
 }
 
 impl Pooling {
-    #[must_use]
     pub fn least_weight(self) -> f64 {
         if self == Self::Mean { 0.0 } else { f64::from(f32::MIN) }
     }
@@ -258,20 +251,17 @@ pub struct AttentionPair {
 
 impl Sequence {
     /// Values of one sample in the input of the network: `length` vectors of `dim` values, and the number of real positions.
-    #[must_use]
     pub const fn input_width(&self, dim: usize) -> usize {
         self.length * dim + 1
     }
 
     /// The range of the kept values among `count` values of a cell.
-    #[must_use]
     pub fn kept_range(&self, count: usize) -> std::ops::Range<usize> {
         let kept = count.min(self.length);
         if self.keep == KeptEnd::Last { count - kept..count } else { 0..kept }
     }
 
     /// The position of the first of `count` real values.
-    #[must_use]
     pub const fn first_position(&self, count: usize) -> usize {
         if matches!(self.pad, PadSide::Left) { self.length - count } else { 0 }
     }

@@ -88,19 +88,16 @@ section! {
 
 impl ClusterSettings {
     /// Dense workers that the run may have at the same time.
-    #[must_use]
     pub fn most_workers(&self) -> u32 {
         self.max_workers.unwrap_or(self.workers).max(self.workers)
     }
 
     /// Dense workers that must be left for training to continue.
-    #[must_use]
     pub fn least_workers(&self) -> u32 {
         self.min_workers.unwrap_or(self.workers)
     }
 
     /// Whether there are several dense workers, or may be: they then form process groups.
-    #[must_use]
     pub fn has_groups(&self) -> bool {
         self.most_workers() > 1
     }
@@ -108,7 +105,6 @@ impl ClusterSettings {
 
 impl Job {
     /// The folder for the rows of this embedding server that its memory has no room for. It is removed when the server ends.
-    #[must_use]
     pub fn cold_folder(&self, server: u32) -> PathBuf {
         match &self.cluster.cold_folder {
             Some(below) => below.join(format!("server-{server}")),
@@ -133,7 +129,6 @@ pub enum DurabilityLevel {
 }
 
 impl DurabilityLevel {
-    #[must_use]
     pub fn has_log(self) -> bool {
         self != Self::Checkpoint
     }

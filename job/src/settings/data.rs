@@ -48,19 +48,16 @@ pub enum DataOrder {
 
 impl DataSettings {
     /// Whether rows are trained on that standard input gives.
-    #[must_use]
     pub fn reads_stdin(&self) -> bool {
         self.train.iter().any(|path| path == std::path::Path::new(STDIN))
     }
 
     /// Whether there is a validation part for early stopping and the choice of the best state.
-    #[must_use]
     pub fn has_validation(&self) -> bool {
         self.validation != HeldOutRows::None
     }
 
     /// The column of times that divides the training files, if one does.
-    #[must_use]
     pub fn time_column(&self) -> Option<&str> {
         self.test.newest_rows().or(self.validation.newest_rows()).map(|newest| newest.column.as_str())
     }
@@ -85,7 +82,6 @@ pub enum TimeBound {
 
 impl TimeBound {
     /// Whether this bound is before another one; `None` if one is a number and the other a text.
-    #[must_use]
     pub fn is_before(&self, other: &Self) -> Option<bool> {
         match (self, other) {
             (Self::Number(one), Self::Number(other)) => Some(one < other),
@@ -108,18 +104,15 @@ pub enum HeldOutRows {
 }
 
 impl HeldOutRows {
-    #[must_use]
     pub fn file_paths(&self) -> &[PathBuf] {
         if let Self::Files(files) = self { files } else { &[] }
     }
 
     /// The share of the training files' rows; 0 for rows that are not chosen by a share.
-    #[must_use]
     pub fn row_share(&self) -> f64 {
         if let Self::Share(share) = self { *share } else { 0.0 }
     }
 
-    #[must_use]
     pub fn newest_rows(&self) -> Option<&NewestRows> {
         if let Self::Newest(newest) = self { Some(newest) } else { None }
     }
@@ -137,7 +130,6 @@ pub enum Format {
 }
 
 impl Format {
-    #[must_use]
     pub fn missing_texts(&self) -> &[String] {
         match self {
             Self::Criteo => &[],
@@ -224,7 +216,6 @@ pub enum WrittenKind {
 }
 
 impl WrittenForm {
-    #[must_use]
     pub fn kind(self) -> WrittenKind {
         match self {
             Self::Whole | Self::PointZero | Self::Fraction | Self::Padded => WrittenKind::Number,

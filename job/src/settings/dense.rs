@@ -25,7 +25,6 @@ pub struct ServerTable {
     pub config: TableConfig,
 }
 
-#[must_use]
 pub fn is_dense_table(name: &str) -> bool {
     name.starts_with(DENSE_TABLE)
 }
@@ -34,7 +33,6 @@ impl Job {
     /// In mode `async`, the table after those of the features. Its rows hold the difference between the dense network's
     /// weights and the first ones, which every worker makes from the seed. Clipping and the coupled decay act before
     /// that, at the worker.
-    #[must_use]
     pub fn dense_table(&self) -> Option<Table> {
         let settings = TableSettings {
             dim: DIM,
@@ -47,7 +45,6 @@ impl Job {
     }
 
     /// All tables of a server in the order of their ids: the features' tables, then those of the dense network, if there are any.
-    #[must_use]
     pub fn server_tables(&self) -> Vec<ServerTable> {
         let server_table = |table: Table| ServerTable { config: table.table_config(), name: table.name };
         let rows = self.tables.iter().cloned().chain(self.dense_table()).map(server_table);
@@ -56,7 +53,6 @@ impl Job {
     }
 
     /// The layers whose weights are streamed; none where they are not.
-    #[must_use]
     pub fn streamed_layers(&self) -> Vec<StreamedLayer> {
         match self.train.weights {
             WeightStore::Streamed => self.dense_layers().unwrap_or_default(),
@@ -66,7 +62,6 @@ impl Job {
 
     /// Staged until those of all layers are known: to be clipped by their norm, or so that none of a bad batch is
     /// applied.
-    #[must_use]
     pub fn gradient_staging(&self) -> Staging {
         let waits = self.train.updates.clip_norm.is_some() || self.train.updates.non_finite == NonFinitePolicy::Skip;
         if waits { Staging::UNTIL_COMMIT } else { Staging::None }

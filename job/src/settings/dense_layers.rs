@@ -64,7 +64,6 @@ pub struct TiledTensor {
 impl DenseTiles {
     /// Those of a matrix of more than 2²² weights are whole rows of it, where a tile has room for one:
     /// [`Job::worker_layers`] cuts it between them.
-    #[must_use]
     pub fn new(shape: &[u64]) -> Self {
         let lengths: Vec<usize> = shape.iter().map(|length| usize::try_from(*length).unwrap_or(usize::MAX)).collect();
         let weights = lengths.iter().copied().fold(1, usize::saturating_mul);
@@ -90,13 +89,11 @@ impl DenseTiles {
 }
 
 impl StreamedLayer {
-    #[must_use]
     pub fn weight_count(&self) -> usize {
         self.tensors.iter().map(|tensor| tensor.segment.range.len()).sum()
     }
 
     /// Its tensors by their tiles, in the order of the weights.
-    #[must_use]
     pub fn tiled_tensors(&self) -> Vec<TiledTensor> {
         let placed = |first: &mut usize, tensor: &StreamedTensor| {
             let (place, weights) = (*first, tensor.segment.range.len());
@@ -109,7 +106,6 @@ impl StreamedLayer {
 
 impl DenseSegment {
     /// The values before the first step.
-    #[must_use]
     pub fn initializer(&self) -> Initializer {
         match self.tensor.first {
             FirstValues::Uniform(bound) => Initializer::Uniform { bound: (bound * self.first_factor) as f32 },
@@ -121,7 +117,6 @@ impl DenseSegment {
 
 impl Job {
     /// The layers in the order of the weights; `None` for a user's module, whose layers the job does not know.
-    #[must_use]
     pub fn dense_layers(&self) -> Option<Vec<StreamedLayer>> {
         let mut layers: Vec<StreamedLayer> = Vec::new();
         for (index, segment) in self.dense_segments()?.into_iter().enumerate() {
@@ -145,7 +140,6 @@ const UNCUT: [&str; 5] = ["cross", "cross_up", "first_order", "wide", "fusion_fi
 impl Job {
     /// [`Self::streamed_layers`], of which each that is too large for `train.memory` is cut, unless autograd makes the
     /// step. The last slice has the bias.
-    #[must_use]
     pub fn worker_layers(&self) -> Vec<StreamedLayer> {
         self.cut(self.streamed_layers())
     }

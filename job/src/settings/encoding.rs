@@ -70,7 +70,6 @@ pub struct EncodingTable {
 
 impl EncodingTable {
     /// Whether there are so many numbers of each category, all finite.
-    #[must_use]
     pub fn fits_columns(&self, columns: usize) -> bool {
         self.rare.len() == columns
             && self.values.len() == self.ids.len() * columns
@@ -82,13 +81,11 @@ impl EncodingTable {
 
 impl CategoryEncoding {
     /// Training rows that the mean of all labels counts as.
-    #[must_use]
     pub fn prior_rows(&self) -> f64 {
         self.smoothing.unwrap_or(10.0)
     }
 
     /// Parts of the training rows that have numbers of their own; 0 if all rows have the same.
-    #[must_use]
     pub fn own_folds(&self) -> usize {
         if self.by == EncodeBy::Count { 0 } else { self.folds.unwrap_or(5) as usize }
     }

@@ -21,17 +21,14 @@ pub struct Features {
 
 impl Features {
     /// The target that is measured while training, and that chooses the state that is kept: the first.
-    #[must_use]
     pub fn main_target(&self) -> &Target {
         &self.targets[0]
     }
 
-    #[must_use]
     pub fn numeric_inputs(&self) -> usize {
         self.numeric.iter().map(Numeric::input_count).sum()
     }
 
-    #[must_use]
     pub fn output_count(&self) -> usize {
         self.targets.iter().map(Target::output_count).sum()
     }
@@ -42,7 +39,6 @@ impl Features {
     }
 
     /// The inputs that are single numbers, which a numeric embedding is for: not those of vectors, and not missing indicators.
-    #[must_use]
     pub fn single_numbers(&self) -> Vec<usize> {
         let starts = self.numeric.iter().scan(0, |end, feature| {
             let start = *end;
@@ -53,14 +49,12 @@ impl Features {
     }
 
     /// Values that the network reads of a numeric feature: its inputs, with a vector in place of an embedded number.
-    #[must_use]
     pub fn numeric_width(&self, feature: &Numeric) -> usize {
         let is_embedded = feature.width.is_none();
         let more = self.numeric_embedding.filter(|_| is_embedded).map_or(0, |embedding| embedding.dim - 1);
         feature.input_count() + more
     }
 
-    #[must_use]
     pub fn numeric_values(&self) -> usize {
         self.numeric.iter().map(|feature| self.numeric_width(feature)).sum()
     }
@@ -75,7 +69,6 @@ pub struct ColumnPart<'a> {
 impl Features {
     /// One, or those that a cross combines. A name in a cross is that of a feature of one value and one column,
     /// otherwise that of a column whose texts count.
-    #[must_use]
     pub fn column_parts<'a>(&'a self, feature: &'a Categorical) -> Vec<ColumnPart<'a>> {
         match &feature.source {
             IdSource::Column { column, reading } => vec![ColumnPart { column, reading }],
@@ -105,14 +98,12 @@ impl Features {
     }
 
     /// The categorical ones, and then a stand-in for each numeric one that encodes a category.
-    #[must_use]
     pub fn category_features(&self) -> Vec<Categorical> {
         let encoded = self.encoded_features().map(|(feature, encoding)| self.encoded_category(feature, encoding));
         self.categorical.iter().cloned().chain(encoded).collect()
     }
 
     /// The same features, with a categorical one in place of each encoded one, for what counts columns as they are.
-    #[must_use]
     pub fn with_plain_categories(&self) -> Self {
         let mut plain = self.clone();
         plain.categorical = self.category_features();
@@ -137,7 +128,6 @@ impl Features {
 
 impl Numeric {
     /// Statistics that are still to be measured are equal to nothing that is measured.
-    #[must_use]
     pub fn makes_inputs_of(&self, other: &Self) -> bool {
         self.unnamed() == other.unnamed()
     }
@@ -161,7 +151,6 @@ impl Numeric {
 
 impl Features {
     /// Statistics that are still to be measured are equal to nothing that is measured.
-    #[must_use]
     pub fn makes_ids_of(&self, feature: &Categorical, theirs: &Self, other: &Categorical) -> bool {
         let ids = match (&feature.ids, &other.ids) {
             (IdRange::Vocabulary(one), IdRange::Vocabulary(other)) => one.ids == other.ids,

@@ -10,19 +10,16 @@ use super::{AttentionPair, Categorical, ExpertLayers, Job, Model, ModelSize, Pad
 
 impl Job {
     /// Weights and biases of the dense network; `None` for a user's module, which is not loaded for this.
-    #[must_use]
     pub fn dense_parameters(&self) -> Option<u64> {
         Some(self.dense_layout()?.parameter_count())
     }
 
     /// The tensors of the dense network; `None` for a user's module.
-    #[must_use]
     pub fn dense_layout(&self) -> Option<DenseLayout> {
         Some(self.network()?.layout)
     }
 
     /// The blocks of the dense network; `None` for a user's module.
-    #[must_use]
     pub fn network(&self) -> Option<Network> {
         self.network_of(&self.model)
     }
@@ -161,7 +158,6 @@ impl Model {
     ];
 
     /// In words: its kind and its keys.
-    #[must_use]
     pub fn describe(&self) -> String {
         if let Self::TorchScript { file, .. } = self {
             return format!("TorchScript module {}", file.display());
@@ -184,7 +180,6 @@ impl Model {
     }
 
     /// The width that µP goes by: of the first hidden layer of the network's main MLP. `None` without hidden layers, and for a user's module.
-    #[must_use]
     pub fn main_width(&self) -> Option<u64> {
         let widths = match self {
             Self::Dlrm { top, .. } | Self::Wukong { top, .. } => top,
@@ -226,7 +221,6 @@ impl Model {
     }
 
     /// Share of hidden units that a training step drops.
-    #[must_use]
     pub fn dropout_share(&self) -> f64 {
         match self {
             Self::Dlrm { dropout, .. }
@@ -247,7 +241,6 @@ impl Model {
     }
 
     /// The sequences that the network reads, each with its target.
-    #[must_use]
     pub fn attention_pairs(&self) -> &[AttentionPair] {
         if let Self::Din { attention, .. } | Self::Bst { attention, .. } = self { attention } else { &[] }
     }
@@ -255,7 +248,6 @@ impl Model {
 
 impl Job {
     /// Numeric values, then vectors. A name that a numeric and a categorical feature have is both.
-    #[must_use]
     pub fn input_columns(&self, names: &[String]) -> Vec<usize> {
         let mut columns = Vec::new();
         let mut end = 0;

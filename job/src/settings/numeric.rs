@@ -61,18 +61,15 @@ impl From<String> for Numeric {
 }
 
 impl Numeric {
-    #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.column)
     }
 
-    #[must_use]
     pub fn value_count(&self) -> usize {
         self.width.unwrap_or(1)
     }
 
     /// Inputs of the network: the numbers, and one for whether one is missing.
-    #[must_use]
     pub fn input_count(&self) -> usize {
         self.value_count() + usize::from(self.missing_indicator)
     }
@@ -149,7 +146,6 @@ pub struct ColumnRange {
 
 impl ColumnMoments {
     /// Mean and deviation of a number of the cell.
-    #[must_use]
     pub fn number_pair(&self, index: usize) -> [f64; 2] {
         [&self.mean, &self.deviation].map(|list| own_or_common(list, index))
     }
@@ -157,7 +153,6 @@ impl ColumnMoments {
 
 impl ColumnRange {
     /// Least and greatest value of a number of the cell.
-    #[must_use]
     pub fn number_pair(&self, index: usize) -> [f64; 2] {
         [&self.min, &self.max].map(|list| own_or_common(list, index))
     }

@@ -48,7 +48,6 @@ pub struct DenseSegment {
 
 impl Job {
     /// The tensors of the dense network in the order of the flat vector of its weights, with their factors; `None` for a user's module.
-    #[must_use]
     pub fn dense_segments(&self) -> Option<Vec<DenseSegment>> {
         let multiplier = self.width_multiplier();
         let is_sgd = matches!(self.dense_optimizer, DenseOptimizer::Sgd { .. });
@@ -64,7 +63,6 @@ impl Job {
     }
 
     /// m: the network's width over the base width; 1 without µP.
-    #[must_use]
     pub fn width_multiplier(&self) -> f64 {
         match (self.parametrization, self.model.main_width()) {
             (Parametrization::Mup { base_width }, Some(width)) => width as f64 / f64::from(base_width),

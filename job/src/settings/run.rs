@@ -57,7 +57,6 @@ pub struct PredictRows {
 
 impl EvalSettings {
     /// The columns whose texts are read beside each row that is scored: those of predictions, else those of slices.
-    #[must_use]
     pub fn noted_columns(&self) -> &[String] {
         self.predict.as_ref().map_or(&self.slices, |predict| &predict.keys)
     }
@@ -102,7 +101,6 @@ pub enum EvalMetric {
 
 impl EvalMetric {
     /// Whether more of it is better.
-    #[must_use]
     pub fn is_gain(self) -> bool {
         matches!(self, Self::Auc | Self::Gauc | Self::Accuracy)
     }

@@ -46,7 +46,6 @@ impl From<u64> for StepCount {
 
 impl StepCount {
     /// The steps; 0 while those of an epoch are not known, with which no role starts ([`Job::keys_in_epochs`]).
-    #[must_use]
     pub fn in_steps(self) -> u64 {
         match self {
             Self::Steps(steps) => steps,
@@ -86,7 +85,6 @@ pub(crate) fn falls_at_once(mut schedule: RateSchedule) -> bool {
 }
 
 impl Job {
-    #[must_use]
     pub fn keys_in_epochs(&self) -> Vec<String> {
         let train = &self.train;
         let of_train = [
@@ -99,7 +97,6 @@ impl Job {
     }
 
     /// Keys in epochs for which nothing says how many steps an epoch has: `train.epoch_steps` is neither given nor counted.
-    #[must_use]
     pub fn uncounted_keys(&self) -> Vec<String> {
         if self.train.epoch_steps.is_some() { Vec::new() } else { self.keys_in_epochs() }
     }

@@ -37,7 +37,6 @@ impl Features {
     pub const STATISTICS_BYTES: u64 = (32 << 20) - 1024;
 
     /// What is still to be measured, in the order of the features.
-    #[must_use]
     pub fn unmeasured_statistics(&self) -> Vec<FeatureStatistic> {
         let mut found = Vec::new();
         for (position, feature) in self.numeric.iter().enumerate() {
@@ -55,7 +54,6 @@ impl Features {
         found
     }
 
-    #[must_use]
     pub fn measured_value(&self, statistic: FeatureStatistic) -> Option<MeasuredValue> {
         match statistic {
             FeatureStatistic::Standardise(feature) => match &self.numeric.get(feature)?.standardise {
@@ -200,7 +198,6 @@ impl Features {
 }
 
 impl Categorical {
-    #[must_use]
     pub fn buckets(&self) -> Option<&ValueBuckets> {
         match &self.source {
             IdSource::Column { reading: ColumnReading::Buckets(buckets), .. } => Some(buckets),
@@ -215,7 +212,6 @@ impl Categorical {
         }
     }
 
-    #[must_use]
     pub fn vocabulary(&self) -> Option<&Vocabulary> {
         if let IdRange::Vocabulary(vocabulary) = &self.ids { Some(vocabulary) } else { None }
     }

@@ -72,7 +72,6 @@ section! {
 }
 
 impl TableSettings {
-    #[must_use]
     pub fn table_config(&self) -> TableConfig {
         TableConfig {
             dim: self.dim,
@@ -95,7 +94,6 @@ impl TableSettings {
     }
 
     /// Whether a row changes by pushes alone, and is there from its first push on.
-    #[must_use]
     pub fn changes_by_pushes_alone(&self, memory: Option<u64>) -> bool {
         let drops = !self.eviction.keeps_evicted_rows() && (memory.is_some() || self.eviction.small_norm > 0.0);
         self.admission == AdmissionPolicy::Always && self.eviction.ttl.is_none() && !drops

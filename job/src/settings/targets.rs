@@ -86,12 +86,10 @@ pub enum MissingLabel {
 }
 
 impl Target {
-    #[must_use]
     pub fn output_count(&self) -> usize {
         if let TargetKind::Classes { classes } = &self.kind { classes.len() } else { 1 }
     }
 
-    #[must_use]
     pub fn is_click(&self) -> bool {
         matches!(self.kind, TargetKind::Click { .. })
     }

@@ -204,20 +204,17 @@ const BETWEEN: usize = 4;
 
 impl Job {
     /// Batches that are hinted before they are looked up; 0 if every row is in memory.
-    #[must_use]
     pub fn lookahead_batches(&self) -> usize {
         if self.reads_disk() { AHEAD } else { 0 }
     }
 
     /// Whether rows can be on disk.
-    #[must_use]
     pub fn reads_disk(&self) -> bool {
         self.cluster.memory.is_some()
             && self.server_tables().iter().any(|table| table.config.eviction.keeps_evicted_rows())
     }
 
     /// For how many more hints of one worker the rows of a hint are needed. 0 without hints.
-    #[must_use]
     pub fn lookahead_horizon(&self) -> usize {
         match self.lookahead_batches() {
             0 => 0,

@@ -6,15 +6,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, Container, ContainerPort, EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction,
-    LocalObjectReference, ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec,
-    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretEnvSource, SecurityContext,
-    TopologySpreadConstraint, WeightedPodAffinityTerm,
+    Capabilities, PodSecurityContext, ResourceRequirements, SeccompProfile, SecurityContext, TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::api::ObjectMeta;
+use serde_json::{Value, json};
 
 use super::{BuildPlan, volumes};
 use crate::crd::{EnvName, GangScheduler, SidecarSpec};
@@ -26,52 +22,47 @@ const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
 /// Annotation with the number of an indexed Job's pod.
 const WORKER_INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
-pub(super) fn template(plan: &BuildPlan<'_>, role: PodRole, restart: &str) -> PodTemplateSpec {
+pub(super) fn template(plan: &BuildPlan<'_>, role: PodRole, restart: &str) -> Value {
     let settings = plan.job.pod_settings(role);
     let spec = &plan.job.spec;
     let mut labels = settings.labels.clone();
     labels.extend(plan.attempt.role_labels(role));
     let mut annotations = settings.annotations.clone();
     gang_marks(plan, role, &mut labels, &mut annotations);
-    let secrets = spec.image_pull_secrets.iter().map(|name| LocalObjectReference { name: name.clone() });
-    PodTemplateSpec {
-        metadata: Some(ObjectMeta {
-            labels: Some(labels),
-            annotations: (!annotations.is_empty()).then_some(annotations),
-            ..ObjectMeta::default()
-        }),
-        spec: Some(PodSpec {
-            containers: vec![container(plan, role)],
-            init_containers: Some(sidecars(plan, role)).filter(|sidecars| !sidecars.is_empty()),
-            restart_policy: Some(restart.to_owned()),
-            // Together with the Job's host names, this makes each worker's name resolve.
-            subdomain: Some(plan.attempt.service_name(role)),
-            automount_service_account_token: Some(false),
-            enable_service_links: Some(false),
-            service_account_name: spec.service_account_name.clone(),
-            image_pull_secrets: Some(secrets.collect::<Vec<_>>()).filter(|secrets| !secrets.is_empty()),
-            security_context: Some(pod_rights(spec.pod_security_context.as_ref())),
-            termination_grace_period_seconds: Some(grace_period(plan, role)),
-            runtime_class_name: settings.runtime_class_name.clone(),
-            topology_spread_constraints: Some(spread(plan, role)).filter(|constraints| !constraints.is_empty()),
-            node_selector: Some(settings.node_selector.clone()).filter(|labels| !labels.is_empty()),
-            affinity: settings.affinity.clone().or_else(|| Some(anti_affinity(plan, role))),
-            tolerations: Some(settings.tolerations.clone()).filter(|tolerations| !tolerations.is_empty()),
-            priority_class_name: settings.priority_class_name.clone(),
-            scheduler_name: scheduler(plan),
-            volumes: Some(volumes::volumes(plan, role)),
-            ..PodSpec::default()
-        }),
-    }
+    let secrets: Vec<Value> = spec.image_pull_secrets.iter().map(|name| json!({ "name": name })).collect();
+    let affinity = settings.affinity.as_ref().map_or_else(|| anti_affinity(plan, role), |given| json!(given));
+    let pod = json!({
+        "containers": [container(plan, role)],
+        "initContainers": sidecars(plan, role),
+        "restartPolicy": restart,
+        // Together with the Job's host names, this makes each worker's name resolve.
+        "subdomain": plan.attempt.service_name(role),
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "serviceAccountName": spec.service_account_name,
+        "imagePullSecrets": secrets,
+        "securityContext": pod_rights(spec.pod_security_context.as_ref()),
+        "terminationGracePeriodSeconds": grace_period(plan, role),
+        "runtimeClassName": settings.runtime_class_name,
+        "topologySpreadConstraints": spread(plan, role),
+        "nodeSelector": settings.node_selector,
+        "affinity": affinity,
+        "tolerations": settings.tolerations,
+        "priorityClassName": settings.priority_class_name,
+        "schedulerName": scheduler(plan),
+        "volumes": volumes::volumes(plan, role),
+    });
+    json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": pod })
 }
 
 /// A constraint without a selector applies to the pods of the role.
 fn spread(plan: &BuildPlan<'_>, role: PodRole) -> Vec<TopologySpreadConstraint> {
     let ours = || LabelSelector { match_labels: Some(plan.attempt.role_labels(role)), ..LabelSelector::default() };
-    let constraints = plan.job.pod_settings(role).topology_spread_constraints.iter().cloned();
+    let mut constraints = plan.job.pod_settings(role).topology_spread_constraints.clone();
+    for constraint in &mut constraints {
+        constraint.label_selector.get_or_insert_with(ours);
+    }
     constraints
-        .map(|one| TopologySpreadConstraint { label_selector: one.label_selector.or_else(|| Some(ours())), ..one })
-        .collect()
 }
 
 fn scheduler(plan: &BuildPlan<'_>) -> Option<String> {
@@ -100,83 +91,65 @@ fn gang_marks(
 }
 
 /// Pods of a role prefer different nodes, because memory and network limit the run.
-fn anti_affinity(plan: &BuildPlan<'_>, role: PodRole) -> Affinity {
-    let labels = plan.attempt.role_labels(role);
-    let term = PodAffinityTerm {
-        label_selector: Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }),
-        topology_key: "kubernetes.io/hostname".to_owned(),
-        ..PodAffinityTerm::default()
-    };
-    let preferred = vec![WeightedPodAffinityTerm { weight: 100, pod_affinity_term: term }];
-    Affinity {
-        pod_anti_affinity: Some(PodAntiAffinity {
-            preferred_during_scheduling_ignored_during_execution: Some(preferred),
-            ..PodAntiAffinity::default()
-        }),
-        ..Affinity::default()
-    }
+fn anti_affinity(plan: &BuildPlan<'_>, role: PodRole) -> Value {
+    let selector = json!({ "matchLabels": plan.attempt.role_labels(role) });
+    let term = json!({ "labelSelector": selector, "topologyKey": "kubernetes.io/hostname" });
+    let preferred = json!([{ "weight": 100, "podAffinityTerm": term }]);
+    json!({ "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": preferred } })
 }
 
-fn container(plan: &BuildPlan<'_>, role: PodRole) -> Container {
+fn container(plan: &BuildPlan<'_>, role: PodRole) -> Value {
     let settings = plan.job.pod_settings(role);
     let spec = &plan.job.spec;
-    let pod_security = spec.pod_security_context.as_ref();
-    let port = |name: &str, port: u16| ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: i32::from(port),
-        protocol: Some("TCP".to_owned()),
-        ..ContainerPort::default()
-    };
-    Container {
-        name: role.short_name().to_owned(),
-        image: Some(settings.image.as_ref().unwrap_or(&spec.image).clone()),
-        image_pull_policy: spec.image_pull_policy.map(|policy| format!("{policy:?}")),
+    let rights = settings.container_security_context.as_ref();
+    let port = |name: &str, port: u16| json!({ "name": name, "containerPort": port, "protocol": "TCP" });
+    let mounts: Vec<Value> = volumes::secret_mount(plan).into_iter().chain(volumes::mounts(plan, role)).collect();
+    json!({
+        "name": role.short_name(),
+        "image": settings.image.as_ref().unwrap_or(&spec.image),
+        "imagePullPolicy": spec.image_pull_policy,
         // Without a command: the image's entrypoint starts the program below an init process. The kernel gives a
         // process of number 1 no signal that it does not handle yet.
-        args: Some(arguments(plan, role)),
-        env: Some(environment(plan, role)),
-        env_from: secrets(&settings.env_from),
-        ports: Some(vec![port("data", role.data_port()), port("http", ADMIN_PORT)]),
-        resources: Some(resources(plan, role)),
-        security_context: Some(container_rights(settings.container_security_context.as_ref(), pod_security)),
+        "args": arguments(plan, role),
+        "env": environment(plan, role),
+        "envFrom": secrets(&settings.env_from),
+        "ports": [port("data", role.data_port()), port("http", ADMIN_PORT)],
+        "resources": resources(plan, role),
+        "securityContext": container_rights(rights, spec.pod_security_context.as_ref()),
         // Ten minutes for an image's first start on a slow disk. After that the two other probes count.
-        startup_probe: Some(probe("/healthz", 2, 300)),
-        liveness_probe: Some(probe("/healthz", 10, 6)),
-        readiness_probe: Some(probe("/readyz", 3, 2)),
+        "startupProbe": probe("/healthz", 2, 300),
+        "livenessProbe": probe("/healthz", 10, 6),
+        "readinessProbe": probe("/readyz", 3, 2),
         // The last lines of the log are the error: what, where, why, next step.
-        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(volumes::secret_mount(plan).into_iter().chain(volumes::mounts(plan, role)).collect()),
-        ..Container::default()
-    }
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts,
+    })
 }
 
 /// A sidecar is an init container that always restarts: a Job ends although its sidecar would not.
-fn sidecars(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Container> {
+fn sidecars(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Value> {
     let pod_security = plan.job.spec.pod_security_context.as_ref();
-    let sidecar = |one: &SidecarSpec| Container {
-        name: one.name.clone(),
-        image: Some(one.image.clone()),
-        image_pull_policy: one.image_pull_policy.map(|policy| format!("{policy:?}")),
-        command: Some(one.command.clone()).filter(|words| !words.is_empty()),
-        args: Some(one.args.clone()).filter(|words| !words.is_empty()),
-        env: Some(one.env.clone()).filter(|variables| !variables.is_empty()),
-        env_from: secrets(&one.env_from),
-        resources: one.resources.clone(),
-        security_context: Some(container_rights(one.security_context.as_ref(), pod_security)),
-        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(volumes::mounts(plan, role)),
-        restart_policy: Some("Always".to_owned()),
-        ..Container::default()
+    let sidecar = |one: &SidecarSpec| {
+        json!({
+            "name": one.name,
+            "image": one.image,
+            "imagePullPolicy": one.image_pull_policy,
+            "command": one.command,
+            "args": one.args,
+            "env": one.env,
+            "envFrom": secrets(&one.env_from),
+            "resources": one.resources,
+            "securityContext": container_rights(one.security_context.as_ref(), pod_security),
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "volumeMounts": volumes::mounts(plan, role),
+            "restartPolicy": "Always",
+        })
     };
     plan.job.pod_settings(role).sidecars.iter().map(sidecar).collect()
 }
 
-fn secrets(sources: &[EnvName]) -> Option<Vec<EnvFromSource>> {
-    let secret = |source: &EnvName| EnvFromSource {
-        secret_ref: Some(SecretEnvSource { name: source.secret_name.clone(), optional: None }),
-        ..EnvFromSource::default()
-    };
-    (!sources.is_empty()).then(|| sources.iter().map(secret).collect())
+fn secrets(sources: &[EnvName]) -> Vec<Value> {
+    sources.iter().map(|source| json!({ "secretRef": { "name": source.secret_name } })).collect()
 }
 
 /// The exit code of a process that SIGTERM has ended.
@@ -213,25 +186,21 @@ fn arguments(plan: &BuildPlan<'_>, role: PodRole) -> Vec<String> {
     arguments
 }
 
-fn environment(plan: &BuildPlan<'_>, role: PodRole) -> Vec<EnvVar> {
-    let field = |path: &str| EnvVar {
-        name: "POD_INDEX".to_owned(),
-        value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector { field_path: path.to_owned(), api_version: Some("v1".to_owned()) }),
-            ..EnvVarSource::default()
-        }),
-        value: None,
+fn environment(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Value> {
+    let field = |path: &str| {
+        let place = json!({ "fieldPath": path, "apiVersion": "v1" });
+        json!({ "name": "POD_INDEX", "valueFrom": { "fieldRef": place } })
     };
     let index = match role {
         PodRole::Coordinator => None,
         PodRole::Server => Some(field(SERVER_INDEX)),
         PodRole::Worker => Some(field(WORKER_INDEX)),
     };
-    let constant =
-        |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None };
+    let constant = |name: &str, value: &str| json!({ "name": name, "value": value });
     let secret = plan.job.asks_for_proof().then(|| constant("ZAGROS_RUN_SECRET_FILE", SECRET_FILE));
     let report = (role == PodRole::Coordinator).then(|| constant("ZAGROS_END_REPORT", TERMINATION_MESSAGE));
-    index.into_iter().chain(secret).chain(report).chain(plan.job.pod_settings(role).env.iter().cloned()).collect()
+    let given = plan.job.pod_settings(role).env.iter().map(|one| json!(one));
+    index.into_iter().chain(secret).chain(report).chain(given).collect()
 }
 
 /// The user's resources, and for the rest a default of the role. A server's memory follows from `cluster.memory`.
@@ -258,18 +227,9 @@ fn resources(plan: &BuildPlan<'_>, role: PodRole) -> ResourceRequirements {
 }
 
 /// Asks the role itself: a process that hangs still accepts connections.
-fn probe(path: &str, period: i32, failures: i32) -> Probe {
-    Probe {
-        http_get: Some(HTTPGetAction {
-            path: Some(path.to_owned()),
-            port: IntOrString::String("http".to_owned()),
-            ..HTTPGetAction::default()
-        }),
-        period_seconds: Some(period),
-        timeout_seconds: Some(5),
-        failure_threshold: Some(failures),
-        ..Probe::default()
-    }
+fn probe(path: &str, period: i32, failures: i32) -> Value {
+    let request = json!({ "path": path, "port": "http" });
+    json!({ "httpGet": request, "periodSeconds": period, "timeoutSeconds": 5, "failureThreshold": failures })
 }
 
 /// Seconds that a role may take to end, besides what it waits for and writes.

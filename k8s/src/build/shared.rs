@@ -29,7 +29,6 @@ impl SharedObject {
         [Self::NetworkPolicy, Self::WorkerPolicy, Self::Budget, Self::WorkerBudget, Self::PodMonitor];
     pub const BUDGETS: [Self; 2] = [Self::Budget, Self::WorkerBudget];
 
-    #[must_use]
     pub fn api_resource(self) -> ApiResource {
         match self {
             Self::NetworkPolicy | Self::WorkerPolicy => ApiResource::erase::<NetworkPolicy>(&()),
@@ -42,7 +41,6 @@ impl SharedObject {
     }
 
     /// Its name. The name of a HybridJob has no dot, so this name cannot be that of another job's object.
-    #[must_use]
     pub fn object_name(self, job: &str) -> String {
         match self {
             Self::NetworkPolicy | Self::Budget | Self::PodMonitor => job.to_owned(),
@@ -51,12 +49,10 @@ impl SharedObject {
     }
 
     /// As that of its manifest.
-    #[must_use]
     pub fn title(self, job: &str) -> String {
         format!("{} {}", self.api_resource().kind, self.object_name(job))
     }
 
-    #[must_use]
     pub fn is_wanted(self, plan: &BuildPlan<'_>) -> bool {
         let spec = &plan.job.spec;
         match self {
@@ -80,7 +76,6 @@ impl SharedObject {
     }
 }
 
-#[must_use]
 pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
     let (group, version) = match scheduler {
         GangScheduler::Volcano => ("scheduling.volcano.sh", "v1beta1"),

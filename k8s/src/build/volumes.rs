@@ -1,17 +1,12 @@
 //! Volumes and mounts of a pod's containers. The disk of a coordinator or an embedding server, and the memory of a server: whether
 //! there is one, and how large.
 
-use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, EmptyDirVolumeSource, EphemeralVolumeSource, KeyToPath, PersistentVolumeClaim,
-    PersistentVolumeClaimSpec, PersistentVolumeClaimTemplate, PersistentVolumeClaimVolumeSource, SecretVolumeSource,
-    Volume, VolumeMount, VolumeResourceRequirements,
-};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Resource;
-use kube::api::ObjectMeta;
+use serde_json::{Value, json};
 
 use super::{BuildPlan, JOB_KEY};
-use crate::crd::{ClaimTemplate, EmptyDir, EphemeralClaim, FolderMedium, HybridJobSpec, MountedVolume};
+use crate::crd::{ClaimTemplate, EphemeralClaim, HybridJobSpec, MountedVolume};
 use crate::names::{
     JOB_FOLDER, OUTPUT_PATH, PodRole, RETAIN_LABEL, SECRET_FOLDER, SHARED_MEMORY_PATH, STATE_PATH, secret_name,
 };
@@ -24,38 +19,19 @@ const RUN_SECRET: &str = "run-secret";
 /// The owner and the group of the pod read the key. A role refuses a key that others may read.
 const SECRET_MODE: i32 = 0o440;
 
+fn mount(name: &str, path: &str, read_only: bool) -> Value {
+    json!({ "name": name, "mountPath": path, "readOnly": read_only })
+}
+
 /// Where the key of the role is mounted, for the role's own container and for no sidecar.
-pub(super) fn secret_mount(plan: &BuildPlan<'_>) -> Option<VolumeMount> {
-    plan.job.asks_for_proof().then(|| VolumeMount {
-        name: RUN_SECRET.to_owned(),
-        mount_path: SECRET_FOLDER.to_owned(),
-        read_only: Some(true),
-        ..VolumeMount::default()
-    })
+pub(super) fn secret_mount(plan: &BuildPlan<'_>) -> Option<Value> {
+    plan.job.asks_for_proof().then(|| mount(RUN_SECRET, SECRET_FOLDER, true))
 }
 
-/// The key of the role, and no other role's.
-fn secret(plan: &BuildPlan<'_>, role: PodRole) -> Volume {
-    let item = KeyToPath { key: role.short_name().to_owned(), path: "key".to_owned(), mode: None };
-    let source = SecretVolumeSource {
-        secret_name: Some(secret_name(plan.owner)),
-        items: Some(vec![item]),
-        default_mode: Some(SECRET_MODE),
-        optional: None,
-    };
-    Volume { secret: Some(source), ..named(RUN_SECRET) }
-}
-
-pub(super) fn mounts(plan: &BuildPlan<'_>, role: PodRole) -> Vec<VolumeMount> {
-    let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
-        name: name.to_owned(),
-        mount_path: path.to_owned(),
-        read_only: Some(read_only),
-        ..VolumeMount::default()
-    };
+pub(super) fn mounts(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Value> {
     let spec = &plan.job.spec;
     let mut output = mount(OUTPUT, OUTPUT_PATH, false);
-    output.sub_path = spec.output.as_ref().and_then(|output| output.sub_path.clone());
+    output["subPath"] = json!(spec.output.as_ref().and_then(|output| output.sub_path.as_ref()));
     let mut mounts = vec![mount("job", JOB_FOLDER, true), mount("tmp", "/tmp", false)];
     mounts.extend([output, mount(STATE, STATE_PATH, false)]);
     if plan.job.pod_settings(role).shared_memory.is_some() {
@@ -63,38 +39,37 @@ pub(super) fn mounts(plan: &BuildPlan<'_>, role: PodRole) -> Vec<VolumeMount> {
     }
     for (index, volume) in spec.volumes.iter().enumerate() {
         let mut data = mount(&user_volume(spec, index), &volume.mount_path, volume.read_only);
-        data.sub_path.clone_from(&volume.sub_path);
+        data["subPath"] = json!(volume.sub_path);
         mounts.push(data);
     }
     mounts
 }
 
-pub(super) fn volumes(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Volume> {
+pub(super) fn volumes(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Value> {
     let spec = &plan.job.spec;
-    let job = ConfigMapVolumeSource {
-        name: plan.attempt.config_name(),
-        items: Some(vec![KeyToPath { key: JOB_KEY.to_owned(), path: JOB_KEY.to_owned(), mode: None }]),
-        ..ConfigMapVolumeSource::default()
-    };
+    let empty = |name: &str| json!({ "name": name, "emptyDir": {} });
+    let job = json!({ "name": plan.attempt.config_name(), "items": [{ "key": JOB_KEY, "path": JOB_KEY }] });
     let output = spec.output.as_ref().map_or_else(
         || empty(OUTPUT),
-        |output| Volume { persistent_volume_claim: Some(claim(&output.claim_name)), ..named(OUTPUT) },
+        |output| json!({ "name": OUTPUT, "persistentVolumeClaim": { "claimName": output.claim_name } }),
     );
-    let mut volumes = vec![Volume { config_map: Some(job), ..named("job") }, empty("tmp"), output];
+    let mut volumes = vec![json!({ "name": "job", "configMap": job }), empty("tmp"), output];
     if plan.job.asks_for_proof() {
-        volumes.push(secret(plan, role));
+        // The key of the role, and no other role's.
+        let items = json!([{ "key": role.short_name(), "path": "key" }]);
+        let secret = json!({ "secretName": secret_name(plan.owner), "items": items, "defaultMode": SECRET_MODE });
+        volumes.push(json!({ "name": RUN_SECRET, "secret": secret }));
     }
     // A claim template makes a volume of this name for each pod.
     if state_claim(plan, role).is_none() {
         volumes.push(empty(STATE));
     }
     if let Some(size) = &plan.job.pod_settings(role).shared_memory {
-        let memory = EmptyDir { medium: Some(FolderMedium::Memory), size_limit: Some(size.clone()) };
-        volumes.push(Volume { empty_dir: Some(empty_dir(&memory)), ..named(SHARED_MEMORY) });
+        volumes.push(json!({ "name": SHARED_MEMORY, "emptyDir": { "medium": "Memory", "sizeLimit": size } }));
     }
     for (index, volume) in spec.volumes.iter().enumerate() {
         let name = user_volume(spec, index);
-        if volumes.iter().all(|one| one.name != name) {
+        if volumes.iter().all(|one| one["name"] != name) {
             volumes.push(mounted(&name, volume));
         }
     }
@@ -113,43 +88,23 @@ fn user_volume(spec: &HybridJobSpec, index: usize) -> String {
 }
 
 /// A volume that the user gives. Only its mounts are read-only: the others of the same claim may be written.
-fn mounted(name: &str, volume: &MountedVolume) -> Volume {
+fn mounted(name: &str, volume: &MountedVolume) -> Value {
     let source = &volume.source;
-    Volume {
-        persistent_volume_claim: source.claim_name.as_ref().map(|name| claim(name)),
-        config_map: (source.config_map_name.clone())
-            .map(|name| ConfigMapVolumeSource { name, ..ConfigMapVolumeSource::default() }),
-        secret: (source.secret_name.clone())
-            .map(|name| SecretVolumeSource { secret_name: Some(name), ..SecretVolumeSource::default() }),
-        empty_dir: source.empty_dir.as_ref().map(empty_dir),
-        ephemeral: source.ephemeral.as_ref().map(ephemeral),
-        host_path: source.host_path.clone(),
-        nfs: source.nfs.clone(),
-        csi: source.csi.clone(),
-        ..named(name)
-    }
-}
-
-fn named(name: &str) -> Volume {
-    Volume { name: name.to_owned(), ..Volume::default() }
-}
-
-fn empty(name: &str) -> Volume {
-    Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..named(name) }
-}
-
-fn empty_dir(given: &EmptyDir) -> EmptyDirVolumeSource {
-    let medium = given.medium.map(|FolderMedium::Memory| "Memory".to_owned());
-    EmptyDirVolumeSource { medium, size_limit: given.size_limit.clone() }
-}
-
-fn claim(name: &str) -> PersistentVolumeClaimVolumeSource {
-    PersistentVolumeClaimVolumeSource { claim_name: name.to_owned(), read_only: None }
-}
-
-fn ephemeral(given: &EphemeralClaim) -> EphemeralVolumeSource {
-    let spec = disk(&given.size, given.storage_class_name.as_ref());
-    EphemeralVolumeSource { volume_claim_template: Some(PersistentVolumeClaimTemplate { spec, metadata: None }) }
+    let claim = |given: &EphemeralClaim| {
+        let spec = disk(&given.size, given.storage_class_name.as_ref());
+        json!({ "volumeClaimTemplate": { "spec": spec } })
+    };
+    json!({
+        "name": name,
+        "persistentVolumeClaim": source.claim_name.as_ref().map(|name| json!({ "claimName": name })),
+        "configMap": source.config_map_name.as_ref().map(|name| json!({ "name": name })),
+        "secret": source.secret_name.as_ref().map(|name| json!({ "secretName": name })),
+        "emptyDir": source.empty_dir,
+        "ephemeral": source.ephemeral.as_ref().map(claim),
+        "hostPath": source.host_path,
+        "nfs": source.nfs,
+        "csi": source.csi,
+    })
 }
 
 /// Name of the volume for what the next process in the pod needs: log, rows beyond memory, journal.
@@ -160,27 +115,21 @@ const JOURNAL: u64 = GIB;
 /// The tail of a log is at least so long before a new base is written.
 const SHORTEST_TAIL: u64 = 256 << 20;
 
-pub(super) fn state_claim(plan: &BuildPlan<'_>, role: PodRole) -> Option<PersistentVolumeClaim> {
+pub(super) fn state_claim(plan: &BuildPlan<'_>, role: PodRole) -> Option<Value> {
     let given = given(plan, role);
     let is_needed = given.is_some() || (plan.job.is_durable() && role != PodRole::Worker);
     let storage = is_needed.then(|| given.cloned().unwrap_or_default())?;
-    // The owner takes the claim along. Kubernetes' own policy does not (`workloads::kept`).
+    // The owner takes the claim along. Kubernetes' own policy does not (`workloads::stateful_set`).
     let owner = plan.owner.owner_ref(&()).filter(|_| !storage.retain);
     let mut labels = plan.attempt.role_labels(role);
     labels.extend(storage.retain.then(|| (RETAIN_LABEL.to_owned(), true.to_string())));
-    Some(PersistentVolumeClaim {
-        metadata: ObjectMeta {
-            name: Some(STATE.to_owned()),
-            labels: Some(labels),
-            owner_references: owner.map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: Some(disk(
-            &storage.size.or_else(|| made(plan, role)).unwrap_or_else(|| size(plan, role)),
-            storage.storage_class_name.as_ref(),
-        )),
-        ..PersistentVolumeClaim::default()
-    })
+    let size = storage.size.or_else(|| made(plan, role)).unwrap_or_else(|| size(plan, role));
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": { "name": STATE, "labels": labels, "ownerReferences": owner.map(|owner| [owner]) },
+        "spec": disk(&size, storage.storage_class_name.as_ref()),
+    }))
 }
 
 fn given<'a>(plan: &BuildPlan<'a>, role: PodRole) -> Option<&'a ClaimTemplate> {
@@ -210,23 +159,15 @@ fn of_server(plan: &BuildPlan<'_>) -> u64 {
     2 * rows + tail + disk
 }
 
-fn disk(size: &Quantity, class: Option<&String>) -> PersistentVolumeClaimSpec {
-    PersistentVolumeClaimSpec {
-        access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-        storage_class_name: class.cloned(),
-        resources: Some(VolumeResourceRequirements {
-            requests: Some([("storage".to_owned(), size.clone())].into()),
-            limits: None,
-        }),
-        ..PersistentVolumeClaimSpec::default()
-    }
+fn disk(size: &Quantity, class: Option<&String>) -> Value {
+    let resources = json!({ "requests": { "storage": size } });
+    json!({ "accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": resources })
 }
 
 /// Memory of a server's container where neither the spec nor the job file says how much, bytes.
 const SERVER_MEMORY: u64 = 4 << 30;
 
 impl ValidJob {
-    #[must_use]
     pub fn server_rows(&self) -> u64 {
         let limit = || {
             let resources = self.spec.embedding_servers.pod.resources.as_ref()?;
@@ -237,7 +178,6 @@ impl ValidJob {
     }
 
     /// The most bytes of rows that one server writes into a checkpoint: those in its memory and those beyond.
-    #[must_use]
     pub fn saved_rows(&self) -> u64 {
         self.server_rows().saturating_add(self.rows_beyond_memory())
     }
@@ -252,7 +192,6 @@ impl ValidJob {
     }
 
     /// The memory of a server's container, unless the user says otherwise. It follows from `cluster.memory`.
-    #[must_use]
     pub fn default_server_memory(&self) -> String {
         match self.job.cluster.memory {
             // An eighth for rows on their way to the cold tier, an eighth for requests, and the process itself.
@@ -262,30 +201,22 @@ impl ValidJob {
     }
 }
 
+/// Powers of 1000, from -3.
+const DECIMAL_UNITS: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+/// Powers of 1024, from 1.
+const BINARY_UNITS: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+
 /// The bytes of an amount such as `8Gi`, `500M` or `1e9`. `None` if it is no amount.
 fn amount_bytes(amount: &Quantity) -> Option<u64> {
     let text = amount.0.trim_start_matches('+');
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let number: f64 = number.parse().ok()?;
-    let factor = match unit {
-        "" => 1.0,
-        "n" => 1e-9,
-        "u" => 1e-6,
-        "m" => 1e-3,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "P" => 1e15,
-        "E" => 1e18,
-        "Ki" => 1024.0,
-        "Mi" => f64::from(1 << 20),
-        "Gi" => f64::from(1 << 30),
-        "Ti" => 1024_f64.powi(4),
-        "Pi" => 1024_f64.powi(5),
-        "Ei" => 1024_f64.powi(6),
-        exponent => 10_f64.powi(exponent.strip_prefix(['e', 'E'])?.parse().ok()?),
+    let power = |units: &[&str]| units.iter().position(|one| *one == unit).and_then(|power| i32::try_from(power).ok());
+    let factor = match (power(&DECIMAL_UNITS), power(&BINARY_UNITS)) {
+        (Some(power), _) => 1000_f64.powi(power - 3),
+        (None, Some(power)) => 1024_f64.powi(power + 1),
+        (None, None) => 10_f64.powi(unit.strip_prefix(['e', 'E'])?.parse().ok()?),
     };
     Some((number * factor).ceil() as u64)
 }

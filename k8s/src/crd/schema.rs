@@ -23,7 +23,6 @@ pub const KUBERNETES_FIELDS: [&str; 11] = [
     "topologySpreadConstraints",
 ];
 
-#[must_use]
 pub fn resource_definition() -> CustomResourceDefinition {
     let made = HybridJob::crd();
     let Ok(mut definition) = serde_json::to_value(&made) else { return made };

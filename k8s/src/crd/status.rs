@@ -113,12 +113,10 @@ pub enum RunPhase {
 }
 
 impl RunPhase {
-    #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 
-    #[must_use]
     pub fn makes_pods(self) -> bool {
         matches!(self, Self::Starting | Self::Running | Self::Restarting)
     }
@@ -269,7 +267,6 @@ pub enum ConditionStatus {
 }
 
 impl HybridJobStatus {
-    #[must_use]
     pub fn condition(&self, type_: &str) -> Option<&JobCondition> {
         self.conditions.iter().find(|one| one.type_ == type_)
     }
@@ -287,7 +284,6 @@ impl HybridJobStatus {
     }
 
     /// What Kubernetes refused last, until the operator's work succeeds.
-    #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         let refused = self.condition(RECONCILED).filter(|one| one.status == ConditionStatus::False);
         refused.map(|one| one.message.as_str())
@@ -295,7 +291,6 @@ impl HybridJobStatus {
 }
 
 impl JobCondition {
-    #[must_use]
     pub fn new(type_: &str, holds: bool, reason: &str, message: &str, generation: Option<i64>, now: Timestamp) -> Self {
         Self {
             type_: type_.to_owned(),

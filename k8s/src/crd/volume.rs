@@ -87,7 +87,6 @@ pub struct VolumeSource {
 
 impl VolumeSource {
     /// The object that the source names, for a person: `claim criteo`. A volume that is made for the pod names none.
-    #[must_use]
     pub fn object_name(&self) -> Option<String> {
         let describe = |kind: &str, name: &Option<String>| name.as_ref().map(|name| format!("{kind} {name}"));
         describe("claim", &self.claim_name)

@@ -98,26 +98,6 @@ fn the_reason_why_a_pod_does_not_start_is_in_the_kubelets_words() {
     assert!(pod(unscheduled).trouble.unwrap().message.contains("criteo"));
 }
 
-/// Sidecars that a mesh puts into a pod are listed too, first or last. They end for reasons of their own.
-#[test]
-fn the_end_of_a_pod_is_that_of_the_roles_container() {
-    let ended_container = |name: &str, code: i32| {
-        let ended = json!({"terminated": {"exitCode": code, "reason": "Error"}});
-        let mut status = container(ended, json!({}))["containerStatuses"][0].clone();
-        status["name"] = json!(name);
-        status
-    };
-    for (order, code) in [
-        (vec![ended_container("istio-proxy", 2), ended_container("worker", 137)], Some(137)),
-        (vec![ended_container("worker", 137), ended_container("istio-proxy", 2)], Some(137)),
-        (vec![ended_container("istio-proxy", 2), ended_container("worker", 0)], None),
-        (vec![ended_container("istio-proxy", 2)], None),
-    ] {
-        let exit = pod(json!({"containerStatuses": order})).exit;
-        assert_eq!(exit.map(|exit| exit.code), code);
-    }
-}
-
 #[test]
 fn a_sidecar_that_does_not_start_is_named() {
     let mut waiting = container(json!({"waiting": {"reason": "ErrImagePull", "message": "no such image"}}), json!({}));
@@ -206,15 +186,9 @@ fn jobs_and_sets_are_those_of_the_attempt() {
     let Some(JobEnd::Failed { message, .. }) = both.workers.and_then(|job| job.end) else { panic!("failed") };
     assert_eq!(message, "BackoffLimitExceeded: too often");
     assert_eq!(seen(2, &[]), ObservedObjects::default());
-}
-
-/// If a pod is on a node that does not report, Kubernetes never adds the last condition.
-#[test]
-fn a_job_that_is_about_to_fail_has_failed() {
-    let target = json!([{
-        "type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded", "message": "m",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }]);
+    // If a pod is on a node that does not report, Kubernetes never adds the last condition.
+    let mut target = failed;
+    target[0]["type"] = json!("FailureTarget");
     let workers = seen(2, &[job("2", "worker", &target)]).workers.unwrap();
     assert!(matches!(workers.end, Some(JobEnd::Failed { .. })) && workers.is_ending);
 }

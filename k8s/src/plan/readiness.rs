@@ -144,7 +144,6 @@ fn unmade(spec: &HybridJobSpec, run: &ObservedObjects, stage: BuildStage) -> Opt
 #[derive(Debug)]
 pub(super) enum WorkerFleet {
     Whole,
-    /// How a worker was lost, and when it ended.
     Lost(String, Option<Timestamp>),
     /// A worker was lost before, and the others wait.
     Waiting(String),

@@ -24,7 +24,6 @@ use crate::step::{EventNote, LATE, NO_CONTENT, ObjectDeletion, PlanStep, SOON};
 /// How long a worker's pod may outlive its deadline before the operator gives it up.
 const GIVE_UP: SignedDuration = SignedDuration::from_secs(60);
 
-/// What is next in a removal.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum RemovalProgress {
     Due(Vec<PlanStep>),
@@ -39,9 +38,9 @@ impl Planner<'_> {
             RemovalProgress::Done => {}
             removal => return removal,
         }
-        let members = self.steps_for(scope, |one| one.kind.is_member().then(|| delete(one)));
-        if !members.is_empty() {
-            return RemovalProgress::Due([vec![PlanStep::ConfirmNoWorkers(scope)], members].concat());
+        match self.members_removal(scope) {
+            RemovalProgress::Done => {}
+            removal => return removal,
         }
         if let Some(pod) = self.seen.run.awaited_pods(scope, self.seen.now).next() {
             return RemovalProgress::Wait(pod.name.clone());
@@ -51,7 +50,6 @@ impl Planner<'_> {
         if has_services { RemovalProgress::Due(vec![self.delete_attempts(scope)]) } else { RemovalProgress::Done }
     }
 
-    /// The part of the removal that concerns workers.
     fn workers_removal(&self, scope: RemovalScope) -> RemovalProgress {
         let workers = self.steps_for(scope, |one| (one.kind == OwnedKind::Workers).then(|| delete(one)));
         if !workers.is_empty() {
@@ -59,6 +57,16 @@ impl Planner<'_> {
         }
         let awaited = self.seen.run.awaited_worker(scope, self.seen.now);
         awaited.map_or(RemovalProgress::Done, |pod| RemovalProgress::Wait(pod.name.clone()))
+    }
+
+    /// Coordinator and servers go once no worker is left.
+    fn members_removal(&self, scope: RemovalScope) -> RemovalProgress {
+        let members = self.steps_for(scope, |one| one.kind.is_member().then(|| delete(one)));
+        match self.seen.run.awaited_worker(scope, self.seen.now) {
+            _ if members.is_empty() => RemovalProgress::Done,
+            Some(pod) => RemovalProgress::Wait(pod.name.clone()),
+            None => RemovalProgress::Due([vec![PlanStep::ConfirmNoWorkers(scope)], members].concat()),
+        }
     }
 
     /// Steps for the objects whose deletion was not requested yet.
@@ -129,12 +137,7 @@ impl Planner<'_> {
         if !workers.is_empty() {
             return RemovalProgress::Due(workers);
         }
-        let members = self.steps_for(scope, |one| one.kind.is_member().then(|| delete(one)));
-        match self.seen.run.awaited_worker(scope, self.seen.now) {
-            _ if members.is_empty() => RemovalProgress::Done,
-            Some(pod) => RemovalProgress::Wait(pod.name.clone()),
-            None => RemovalProgress::Due([vec![PlanStep::ConfirmNoWorkers(scope)], members].concat()),
-        }
+        self.members_removal(scope)
     }
 
     /// Kubernetes deletes pods first. The workers' Job keeps an ended pod until it has made another, which it may not make

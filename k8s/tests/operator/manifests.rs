@@ -46,14 +46,6 @@ pub(crate) fn rights(path: &str) -> Vec<(String, String)> {
     given
 }
 
-#[test]
-fn examples_are_accepted_and_have_no_unknown_key() {
-    for (path, text) in examples() {
-        let object: Value = serde_saphyr::from_str(&text).unwrap();
-        assert_eq!(admission_refusals(&object, None), Vec::<String>::new(), "{}", path.display());
-    }
-}
-
 /// The job file of an example, at the path that the example itself names.
 fn job_file(text: &str) -> Option<String> {
     let message = text.lines().find_map(|line| line.split_once("--from-file=job.toml=")).map(|(_, rest)| rest.trim());
@@ -62,9 +54,11 @@ fn job_file(text: &str) -> Option<String> {
 
 /// Each example is built with the job file that its comment names.
 #[test]
-fn examples_can_be_built() {
+fn examples_are_admitted_and_can_be_built() {
     let mut with_config = 0;
     for (path, text) in examples() {
+        let object: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(admission_refusals(&object, None), Vec::<String>::new(), "{}", path.display());
         let config = job_file(&text);
         assert_eq!(config.is_some(), text.contains("configMap:"), "{} says where its job file is", path.display());
         with_config += usize::from(config.is_some());
@@ -162,8 +156,8 @@ fn every_file_is_listed() {
     }
 }
 
-async fn findings(world: &ClusterWorld, lease_namespace: Option<&str>) -> CheckFindings {
-    check_cluster(&world.api.client(), None, lease_namespace).await.unwrap()
+async fn findings(world: &ClusterWorld) -> CheckFindings {
+    check_cluster(&world.api.client(), None, Some("zagros-system")).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +165,7 @@ async fn a_cluster_with_all_that_is_needed_has_no_problem() {
     let world = ClusterWorld::new();
     let _operator = world.operator(Some("op-a")).await;
     world.advance(5).await;
-    let found = findings(&world, Some("zagros-system")).await;
+    let found = findings(&world).await;
     assert_eq!(found.problems, Vec::<String>::new());
     let rights: usize = RIGHTS.iter().map(|right| right.verbs.len()).sum();
     let first = format!("{rights} rights in all namespaces");
@@ -184,16 +178,10 @@ async fn everything_that_is_missing_is_named_at_once() {
     let denied = ["patch services", "update hybridjobs/status"];
     world.api.store().denied.extend(denied.map(str::to_owned));
     world.api.store().missing.insert("hybridjobs".to_owned());
-    let problems = findings(&world, Some("zagros-system")).await.problems;
+    let problems = findings(&world).await.problems;
     assert_eq!(problems.len(), 4, "{problems:?}");
     assert!(problems[0].starts_with("the operator cannot update hybridjobs/status of zagros.dev in all namespaces"));
     assert!(problems[1].contains("cannot patch services in all namespaces") && problems[1].contains("rbac.yaml"));
     assert!(problems[2].contains("kubectl apply --server-side -f k8s/crd/hybridjobs.yaml"));
     assert!(problems[3].starts_with("no operator leads by the lease zagros-operator of namespace zagros-system"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_operator_alone_has_no_lease_to_ask_for() {
-    let found = findings(&ClusterWorld::new(), None).await;
-    assert_eq!((found.problems.len(), found.good.len()), (0, 2));
 }

@@ -194,7 +194,6 @@ impl RunningOperator {
         assert!(timeout(LATE, task).await.is_ok(), "killed, and still there");
     }
 
-    /// Ends for a reason of its own.
     pub(crate) async fn end(mut self) -> Result<(), Error> {
         self.task.take().unwrap().await.unwrap()
     }

@@ -34,7 +34,6 @@ pub(crate) struct ScalingState {
     pub(crate) is_proven: Option<bool>,
     pub(crate) is_stalled: bool,
     scaling: Option<ServerScaling>,
-    /// Servers that own buckets.
     pub(crate) owners: i32,
 }
 

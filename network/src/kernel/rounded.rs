@@ -25,7 +25,6 @@ pub struct RoundedCopies {
 
 impl RoundedCopies {
     /// Of a layer with a weight `[outputs, inputs]` and inputs of up to `rows` rows.
-    #[must_use]
     pub fn new(kernel: &'static dyn ProductKernel, [outputs, inputs]: [usize; 2], rows: usize) -> Self {
         let (weight, input, slopes) =
             (Matrix::dense(outputs, inputs), Matrix::dense(rows, inputs), Matrix::dense(rows, outputs));

@@ -21,7 +21,6 @@ pub struct GateForm<'a> {
     pub places: Vec<usize>,
 }
 
-/// Layers and gate of each stream.
 pub fn finalmlp(net: &mut Wiring, streams: [(&[i64], Option<GateForm<'_>>); 2], heads: usize) -> Value {
     let x = net.all_inputs();
     let [first, second] = streams;

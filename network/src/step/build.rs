@@ -17,7 +17,6 @@ use crate::wiring::{Block, Columns, Network, NetworkInputs, Value};
 
 /// Who reads which value, from the last block to the first.
 struct SlopeUses {
-    /// Whether the slopes of a block are of use.
     wanted: Vec<bool>,
     written: Vec<bool>,
     /// Of the vectors: their first values, and the others.

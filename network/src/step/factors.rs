@@ -10,7 +10,6 @@ use crate::StepResult;
 /// Σ of the first values of all vectors.
 #[derive(Debug)]
 pub(super) struct FirstValuesStep {
-    /// Values of each vector.
     pub(super) dims: Vec<usize>,
     pub(super) slopes: SlopeUse,
 }
@@ -24,7 +23,6 @@ pub(super) struct FactorFieldsStep {
     pub(super) features: usize,
     /// Values of a vector.
     pub(super) dim: usize,
-    /// Of the vectors.
     pub(super) slopes: SlopeUse,
 }
 

@@ -120,7 +120,6 @@ impl BlockStep for JoinStep {
     }
 }
 
-/// Copies rows, or adds them.
 pub(super) fn put_rows(from: View<'_>, into: ViewMut<'_>, adds: bool) {
     let width = from.columns;
     if width == 0 {

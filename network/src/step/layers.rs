@@ -10,7 +10,6 @@ use crate::{ProductKernel, StepResult};
 pub struct HeldLayer {
     /// Weights of its first tensor.
     pub first: usize,
-    /// Where its weights are among all.
     pub range: Range<usize>,
 }
 
@@ -47,7 +46,6 @@ pub trait LayerAccess {
     fn gradients(&mut self, layer: usize) -> (&[f32], &mut [f32]);
 }
 
-/// Layers that are all here.
 pub struct FlatLayers<'a> {
     pub layers: &'a [HeldLayer],
     pub weights: &'a [f32],
@@ -72,7 +70,6 @@ impl LayerAccess for FlatLayers<'_> {
     }
 }
 
-/// What a step is made for.
 #[derive(Clone, Copy)]
 pub struct StepForm<'a> {
     /// The most samples of a chunk.
@@ -97,7 +94,6 @@ pub(super) struct StepBuilder<'a> {
     dropouts: usize,
 }
 
-/// A layer, or a slice of its outputs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LayerSlice {
     pub(super) layer: usize,

@@ -254,11 +254,9 @@ impl<'a> PairSamples<'a> {
 /// The dot products of all pairs of vectors, and the vector of the numeric values itself.
 #[derive(Debug)]
 pub(super) struct InteractionsStep {
-    /// The vector of the numeric values.
     dense: Option<ReadValue>,
     pairs: PairProducts,
     dim: usize,
-    /// Of the feature vectors.
     vectors: SlopeUse,
 }
 

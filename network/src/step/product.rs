@@ -19,7 +19,6 @@ pub(super) fn row_blocks(rows: usize) -> impl Iterator<Item = (usize, usize)> {
 
 #[derive(Debug)]
 pub(super) struct LayerProducts {
-    /// Of the weight.
     outputs: usize,
     inputs: usize,
     sum: SumMemory,
@@ -36,7 +35,6 @@ enum SumMemory {
     Aligned { sum: Option<Matrix>, stays: bool },
 }
 
-/// How the products of a chunk are made.
 #[derive(Clone, Copy)]
 pub(super) struct ProductContext<'a> {
     pub(super) kernel: &'a dyn ProductKernel,

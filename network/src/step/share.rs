@@ -37,7 +37,6 @@ pub trait OutputLoss: Sync {
 
 impl<'a> BatchShare<'a> {
     /// Samples that are scored alone: without labels, and without slopes.
-    #[must_use]
     pub fn to_score(samples: usize, numeric: &'a [f32], embeddings: &'a [f32], logits: &'a mut [f32]) -> Self {
         Self { samples, numeric, embeddings, labels: &[], weights: &[], logits, gradients: &mut [] }
     }

@@ -18,19 +18,16 @@ pub struct PageToken(String);
 
 impl PageToken {
     /// `None` for a text that can be guessed, or has characters that are special in an address or a cookie.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
         (text.len() >= SHORTEST && text.chars().all(is_plain)).then(|| Self(text.to_owned()))
     }
 
-    #[must_use]
     pub fn random() -> Self {
         Self(format!("{:032x}", rand::random::<u128>()))
     }
 
     /// The token in plain text, for the address that is logged once.
-    #[must_use]
     pub fn expose_secret(&self) -> &str {
         &self.0
     }
@@ -98,7 +95,6 @@ pub(crate) const NO_TOKEN: (StatusCode, &str) = (
 
 impl PageAccess {
     /// The rule of a page at `address`. It needs a token if one is given, or if other machines reach the address.
-    #[must_use]
     pub fn new(address: SocketAddr, token: Option<PageToken>) -> Self {
         let cookie = format!("zagros_page_{}", address.port());
         match token {

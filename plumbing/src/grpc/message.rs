@@ -38,7 +38,6 @@ pub(super) struct OutgoingBody {
 #[derive(Debug, Default)]
 struct IncomingMessage {
     pieces: VecDeque<Bytes>,
-    /// Bytes in all pieces.
     bytes: usize,
     /// Length in the prefix. `None` before the prefix has arrived.
     stated: Option<usize>,

@@ -25,7 +25,6 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Extra time after a request's deadline, in which the bucket's thread reports the end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The variables of this process that are of stores.
 pub(crate) fn store_variables() -> Vec<(String, String)> {
     let text_of = |(key, value): (OsString, OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
     std::env::vars_os().filter_map(text_of).filter(|(key, _)| StoreKind::is_variable(key)).collect()

@@ -174,8 +174,6 @@ impl ObjectRange {
         Self { bucket, key, range, held: Mutex::default(), failure: Mutex::default() }
     }
 
-    /// The bytes of the object that this is.
-    #[must_use]
     pub fn byte_range(&self) -> Range<u64> {
         self.range.clone()
     }

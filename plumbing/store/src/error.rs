@@ -96,7 +96,6 @@ impl StoreProblem {
 }
 
 impl StoreError {
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         match self {
             Self::Disk { source, .. } => source.kind() == io::ErrorKind::NotFound,
@@ -105,7 +104,6 @@ impl StoreError {
         }
     }
 
-    #[must_use]
     pub fn fault(&self) -> StoreFault {
         match self {
             Self::Place { .. } => StoreFault::Setting,

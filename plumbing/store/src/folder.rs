@@ -40,7 +40,6 @@ enum FolderKind {
 }
 
 impl Folder {
-    #[must_use]
     pub fn on_disk(path: impl Into<PathBuf>) -> Self {
         Self { place: FolderKind::Disk(path.into()) }
     }
@@ -67,12 +66,10 @@ impl Folder {
     }
 
     /// Path of the folder. `None` for a bucket.
-    #[must_use]
     pub fn path(&self) -> Option<&Path> {
         if let FolderKind::Disk(path) = &self.place { Some(path) } else { None }
     }
 
-    #[must_use]
     pub fn join(&self, name: &str) -> Self {
         match &self.place {
             FolderKind::Disk(path) => Self::on_disk(path.join(name)),
@@ -81,7 +78,6 @@ impl Folder {
     }
 
     /// Its own name. `None` for a whole bucket, and for the root of a disk.
-    #[must_use]
     pub fn name(&self) -> Option<&str> {
         match &self.place {
             FolderKind::Disk(path) => path.file_name()?.to_str(),
@@ -89,7 +85,6 @@ impl Folder {
         }
     }
 
-    #[must_use]
     pub fn parent(&self) -> Option<Self> {
         Some(match &self.place {
             FolderKind::Disk(path) => Self::on_disk(path.parent()?),
@@ -102,7 +97,6 @@ impl Folder {
 
     /// The folder of a file, and the name of the file in it. `None` if the text is not a [`FileName`], or there is no folder
     /// beside this one.
-    #[must_use]
     pub fn locate_file<'a>(&self, file: &'a str) -> Option<(Self, &'a str)> {
         let FileName { beside, name } = FileName::parse(file)?;
         match beside {
@@ -263,7 +257,6 @@ impl Folder {
         }
     }
 
-    /// Deletes the files of the folder but these.
     pub fn delete_except(&self, kept: &BTreeSet<String>) -> Result<(), StoreError> {
         self.file_names()?.iter().filter(|name| !kept.contains(*name)).try_for_each(|name| self.delete_file(name))
     }
@@ -275,7 +268,6 @@ impl Folder {
     }
 }
 
-/// What is directly below a prefix.
 fn list_folder(bucket: &ObjectBucket, prefix: &Key) -> Result<ListResult, StoreError> {
     bucket.run_request("list", prefix, |store, key| async move { store.list_with_delimiter(Some(&key)).await })
 }
@@ -300,7 +292,6 @@ fn disk_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Stor
     move |source| StoreError::Disk { what, path: path.to_owned(), source }
 }
 
-/// Returns the absolute path.
 fn make_folder(path: &Path) -> Result<PathBuf, StoreError> {
     fs::create_dir_all(path).map_err(disk_error("create", path))?;
     fs::canonicalize(path).map_err(disk_error("open", path))
@@ -324,7 +315,6 @@ fn entries(path: &Path, folders: bool) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
-/// What is absent is deleted.
 fn deleted(path: &Path, done: io::Result<()>) -> Result<(), StoreError> {
     match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(disk_error("delete", path)(error)),
@@ -342,7 +332,6 @@ pub struct ContentDigest {
 }
 
 impl ContentDigest {
-    #[must_use]
     pub fn compute(content: &[u8]) -> Self {
         Self { bytes: content.len() as u64, sha256: Sha256::digest(content).into() }
     }
@@ -366,7 +355,6 @@ impl ContentDigest {
 }
 
 /// Hexadecimal digits, as `sha256sum` prints them.
-#[must_use]
 pub fn hex_digits(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

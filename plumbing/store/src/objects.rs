@@ -45,7 +45,6 @@ impl Objects {
     }
 
     /// Whether objects can be listed. A web server has no list.
-    #[must_use]
     pub fn has_list(&self) -> bool {
         StoreKind::split_url(self.bucket.name()).is_none_or(|(kind, _)| kind != StoreKind::Http)
     }

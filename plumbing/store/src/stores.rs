@@ -42,7 +42,6 @@ const S3_CREDENTIALS: [&str; 5] = [
     "AWS_SKIP_SIGNATURE",
 ];
 impl StoreKind {
-    /// The kind of a URL, and the rest of it.
     pub(crate) fn split_url(url: &str) -> Option<(Self, &str)> {
         let (scheme, rest) = url.split_once("://")?;
         let kind = match scheme {
@@ -190,7 +189,6 @@ mod tests {
         crate::tests::pattern(2_500_000)
     }
 
-    /// Reads all of an object, and a part of it.
     fn check_reading(objects: &Objects, key: &str) {
         let found = objects.find(key).unwrap().unwrap();
         assert_eq!(found.bytes, content().len() as u64);

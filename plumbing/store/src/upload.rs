@@ -25,7 +25,6 @@ pub(crate) struct ObjectUpload {
     sizes: PartSizes,
     part: Vec<u8>,
     parts: usize,
-    /// A number of its own.
     tag: String,
     upload: Option<Box<dyn MultipartUpload>>,
     under_way: VecDeque<PendingRequest<()>>,

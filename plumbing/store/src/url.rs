@@ -36,7 +36,6 @@ pub struct ObjectUrl {
 
 impl ObjectUrl {
     /// Divides the URL of an object or a prefix; `None` for any other text, such as a path.
-    #[must_use]
     pub fn parse(url: &str) -> Option<Self> {
         let (kind, rest) = StoreKind::split_url(url)?;
         let scheme = &url[..url.len() - rest.len()];
@@ -55,7 +54,6 @@ impl ObjectUrl {
 
 /// A text with URLs in it, without what may be secret of them: user and password, and the query of `http` and `https`, which may
 /// hold a signature. In other URLs a `?` stands for any letter.
-#[must_use]
 pub fn hide_secrets(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -134,7 +132,6 @@ pub struct FileName<'a> {
 
 impl<'a> FileName<'a> {
     /// Reads a name. `None` if it is a path of another form.
-    #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
         let (beside, name) = match text.strip_prefix("../") {
             None => (None, text),
@@ -144,7 +141,6 @@ impl<'a> FileName<'a> {
     }
 
     /// The name of the same file for a folder beside its `own` one.
-    #[must_use]
     pub fn from_beside(self, own: &'a str) -> String {
         Self { beside: Some(self.beside.unwrap_or(own)), name: self.name }.to_string()
     }

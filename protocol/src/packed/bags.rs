@@ -17,7 +17,6 @@ pub struct SegmentBags<'a> {
     pub segment: u32,
     /// How many of the first rows are returned as rows.
     pub direct: u32,
-    /// The number of members of each bag.
     pub lengths: &'a [u32],
     /// The members of all bags in order, as positions of rows in the segment. A row may be in several bags, and several
     /// times in one bag.
@@ -26,7 +25,6 @@ pub struct SegmentBags<'a> {
 
 impl<'a> SegmentBags<'a> {
     /// Rows of the answer: the rows returned as rows, and one per bag.
-    #[must_use]
     pub fn wanted_rows(&self) -> usize {
         self.direct as usize + self.lengths.len()
     }
@@ -43,7 +41,6 @@ impl<'a> SegmentBags<'a> {
 }
 
 /// The bags in the form of the wire. `bags` are in ascending order of their segments. No bags give no bytes.
-#[must_use]
 pub fn pack_bags(bags: &[SegmentBags<'_>]) -> Bytes {
     if bags.is_empty() {
         return Bytes::new();
@@ -91,19 +88,16 @@ impl<'a> RequestBags<'a> {
         Ok(bags)
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.of.is_empty()
     }
 
     /// The bags of a segment. `None` if all its rows are returned as rows.
-    #[must_use]
     pub fn segment_bags(&self, segment: usize) -> Option<SegmentBags<'_>> {
         let found = self.of.binary_search_by_key(&segment, |place| place.segment as usize).ok()?;
         Some(self.bags_at(&self.of[found]))
     }
 
-    #[must_use]
     pub fn bag_count(&self) -> usize {
         self.of.iter().map(|place| place.lengths.len()).sum()
     }

@@ -44,13 +44,11 @@ pub enum PayloadValues<'a> {
 
 impl ValueBuffers {
     /// Keeps buffers of at most `bytes` bytes in total.
-    #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         Self { kept: Mutex::default(), most: bytes / size_of::<f32>() }
     }
 
     /// Lends a buffer of `count` values. It contains arbitrary old values.
-    #[must_use]
     pub fn take_buffer(self: &Arc<Self>, count: usize) -> ValueBuffer {
         let mut values = self.kept().pop().unwrap_or_default();
         values.resize(count, 0.0);

@@ -85,33 +85,28 @@ fn decode_f16(bytes: &[u8], into: &mut [f32]) {
     }
 }
 
-#[must_use]
 pub fn encode_ids(ids: &[u64]) -> Vec<u8> {
     bytemuck::cast_slice(ids).to_vec()
 }
 
 /// Reads what [`encode_ids`] wrote. An incomplete id at the end is ignored, because [`super::Segments::unpack`] refuses
 /// it first.
-#[must_use]
 pub fn decode_ids(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
 /// As [`encode_ids`], but without a copy.
-#[must_use]
 pub fn ids_as_bytes(ids: Vec<u64>) -> Bytes {
     Bytes::from_owner(FlatNumbers(ids))
 }
 
 /// As [`decode_ids`], but borrowed if the bytes are aligned. Bytes from a socket may be unaligned. They are then
 /// copied.
-#[must_use]
 pub fn ids_of(bytes: &[u8]) -> Cow<'_, [u64]> {
     bytemuck::try_cast_slice(bytes).map_or_else(|_| Cow::Owned(decode_ids(bytes)), Cow::Borrowed)
 }
 
 /// Little-endian words, borrowed if the bytes are aligned. An incomplete word at the end is ignored.
-#[must_use]
 pub(super) fn words_of(bytes: &[u8]) -> Cow<'_, [u32]> {
     match bytemuck::try_cast_slice(bytes) {
         Ok(words) => Cow::Borrowed(words),
@@ -120,7 +115,6 @@ pub(super) fn words_of(bytes: &[u8]) -> Cow<'_, [u32]> {
 }
 
 /// Words in the form of the wire, without a copy.
-#[must_use]
 pub(super) fn words_as_bytes(words: Vec<u32>) -> Bytes {
     Bytes::from_owner(FlatNumbers(words))
 }

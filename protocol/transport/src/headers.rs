@@ -39,7 +39,6 @@ pub fn check_run(run: RunId, headers: &HeaderMap, receiver: impl fmt::Display) -
     }
 }
 
-#[must_use]
 pub fn names_run(headers: &HeaderMap) -> bool {
     headers.contains_key(&RUN)
 }

@@ -49,13 +49,11 @@ pub enum Credentials {
 
 impl Credentials {
     /// Whether a peer must prove that it belongs to the run.
-    #[must_use]
     pub fn is_checked(&self) -> bool {
         !matches!(self, Self::Open)
     }
 
     /// The token that opens this process's HTTP pages, if there is a secret to derive it from.
-    #[must_use]
     pub fn page_token(&self) -> Option<String> {
         self.key().map(RoleKey::page_token)
     }
@@ -95,13 +93,11 @@ pub enum ProofError {
 
 impl ProofError {
     /// Whether another try may succeed.
-    #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Broken(_))
     }
 
     /// The proof error that a gRPC status was made from.
-    #[must_use]
     pub fn find_in_status(status: &tonic::Status) -> Option<&Self> {
         let mut error: Option<&(dyn Error + 'static)> = status.source();
         while let Some(found) = error {

@@ -9,7 +9,6 @@ use crate::proof::ProofError;
 /// The header with the kind. Several kinds share one gRPC code.
 const HEADER: &str = "zagros-refusal";
 
-#[must_use]
 pub fn status_of(refusal: Refusal) -> Status {
     let mut status = Status::new(code_of(refusal.kind), refusal.message);
     if let Some((_, name)) = RefusalKind::NAMED.into_iter().find(|(kind, _)| *kind == refusal.kind) {
@@ -19,7 +18,6 @@ pub fn status_of(refusal: Refusal) -> Status {
 }
 
 /// The refusal that a status carries. A status from the transport itself becomes the nearest kind.
-#[must_use]
 pub fn refusal_of(status: Status) -> Refusal {
     // The channel reports a connection that could not be proven like one that could not be made.
     if let Some(proof) = ProofError::find_in_status(&status).filter(|proof| !proof.is_retryable()) {

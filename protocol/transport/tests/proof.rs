@@ -22,7 +22,6 @@ use zagros_transport::{Credentials, PeerRole, RoleKey, open_channel, refusal_of,
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Counts the calls that reach it.
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicU64>);
 

@@ -65,13 +65,11 @@ impl LookupBatch {
         Self { ids, inverse, has_place, state: Mutex::new(BatchState::Asked(asked)) }
     }
 
-    #[must_use]
     pub fn unique_ids(&self) -> &Arc<RoutedIds> {
         &self.ids
     }
 
     /// For each feature and each of its ids, the position of the id in the distinct ids of the feature's table.
-    #[must_use]
     pub fn id_positions(&self) -> &[Vec<u32>] {
         &self.inverse
     }

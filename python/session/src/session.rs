@@ -101,7 +101,6 @@ impl Session {
     }
 
     /// The tables, by whose positions features name theirs.
-    #[must_use]
     pub fn tables(&self) -> &[SessionTable] {
         &self.tables
     }
@@ -197,7 +196,6 @@ impl Session {
     }
 
     /// Batches between lookup and acknowledgement, and pushes on their way.
-    #[must_use]
     pub fn in_flight(&self) -> (usize, usize) {
         (self.window.batch_count(), self.link.pushes_in_flight())
     }

@@ -20,7 +20,6 @@ pub(crate) const EPSILON: f32 = 1e-8;
 
 /// Rows per cache line of the index, as in the table's index.
 const ROWS_A_LINE: usize = 4;
-/// Words of a cache line.
 const LINE: usize = 16;
 
 /// How the position of a row is found.
@@ -193,7 +192,6 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Rates of lookups and of updates.
     fn plain_rates(&self) -> [Rates; 2] {
         let mut plain = Plain::new(self.plan.rows, self.dim);
         let lookups = self.lookups(&plain);

@@ -17,7 +17,6 @@ pub(crate) enum Ids {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Any,
-    /// That of the stripes of a table.
     Stripes,
 }
 

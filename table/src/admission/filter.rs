@@ -16,7 +16,6 @@ const CHOICE: u64 = u64::MAX;
 pub(crate) enum AdmissionFilter {
     /// Counts nothing: every id is admitted.
     Always,
-    /// Counts each id.
     Exact {
         needed: u32,
         counts: HashTable<(u64, u32)>,

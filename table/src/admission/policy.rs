@@ -70,7 +70,6 @@ fn failure() -> f32 {
 impl AdmissionPolicy {
     /// Bytes of the sketches of a table with `stripes` stripes, before it has rows: 2 × 2.72 / error × ln(1 / failure),
     /// with each factor rounded up.
-    #[must_use]
     pub fn sketch_bytes(&self, stripes: usize) -> u64 {
         match *self {
             Self::Count { counter: FrequencyCounter::CountMin { error, failure }, .. } => {

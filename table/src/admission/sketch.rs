@@ -164,7 +164,6 @@ mod tests {
         exact
     }
 
-    /// The count that a sketch reports for an id.
     fn count(sketch: &CountMinSketch, id: u64) -> u32 {
         let count = sketch.count(key_of(id));
         assert_eq!(sketch.clone().add(key_of(id)), count + 1);

@@ -8,7 +8,6 @@ use crate::{ChangeKind, Table, TableError};
 impl Table {
     /// How ids without a row are counted, for a saved model. [`Self::merge_sketch`] accepts sketches of a table with an
     /// equal layout. `None` if nothing is counted.
-    #[must_use]
     pub fn counter_layout(&self) -> Option<String> {
         let rule = self.lock(0).filter.describe()?;
         Some(format!("{rule} in {} stripes", self.stripes()))
@@ -70,13 +69,11 @@ impl Table {
     }
 
     /// Ids of one stripe that have an exact count.
-    #[must_use]
     pub fn counted_ids(&self, stripe: usize) -> Vec<u64> {
         self.lock(stripe).filter.counted_ids()
     }
 
     /// The counts of these ids of one stripe: exact, or what the sketch says. 0 where there is none.
-    #[must_use]
     pub fn counts_of(&self, stripe: usize, ids: &[u64]) -> Vec<u32> {
         let stripe = self.lock(stripe);
         ids.iter().map(|id| stripe.filter.count(key_of(*id))).collect()

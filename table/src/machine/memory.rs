@@ -72,7 +72,6 @@ unsafe impl Sync for MemoryBlock {}
 unsafe impl Send for ArenaState {}
 
 impl Arena {
-    #[must_use]
     pub fn new() -> Arc<Self> {
         let free = HashMap::new();
         let state = ArenaState { chunks: Vec::new(), mapped: 0, rest: NonNull::dangling(), rest_len: 0, free };
@@ -80,7 +79,6 @@ impl Arena {
     }
 
     /// Takes a block of `len` zeros. A page uses no memory until it is touched.
-    #[must_use]
     pub fn take_block(self: &Arc<Self>, len: usize) -> MemoryBlock {
         // The heap serves if the system has no memory to map, and under Miri, which cannot map memory.
         if len * WORD < SMALLEST || cfg!(miri) {
@@ -102,7 +100,6 @@ impl Arena {
     }
 
     /// Bytes of freed blocks that wait for reuse. The memory of large ones is the system's meanwhile, and does not count.
-    #[must_use]
     pub fn idle_bytes(&self) -> usize {
         self.idle.load(Ordering::Relaxed)
     }
@@ -122,7 +119,6 @@ impl Arena {
 impl MemoryBlock {
     #[expect(unsafe_code, reason = "a branch on where the memory came from would cost more than reading a word")]
     #[inline(always)]
-    #[must_use]
     pub fn words(&self) -> &[u32] {
         // SAFETY: `start` points to `len` initialised words. Nothing else reaches them until `self` is dropped.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
@@ -136,7 +132,6 @@ impl MemoryBlock {
     }
 
     #[inline(always)]
-    #[must_use]
     pub fn as_floats(&self) -> &[f32] {
         bytemuck::cast_slice(self.words())
     }
@@ -146,7 +141,6 @@ impl MemoryBlock {
         bytemuck::cast_slice_mut(self.words_mut())
     }
 
-    #[must_use]
     pub fn byte_len(&self) -> usize {
         self.len * WORD
     }

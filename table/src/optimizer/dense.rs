@@ -122,7 +122,6 @@ mod defaults {
 
 impl DenseOptimizer {
     /// The learning rate before the schedule.
-    #[must_use]
     pub fn learning_rate(&self) -> f64 {
         match *self {
             Self::Adam { lr, .. } | Self::AdamW { lr, .. } | Self::Adagrad { lr, .. } | Self::Sgd { lr, .. } => lr,
@@ -130,7 +129,6 @@ impl DenseOptimizer {
     }
 
     /// Names of the state's vectors. Each is as long as the weights.
-    #[must_use]
     pub fn state_vectors(&self) -> &'static [&'static str] {
         match self {
             Self::Sgd { momentum: 0.0, .. } => &[],
@@ -140,7 +138,6 @@ impl DenseOptimizer {
         }
     }
 
-    #[must_use]
     pub fn first_value(&self) -> f32 {
         if let Self::Adagrad { initial_accumulator, .. } = *self { initial_accumulator as f32 } else { 0.0 }
     }

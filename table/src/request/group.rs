@@ -51,14 +51,12 @@ pub struct RequestBuffers {
     pub(crate) seen: SeenKeys,
     /// The weights of a narrow row during an update.
     pub(crate) weights: Vec<f32>,
-    /// The push in progress, for the log.
     pub(crate) origin: Option<PushOrigin>,
     /// Rows of the present stripe, on their way to the log.
     pub(crate) changes: StripeChanges,
 }
 
 impl RequestBuffers {
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }

@@ -62,7 +62,6 @@ struct HeldStripe<'t> {
 /// Rows of one stripe that pass through a stage together.
 #[derive(Clone, Copy, Default)]
 struct RowUnit {
-    /// Which of the held stripes.
     held: usize,
     start: usize,
     end: usize,

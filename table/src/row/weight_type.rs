@@ -30,7 +30,6 @@ impl WeightType {
     pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Int8];
 
     /// Bytes of a weight, without the scale of its row.
-    #[must_use]
     pub fn weight_bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -40,19 +39,16 @@ impl WeightType {
     }
 
     /// Words before the weights of a row: the scale, an f32, if the format has one.
-    #[must_use]
     pub fn scale_words(self) -> usize {
         usize::from(self == Self::Int8)
     }
 
     /// Words of 32 bits that hold `dim` weights and their scale. The last word of narrow weights may be used in part.
-    #[must_use]
     pub fn words(self, dim: usize) -> usize {
         self.scale_words() + (dim * self.weight_bytes()).div_ceil(size_of::<u32>())
     }
 
     /// Name of the format in files and settings.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -64,7 +60,6 @@ impl WeightType {
 
     /// Whether [`Self::encode`] stores a weight as its nearest number: it is finite, and not beyond the largest number by more than half
     /// of its last bit.
-    #[must_use]
     pub fn can_store(self, weight: f32) -> bool {
         let limit = match self {
             Self::F32 | Self::Int8 => f32::INFINITY,

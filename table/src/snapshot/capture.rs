@@ -39,13 +39,11 @@ const LEAST_OF_BUDGET: usize = 1 << 20;
 const LEAST_OF_ROWS: usize = 64 << 20;
 
 /// The most bytes of copies within a budget of memory.
-#[must_use]
 pub fn copies_within(budget: usize) -> usize {
     LEAST_OF_BUDGET.max(budget / SHARE)
 }
 
 /// The most bytes of copies of so many bytes of rows, where memory has no budget.
-#[must_use]
 pub fn copies_beside(rows: usize) -> usize {
     LEAST_OF_ROWS.max(rows / SHARE)
 }
@@ -57,7 +55,6 @@ pub struct SnapshotCopies {
     pub most: usize,
     /// The limit of the last snapshot.
     pub limit: usize,
-    /// Requests that waited for room.
     pub waits: u64,
     pub given_up: u64,
 }

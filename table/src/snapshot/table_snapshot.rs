@@ -66,7 +66,6 @@ pub enum TableSnapshotError {
 
 impl TableSet {
     /// Whether snapshots of changes are possible: no table has rows that leave memory, expire or wait for admission.
-    #[must_use]
     pub fn can_note_changes(&self) -> bool {
         !self.iter().any(|table| table.is_managed)
     }
@@ -128,7 +127,6 @@ impl TableSet {
         Ok((self.shared.clock.now(), rows, still))
     }
 
-    #[must_use]
     pub fn snapshot_copies(&self) -> SnapshotCopies {
         self.shared.captures.copy_totals()
     }
@@ -142,13 +140,11 @@ impl TableSet {
 
 impl TableSnapshot<'_> {
     /// The time of the instant. A process that loads the rows sets its tables to this time ([`TableSet::advance_clock`]).
-    #[must_use]
     pub fn snapshot_time(&self) -> TableTime {
         self.moment
     }
 
     /// Rows that were in memory at the instant, whatever the kind of the snapshot.
-    #[must_use]
     pub fn row_count(&self) -> u64 {
         self.rows
     }

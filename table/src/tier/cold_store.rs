@@ -65,7 +65,6 @@ pub struct ColdRead<'a> {
 /// The rows of a read, in the order of the requested keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColdRows {
-    /// For each cold key, whether there is a row.
     pub found: Vec<bool>,
     /// `[cold_keys * width]`. Zeros where there is no row.
     pub rows: Vec<u32>,

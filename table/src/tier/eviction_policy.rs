@@ -76,7 +76,6 @@ pub enum EvictionTarget {
 }
 
 impl EvictionPolicy {
-    #[must_use]
     pub fn keeps_evicted_rows(&self) -> bool {
         self.target == EvictionTarget::Cold
     }

@@ -27,7 +27,6 @@ use crate::{ColdError, ColdScan, RequestDeadline, Table, TableError, TableSet};
 const FREE_SHARE: usize = 20;
 const MOST: usize = 256;
 const SWEPT: usize = 1024;
-/// Sweeps per time to live.
 const SWEEPS_PER_TTL: u64 = 8;
 /// Ticks between two sweeps for rows of small norm.
 const NORM_EVERY: u64 = 1000;
@@ -43,7 +42,6 @@ pub struct MaintenanceReport {
 
 impl MaintenanceReport {
     /// Whether there was nothing to do. The caller may then wait for a while.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         *self == Self::default()
     }

@@ -33,7 +33,6 @@ pub struct ColdIds {
 
 impl TableSet {
     /// Whether a gradient waits for a row that cannot be read.
-    #[must_use]
     pub fn has_pending_gradients(&self) -> bool {
         self.iter().any(Table::has_pending)
     }

@@ -29,7 +29,6 @@ pub(crate) struct PageIn {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageInEntry {
     pub(crate) key: u64,
-    /// Position of the id in the request.
     pub(crate) position: u32,
     /// Cold version of the stripe when the row was last found missing in memory.
     pub(crate) cold_version: u32,

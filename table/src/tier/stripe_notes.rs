@@ -125,7 +125,6 @@ impl HintedRows {
         self.0.get(slot as usize).copied().unwrap_or(0)
     }
 
-    /// The slot has another row.
     #[inline(always)]
     pub(crate) fn unmark(&mut self, slot: u32) {
         if let Some(mark) = self.0.get_mut(slot as usize) {

@@ -117,7 +117,6 @@ pub(crate) fn part<'a>(tables: &TableSet, ids: &'a [u64]) -> RequestPart<'a> {
     RequestPart { table: 0, dim: tables.table(0).unwrap().dim() as u32, ids }
 }
 
-/// One of each kind.
 pub(crate) fn optimizers() -> Vec<Optimizer> {
     let (lr, l2, epsilon, initial_accumulator) = (0.1, 0.01, 1e-8, 0.1);
     vec![

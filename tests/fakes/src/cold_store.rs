@@ -24,7 +24,6 @@ struct StoredTable {
 
 impl MemoryColdStore {
     /// An empty store for tables whose rows are `widths` words wide.
-    #[must_use]
     pub fn new(widths: &[usize]) -> Self {
         let table = |width: &usize| RwLock::new(StoredTable { width: *width, ..StoredTable::default() });
         Self { tables: widths.iter().map(table).collect(), failure: Mutex::default() }

@@ -75,7 +75,6 @@ impl Default for FakeControlPlane {
 }
 
 impl FakeControlPlane {
-    #[must_use]
     pub fn with_lease(lease: Duration) -> Self {
         let lease_ms = u32::try_from(lease.as_millis()).expect("a lease of a test fits into 32 bits");
         let joined =
@@ -102,7 +101,6 @@ impl FakeControlPlane {
         self.heartbeat.respond(heard());
     }
 
-    #[must_use]
     pub fn completed_splits(&self) -> Vec<u64> {
         self.complete.accepted().into_iter().flat_map(|request| request.splits).collect()
     }
@@ -149,7 +147,6 @@ impl<Request: Clone, Response> AnswerScript<Request, Response> {
     }
 
     /// Refuses every call: the test expects none.
-    #[must_use]
     pub fn unexpected(call: &'static str) -> Self {
         Self::new(move |_| Err(Refusal::invalid(format!("the fake has no script for {call}"))))
     }
@@ -189,12 +186,10 @@ impl<Request: Clone, Response> AnswerScript<Request, Response> {
         });
     }
 
-    #[must_use]
     pub fn requests(&self) -> Vec<Request> {
         self.calls.lock().iter().map(|(request, _)| request.clone()).collect()
     }
 
-    #[must_use]
     pub fn accepted(&self) -> Vec<Request> {
         self.calls.lock().iter().filter(|(_, accepted)| *accepted).map(|(request, _)| request.clone()).collect()
     }

@@ -70,7 +70,6 @@ pub fn class_target(name: &str) -> Target {
     Target { kind: TargetKind::Classes { classes }, ..Target::from(name) }
 }
 
-/// A label that is a number.
 pub fn number_target(name: &str) -> Target {
     Target { kind: TargetKind::Regression { loss: RegressionLoss::Mse }, ..Target::from(name) }
 }

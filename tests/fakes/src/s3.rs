@@ -19,7 +19,6 @@ use objects::StoredObjects;
 /// The only accepted access key.
 pub const KEY: &str = "test-key";
 
-/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum S3Fault {
     /// It gets status 500, `InternalError`.
@@ -88,13 +87,11 @@ struct InjectedFaults {
 
 impl FakeS3 {
     /// Starts a store with an empty bucket.
-    #[must_use]
     pub fn start(bucket: &str) -> Self {
         Self::start_with(bucket, false)
     }
 
     /// Starts a server that everyone may read, as a web server.
-    #[must_use]
     pub fn start_open(bucket: &str) -> Self {
         Self::start_with(bucket, true)
     }
@@ -113,7 +110,6 @@ impl FakeS3 {
     }
 
     /// The environment variables with which a process uses this store.
-    #[must_use]
     pub fn environment_variables(&self) -> Vec<(String, String)> {
         let variables = [
             ("AWS_ACCESS_KEY_ID", KEY.to_owned()),
@@ -125,13 +121,11 @@ impl FakeS3 {
         variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    #[must_use]
     pub fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// The environment variables with which a process uses this store as Google's and as Azure's.
-    #[must_use]
     pub fn environment_of_others(&self) -> Vec<(String, String)> {
         let variables = [
             ("GOOGLE_BASE_URL", self.base_url()),
@@ -159,12 +153,10 @@ impl FakeS3 {
         *self.shared.fault.lock() = None;
     }
 
-    #[must_use]
     pub fn object_keys(&self) -> Vec<String> {
         self.shared.objects.lock().whole.keys().cloned().collect()
     }
 
-    #[must_use]
     pub fn object_content(&self, key: &str) -> Option<Vec<u8>> {
         self.shared.objects.lock().get(key).map(|object| object.to_vec())
     }
@@ -180,13 +172,11 @@ impl FakeS3 {
     }
 
     /// Uploads in parts that were neither completed nor aborted.
-    #[must_use]
     pub fn open_uploads(&self) -> usize {
         self.shared.objects.lock().uploads.len()
     }
 
     /// `METHOD /bucket/key` of every request with the right access key, in order.
-    #[must_use]
     pub fn request_log(&self) -> Vec<String> {
         self.shared.requests.lock().clone()
     }

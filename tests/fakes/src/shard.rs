@@ -72,20 +72,17 @@ impl Default for FakeShard {
     }
 }
 
-#[must_use]
 pub fn row_value(key: RowKey, column: usize) -> f32 {
     // Small multiples of a power of two: every encoding holds them exactly, and a network does not overflow on them.
     ((key.id % 31) + u64::from(key.table.0 % 7) * 4 + column as u64 % 5) as f32 / 64.0
 }
 
-#[must_use]
 pub fn added(mut sum: Vec<f32>, values: &[f32]) -> Vec<f32> {
     sum.iter_mut().zip_eq(values).for_each(|(sum, value)| *sum += value);
     sum
 }
 
 impl FakeShard {
-    #[must_use]
     pub fn new(index: u32, map: BucketMap) -> Self {
         Self {
             name: format!("embedding server {index} (fake)"),
@@ -139,23 +136,19 @@ impl FakeShard {
         self
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    #[must_use]
     pub fn lookups(&self) -> u64 {
         self.lookups.load(Ordering::Acquire)
     }
 
     /// Pushes that reached it, repeated ones included.
-    #[must_use]
     pub fn pushes(&self) -> u64 {
         self.pushes.load(Ordering::Acquire)
     }
 
-    #[must_use]
     pub fn most_open(&self) -> usize {
         self.most_open.load(Ordering::Acquire)
     }

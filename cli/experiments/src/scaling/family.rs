@@ -25,7 +25,6 @@ pub struct RunCost {
 
 impl RunCost {
     /// The cost by two short runs of a small and a large size: dense parameters, and seconds of a sample.
-    #[must_use]
     pub fn from_runs(start: f64, small: (f64, f64), large: (f64, f64)) -> Self {
         let growth = (large.1 - small.1) / (large.0 - small.0);
         let parameter = if growth.is_finite() { growth.max(0.0) } else { 0.0 };
@@ -33,7 +32,6 @@ impl RunCost {
     }
 
     /// Seconds of a run that trains on `samples` and scores `scored` samples.
-    #[must_use]
     pub fn run_seconds(&self, parameters: f64, samples: f64, scored: f64) -> f64 {
         let dense = self.parameter * parameters;
         self.start + samples * (self.sample + dense) + scored * (self.sample + FORWARD * dense)

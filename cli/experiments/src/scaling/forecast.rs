@@ -18,7 +18,6 @@ use crate::scaling::noise::FamilyNoise;
 /// New runs that are drawn for each law of the bootstrap.
 const RUNS: usize = 8;
 
-/// A form that could be fitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LawCandidate {
     /// Fitted to all sizes.
@@ -65,7 +64,6 @@ impl LawChoice {
         }
     }
 
-    #[must_use]
     pub fn chosen_law(&self) -> &Law {
         &self.candidates[self.chosen].law
     }
@@ -80,7 +78,6 @@ fn part(form: LawForm, measured: &Measurements) -> Measurements {
     }
 }
 
-/// A size, and the samples it is trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForecastTarget {
     pub parameters: f64,
@@ -140,13 +137,11 @@ impl LossForecast {
         Ok(Self { target, level, loss, low, high, last, line_in_log_compute, seed_deviation, decision, choice })
     }
 
-    #[must_use]
     pub fn chosen_law(&self) -> &Law {
         self.choice.chosen_law()
     }
 
     /// Whether a measured loss is inside the interval.
-    #[must_use]
     pub fn interval_contains(&self, loss: f64) -> bool {
         (self.low..=self.high).contains(&loss)
     }

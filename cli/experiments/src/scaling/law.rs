@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-/// What a power law is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LawAxis {
@@ -14,7 +13,6 @@ pub enum LawAxis {
 
 impl LawAxis {
     /// The place of N parameters and D samples on it.
-    #[must_use]
     pub fn place(self, parameters: f64, samples: f64) -> f64 {
         match self {
             Self::Size => parameters,
@@ -38,7 +36,6 @@ impl LawForm {
     /// All of them. Of equally good ones the first is chosen.
     pub const ALL: [Self; 3] = [Self::SizeAndSamples, Self::Size, Self::Samples];
 
-    #[must_use]
     pub fn axes(self) -> &'static [LawAxis] {
         match self {
             Self::SizeAndSamples => &[LawAxis::Size, LawAxis::Samples],
@@ -47,7 +44,6 @@ impl LawForm {
         }
     }
 
-    #[must_use]
     pub fn formula(self) -> &'static str {
         match self {
             Self::SizeAndSamples => "L(N, D) = E + A/N^α + B/D^β",
@@ -67,7 +63,6 @@ pub struct PowerTerm {
 }
 
 impl PowerTerm {
-    #[must_use]
     pub fn loss(&self, parameters: f64, samples: f64) -> f64 {
         self.coefficient * self.axis.place(parameters, samples).powf(-self.exponent)
     }
@@ -93,19 +88,16 @@ impl Law {
     }
 
     /// The loss of N dense parameters after D samples, nats.
-    #[must_use]
     pub fn loss(&self, parameters: f64, samples: f64) -> f64 {
         self.floor + self.terms.iter().map(|term| term.loss(parameters, samples)).sum::<f64>()
     }
 
-    #[must_use]
     pub fn term(&self, axis: LawAxis) -> Option<&PowerTerm> {
         self.terms.iter().find(|term| term.axis == axis)
     }
 
     /// Size and samples with the least loss among all with 6·N·D = `compute`. `None` unless the law is one of size and samples, and both
     /// bring something.
-    #[must_use]
     pub fn optimum(&self, compute: f64) -> Option<ComputeOptimum> {
         let (size, samples) = self.both()?;
         let sum = size.1 + samples.1;
@@ -117,7 +109,6 @@ impl Law {
     }
 
     /// The samples after which N parameters have a loss. `None` if they never have.
-    #[must_use]
     pub fn samples_for(&self, loss: f64, parameters: f64) -> Option<f64> {
         let (size, (coefficient, exponent)) = self.both()?;
         let rest = loss - self.floor - size.0 * parameters.powf(-size.1);

@@ -20,7 +20,6 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    #[must_use]
     pub fn training_flop(&self) -> f64 {
         training_flop(self.parameters, self.samples)
     }
@@ -42,18 +41,15 @@ pub struct LawCell {
 
 impl LawCell {
     /// Nats.
-    #[must_use]
     pub fn mean_loss(&self) -> f64 {
         self.losses.iter().sum::<f64>() / self.losses.len() as f64
     }
 
     /// Between the seeds, nats; `None` with one seed.
-    #[must_use]
     pub fn seed_deviation(&self) -> Option<f64> {
         pooled_deviation(std::slice::from_ref(self))
     }
 
-    #[must_use]
     pub fn training_flop(&self) -> f64 {
         training_flop(self.parameters, self.samples)
     }
@@ -87,7 +83,6 @@ impl Measurements {
     }
 
     /// In the order in which they were given.
-    #[must_use]
     pub fn as_slice(&self) -> &[Measurement] {
         &self.0
     }
@@ -104,25 +99,21 @@ impl Measurements {
     }
 
     /// From small to large.
-    #[must_use]
     pub fn sizes(&self) -> Vec<f64> {
         distinct(self.0.iter().map(|one| one.parameters))
     }
 
     /// From small to large.
-    #[must_use]
     pub fn sample_counts(&self) -> Vec<f64> {
         distinct(self.0.iter().map(|one| one.samples))
     }
 
     /// 0 without measurements.
-    #[must_use]
     pub fn largest_size(&self) -> f64 {
         self.sizes().last().copied().unwrap_or(0.0)
     }
 
     /// By size, then samples.
-    #[must_use]
     pub fn cells(&self) -> Vec<LawCell> {
         let mut cells: BTreeMap<(u64, u64), LawCell> = BTreeMap::new();
         for one in &self.0 {
@@ -135,7 +126,6 @@ impl Measurements {
     }
 
     /// Pooled deviation between the seeds of a size after the most samples, nats; `None` with one seed.
-    #[must_use]
     pub fn seed_deviation(&self) -> Option<f64> {
         let cells: Vec<LawCell> = self.sizes().into_iter().filter_map(|size| self.last_of(size)).collect();
         pooled_deviation(&cells)

@@ -32,7 +32,6 @@ pub(crate) struct FamilyNoise {
     places: Vec<(usize, u64)>,
 }
 
-/// A run, and how far it is off the law.
 struct NoisyRun {
     /// Number of its size, from 0.
     size: usize,

@@ -17,7 +17,6 @@ const ETA: u64 = 3;
 /// The first rung is at least this share of the whole: of less, nothing is learned about the end.
 const MOST_RUNGS: u32 = 3;
 
-/// What the length of training is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RungUnit {
@@ -35,7 +34,6 @@ pub struct Rungs {
 
 impl Rungs {
     /// Rungs for so many trials whose training has this length. `None` if it cannot be divided.
-    #[must_use]
     pub fn plan(unit: RungUnit, length: u64, trials: usize) -> Option<Self> {
         let (mut rungs, mut left) = (0, trials as u64);
         while left > 1 && rungs < MOST_RUNGS && length / ETA.pow(rungs + 1) >= 1 {

@@ -40,7 +40,6 @@ pub struct TrialMeasures {
 }
 
 impl Metric {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Auc => "auc",
@@ -49,7 +48,6 @@ impl Metric {
         }
     }
 
-    #[must_use]
     pub fn value(self, measures: &TrialMeasures) -> Option<f64> {
         match self {
             Self::Auc => measures.auc,
@@ -59,7 +57,6 @@ impl Metric {
     }
 
     /// The same, so that more is better. `None` if it is not defined or no number.
-    #[must_use]
     pub fn merit(self, measures: &TrialMeasures) -> Option<f64> {
         let value = self.value(measures).filter(|value| value.is_finite())?;
         Some(if self == Self::Logloss { -value } else { value })
@@ -85,7 +82,6 @@ pub enum SweepRecord {
     Failed { trial: usize, reason: String },
 }
 
-/// How points are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sampler {
@@ -95,7 +91,6 @@ pub enum Sampler {
     Tpe,
 }
 
-/// What is searched, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepPlan {
     pub space: Space,
@@ -164,12 +159,10 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    #[must_use]
     pub fn new(plan: SweepPlan) -> Self {
         Self { plan, trials: Vec::new() }
     }
 
-    #[must_use]
     pub fn trials(&self) -> &[Trial] {
         &self.trials
     }
@@ -202,7 +195,6 @@ impl Sweep {
     }
 
     /// What is to be done while these trials run. Trials of a rung that are open come before new ones.
-    #[must_use]
     pub fn next_action(&self, running: &BTreeSet<usize>) -> NextAction {
         let mut members: Vec<usize> = (0..self.trials.len()).collect();
         for rung in 0..self.plan.rung_count() {
@@ -224,7 +216,6 @@ impl Sweep {
     }
 
     /// The trials from the best on: those of a higher rung first, failed ones last.
-    #[must_use]
     pub fn ranked_trials(&self) -> Vec<usize> {
         let mut trials: Vec<usize> = (0..self.trials.len()).collect();
         let rungs = |trial: usize| match self.trials[trial].failure {
@@ -241,7 +232,6 @@ impl Sweep {
         trials
     }
 
-    #[must_use]
     pub fn best_trial(&self) -> Option<usize> {
         let best = *self.ranked_trials().first()?;
         let trial = &self.trials[best];

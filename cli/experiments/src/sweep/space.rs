@@ -60,7 +60,6 @@ impl Space {
         }
     }
 
-    #[must_use]
     pub fn parameters(&self) -> &[Parameter] {
         &self.0
     }
@@ -85,7 +84,6 @@ impl Parameter {
         Ok(Self { key: key.to_owned(), domain })
     }
 
-    #[must_use]
     pub fn value_at(&self, position: f64) -> String {
         let position = position.clamp(0.0, 1.0);
         match &self.domain {
@@ -114,7 +112,6 @@ impl Parameter {
     }
 
     /// Values by which it shows whether the job takes the whole domain: all of a list, the ends of a range.
-    #[must_use]
     pub fn extreme_values(&self) -> Vec<String> {
         match &self.domain {
             Domain::Choice(values) => values.clone(),
@@ -204,7 +201,6 @@ pub(crate) fn random_point(space: &Space, chance: &mut Pcg64) -> Values {
 /// The most combinations of a grid. No user trains more, and a typing error makes more.
 const MOST_COMBINATIONS: usize = 100_000;
 
-/// Combinations of the lists of values.
 pub(crate) fn combination_count(space: &Space) -> Result<usize, ExperimentError> {
     let mut count = 1_u128;
     for Parameter { key, domain } in space.parameters() {

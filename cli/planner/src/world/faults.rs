@@ -132,7 +132,6 @@ impl SimWorld {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FailureReport {
     pub hours_between_failures: f64,
-    /// Of each role whose machine can be lost.
     pub roles: Vec<FailureCost>,
     /// The share of the time that is lost, over all machines.
     pub lost_share: f64,

@@ -175,7 +175,6 @@ pub struct SimReport {
     pub step: StepReport,
     /// How busy each resource was, the busiest first.
     pub busy: Vec<BusyResource>,
-    /// In words.
     pub bottleneck: String,
     /// Bytes of rows on each server, if the number of rows is known.
     pub server_bytes: Option<f64>,

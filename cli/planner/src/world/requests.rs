@@ -168,7 +168,6 @@ impl SimWorld {
         self.cluster.machines.len() == 1
     }
 
-    /// Seconds of the worker's cores for a request.
     fn worker_seconds(&self, request: &ServerRequest) -> f64 {
         let times = self.cluster.worker_times(request.worker.index);
         let of_sample = match request.kind {
@@ -205,7 +204,6 @@ impl SimWorld {
         1.0 - neighbours as f64 / machines.len() as f64
     }
 
-    /// Bytes into all servers and out of them.
     fn server_bytes(&self, request: &ServerRequest) -> (f64, f64) {
         let [pulled, pushed] = self.weight_bytes();
         let each = (self.workers.len() * self.weight_parts().max(1)) as f64;

@@ -113,7 +113,6 @@ fn print_diagnosis(observation: &Observation, diagnosis: &Diagnosis) {
     }
 }
 
-/// Prints what is wrong, in one line.
 fn print_what(finding: &Finding) {
     let what = finding.what.bold();
     match finding.severity {

@@ -17,7 +17,6 @@ pub struct RunConsole {
 }
 
 impl RunConsole {
-    #[must_use]
     pub fn silent() -> Self {
         Self { is_silent: true, ..Self::default() }
     }

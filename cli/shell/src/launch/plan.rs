@@ -43,7 +43,6 @@ pub struct LaunchPlan<'a> {
 
 impl LaunchPlan<'_> {
     /// What this process proves to the roles: everything that it has started.
-    #[must_use]
     pub fn credentials(&self) -> Credentials {
         Credentials::Secret(self.secret.clone())
     }

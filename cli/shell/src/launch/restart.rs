@@ -121,7 +121,6 @@ impl WorkerLoss {
 
 /// Whether the run of this folder has written its model and its summary, which is the last thing that it writes (invariant CK-5). A
 /// process that is lost afterwards costs nothing: its checkpoints may be gone, so the run would go back to its beginning.
-#[must_use]
 pub fn is_complete(folder: &Path) -> bool {
     let summary = fs::read(folder.join("summary.json")).ok();
     let summary = summary.and_then(|text| serde_json::from_slice::<Value>(&text).ok());

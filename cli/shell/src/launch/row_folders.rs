@@ -23,7 +23,6 @@ pub struct RowFolders {
 }
 
 impl RowFolders {
-    #[must_use]
     pub fn new(job: &Job, run: &Path) -> Self {
         let unless = |named: &Option<PathBuf>, name: &str| named.is_none().then(|| run.join(name));
         let logs = job.cluster.log_folder.clone().unwrap_or_else(|| run.join(LOG));
@@ -99,7 +98,6 @@ pub struct LogDisk {
 
 impl LogDisk {
     /// What the servers of a job may take. `None` if they keep no log.
-    #[must_use]
     pub fn from_job(job: &Job) -> Option<Self> {
         let servers = u64::from(job.cluster.servers);
         let tables = job.tables.len().max(1) as u64;
@@ -118,7 +116,6 @@ impl LogDisk {
     }
 
     /// In words, for logs below `folder`.
-    #[must_use]
     pub fn describe(&self, folder: &Path, space: Option<DiskSpace>) -> String {
         let (million, least) = (HumanBytes(self.million), HumanBytes(self.least));
         let most = self.most.map_or_else(String::new, |most| format!("; at most {}", HumanBytes(most)));
@@ -127,7 +124,6 @@ impl LogDisk {
     }
 
     /// Why the run cannot start, if the disk has no room for the first segments.
-    #[must_use]
     pub fn refusal_message(&self, folder: &Path, space: Option<DiskSpace>) -> Option<String> {
         let free = space?.free;
         (free < self.first).then(|| {
@@ -141,7 +137,6 @@ impl LogDisk {
     }
 
     /// A warning, if the disk may fill.
-    #[must_use]
     pub fn warning(&self, space: Option<DiskSpace>) -> Option<String> {
         let (free, need) = (space?.free, self.most.unwrap_or(self.least));
         (need > free).then(|| {

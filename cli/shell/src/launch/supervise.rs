@@ -55,7 +55,6 @@ pub struct WantedWorkers {
 
 impl WantedRoles {
     /// What a scale request has asked for while the run trains. A run that ends needs no more processes.
-    #[must_use]
     pub fn from_status(status: &StatusResponse) -> Option<Self> {
         let scale = status.scale.as_ref().filter(|_| status.state == "training")?;
         let holds = |index: u32| {
@@ -301,7 +300,6 @@ mod tests {
         supervisor
     }
 
-    /// Restarts of dense workers alone.
     fn workers(
         left: u32,
         least: usize,

@@ -13,14 +13,12 @@ use crate::watch::millis;
 use crate::{MemberSlot, Role};
 
 impl Core {
-    #[must_use]
     pub fn status(&mut self, now: Duration) -> StatusResponse {
         let now = self.advance(now);
         self.view_status(now)
     }
 
     /// The status as of the last call, at a time that is not before it. It changes nothing.
-    #[must_use]
     pub fn view_status(&self, now: Duration) -> StatusResponse {
         let Self { config, watch, .. } = self;
         let (epoch, splits_done) = self.data.ledger.current_epoch();

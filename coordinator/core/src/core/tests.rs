@@ -72,7 +72,6 @@ fn two_workers() -> (Core, JoinResponse, JoinResponse) {
     (core, ada, bob)
 }
 
-/// The join of a worker that others can reach.
 fn reachable(index: u32, instance: u64) -> JoinRequest {
     JoinRequest { address: format!("127.0.0.1:80{index}"), ..request(MemberSlot::worker(index), instance) }
 }

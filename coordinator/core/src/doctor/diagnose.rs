@@ -15,7 +15,6 @@ use crate::{MemberSlot, Role};
 /// Lines of evidence of one finding. More hide the first.
 const MOST_LINES: usize = 6;
 
-#[must_use]
 pub fn diagnose_run(observation: &Observation) -> Diagnosis {
     let mut findings = if observation.is_live() && !has_ended(observation) {
         let graph = WaitGraph::new(observation);

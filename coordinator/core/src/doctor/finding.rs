@@ -29,7 +29,6 @@ pub enum FindingKind {
     ServerSlow,
     /// A worker is heard, and the others wait for it.
     WorkerBusy,
-    /// Processes wait for each other.
     Circle,
     /// A disk does not take what is written.
     DiskStopped,
@@ -50,7 +49,6 @@ pub struct Finding {
     pub severity: Severity,
     /// Which process or resource it is about: `embedding server 2`. Empty for a circle.
     pub subject: String,
-    /// What is wrong: one sentence.
     pub what: String,
     /// For how many seconds, as far as it is known.
     pub since_seconds: Option<f64>,

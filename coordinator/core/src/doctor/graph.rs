@@ -21,9 +21,7 @@ pub(crate) const SILENT: Duration = Duration::from_secs(3);
 pub(crate) enum WaitNode {
     Coordinator,
     Member(MemberSlot),
-    /// The data source of a worker.
     Data(MemberSlot),
-    /// The disk that a member writes to.
     Disk(MemberSlot),
 }
 
@@ -38,7 +36,6 @@ pub(crate) struct WaitArrow {
     pub(crate) left: Option<Duration>,
 }
 
-/// All arrows of an observation.
 #[derive(Debug)]
 pub(crate) struct WaitGraph {
     pub(crate) arrows: Vec<WaitArrow>,

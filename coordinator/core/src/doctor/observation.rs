@@ -15,13 +15,10 @@ pub struct Observation {
     pub state: String,
     /// What the run waits for, or why it ended; empty when there is nothing to say.
     pub reason: String,
-    /// Embedding servers that the job asks for.
     pub servers: u32,
-    /// Dense workers that the run is to have.
     pub workers: u32,
     pub lease: Duration,
     pub timeout: Duration,
-    /// Steps of all workers.
     pub step: u64,
     /// The newest process group: indices of its workers. Empty before the first.
     pub group: Vec<u32>,
@@ -62,7 +59,6 @@ pub struct ObservedMember {
     /// Time since a worker's step last changed; `None` before its first.
     pub still: Option<Duration>,
     pub step: u64,
-    /// Where the time of a worker went.
     pub stages: Option<StageSeconds>,
     pub requests: Vec<ServerWait>,
     /// As of now: the time since it was heard is part of their ages.
@@ -95,9 +91,7 @@ pub struct ObservedProcess {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessState {
-    /// It runs or waits.
     Lives,
-    /// A signal has stopped it.
     Stopped,
     /// It waits for a disk, and no signal reaches it.
     DiskSleep,
@@ -128,7 +122,6 @@ impl Observation {
     }
 
     /// Whether the run still goes on, as far as is known.
-    #[must_use]
     pub fn is_live(&self) -> bool {
         !matches!(self.state.as_str(), "finished" | "interrupted" | "failed")
     }

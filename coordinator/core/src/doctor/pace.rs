@@ -35,7 +35,6 @@ fn own_seconds(stages: &StageSeconds) -> f64 {
     stages.gather + stages.dense + stages.scatter
 }
 
-/// Seconds of all its steps.
 fn step_seconds(stages: &StageSeconds) -> f64 {
     (own_seconds(stages) + stages.waiting + stages.reduce).max(1e-9)
 }

@@ -19,7 +19,6 @@ const TOLERANCE_PERCENT: usize = 5;
 ///
 /// # Panics
 /// If there is no server.
-#[must_use]
 pub(crate) fn plan_owners(owners: &[u32], servers: u32) -> Vec<u32> {
     assert!(servers > 0, "a plan needs servers");
     let mut planned = vec![Vec::new(); servers as usize];

@@ -67,11 +67,9 @@ impl SplitShares {
 /// It takes memory only while the epoch is under way.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum EpochLedger {
-    /// Every split is free.
     Untouched,
     /// A worker has asked for a split, and some splits are not done.
     Open(OpenEpoch),
-    /// Every split is done.
     Complete,
 }
 
@@ -89,7 +87,6 @@ pub(crate) struct OpenEpoch {
     resume_cursors: Vec<ResumeCursor>,
 }
 
-/// What a worker is given to read.
 #[derive(Debug)]
 pub(crate) enum SplitDeal {
     /// A cursor at which the stream of an earlier run continues.

@@ -74,7 +74,6 @@ struct VotingWorker {
     leaves: bool,
 }
 
-/// What the workers have sent for one ballot.
 #[derive(Default)]
 struct SentVotes {
     first: Option<Duration>,

@@ -64,7 +64,6 @@ struct SimulatedRun {
     departed: BTreeSet<MemberSlot>,
     generation: u64,
     group: u64,
-    /// The slot whose process is being replaced.
     replaced: Option<MemberSlot>,
     instances: u64,
     /// Whether the rows of servers are in logs, which outlast their processes.
@@ -326,7 +325,6 @@ impl SimulatedRun {
         assert_eq!(own + done, self.splits(), "epoch {epoch} is not over for {slot}");
     }
 
-    /// Of an epoch.
     fn splits(&self) -> usize {
         plan_splits(&self.files, self.workers(), ORDER).len()
     }

@@ -65,7 +65,6 @@ pub(super) fn play(journal: &mut InputJournal, core: &mut Core, inputs: &[(Journ
     }
 }
 
-/// A journal in which a run begins.
 fn begin(folder: &Path) -> InputJournal {
     let (mut journal, _) = InputJournal::open(folder).unwrap();
     journal.begin_run(&core(), journal_time(0)).unwrap();

@@ -17,7 +17,6 @@ const MOST_DIAL: Duration = Duration::from_secs(5);
 /// Eight numbers, each with its lowest byte first.
 type LineGreeting = [[u8; 8]; 8];
 
-/// What a connection carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LineKind {
     Values,

@@ -11,7 +11,6 @@ use super::greeting::{LineKind, WaitLimit, dial};
 use crate::testing::{self, LATE, place};
 use crate::{CollectiveError, CollectiveGroup, GroupInterrupt, GroupLane, ProcessGroupConfig, Rendezvous};
 
-/// A worker's rendezvous on loopback.
 fn end() -> TcpRendezvous {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -112,7 +112,6 @@ impl SimulatedWorker {
         }
     }
 
-    /// A call of its group fails.
     pub(crate) fn lose_call(&mut self) -> Event {
         if let Action::Step { batch: true, .. } = self.at {
             self.in_flight = self.batch.take();
@@ -191,7 +190,6 @@ pub(crate) fn is_call_of_all(action: &Action) -> bool {
     )
 }
 
-/// What the votes of all ranks come to.
 pub(crate) fn step_agreement(calls: &[Action]) -> StepAgreement {
     calls.iter().fold(StepAgreement::default(), |all, call| match call {
         Action::Agree { vote, batch } => all.with_vote(*vote, u64::from(*batch)),

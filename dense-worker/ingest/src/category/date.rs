@@ -42,7 +42,6 @@ pub(crate) fn date_part(text: &[u8], part: DatePart) -> Option<u32> {
 }
 
 /// The seconds from 1970 to a date or time, on the clock of its text; `None` if the text is neither.
-#[must_use]
 pub fn clock_seconds(text: &[u8]) -> Option<i64> {
     let moment = parse_moment(text)?;
     Some(moment.days * DAY + i64::from(moment.second))

@@ -123,7 +123,6 @@ impl ValueTexts {
 #[derive(Clone, Debug)]
 pub(super) struct ListCells<C: CellConverter> {
     pub(super) items: ConvertedCells<C>,
-    /// Where the items of each row end.
     pub(super) ends: Vec<usize>,
     dictionary_ends: Vec<usize>,
     /// What separates the parts of a text; `None` for a list.
@@ -218,7 +217,6 @@ impl<C: CellConverter> ColumnOutput for ListCells<C> {
 pub(super) enum ConvertedCell {
     Missing,
     Number(f64),
-    /// Index of the text that was found.
     Faulty(u32),
 }
 
@@ -229,7 +227,6 @@ impl ConvertedCell {
     }
 }
 
-/// What a value becomes.
 pub(super) trait CellValue: Copy + fmt::Debug {
     fn missing() -> Self;
     /// That of a value that cannot become one. `text` is the place of its text.
@@ -346,7 +343,6 @@ impl<C: CellConverter> ColumnOutput for ConvertedCells<C> {
     }
 }
 
-/// The id of a text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToId {
     /// The id of a missing value, where it has no place in a list.

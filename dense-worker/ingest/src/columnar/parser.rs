@@ -48,7 +48,6 @@ pub(crate) struct ColumnarParser {
 struct OpenGroup {
     layout: Arc<FileLayout>,
     group: usize,
-    /// The next row.
     at: u64,
     /// Its columns, if they are in a store.
     ranges: Option<GroupRanges>,

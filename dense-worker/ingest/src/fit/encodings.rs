@@ -60,7 +60,6 @@ pub(super) struct EncodingCounts {
     /// Folds that are counted: at least 1.
     folds: usize,
     starts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
-    /// One for each fold of each category.
     sums: Vec<LabelSums>,
     /// Of all categories, those that were forgotten included.
     all: Vec<LabelSums>,

@@ -99,11 +99,9 @@ pub(super) fn locate_row(
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParseOutcome {
-    /// Rows of the wanted part.
     pub(crate) rows: u64,
     /// Rows of other parts, which were not parsed.
     pub(crate) other_part: u64,
-    /// Malformed rows of the wanted part.
     pub(crate) bad: BadRows,
 }
 

@@ -11,7 +11,6 @@ use crate::parse::json::JsonFields;
 use crate::parse::values::MissingTexts;
 
 pub(super) trait RowCells {
-    /// The field at which a fault of a cell is.
     fn fault_field(&self, field: usize) -> usize;
     /// The text of a cell of one value, a number with a point. An array is a fault.
     fn single(

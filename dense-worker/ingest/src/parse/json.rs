@@ -48,7 +48,6 @@ enum JsonCell {
 }
 
 impl JsonFields {
-    /// For these columns, all of them different.
     pub(crate) fn new(columns: Vec<String>) -> Self {
         let mut paths = KeyNode::default();
         columns.iter().enumerate().for_each(|(index, column)| paths.insert(column, index));

@@ -62,7 +62,6 @@ struct RowInBlock {
     index: u64,
     /// The byte of the text at which it starts.
     offset: u64,
-    /// Lines that it takes.
     lines: u64,
 }
 

@@ -71,7 +71,6 @@ pub(crate) struct BatchSink {
     encoded: Arc<[EncodedInput]>,
     /// Of the row that is read, or of the first one of several columns.
     place: u64,
-    /// Numeric inputs of a row.
     width: usize,
     maps: Arc<[IdMap]>,
     /// Per categorical feature, how a cell's values become a bag.

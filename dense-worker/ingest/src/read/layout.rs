@@ -37,7 +37,6 @@ pub(crate) struct FileLayout {
 /// Which field (from 0) of a line is which column of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ColumnPositions {
-    /// Fields of a line.
     pub(crate) fields: usize,
     /// The labels, in the job's order; none if rows are predicted.
     pub(crate) labels: Vec<usize>,

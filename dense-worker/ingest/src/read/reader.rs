@@ -21,7 +21,6 @@ const BYTES_OF_A_ROW: usize = 128;
 pub(crate) struct RowBlock {
     pub(crate) layout: Arc<FileLayout>,
     pub(crate) content: BlockBody,
-    /// Bytes of the file that the rows took.
     pub(crate) bytes: u64,
     pub(crate) place: RowPlace,
     /// The split that ends here. Only on the last block of a split, which has no rows.

@@ -28,7 +28,6 @@ pub(crate) enum ReadReach {
 #[derive(Debug)]
 pub(crate) struct FileText {
     path: PathBuf,
-    /// The size of the file.
     pub(crate) bytes: u64,
     source: TextSource,
     /// Bytes of text returned so far.

@@ -9,7 +9,6 @@ use crate::synthetic::planted::{CATEGORIES, INTEGERS};
 /// Part of the number of each random stream.
 const SEED: u64 = 20_240_607;
 
-/// Exponent of the ids' frequencies.
 const EXPONENT: f64 = 1.05;
 
 /// Distinct values of Criteo-Kaggle's columns, 33,762,577 in all.
@@ -22,7 +21,6 @@ const FULL: [u32; CATEGORIES] = [
 const MOST: u32 = 122_780;
 
 /// Makes the first `samples` samples: 13 numeric features, and 26 features of one id each, without transforms.
-#[must_use]
 pub fn make_crit_zipf(samples: usize) -> Batch {
     let mut batch = Batch::empty([false; CATEGORIES]);
     batch.size = samples;

@@ -175,7 +175,6 @@ pub struct FactorColumns {
     pub categories: Vec<String>,
 }
 
-#[must_use]
 pub fn factor_columns(spec: &FactorSpec) -> FactorColumns {
     let (numeric, categories) = (0..spec.factors as usize).partition::<Vec<_>, _>(|factor| is_numeric(*factor));
     let named = |factors: Vec<usize>| factors.into_iter().map(column_name).collect();

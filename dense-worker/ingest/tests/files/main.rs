@@ -7,7 +7,6 @@ mod streams;
 use zagros_ingest::{Batch, BatchStream, DataPart, IngestError, SplitSource, SplitTask, find_files};
 use zagros_job::Job;
 
-/// The training files of a job.
 fn read(job: &Job, part: DataPart) -> Result<Vec<Batch>, IngestError> {
     BatchStream::open_files(job, part, &find_files(job, &job.data.train)?)?.collect()
 }

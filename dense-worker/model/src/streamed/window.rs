@@ -24,7 +24,6 @@ use zagros_zip::ZipEq;
 use super::layer_values::{LayerValues, SpareMemory};
 use crate::{ModelError, ModelResult};
 
-/// Where the weights of layers are.
 pub trait LayerStore: Send + Sync + Debug {
     /// Begins to fetch the weights of a layer, those after every gradient that was pushed before. They are written to `into`, in
     /// the order of the layer's tensors. Of several workers all fetch the same layers in the same order in training.
@@ -53,7 +52,6 @@ pub trait LayerStore: Send + Sync + Debug {
     fn wait_for_pushes(&self) -> ModelResult;
 }
 
-/// The weights of a layer that are on their way.
 pub trait PendingLayer: Send + Debug {
     /// Waits for them, at most until the store's timeout.
     ///
@@ -70,13 +68,11 @@ pub struct GradientLimit {
 }
 
 impl GradientLimit {
-    #[must_use]
     pub fn new(job: &Job) -> Self {
         Self { largest: job.train.updates.clip_value.map(|largest| largest as f32) }
     }
 
     /// Clips gradients. Returns whether all were finite.
-    #[must_use]
     pub fn clip_gradients(&self, gradients: &mut [f32]) -> bool {
         let are_finite = crate::all_finite(gradients);
         if let (Some(largest), true) = (self.largest, are_finite) {
@@ -118,7 +114,6 @@ struct WindowState {
     has_failed: bool,
 }
 
-/// What the threads do at the moment.
 #[derive(Debug)]
 struct UseCounts {
     purpose: TraversalPurpose,
@@ -139,7 +134,6 @@ enum LayerPresence {
 }
 
 impl LayerWindow {
-    #[must_use]
     pub fn new(job: &Job, store: Arc<dyn LayerStore>) -> Self {
         let state = WindowState {
             traversal: UseCounts { purpose: TraversalPurpose::Training, step: 0, share: 1.0, started: Vec::new() },

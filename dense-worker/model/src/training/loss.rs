@@ -12,7 +12,6 @@ use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 use zagros_network::OutputLoss;
 use zagros_zip::ZipEq;
 
-/// The losses of a job's targets.
 #[derive(Clone, Debug)]
 pub struct TargetLosses {
     targets: Vec<TargetLoss>,
@@ -53,7 +52,6 @@ pub struct LabelledSamples<'a> {
 }
 
 impl<'a> LabelledSamples<'a> {
-    #[must_use]
     pub fn unweighted(numeric: &'a [f32], embeddings: &'a [f32], labels: &'a [f32]) -> Self {
         Self { numeric, embeddings, labels, weights: &[] }
     }
@@ -67,7 +65,6 @@ pub(crate) struct MeanLoss<'a> {
 }
 
 impl TargetLosses {
-    #[must_use]
     pub fn new(targets: &[Target]) -> Self {
         let mut outputs = 0;
         let mut losses: Vec<TargetLoss> = Vec::with_capacity(targets.len());
@@ -198,7 +195,6 @@ impl TargetLoss {
 
 /// How much so many samples count together, and the factor of a sample of weight 1 in their mean loss: 0 if they have no
 /// weight.
-#[must_use]
 pub fn mean_over(weights: &[f32], samples: usize) -> (f64, f32) {
     let each = || weights.iter().map(|weight| f64::from(*weight)).sum();
     let weight = if weights.is_empty() { samples as f64 } else { each() };

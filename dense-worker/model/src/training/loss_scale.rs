@@ -1,6 +1,5 @@
 //! The factor of the loss of a step whose products are in f16, which would round small gradients to zero.
 
-/// The factor at the start, and its bounds.
 const FIRST: f32 = 65_536.0;
 const LEAST: f32 = 1.0;
 const MOST: f32 = 16_777_216.0;

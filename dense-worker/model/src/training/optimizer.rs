@@ -27,7 +27,6 @@ pub struct RateRange {
 
 impl RateRange {
     /// Those of a job's network of so many weights, as few as there can be.
-    #[must_use]
     pub fn from_job(job: &Job, weights: usize) -> Vec<Self> {
         let mut rates: Vec<Self> = Vec::new();
         if weights == 0 {

@@ -10,7 +10,6 @@ use zagros_network::{UnitDropout, apply_mask};
 /// Another stream than those of the networks' dropouts.
 const STREAM: u64 = 1 << 20;
 
-/// The settings, and memory for one batch.
 #[derive(Debug)]
 pub(crate) struct StepRegularisation {
     smoothing: f32,

@@ -10,14 +10,12 @@ use crate::{DenseModel, LabelledSamples, ModelError, ModelResult, NetworkBuffers
 pub type FinalGradients<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 /// The seed of a rank. The seed of rank 0, and of a single worker, is the job's.
-#[must_use]
 pub fn seed_of_rank(seed: u64, rank: u64) -> u64 {
     // An odd constant, so that neighbouring ranks of neighbouring seeds differ in many bits.
     seed ^ rank.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl DenseModel {
-    #[must_use]
     pub fn weight_count(&self) -> usize {
         self.compute.gradients().len()
     }
@@ -62,7 +60,6 @@ impl DenseModel {
     }
 
     /// Of the last backward, in the order of the weights.
-    #[must_use]
     pub fn gradients(&self) -> &[f32] {
         self.compute.gradients()
     }
@@ -78,7 +75,6 @@ impl DenseModel {
     }
 
     /// The number of values in the network's buffers ([`NetworkBuffers`]). Most networks have none.
-    #[must_use]
     pub fn buffer_values(&self) -> usize {
         self.compute.buffers().map_or(0, NetworkBuffers::value_count)
     }

@@ -28,7 +28,6 @@ impl SameInputs {
 
 impl DenseModel {
     /// Whether a tensor means the same if no more than `same` is equal.
-    #[must_use]
     pub fn keeps_meaning(&self, tensor: &str, same: SameInputs) -> bool {
         same.keep_meaning(tensor, self.read.as_ref())
     }

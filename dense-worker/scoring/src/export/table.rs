@@ -37,7 +37,6 @@ impl ExportSource {
         Ok(Self { chains: FileChain::group_files(files, |_| None)?, header, columns, with_marks })
     }
 
-    #[must_use]
     pub fn header(&self) -> &TableHeader {
         &self.header
     }

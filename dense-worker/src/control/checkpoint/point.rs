@@ -144,29 +144,24 @@ impl ResumePoint {
         Ok(Self { folder, training, job, products: manifest.products })
     }
 
-    #[must_use]
     pub fn step(&self) -> u64 {
         self.training.tracker.counts.steps
     }
 
     /// Epoch over the data that it is in, from 0.
-    #[must_use]
     pub fn epoch(&self) -> u32 {
         self.training.epoch
     }
 
-    #[must_use]
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    #[must_use]
     pub fn changed_keys(&self, job: &Job) -> Vec<KeyChange> {
         job.changes_since(&self.job)
     }
 
     /// Steps of an epoch, as the run counted them where its job gives steps in epochs.
-    #[must_use]
     pub fn epoch_steps(&self) -> Option<u64> {
         self.job.train.epoch_steps
     }

@@ -23,7 +23,6 @@ pub(crate) struct ModelChoice {
     /// What each evaluated state was, in the order of steps.
     pub(crate) evaluated: Vec<EvaluatedState>,
     pub(crate) chosen: Option<EvaluatedState>,
-    /// Why that one, in words.
     pub(crate) message: Option<String>,
     pub(super) tested: Option<Evaluation>,
 }
@@ -133,7 +132,6 @@ pub(crate) fn explain_end(early_stop: EarlyStop, search: &SearchState, fate: &st
     format!("stopped: validation {name} has not {verb}{margin} for {patience} {evaluations}; the best was {best}")
 }
 
-/// A measure's name, and what gives its value.
 type NamedMeasure = (&'static str, fn(&Evaluation) -> Option<f64>);
 
 pub(super) fn named_measure(metric: EvalMetric) -> NamedMeasure {

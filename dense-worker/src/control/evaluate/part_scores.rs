@@ -24,7 +24,6 @@ pub(crate) struct PartScores {
     pub(super) targets: Vec<TargetScores>,
 }
 
-#[must_use]
 pub fn target_form(target: &Target) -> TargetForm {
     match &target.kind {
         TargetKind::Click { .. } => TargetForm::Click,
@@ -118,7 +117,6 @@ fn empty(job: &Job, target: &Target) -> TargetScores {
     if job.eval.calibration.is_some() { TargetScores::to_calibrate(form) } else { TargetScores::new(form) }
 }
 
-/// The labels and the outputs of each target.
 pub(super) fn by_target(job: &Job, labels: &[f32], outputs: &[f32]) -> Vec<(Vec<f32>, Vec<f32>)> {
     let (targets, of_sample, mut first) = (&job.features.targets, job.features.output_count(), 0);
     let own = |(index, target): (usize, &Target)| {
@@ -147,7 +145,6 @@ fn add_slices(slices: &mut SlicedScores, rows: &InputRows, (labels, outputs): (&
     }
 }
 
-/// Most rows of a block.
 const MOST_ROWS: usize = 65_536;
 /// Most values of the network's input in a block: 64 MiB.
 const MOST_VALUES: usize = 16 << 20;

@@ -30,7 +30,6 @@ use crate::report::run_blocking;
 
 /// A saved model, and the files whose rows it scores.
 pub struct ScoringCommand {
-    /// The job saved beside the model.
     pub job: Job,
     pub model: Folder,
     /// `None`: the job's test part.
@@ -173,7 +172,6 @@ struct ImportanceScores {
     job: Arc<Job>,
     features: Vec<String>,
     repeats: u32,
-    /// Of each target.
     permuted: Vec<PermutedScores>,
     cancel: Arc<AtomicBool>,
 }

@@ -85,7 +85,6 @@ struct WorkerData {
 impl Worker {
     /// The only worker of a job, in the process of its coordinator and servers. It sends no reports, writes nothing, and does
     /// not resume. The caller sets the fields that differ.
-    #[must_use]
     pub fn without_peers(
         job: Job,
         backend: Backend,

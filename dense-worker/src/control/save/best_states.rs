@@ -59,7 +59,6 @@ impl BestStates {
         self.inventory.best.first().map(|kept| kept.step)
     }
 
-    /// Step and folder.
     pub(crate) fn best_place(&self) -> Option<(u64, String)> {
         self.best_step().map(|step| (step, self.path(step).to_string()))
     }

@@ -33,7 +33,6 @@ use zagros_job::Job;
 
 use super::{MainTarget, loss_of_ignorance};
 
-/// Steps that are looked at together.
 const WINDOW: usize = 100;
 /// Fewest steps that say something about a run that ends early.
 const FEWEST: usize = 10;
@@ -71,10 +70,8 @@ pub(crate) struct DivergenceWatch {
     /// The loss of a network that knows nothing.
     pub(super) ignorance: f64,
     steps: usize,
-    /// Of all steps.
     pub(super) highest: f64,
     recent: VecDeque<LossSense>,
-    /// The warning was given.
     pub(super) warned: bool,
 }
 

@@ -31,12 +31,10 @@ pub(crate) type LayerNumber = usize;
 pub(crate) struct LayerCalls<'n> {
     /// `None` when samples are scored.
     dropout: Option<&'n mut UnitDropout>,
-    /// Layers that dropout has drawn for.
     drawn: usize,
     weights: CallWeights<'n>,
 }
 
-/// Where the weights are, and what is kept.
 enum CallWeights<'n> {
     /// In the network.
     Here,

@@ -86,7 +86,6 @@ impl<'a> WeightBuilder<'a> {
     }
 }
 
-/// A variable of the network.
 #[derive(Debug)]
 pub(crate) struct MadeTensor {
     handle: Tensor,
@@ -202,9 +201,7 @@ impl LinearLayer {
 #[derive(Debug)]
 pub(crate) struct Mlp {
     layers: Vec<LinearLayer>,
-    /// Of each hidden layer.
     norms: Vec<Option<HiddenNorm>>,
-    /// Of each hidden layer.
     activations: Vec<HiddenActivation>,
     precision: Precision,
 }

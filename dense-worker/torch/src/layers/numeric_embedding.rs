@@ -29,7 +29,6 @@ pub(crate) struct NumericEmbeddings {
     weight: Tensor,
     /// `[n, d]`.
     bias: Tensor,
-    /// The number of the layer of all three.
     layer: LayerNumber,
 }
 

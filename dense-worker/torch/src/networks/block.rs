@@ -58,14 +58,12 @@ pub(super) struct ExpertGate {
     layer: LayerNumber,
 }
 
-/// What a block reads.
 #[derive(Clone, Copy)]
 pub(super) struct BlockInputs<'a> {
     /// `[batch, numeric]`.
     pub(super) numeric: &'a Tensor,
     /// `[batch, width]`: vectors, and sequences behind them.
     pub(super) embeddings: &'a Tensor,
-    /// Vectors alone.
     pub(super) vectors: &'a Tensor,
     /// Its [`Block::read_values`].
     pub(super) read: &'a [&'a Tensor],

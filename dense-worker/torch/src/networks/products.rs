@@ -9,7 +9,6 @@ use crate::error::{TorchError, TorchResult};
 use crate::int;
 use crate::layers::{BlockTensors, LayerCalls, LayerNorm, LayerNumber, LinearLayer, Mlp};
 
-/// A cross layer.
 #[derive(Debug)]
 pub(super) enum CrossMatrix {
     Full(LinearLayer),

@@ -46,7 +46,6 @@ pub(super) struct ActivationUnit {
 enum UnitActivation {
     /// The slopes of each layer, `[width]`.
     Prelu(Vec<Tensor>),
-    /// Of each layer.
     Dice(Vec<Dice>),
     Sigmoid,
     Relu,
@@ -74,7 +73,6 @@ impl ActivationUnit {
         Ok(Self { pair, mlp, activation, softmax })
     }
 
-    /// The number of the layer of all its tensors.
     pub(super) fn layer(&self) -> LayerNumber {
         self.mlp.first_layer()
     }

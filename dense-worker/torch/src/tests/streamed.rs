@@ -22,7 +22,6 @@ use crate::backend;
 
 mod autograd;
 
-/// The tables of a server, called directly.
 #[derive(Debug)]
 pub(crate) struct TileTables {
     tables: Vec<Table>,
@@ -57,7 +56,6 @@ impl TileTables {
         Self { tables: tables.collect(), layers, first, limit, update, squares, log, lost: None }
     }
 
-    /// A tensor's table and rows.
     fn rows(&self, tensor: &StreamedTensor) -> (&Table, Vec<u64>) {
         let DenseTiles { first, count, .. } = tensor.tiles;
         let ids = (first..first + count).map(|tile| tile as u64);
@@ -171,7 +169,6 @@ fn check(job: Job, batch: usize) {
     assert_eq!(far.weight_count(), 0);
 }
 
-/// Where two steps differ.
 fn difference(found: &StepOutput, expected: &StepOutput) -> String {
     let largest = |found: &[f32], expected: &[f32]| {
         found.iter().zip_eq(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max)

@@ -23,7 +23,6 @@ pub(crate) struct BagShare {
 }
 
 impl TableBags {
-    #[must_use]
     pub fn new(direct: u32) -> Self {
         Self { direct, ..Self::default() }
     }
@@ -38,17 +37,14 @@ impl TableBags {
     }
 
     /// How many rows of a result are rows of the table. The sums follow them.
-    #[must_use]
     pub fn direct_rows(&self) -> usize {
         self.direct as usize
     }
 
-    #[must_use]
     pub fn bag_count(&self) -> usize {
         self.lengths.len()
     }
 
-    #[must_use]
     pub fn result_rows(&self) -> usize {
         self.direct_rows() + self.bag_count()
     }
@@ -130,7 +126,6 @@ impl BagShare {
 /// Bytes of bags on the wire in one direction, without the ids, which are sent in any case. Bag `i` has `offsets[i + 1]
 /// − offsets[i]` members, and a row has `row_bytes` bytes. With several servers this is an expectation: the `n` members
 /// of a bag are spread over s·(1 − (1 − 1/s)ⁿ) of `s` servers on average, and each of these servers returns one row.
-#[must_use]
 pub fn bag_bytes(offsets: &[u32], row_bytes: usize, servers: u32) -> u64 {
     let lengths = || offsets.windows(2).map(|bag| bag[1] - bag[0]);
     let miss = 1.0 - 1.0 / f64::from(servers.max(1));

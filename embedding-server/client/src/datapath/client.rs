@@ -67,7 +67,6 @@ pub struct PushAcknowledgement {
     pub bytes: u64,
 }
 
-/// All embedding servers of a run.
 pub struct EmbeddingClient {
     config: ClientConfig,
     placements: Arc<PlacementCache>,
@@ -88,7 +87,6 @@ impl From<u64> for PushedBatch {
 
 impl EmbeddingClient {
     /// Makes a client without a placement. Its first call fetches the placement.
-    #[must_use]
     pub fn new(config: ClientConfig, control: Arc<dyn ControlPlane>, connect: Connect) -> Self {
         Self {
             config,
@@ -188,13 +186,11 @@ impl EmbeddingClient {
 
     /// The servers in the order of their indices, for storage calls, as the client knows them. A save or describe call
     /// survives a broken connection. Empty before the first placement.
-    #[must_use]
     pub fn known_servers(&self) -> Vec<Arc<dyn Shard>> {
         let fetched = self.placements.last_fetched();
         fetched.map(|listed| RetryingShard::from_placement(&listed, &self.placements)).unwrap_or_default()
     }
 
-    #[must_use]
     pub fn request_timeout(&self) -> Duration {
         self.config.timeout
     }
@@ -207,12 +203,10 @@ impl EmbeddingClient {
         Ok(self.known_servers())
     }
 
-    #[must_use]
     pub fn unanswered_requests(&self) -> Vec<UnansweredRequests> {
         self.requests.unanswered_by_server()
     }
 
-    #[must_use]
     pub fn look_ahead_counts(&self) -> LookAheadCounts {
         self.metrics.hints.row_counts()
     }

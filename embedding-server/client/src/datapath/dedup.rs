@@ -4,7 +4,6 @@ use zagros_protocol::TableId;
 
 use super::bags::TableBags;
 
-/// The ids of one feature in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureIds<'a> {
     pub table: TableId,
@@ -27,13 +26,11 @@ pub struct TableIds {
 
 impl TableIds {
     /// Distinct `ids` whose rows are all returned.
-    #[must_use]
     pub fn new(table: TableId, dim: u32, ids: Vec<u64>) -> Self {
         Self { table, dim, ids, bags: None }
     }
 
     /// Rows of a result: one per id, or the rows outside of bags and one per bag.
-    #[must_use]
     pub fn result_rows(&self) -> usize {
         self.bags.as_ref().map_or(self.ids.len(), TableBags::result_rows)
     }
@@ -46,7 +43,6 @@ pub struct UniqueIds {
 }
 
 impl UniqueIds {
-    #[must_use]
     pub fn id_count(&self) -> usize {
         self.tables.iter().map(|table| table.ids.len()).sum()
     }
@@ -75,7 +71,6 @@ struct IdSlot {
 }
 
 impl Deduplicator {
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -157,17 +152,14 @@ pub struct BatchRows {
 }
 
 impl BatchRows {
-    #[must_use]
     pub fn zeros_like(unique: &UniqueIds) -> Self {
         Self { tables: unique.tables.iter().map(|table| vec![0.0; table.result_rows() * table.dim as usize]).collect() }
     }
 
-    #[must_use]
     pub fn table_slices(&self) -> Vec<&[f32]> {
         self.tables.iter().map(Vec::as_slice).collect()
     }
 
-    #[must_use]
     pub fn table_slices_mut(&mut self) -> Vec<&mut [f32]> {
         self.tables.iter_mut().map(Vec::as_mut_slice).collect()
     }

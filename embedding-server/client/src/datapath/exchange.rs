@@ -49,7 +49,6 @@ pub(super) struct Exchange<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestReach {
-    /// Those that own some of the ids.
     Owners,
     /// All that own buckets, so that each of them knows that it has all of the batch.
     AllServers {
@@ -58,11 +57,9 @@ pub enum RequestReach {
     },
 }
 
-/// A part that its server has answered.
 pub(super) struct AnsweredPart<A> {
     pub(super) part: Arc<RoutePart>,
     pub(super) server: String,
-    /// Bytes of gradients in the request.
     pub(super) payload_bytes: u64,
     pub(super) answer: A,
 }
@@ -155,7 +152,6 @@ impl Exchange<'_> {
     }
 }
 
-/// A request that can be sent again.
 pub(super) trait ShardCall: Send + Sync {
     type Answer: Send;
     const WHAT: &'static str;
@@ -181,7 +177,6 @@ pub struct AfterPushes {
 }
 
 impl AfterPushes {
-    #[must_use]
     pub fn new(step: u64, group: u64, pushes: u32) -> Self {
         Self { step, group, pushes, acknowledged: Arc::default() }
     }

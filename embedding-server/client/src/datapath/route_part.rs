@@ -150,7 +150,6 @@ fn add_row(into: &mut [f32], values: &[f32]) {
 struct PartDraft {
     ids: Vec<u64>,
     segments: Vec<Segment>,
-    /// One per segment.
     shares: Vec<Option<BagShare>>,
     routes: Vec<SegmentRoute>,
 }

@@ -31,7 +31,6 @@ pub struct WindowPermit {
 }
 
 impl StalenessWindow {
-    #[must_use]
     pub fn new(staleness: usize) -> Self {
         let places = staleness.saturating_add(1).min(Semaphore::MAX_PERMITS);
         Self { places: Arc::new(Semaphore::new(places)), inside: Arc::default() }
@@ -45,7 +44,6 @@ impl StalenessWindow {
         WindowPermit { staleness, inside: Arc::clone(&self.inside), _place: place }
     }
 
-    #[must_use]
     pub fn batch_count(&self) -> usize {
         self.inside.load(Ordering::Acquire)
     }
@@ -53,7 +51,6 @@ impl StalenessWindow {
 
 impl WindowPermit {
     /// How many earlier batches had unacknowledged gradients when this batch entered. At most τ.
-    #[must_use]
     pub fn staleness(&self) -> usize {
         self.staleness
     }
@@ -68,7 +65,6 @@ impl Drop for WindowPermit {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PushesInFlight {
     numbers: Arc<Mutex<BTreeSet<u64>>>,
-    /// Notified when a push ends.
     ended: watch::Sender<()>,
 }
 

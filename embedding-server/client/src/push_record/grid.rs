@@ -19,13 +19,11 @@ pub fn round_to_units(value: f32) -> Result<i32, Refusal> {
     )))
 }
 
-#[must_use]
 pub fn units_to_value(units: i32) -> f32 {
     units as f32 / UNITS
 }
 
 /// The units of a row's value; `None` if it is not on the grid, or too large to be exact.
-#[must_use]
 pub fn exact_units(value: f32) -> Option<i64> {
     let units = f64::from(value) * f64::from(UNITS);
     (units.fract() == 0.0 && units.abs() < MOST_UNITS as f64).then_some(units as i64)

@@ -39,7 +39,6 @@ impl PushRecorder {
     }
 
     /// The same server, with its pushes recorded.
-    #[must_use]
     pub fn record_shard(self: &Arc<Self>, shard: Arc<dyn Shard>) -> Arc<dyn Shard> {
         Arc::new(RecordedShard { shard, recorder: Arc::clone(self) })
     }

@@ -123,7 +123,6 @@ mod tests {
             self.table.state.read().index.row_count() as u64
         }
 
-        /// Records of the largest segment.
         fn largest(&self) -> u64 {
             let state = self.table.state.read();
             let slots = 0..state.segments.files().len();

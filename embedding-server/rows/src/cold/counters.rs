@@ -25,7 +25,6 @@ pub struct LogCounts {
 
 impl LogCounts {
     /// Bytes written to files for each byte of rows that callers wrote.
-    #[must_use]
     pub fn write_amplification(&self) -> f64 {
         (self.appended_bytes + self.moved_bytes) as f64 / self.row_bytes.max(1) as f64
     }
@@ -50,7 +49,6 @@ impl Drop for ReadsUnderWay<'_> {
 
 impl LogCounters {
     /// Counts pieces that are read while the result lives.
-    #[must_use]
     pub(crate) fn count_reads(&self, pieces: &[FilePiece]) -> ReadsUnderWay<'_> {
         let bytes: usize = pieces.iter().map(|piece| piece.bytes).sum();
         let mut counts = self.0.lock();

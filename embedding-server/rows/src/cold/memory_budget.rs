@@ -34,7 +34,6 @@ pub struct MemoryBudget {
 
 impl MemoryBudget {
     /// Divides so many bytes. The store's buffers are beside them, like the memory of the program itself.
-    #[must_use]
     pub fn new(memory: u64) -> Self {
         let all = usize::try_from(memory).unwrap_or(usize::MAX);
         let kept = all / 32;
@@ -44,7 +43,6 @@ impl MemoryBudget {
 
     /// Bytes of rows that a save sorts and writes together: as much as is kept for requests. With fewer bytes, a block
     /// would span many buckets, and a load of some buckets could not skip it.
-    #[must_use]
     pub fn run_bytes(&self) -> usize {
         self.kept.clamp(LEAST_RUN, RUN_BYTES)
     }

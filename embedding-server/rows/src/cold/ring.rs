@@ -11,7 +11,6 @@ use zagros_table::ColdError;
 use super::pieces::{FilePiece, OnPiece, hang_error};
 use super::segment::file_error;
 
-/// Pieces on their way at a time.
 const DEPTH: usize = 128;
 
 /// An instance of io_uring, with a buffer for each piece on its way.

@@ -31,13 +31,11 @@ impl SegmentSet {
         Arc::clone(&self.files)
     }
 
-    /// A segment, and how many records it has.
     pub(crate) fn get(&self, slot: usize) -> Option<(Arc<RowSegment>, u32)> {
         let segment = self.files.get(slot)?.as_ref()?;
         Some((Arc::clone(segment), self.counts[slot].rows))
     }
 
-    /// Adds a segment in a free slot.
     pub(crate) fn add(&mut self, segment: Arc<RowSegment>) -> usize {
         let files = Arc::make_mut(&mut self.files);
         let slot = files.iter().position(Option::is_none).unwrap_or(files.len());

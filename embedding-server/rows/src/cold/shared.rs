@@ -34,7 +34,6 @@ pub(crate) struct SharedLog {
     pub(crate) wake: Condvar,
 }
 
-/// What the thread of the compaction is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompactionWork {
     None,

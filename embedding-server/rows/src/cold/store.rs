@@ -110,13 +110,10 @@ impl LogStore {
         self.log.is_scratch.store(true, Ordering::Relaxed);
     }
 
-    #[must_use]
     pub fn io_counts(&self) -> LogCounts {
         self.log.counters.log_counts(self.log.dead_bytes())
     }
 
-    /// Bytes of the index in memory.
-    #[must_use]
     pub fn index_bytes(&self) -> usize {
         self.log.index_bytes()
     }

@@ -44,10 +44,8 @@ pub(crate) struct TableLog {
     pub(crate) lost: Mutex<Option<ColdError>>,
 }
 
-/// What appending needs.
 #[derive(Debug, Default)]
 pub(crate) struct TableWriter {
-    /// Slot of the segment that is appended to.
     pub(crate) active: Option<usize>,
     pub(crate) next: u64,
     pub(crate) records: Vec<u8>,
@@ -308,7 +306,6 @@ impl TableState {
     }
 }
 
-/// How far the compaction of a table is.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionState {
     pub(crate) cursor: Option<CompactionCursor>,

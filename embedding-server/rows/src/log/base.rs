@@ -62,13 +62,11 @@ pub struct PartialImage {
 }
 
 impl BaseManifest {
-    #[must_use]
     pub fn table_time(&self) -> TableTime {
         TableTime { steps: self.time[0], seconds: self.time[1] }
     }
 }
 
-/// A base that is whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogBase {
     folder: PathBuf,
@@ -97,7 +95,6 @@ impl LogBase {
             .try_for_each(|(_, path)| delete(&path))
     }
 
-    #[must_use]
     pub fn part_path(&self, part: u32) -> PathBuf {
         part_path(&self.folder, part)
     }

@@ -59,7 +59,6 @@ impl LogError {
     }
 }
 
-/// Why the log takes nothing in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogStopped {
     /// The disk takes nothing at the moment.

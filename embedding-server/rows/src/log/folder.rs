@@ -96,7 +96,6 @@ impl LogFolder {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

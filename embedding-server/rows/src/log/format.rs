@@ -51,7 +51,6 @@ pub(crate) const HEAD_BYTES: usize = 48;
 #[cfg(target_endian = "big")]
 compile_error!("the log is written as memory has it, and its format is little-endian");
 
-/// What starts a file of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentPreamble {
     pub(crate) lineage: u64,
@@ -153,13 +152,10 @@ impl RecordHead {
         })
     }
 
-    #[must_use]
     pub fn record_bytes(&self) -> u64 {
         (HEAD_BYTES as u64) + u64::from(self.length).next_multiple_of(8)
     }
 
-    /// The lsn of the record behind it.
-    #[must_use]
     pub fn end_lsn(&self) -> u64 {
         self.lsn.saturating_add(self.record_bytes())
     }
@@ -200,28 +196,21 @@ pub(crate) fn copy_numbers<T: Pod>(bytes: &[u8]) -> Vec<T> {
     numbers
 }
 
-/// What a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RecordKind {
-    /// Rows that a push changed.
     PushedRows,
     /// Rows that something else made or changed.
     Rows,
-    /// Ids whose rows are gone.
     Removed,
     /// All rows and counts are gone.
     Cleared,
     /// Ids without a row that a lookup named.
     Seen,
-    /// Frequency counts that were added.
     CountsAdded,
-    /// The cells of a sketch that were added.
     SketchAdded,
     /// A gradient that waits for its row.
     Pending,
-    /// The end of a push.
     Commit,
-    /// The counts of one stripe, in a base.
     StripeCounts,
     /// The last record of a part of a base.
     End,
@@ -262,8 +251,6 @@ impl RecordKind {
         Self::ALL.iter().find(|entry| entry.0 == self).map_or(0, |entry| entry.1)
     }
 
-    /// Whether a record of this kind is of one stripe of a table.
-    #[must_use]
     pub fn has_stripe(self) -> bool {
         !matches!(
             self,
@@ -271,7 +258,6 @@ impl RecordKind {
         )
     }
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|entry| entry.0 == self).map_or("", |entry| entry.2)
     }

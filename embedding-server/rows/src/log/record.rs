@@ -31,12 +31,10 @@ pub enum LogRecord {
     Cleared,
     /// Ids without a row that a lookup named, in order.
     Seen(Vec<u64>),
-    /// Ids, and what was added to their counts.
     CountsAdded(Vec<u64>, Vec<u32>),
     /// The cells that were added to a stripe's sketch.
     SketchAdded(u32, Vec<u32>),
     Pending(LoggedGradient),
-    /// A push is whole.
     Commit {
         origin: PushOrigin,
         step: u64,
@@ -64,7 +62,6 @@ impl LogRecord {
     }
 
     /// The push of the payload of a record that has one: pushed rows, a pending gradient, a commit.
-    #[must_use]
     pub fn push_origin(payload: &[u8]) -> Option<PushOrigin> {
         origin_of(payload).map(|(origin, _)| origin)
     }

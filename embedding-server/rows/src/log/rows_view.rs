@@ -39,17 +39,14 @@ impl<'a> RowsView<'a> {
         fits.then(|| Self { origin, ids: numbers(ids), slots: numbers(slots), access: numbers(access) })
     }
 
-    #[must_use]
     pub fn ids(&self) -> &[u64] {
         &self.ids
     }
 
-    #[must_use]
     pub fn as_slices(&self) -> RowSlices<'_> {
         RowSlices { ids: &self.ids, slots: &self.slots, access: &self.access }
     }
 
-    #[must_use]
     pub fn into_rows(self) -> RowBatch {
         let Self { ids, slots, access, .. } = self;
         RowBatch { ids: ids.into_owned(), slots: slots.into_owned(), access: access.into_owned() }
@@ -83,7 +80,6 @@ pub struct WindowGroup {
 
 impl WindowGroup {
     /// The windows as words of a record.
-    #[must_use]
     pub fn window_words(&self) -> Vec<u64> {
         let words = |window: &WindowImage| {
             let head = [window.writer, u64::from(window.incarnation), window.applied.len() as u64];

@@ -40,7 +40,6 @@ const PAGE: u64 = 4096;
 /// As many files are kept as room at most.
 const MOST_SPARES: usize = 16;
 
-/// The file that is written now.
 #[derive(Debug)]
 struct OpenSegment {
     path: PathBuf,

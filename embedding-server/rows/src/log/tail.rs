@@ -45,7 +45,6 @@ struct PlannedSegment {
     stop: Option<u64>,
 }
 
-/// Where a segment ends that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentEnd {
     /// The lsn behind its last record.
@@ -99,7 +98,6 @@ impl TailPlan {
     }
 
     /// How many segments there are: one at least.
-    #[must_use]
     pub fn segment_count(&self) -> usize {
         self.segments.len()
     }
@@ -287,7 +285,6 @@ impl SegmentBytes<'_> {
 pub struct LogSummary {
     pub lineage: Option<LineageFile>,
     pub base: Option<BaseManifest>,
-    /// Segments of the tail.
     pub segments: usize,
     /// The lsn of its first record.
     pub first: u64,
@@ -310,12 +307,10 @@ pub struct RecordCount {
     pub bytes: u64,
 }
 
-/// Pushes of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriterSummary {
     /// Pushes whose end is in the log.
     pub pushes: u64,
-    /// The highest number of these.
     pub newest: u64,
     pub step: u64,
 }

@@ -190,12 +190,10 @@ impl LogWriter {
         Ok(())
     }
 
-    #[must_use]
     pub fn durable_lsn(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
 
-    #[must_use]
     pub fn next_lsn(&self) -> u64 {
         let buffer = self.buffer.lock();
         buffer.start + buffer.bytes.len() as u64

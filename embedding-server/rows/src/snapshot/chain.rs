@@ -29,7 +29,6 @@ pub struct FileChain {
 
 impl FileChain {
     /// Each file follows the one before. A delta alone is read as it is, with its list of rows that are gone.
-    #[must_use]
     pub fn new(files: Vec<SavedFile>) -> Self {
         Self { files }
     }
@@ -50,7 +49,6 @@ impl FileChain {
     }
 
     /// The files, that of all rows first.
-    #[must_use]
     pub fn files(&self) -> &[SavedFile] {
         &self.files
     }
@@ -130,7 +128,6 @@ pub struct ChainLink {
     pub path: PathBuf,
     /// Its SHA-256, hexadecimal, if the save states it.
     pub sha256: Option<String>,
-    /// The file to which it adds.
     pub follows: Option<FollowedFile>,
 }
 
@@ -157,7 +154,6 @@ pub fn group_links(links: &[ChainLink]) -> Result<Vec<Vec<usize>>, SnapshotError
     Ok(chains)
 }
 
-/// Where a file is in its chain.
 #[derive(Clone, Copy, Debug)]
 struct ChainPlace {
     /// It is the file of all rows.
@@ -214,21 +210,17 @@ pub struct FoundRow {
     pub block: u64,
 }
 
-#[must_use]
 pub fn row_bucket(header: &SnapshotHeader, table: &TableHeader, id: u64) -> u32 {
     bucket_of(RowKey { table: TableId(table.number), id }, header.buckets)
 }
 
 /// Whether rows of a bucket can be in this file. `true` if the file does not state its buckets.
-#[must_use]
 pub fn may_hold_bucket(header: &SnapshotHeader, bucket: u32) -> bool {
     header.owned.is_empty() || header.owned.iter().any(|[first, end]| (*first..*end).contains(&bucket))
 }
 
-/// What a file says of a row.
 pub(crate) enum RowMention {
     Found(FoundRow),
-    /// A delta says that it is gone.
     Removed,
 }
 

@@ -35,7 +35,6 @@ pub struct MentionedIds {
 }
 
 impl MentionedIds {
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.counts.is_empty() && self.removed.is_empty()
     }

@@ -57,7 +57,6 @@ pub struct SnapshotHeader {
     /// The release that wrote the file, for people.
     pub release: String,
     pub server: u32,
-    /// The number of servers in that run.
     pub servers: u32,
     /// The number of buckets of the model. A file of rows states it.
     #[serde(default)]
@@ -82,7 +81,6 @@ pub struct FollowedFile {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableHeader {
-    /// Name in the job file.
     pub name: String,
     /// Number of the table in the model. The bucket of a row depends on it.
     pub number: u32,
@@ -141,7 +139,6 @@ impl BlockKind {
         Self::NUMBERS.iter().find(|entry| entry.1 == number).map(|entry| entry.0)
     }
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.entry().2
     }
@@ -170,7 +167,6 @@ impl BlockHeader {
         u64::try_from(words + ids).unwrap_or(u64::MAX)
     }
 
-    #[must_use]
     pub fn has_bucket(&self, bucket: u32) -> bool {
         (self.from..self.until).contains(&bucket)
     }
@@ -178,7 +174,6 @@ impl BlockHeader {
 
 impl TableHeader {
     /// A table of these settings, without access metadata and counts.
-    #[must_use]
     pub fn new(name: &str, number: u32, config: &TableConfig) -> Self {
         Self {
             name: name.to_owned(),
@@ -194,7 +189,6 @@ impl TableHeader {
 
     /// The difference that prevents a load of rows of this table into `here`, in words. Access metadata and frequency counts may
     /// differ: they start anew.
-    #[must_use]
     pub fn find_difference(&self, here: &Self) -> Option<String> {
         let shape = |table: &Self| {
             let Self { dim, element, width, state, .. } = table;
@@ -205,7 +199,6 @@ impl TableHeader {
     }
 
     /// Words of a row without its id: slot and access metadata.
-    #[must_use]
     pub fn row_words(&self) -> usize {
         self.width + usize::from(self.access.is_some())
     }
@@ -226,12 +219,10 @@ impl TableHeader {
 }
 
 /// Name of a server's delta. Deltas are numbered from 1.
-#[must_use]
 pub fn delta_name(server: u32, servers: u32, number: usize) -> String {
     format!("rows-{server}-of-{servers}.delta-{number}.zrows")
 }
 
-#[must_use]
 pub fn file_name(server: u32, servers: u32) -> String {
     format!("rows-{server}-of-{servers}.zrows")
 }

@@ -33,35 +33,29 @@ impl SnapshotReader {
         Ok(Self { from, version, header, blocks: 0, rows: 0 })
     }
 
-    #[must_use]
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }
 
-    #[must_use]
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.from.path
     }
 
     /// Bytes read or skipped so far.
-    #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.from.offset
     }
 
     /// Blocks read or skipped so far.
-    #[must_use]
     pub fn blocks_read(&self) -> u64 {
         self.blocks
     }
 
     /// Rows read or skipped so far.
-    #[must_use]
     pub fn rows_read(&self) -> u64 {
         self.rows
     }
@@ -224,7 +218,6 @@ struct FileSource {
     left: u64,
 }
 
-/// A part of a file, for errors.
 #[derive(Clone, Debug)]
 struct FilePlace {
     name: String,

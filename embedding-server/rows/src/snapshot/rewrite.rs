@@ -46,7 +46,6 @@ pub struct RowConversion {
 
 impl RowConversion {
     /// Rows of a saved table with weights in the format `to`.
-    #[must_use]
     pub fn new(saved: &TableHeader, to: WeightType, state: StateConversion) -> Self {
         // The reader refuses a header with an unknown number format, and slots without room for the weights.
         let from = saved.weight_type().unwrap_or_default();
@@ -63,23 +62,19 @@ impl RowConversion {
         Self { from, to, saved: saved.clone(), converted }
     }
 
-    #[must_use]
     pub fn saved_header(&self) -> &TableHeader {
         &self.saved
     }
 
     /// Rows of a saved table without the state of their optimiser: weights alone.
-    #[must_use]
     pub fn without_state(saved: &TableHeader) -> Self {
         Self::new(saved, saved.weight_type().unwrap_or_default(), StateConversion::LeaveOut)
     }
 
-    #[must_use]
     pub fn converted_header(&self) -> &TableHeader {
         &self.converted
     }
 
-    #[must_use]
     pub fn changes_rows(&self) -> bool {
         (self.from, self.saved.width) != (self.to, self.converted.width)
     }
@@ -133,7 +128,6 @@ fn conversion_of<'a>(conversions: &'a [RowConversion], saved: &TableHeader) -> O
     conversions.iter().find(|conversion| conversion.saved == *saved)
 }
 
-/// What a copy has of saved rows.
 pub trait RowChange {
     fn change_table(&self, saved: &TableHeader) -> TableHeader;
 

@@ -75,14 +75,12 @@ impl NormStatistics {
     }
 
     /// Mean of the finite norms. `None` if there is none.
-    #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let finite = self.rows - self.not_finite;
         (finite > 0).then(|| self.sum / finite as f64)
     }
 
     /// The histogram from the smallest norm to the largest, with at most `most` bins of equal ratio.
-    #[must_use]
     pub fn histogram(&self, most: usize) -> Vec<NormBin> {
         let filled = |bin: &&usize| self.bins[**bin] > 0;
         let all: Vec<usize> = (0..self.bins.len()).collect();
@@ -111,13 +109,11 @@ pub struct SlotPart {
     /// `weights`, or the optimiser's name of the state.
     pub name: &'static str,
     pub element: WeightType,
-    /// Values per row.
     pub values: usize,
     pub words: Range<usize>,
 }
 
 /// The parts of a table's slots, weights first. The state of an unknown layout is one part, `state`.
-#[must_use]
 pub fn slot_parts(table: &TableHeader) -> Vec<SlotPart> {
     // The reader refuses a header with an unknown number format.
     let element = table.weight_type().unwrap_or_default();

@@ -21,7 +21,6 @@ pub struct SavedFile {
 }
 
 impl SavedFile {
-    #[must_use]
     pub fn on_disk(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let file = path.clone();
@@ -41,7 +40,6 @@ impl SavedFile {
         Self { path: path.into(), open: Arc::new(open) }
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

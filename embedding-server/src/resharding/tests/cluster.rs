@@ -58,7 +58,6 @@ impl Dice {
 /// What the tables of a history do with rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TableKind {
-    /// Every row is in memory.
     InMemory,
     /// Most rows are in the cold tier.
     BeyondMemory,
@@ -74,7 +73,6 @@ impl TableKind {
         matches!(self, Self::Counted | Self::Sketched).then_some(THRESHOLD)
     }
 
-    /// Ids of each table.
     pub(super) fn ids(self) -> u64 {
         if self == Self::BeyondMemory { 4000 } else { 150 }
     }

@@ -70,7 +70,6 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The ids of each table.
     pub(super) fn ids(&self) -> [Vec<u64>; 2] {
         [0, 1].map(|table| self.rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect())
     }

@@ -174,7 +174,6 @@ fn half(seq: u64, step: u64, ids: &[u64], gradient: f32) -> PushRequest {
     PushRequest { step, share: Some(0.5), ..push_of(&[(ITEM, ids)], seq, gradient) }
 }
 
-/// Puts all that the source sends in.
 fn copy_all(source: &EmbeddingService, target: &LocalMove, number: &mut u64) {
     loop {
         let sent = next_rows(source, 7, *number).unwrap();

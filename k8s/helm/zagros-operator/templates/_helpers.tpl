@@ -97,10 +97,10 @@ capabilities:
   verbs: [get, list, watch, create, patch, deletecollection]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, create, patch, delete]
+  verbs: [get, create, patch, deletecollection]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, create, patch, delete]
+  verbs: [get, create, patch, deletecollection]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
@@ -110,7 +110,7 @@ capabilities:
   verbs: [get, create, patch, deletecollection]
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors]
-  verbs: [get, create, patch, delete]
+  verbs: [get, create, patch, deletecollection]
 {{- end }}
 
 {{/* Rights on the lease that decides who leads. */}}

@@ -143,9 +143,8 @@ pub(crate) async fn answer(api: &FakeApi, request: Request<Body>) -> Response<Ap
     if let Err(refusal) = allowed(api, &call, verb) {
         return refused(&refusal);
     }
-    let (path, name) = ([&*call.group, &*call.version, &*call.plural], call.name.as_deref().unwrap_or_default());
-    if let Some(answer) = unknown(&api.store(), path, call.subresource.as_deref(), name) {
-        return answer;
+    if is_unknown(&api.store(), &call) {
+        return text(404, "404 page not found\n");
     }
     if verb == "watch" {
         return Response::new(StreamBody::new(watch(api.clone(), call)).boxed_unsync());
@@ -293,49 +292,19 @@ fn refused(refusal: &ApiRefusal) -> Response<ApiBody> {
     full(*code, &status)
 }
 
-/// The groups of Kubernetes itself: name, version, kinds, kinds that have a status.
-const BUILT_IN: [(&str, &str, &[&str], &[&str]); 7] = [
-    ("", "v1", &["configmaps", "secrets", "nodes", "namespaces", "persistentvolumeclaims"], &["pods", "services"]),
-    ("apps", "v1", &[], &["statefulsets"]),
-    ("batch", "v1", &[], &["jobs"]),
-    ("coordination.k8s.io", "v1", &["leases"], &[]),
-    ("events.k8s.io", "v1", &["events"], &[]),
-    ("networking.k8s.io", "v1", &["networkpolicies"], &[]),
-    ("policy", "v1", &[], &["poddisruptionbudgets"]),
+/// The kinds that definitions bring: group, version, kind. The first is always installed.
+const DEFINED: [(&str, &str, &str); 4] = [
+    ("zagros.dev", "v1alpha1", "hybridjobs"),
+    ("scheduling.volcano.sh", "v1beta1", "podgroups"),
+    ("scheduling.x-k8s.io", "v1alpha1", "podgroups"),
+    ("monitoring.coreos.com", "v1", "podmonitors"),
 ];
-/// The kinds that definitions bring: group, version, kind, whether it has a status. The first is always installed.
-const DEFINED: [(&str, &str, &str, bool); 4] = [
-    ("zagros.dev", "v1alpha1", "hybridjobs", true),
-    ("scheduling.volcano.sh", "v1beta1", "podgroups", true),
-    ("scheduling.x-k8s.io", "v1alpha1", "podgroups", true),
-    ("monitoring.coreos.com", "v1", "podmonitors", false),
-];
-/// The answer to a request for something that the server does not know; `None` if it knows it. `path` is group, version and
-/// plural.
-fn unknown(store: &ObjectStore, path: [&str; 3], subresource: Option<&str>, name: &str) -> Option<Response<ApiBody>> {
-    let [group, version, plural] = path;
-    if let Some((_, served, plain, stateful)) = BUILT_IN.into_iter().find(|one| one.0 == group) {
-        let has_status = stateful.contains(&plural);
-        let is_kind = served == version && (has_status || plain.contains(&plural)) && !store.missing.contains(plural);
-        let is_part = subresource.is_none() || subresource == Some("status") && has_status;
-        return (!is_kind || !is_part).then(|| not_found("the server could not find the requested resource"));
-    }
-    let is_installed = |plural: &str| plural == "hybridjobs" || store.installed.contains(plural);
-    let defined = DEFINED.into_iter().find(|one| (one.0, one.1, one.2) == (group, version, plural));
-    let Some((.., has_status)) = defined.filter(|one| is_installed(one.2) && !store.missing.contains(one.2)) else {
-        // Where nothing routes the group, the server of pages answers, and knows nothing of a `Status`.
-        return Some(text(404, "404 page not found\n"));
-    };
-    let is_part = match subresource {
-        None => true,
-        Some("status") => has_status,
-        Some("scale") => plural == "hybridjobs",
-        Some(_) => false,
-    };
-    (!is_part).then(|| not_found(format!("{plural}.{group} \"{name}\" not found")))
-}
 
-/// The API machinery answers where it routes the group.
-fn not_found(message: impl Into<String>) -> Response<ApiBody> {
-    refused(&refusal(404, "NotFound", message))
+/// Whether nothing routes the request: then the server of pages answers, and knows nothing of a `Status`. Nobody has a
+/// right on unknown kinds of Kubernetes itself.
+fn is_unknown(store: &ObjectStore, call: &ApiCall) -> bool {
+    let place = (&*call.group, &*call.version, &*call.plural);
+    let is_of_definition = DEFINED.iter().any(|one| one.0 == place.0);
+    let is_installed = place.2 == "hybridjobs" || store.installed.contains(place.2);
+    store.missing.contains(place.2) || is_of_definition && !(is_installed && DEFINED.contains(&place))
 }

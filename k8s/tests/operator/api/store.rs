@@ -246,7 +246,6 @@ impl ObjectStore {
     }
 }
 
-/// Which part of an object a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectPart {
     Main,

@@ -17,22 +17,10 @@ const KNOWN: &str = "
 ";
 
 fn structural(schema: &Value) -> Vec<String> {
-    let metadata = schema["properties"]["metadata"]["properties"].as_object();
-    let restricts = metadata.into_iter().flatten().any(|(name, _)| name != "name" && name != "generateName");
-    let mut broken = found_of([
-        (schema["type"] != "object", "root: type must be object"),
-        (!schema["additionalProperties"].is_null(), "root: additionalProperties must not be used"),
-        (restricts, "metadata: may restrict name and generateName alone"),
-    ]);
-    for SchemaPlace { path, schema, .. } in places(schema) {
-        broken.extend(broken_by(&schema).into_iter().map(|rule| format!("{path}: {rule}")));
-    }
-    broken
-}
-
-/// The rules that are broken, of rules by whether they are.
-fn found_of<const RULES: usize>(rules: [(bool, &str); RULES]) -> Vec<String> {
-    rules.into_iter().filter(|(is_broken, _)| *is_broken).map(|(_, rule)| rule.to_owned()).collect()
+    let of_place = |place: &SchemaPlace| {
+        broken_by(&place.schema).into_iter().map(|rule| format!("{}: {rule}", place.path)).collect::<Vec<_>>()
+    };
+    places(schema).iter().flat_map(of_place).collect()
 }
 
 fn broken_by(schema: &Value) -> Vec<String> {
@@ -41,13 +29,15 @@ fn broken_by(schema: &Value) -> Vec<String> {
     let may_lack_type = is("x-kubernetes-int-or-string") || is("x-kubernetes-preserve-unknown-fields");
     let has_both = !schema["properties"].is_null() && !schema["additionalProperties"].is_null();
     let is_mixed = !type_.is_empty() || is("x-kubernetes-preserve-unknown-fields");
-    let mut broken = found_of([
+    let rules = [
         (type_.is_empty() && !may_lack_type, "type is missing"),
         (type_ == "array" && !schema["items"].is_object(), "an array has items"),
         (has_both, "properties and additionalProperties exclude each other"),
         (schema["additionalProperties"] == false, "additionalProperties must not be false"),
         (is("x-kubernetes-int-or-string") && is_mixed, "int-or-string has no type and keeps no unknown fields"),
-    ]);
+    ];
+    let mut broken: Vec<String> =
+        rules.iter().filter(|(is_broken, _)| *is_broken).map(|one| one.1.to_owned()).collect();
     let is_known = |key: &str| KNOWN.split_whitespace().any(|known| known == key);
     let unknown = schema.as_object().unwrap().keys().filter(|key| !is_known(key));
     broken.extend(unknown.map(|key| format!("{key} is forbidden")));

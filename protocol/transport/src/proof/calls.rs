@@ -40,13 +40,11 @@ pub const CALLS: &[(&str, PeerRole, usize)] = &[
 const MOST_BYTES: usize = 256 << 10;
 
 /// The most bytes of a request to this path.
-#[must_use]
 pub fn most_bytes(path: &str) -> usize {
     CALLS.iter().find(|(call, ..)| *call == path).map_or(MOST_BYTES, |(.., bytes)| *bytes)
 }
 
 /// The least role that may make the call of this path. `None` if there is no such call.
-#[must_use]
 pub fn least_role(path: &str) -> Option<PeerRole> {
     CALLS.iter().find(|(call, ..)| *call == path).map(|(_, role, _)| *role)
 }

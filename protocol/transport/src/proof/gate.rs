@@ -36,7 +36,6 @@ pub enum Peer {
 
 impl Peer {
     /// The peer of a request. A request whose connection is not known has proven nothing.
-    #[must_use]
     pub fn from_extensions(extensions: &http::Extensions) -> Self {
         extensions.get::<Self>().copied().unwrap_or(Self::Unproven)
     }

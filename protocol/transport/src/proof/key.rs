@@ -33,7 +33,6 @@ pub enum BadKey {
 
 impl RoleKey {
     /// A new run secret. It is the key of the coordinator.
-    #[must_use]
     pub fn random() -> Self {
         Self { role: PeerRole::Coordinator, bytes: rand::random() }
     }
@@ -49,13 +48,11 @@ impl RoleKey {
         Ok(Self { role, bytes: from_hex(digits).ok_or(BadKey::Form)? })
     }
 
-    #[must_use]
     pub fn role(&self) -> PeerRole {
         self.role
     }
 
     /// The key of a role that is not above this key's. `None` for a role above it.
-    #[must_use]
     pub fn derive_key(&self, role: PeerRole) -> Option<Self> {
         let mut key = self.clone();
         while key.role > role {
@@ -65,14 +62,12 @@ impl RoleKey {
     }
 
     /// The token that opens HTTP pages and metrics. Every role can make it.
-    #[must_use]
     pub fn page_token(&self) -> String {
         let client = self.derive_key(PeerRole::Client).unwrap_or_else(|| self.clone());
         to_hex(&client.hmac_tag(&[b"zagros/1 page"]).as_ref()[..16])
     }
 
     /// The key in plain text, for a file that its owner alone may read, or for the environment of a process.
-    #[must_use]
     pub fn expose_secret(&self) -> String {
         format!("{}:{}", self.role, to_hex(&self.bytes))
     }
@@ -132,7 +127,6 @@ impl PeerRole {
     pub const ALL: [Self; 4] = [Self::Client, Self::DenseWorker, Self::EmbeddingServer, Self::Coordinator];
 
     /// Its name in key files, in certificates and in messages.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Client => "client",
@@ -142,7 +136,6 @@ impl PeerRole {
         }
     }
 
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }

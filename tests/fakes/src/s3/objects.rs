@@ -12,7 +12,6 @@ pub(crate) type Metadata = Vec<(String, String)>;
 #[derive(Debug, Default)]
 pub(crate) struct StoredObjects {
     pub(crate) whole: BTreeMap<String, Arc<[u8]>>,
-    /// Of objects that have some.
     pub(crate) metadata: BTreeMap<String, Metadata>,
     /// By upload number.
     pub(crate) uploads: BTreeMap<u64, OpenUpload>,

@@ -177,7 +177,6 @@ impl RunServer {
         self.process.as_mut()?.outgoing.as_mut().filter(|outgoing| outgoing.id == id)
     }
 
-    /// A target has got a verdict.
     pub(crate) fn end_move(&mut self, id: u64) {
         if let Some(process) = &mut self.process {
             process.ended = process.ended.max(id);
@@ -224,7 +223,6 @@ pub(crate) struct ServerTables {
     pub(crate) partial: BTreeMap<PushId, BTreeSet<BucketNumber>>,
 }
 
-/// How far a push came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PushOutcome {
     Whole,
@@ -263,7 +261,6 @@ impl ServerTables {
         PushOutcome::Whole
     }
 
-    /// Whether a bucket belongs to a group here.
     pub(crate) fn has(&self, bucket: BucketNumber) -> bool {
         self.groups.iter().any(|group| group.buckets.contains(&bucket))
     }

@@ -20,10 +20,8 @@ const LONGEST: Duration = Duration::from_secs(4000);
 /// One call in so many is lost, one answer in so many, and one call in so many comes again later.
 const LOST: u64 = 12;
 const LATE: u64 = 10;
-/// Servers that a run ever has.
 const SERVERS: usize = 4;
 
-/// What a history is to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HistoryPlan {
     pub(crate) seed: u64,
@@ -34,9 +32,7 @@ pub(crate) struct HistoryPlan {
     pub(crate) workers: u32,
     pub(crate) servers: u32,
     pub(crate) epochs: u32,
-    /// Splits of an epoch.
     pub(crate) splits: u64,
-    /// Processes that are killed.
     pub(crate) kills: u32,
     /// How often the number of servers changes.
     pub(crate) scales: u32,
@@ -112,7 +108,6 @@ pub(crate) struct RunWorld {
     pub(crate) did: BTreeMap<&'static str, u32>,
 }
 
-/// What the oracle knows.
 #[derive(Debug, Default)]
 pub(crate) struct OracleLedger {
     pub(crate) made: BTreeMap<PushId, BTreeSet<BucketNumber>>,

@@ -34,7 +34,6 @@ const HELD_BYTES: usize = 64 << 20;
 /// The arrays of a record batch by their fields; those of unused fields are not there.
 pub(crate) type FieldArrays = Arc<HashMap<usize, ArrayRef>>;
 
-/// The entries of each dictionary.
 type Entries = Arc<HashMap<i64, ArrayRef>>;
 
 pub(crate) struct RecordBatches {

@@ -24,7 +24,6 @@ const PORTION: usize = 1024;
 pub(crate) struct ArrowColumn {
     node: ArrayNode,
     rows: usize,
-    /// The next row.
     at: usize,
     /// Whether the output has the entries of the dictionary.
     is_remembered: bool,
@@ -375,7 +374,6 @@ impl WholeNumbers {
         }
     }
 
-    /// A number that is the place of an entry in a dictionary.
     #[inline]
     fn entry_place(&self, index: usize) -> usize {
         self.get(index) as usize

@@ -28,7 +28,6 @@ hidden = [8]
 
 const FORMATS: [&str; 3] = ["delimited", "parquet", "jsonl"];
 
-/// Of the vector.
 const MOMENTS: FeatureStatistic = FeatureStatistic::Standardise(1);
 
 /// The job of a format, and its rows. Their moments are `measured`, or of their own.

@@ -48,7 +48,6 @@ pub(crate) struct Row {
     pub(crate) user: i64,
     pub(crate) mobile: bool,
     pub(crate) day: i32,
-    /// A weight for each tag that is there.
     pub(crate) weights: List<f64>,
     pub(crate) vector: List<f64>,
 }
