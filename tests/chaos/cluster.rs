@@ -4,8 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_shell::launch::{
-    ChildProcess, GracePeriods, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd, WorkerLoss,
-    is_complete,
+    ChildProcess, GracePeriods, LaunchPlan, RestartBudget, RoleName, Supervisor, WatchEnd, WorkerLoss, is_complete,
 };
 use zagros_shell::{Announcement, Exit, Failure};
 

@@ -111,12 +111,8 @@ impl PushLedger {
         }
     }
 
-<<<<<<< HEAD:tests/chaos/ledger.rs
     /// A server has acknowledged these rows of a push.
     pub(crate) fn acknowledged(&mut self, key: PushKey, rows: &[RowId]) {
-=======
-    pub fn acknowledged(&mut self, key: PushKey, rows: &[RowId]) {
->>>>>>> w8:tests/chaos/src/ledger.rs
         let Some(push) = self.pushes.get_mut(&key) else {
             self.problems.insert(format!("push {} of writer {} was acknowledged and never sent", key.seq, key.writer));
             return;

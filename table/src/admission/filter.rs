@@ -94,7 +94,9 @@ impl AdmissionFilter {
                 let mut entry = entry_of(counts, key);
                 entry.get_mut().1 = entry.get().1.saturating_add(more);
             }
-            Self::Sketch { sketch, .. } => sketch.add_times(key, more),
+            Self::Sketch { sketch, .. } => {
+                sketch.add_times(key, more);
+            }
             Self::Always | Self::Share { .. } => {}
         }
     }
