@@ -386,9 +386,12 @@ fn feed(run: &mut FuzzedRun, bytes: &[u8]) {
             })*
         };
     }
+    if let Ok(request) = PositionRequest::decode(bytes) {
+        let _ = run.core.view_position(&request);
+    }
     feed! {
         JoinRequest => join, HeartbeatRequest => heartbeat, LeaveRequest => leave, GroupRequest => group,
-        AssignRequest => assign, CompleteRequest => complete, PositionRequest => position,
+        AssignRequest => assign, CompleteRequest => complete,
         TransformsRequest => transforms, ReportEvaluationRequest => report_evaluation,
         BarrierRequest => barrier, ScaleRequest => scale, ReportMoveRequest => report_move,
     }

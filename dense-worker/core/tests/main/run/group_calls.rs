@@ -6,9 +6,7 @@ use std::collections::BTreeSet;
 use zagros_protocol::control;
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{BarrierRequest, BarrierResult, BarrierVote};
-use zagros_worker_core::{
-    Action, BarrierDecision, BarrierReason, Event, GroupMember, LoopCounts, MeasuredState, StepAgreement,
-};
+use zagros_worker_core::{Action, BarrierReason, Event, GroupMember, LoopCounts, MeasuredState, StepAgreement};
 use zagros_zip::ZipEq;
 
 use super::world::RunWorld;
@@ -196,22 +194,10 @@ impl RunWorld {
 
     /// The vote of an asynchronous worker, which it sends until the coordinator has decided.
     pub(crate) fn vote(&mut self, index: usize, reason: BarrierReason) -> Option<Event> {
-        let reason = match reason {
-            BarrierReason::Checkpoint => control::BarrierReason::Checkpoint,
-            BarrierReason::EpochEnd => control::BarrierReason::EpochEnd,
-            BarrierReason::Stop => control::BarrierReason::Stop,
-            BarrierReason::Leave => control::BarrierReason::Leave,
-        };
         let worker = self.worker(index);
         let (called, counts) = (worker.heard_barrier, worker.steps.to_string());
         let result = self.ask_at_barrier(index, Some(BarrierVote { reason: reason.into(), called, counts }))?;
-        let decision = match result.decision() {
-            control::BarrierDecision::Checkpoint => BarrierDecision::Checkpoint,
-            control::BarrierDecision::EpochOver => BarrierDecision::EpochOver,
-            control::BarrierDecision::Stop => BarrierDecision::Stop,
-            control::BarrierDecision::Regroup => BarrierDecision::Regroup,
-            other => panic!("{reason:?} is decided as {other:?}"),
-        };
+        let decision = result.decision();
         let votes: Vec<(u32, BarrierVote)> =
             result.votes.into_iter().filter_map(|counted| Some((counted.worker, counted.vote?))).collect();
         let called = votes.iter().map(|(_, vote)| vote.called).max().unwrap_or(0);
