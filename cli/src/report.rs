@@ -145,7 +145,7 @@ impl RunReport<'_> {
         if let Some(folder) = &self.folder {
             let row = |(command, what): (String, &str)| vec![command, what.to_owned()];
             let commands = self.next_commands(folder).into_iter().map(row).collect();
-            report.add_title("next").add_table(ReportTable::new(&["command", ""], commands));
+            report.add_title("next").add_table(ReportTable::new(&["", ""], commands));
         }
         report.print();
         out!();
@@ -210,7 +210,7 @@ impl RunReport<'_> {
 
     /// Commands that make sense now, and what each does.
     fn next_commands(&self, folder: &Path) -> Vec<(String, &'static str)> {
-        let (run, mut commands) = (folder.display(), Vec::new());
+        let (zagros, run, mut commands) = (program(), folder.display(), Vec::new());
         if self.summary.outcome == TrainingOutcome::Interrupted && self.job.checkpoint.keep > 0 {
             commands.push(("the same command again".to_owned(), "goes on from here (--fresh starts over)"));
         }
@@ -219,13 +219,13 @@ impl RunReport<'_> {
                 Model::TorchScript { sha256, .. } => format!(" --trust-module {sha256}"),
                 _ => String::new(),
             };
-            commands.push((format!("zagros eval {run}{trust}"), "score the test part again, from the saved model"));
-            commands.push((format!("zagros predict {run}{trust} ROWS -o scores.csv"), "score rows of your own"));
+            commands.push((format!("{zagros} eval {run}{trust}"), "score the test part again, from the saved model"));
+            commands.push((format!("{zagros} predict {run}{trust} ROWS -o scores.csv"), "score rows of your own"));
         }
         let curves = format!("tensorboard --logdir {}", folder.parent().unwrap_or(folder).display());
         commands.push((curves, "curves of this and earlier runs"));
         if self.planted.is_some() {
-            commands.push(("zagros init /path/to/your.csv".to_owned(), "a job file for your own data"));
+            commands.push((format!("{zagros} init /path/to/your.csv"), "a job file for your own data"));
         }
         commands
     }
@@ -243,6 +243,13 @@ fn unmeasured<'a>(test: &HeldOutRows, evaluation: Option<&'a Evaluation>) -> Res
         }
         None => Err("not scored before the end; `zagros eval` scores the saved model"),
     }
+}
+
+/// The command of this program, relative to the current directory: the next commands can be copied.
+fn program() -> String {
+    let called = std::env::args().next().unwrap_or_else(|| "zagros".to_owned());
+    let here = std::env::current_dir().unwrap_or_default();
+    Path::new(&called).strip_prefix(here).unwrap_or(Path::new(&called)).display().to_string()
 }
 
 /// A measure, with the best reachable one beside it.

@@ -128,7 +128,7 @@ impl ReportTable {
     pub fn print(&self) {
         let lines = self.render_lines();
         let (head, rows) = lines.split_at(1);
-        head.iter().for_each(|line| out!("{}", line.dimmed()));
+        head.iter().filter(|line| !line.is_empty()).for_each(|line| out!("{}", line.dimmed()));
         rows.iter().for_each(|line| out!("{line}"));
     }
 
