@@ -28,7 +28,7 @@ use zagros_scoring::TrainingOutcome;
 use zagros_shell::{CommandReport, Exit, Failure, OrFailure, note};
 use zagros_store::Folder;
 
-use self::health::{DayHealth, IdCounts, ReferenceDrift};
+use self::health::{DayHealth, ReferenceDrift};
 use self::history::{DayData, DayHistory, DayRecord};
 use crate::backend::backend;
 use crate::resume::{ResumeChoice, RunStart};
@@ -282,12 +282,20 @@ impl DayRun<'_> {
         let data = DayData::measure(job).await;
         let start = RunStart::find(job, self.choice)?;
         let run = start.folder.path().to_owned();
-        let (summary, counts) = self.train_from(&start).await?;
+        let mut counted = job.clone();
+        steps::count_epochs(&mut counted, start.point.as_ref())?;
+        let worker = start.worker(counted, self.shutdown.clone()).await?;
+        // The servers live as long as what reaches them.
+        let (registry, _kept_alive) = (worker.registry.clone(), Arc::clone(&worker.connect));
+        let terminal = Arc::new(Terminal::new(false));
+        let trained = Worker { observer: terminal.clone(), ..worker }.run().await;
+        terminal.finish();
+        let summary = trained.map_err(|error| report::failure(error, self.signals))?;
         if summary.outcome != TrainingOutcome::Finished {
             return Ok(None);
         }
         let names = job.tables.iter().map(|table| table.name.clone());
-        let tables = health::table_health(names, scored.as_ref().map(|scored| scored.tables.as_slice()), &counts);
+        let tables = health::table_health(names, scored.as_ref().map(|scored| scored.tables.as_slice()), &registry);
         let warnings = health.add_tables(tables, self.history.health_before(name));
         warnings.iter().for_each(|warning| warn(name, warning));
         let RunSummary { samples, steps, rows, model, .. } = summary;
@@ -338,19 +346,6 @@ impl DayRun<'_> {
         let measured = scoring.evaluate(None).await;
         terminal.finish();
         measured.map_err(|error| report::failure(error, self.signals))
-    }
-
-    async fn train_from(&self, start: &RunStart) -> Result<(RunSummary, IdCounts), Failure> {
-        let mut job = self.day.job.clone();
-        steps::count_epochs(&mut job, start.point.as_ref())?;
-        let worker = start.worker(job, self.shutdown.clone()).await?;
-        // The servers live as long as what reaches them.
-        let (registry, _kept_alive) = (worker.registry.clone(), Arc::clone(&worker.connect));
-        let terminal = Arc::new(Terminal::new(false));
-        let trained = Worker { observer: terminal.clone(), ..worker }.run().await;
-        terminal.finish();
-        let summary = trained.map_err(|error| report::failure(error, self.signals))?;
-        Ok((summary, IdCounts::from_registry(&registry)))
     }
 }
 
