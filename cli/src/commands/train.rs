@@ -56,7 +56,8 @@ pub(crate) async fn run(mut args: TrainArgs) -> Result<Exit, Failure> {
     if let Some(dates) = args.dates {
         let has_start_steps = is_key_given(&args.job.job, &sets, "train.start_steps");
         let keep_models = args.keep_models.map(|models| usize::try_from(models).unwrap_or(usize::MAX));
-        return DailyTraining { job, dates, has_start_steps, keep_models, choice }.run(shutdown, &signals).await;
+        let signals = &signals;
+        return DailyTraining { job, dates, has_start_steps, keep_models, choice, shutdown, signals }.run().await;
     }
     let start = RunStart::find(&job, choice)?;
     steps::announce_steps(&job);
