@@ -149,17 +149,12 @@ fn held_out(rows: &HeldOutRows) -> String {
     match rows {
         HeldOutRows::Files(files) => format!("{} file(s)", files.len()),
         HeldOutRows::Share(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
-        HeldOutRows::Newest(newest) => newest_rows(newest),
+        HeldOutRows::Newest(NewestRows { column, from }) => match from {
+            TimeBound::Number(from) => format!("rows whose {column} is {from} or later"),
+            TimeBound::Text(from) => format!("rows whose {column} is {from} or later"),
+        },
         HeldOutRows::None => "nothing".to_owned(),
     }
-}
-
-fn newest_rows(newest: &NewestRows) -> String {
-    let from = match &newest.from {
-        TimeBound::Number(from) => from.to_string(),
-        TimeBound::Text(from) => from.clone(),
-    };
-    format!("rows whose {} is {from} or later", newest.column)
 }
 
 fn validation(job: &Job) -> String {

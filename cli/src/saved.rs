@@ -147,19 +147,14 @@ pub(crate) fn no_model(place: &Folder) -> Failure {
         return Failure::with_help(Exit::Data, what, "name one of its .zrows files for `zagros inspect` alone");
     }
     let what = format!("{place} holds no model: there is no {MANIFEST}, nor one in {MODEL}/");
-    let mut inside = match place.path() {
-        // Only this request shows that a bucket does not exist: a request for one object only says that the object does
-        // not.
-        None => match place.folder_names() {
-            Ok(folders) => folders,
-            Err(error) => return refused(error),
-        },
-        Some(_) => Vec::new(),
-    };
-    inside.sort_unstable();
-    match inside.as_slice() {
-        [] => Failure::with_help(Exit::Data, what, HELP),
-        inside => Failure::with_help(Exit::Data, what, format!("give one of the folders in it: {}", inside.join(", "))),
+    // Only this request shows that a bucket does not exist: a request for one object only says that the object does not.
+    match place.path().map_or_else(|| place.folder_names(), |_| Ok(Vec::new())) {
+        Err(error) => refused(error),
+        Ok(inside) if inside.is_empty() => Failure::with_help(Exit::Data, what, HELP),
+        Ok(mut inside) => {
+            inside.sort_unstable();
+            Failure::with_help(Exit::Data, what, format!("give one of the folders in it: {}", inside.join(", ")))
+        }
     }
 }
 

@@ -50,11 +50,10 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     std::fs::create_dir_all(&args.folder).map_err(|error| Failure::unwritable(&args.folder, &error))?;
     std::fs::write(&unfinished, "").map_err(|error| Failure::unwritable(&unfinished, &error))?;
     // An older planted.json would not describe the new files.
-    match std::fs::remove_file(&planted_file) {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            return Err(Failure::unwritable(&planted_file, &error));
-        }
-        _ => {}
+    if let Err(error) = std::fs::remove_file(&planted_file)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(Failure::unwritable(&planted_file, &error));
     }
     let truth = write(args)?;
     let planted = measure(args, &truth)?;
