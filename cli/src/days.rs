@@ -214,11 +214,8 @@ impl DailyTraining<'_> {
             let delete = || Folder::open(&model, TIMEOUT)?.delete();
             delete().map_err(|error| {
                 let what = format!("the model of {day} cannot be deleted: {error}");
-                Failure::with_help(
-                    Exit::Storage,
-                    what,
-                    "the same command goes on; without --keep-models all models stay",
-                )
+                let help = "the same command goes on; without --keep-models all models stay";
+                Failure::with_help(Exit::Storage, what, help)
             })?;
             history.forget_model(&day)?;
         }

@@ -12,7 +12,7 @@ use zagros_plumbing::metrics::DiskSpace;
 use zagros_shell::launch::LogDisk;
 use zagros_shell::{Exit, Failure, OrFailure, describe_threads, out};
 
-use crate::memory::MemoryNeed;
+use crate::memory::{self, MemoryNeed};
 use crate::planning;
 use crate::steps::EpochPlan;
 
@@ -71,10 +71,7 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
     }
     row("during a save", copies(job));
     row("peak", format!("about {} and the rows", HumanBytes(need.usual_peak())));
-    if let Some(warning) = need.warning(limit) {
-        tracing::warn!("{warning}");
-    }
-    need.check(limit)
+    memory::check(job, machine)
 }
 
 /// Bytes of the dense networks of all workers, by what they are for.
