@@ -63,7 +63,12 @@ impl ModelScoresReader {
             }
             let malformed = self.read_sample()?;
             if self.malformed.replace(0).is_some_and(|expected| expected != malformed) {
-                return Err(PredictionError::OtherRows { model: self.model.clone() });
+                // Their scores do not belong together.
+                return Err(PredictionError::Refused(format!(
+                    "other rows are malformed for {} than for the first model; their jobs read the data differently: score with each \
+                     model by itself",
+                    self.model
+                )));
             }
             let own = sums.next().unwrap_or_default();
             own.iter_mut().zip_eq(&self.scores).for_each(|(sum, score)| *sum += score.iter().sum::<f64>());

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 use jiff::civil::Date;
-use zagros_dense_worker::{PartMeasures, RunSummary, ScoringCommand, Worker, WorkerError};
+use zagros_dense_worker::{PartMeasures, RunSummary, Worker, WorkerError};
 use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{HeldOutRows, Job, KeyChange, Model, StartSteps};
 use zagros_plumbing::durable;
@@ -28,9 +28,8 @@ use zagros_scoring::TrainingOutcome;
 use zagros_shell::{CommandReport, Exit, Failure, OrFailure, note};
 use zagros_store::Folder;
 
-use self::health::{DayHealth, IdCounts, ReferenceDrift};
+use self::health::{DayHealth, ReferenceDrift};
 use self::history::{DayData, DayHistory, DayRecord};
-use crate::backend::backend;
 use crate::resume::{ResumeChoice, RunStart};
 use crate::saved::{SavedModel, check_trust};
 use crate::terminal::Terminal;
@@ -79,7 +78,7 @@ fn parse_day(text: &str) -> Result<Date, String> {
     text.parse().map_err(|_| format!("{text:?} is no day; write 2026-11-01, or 2026-11-01..2026-11-07"))
 }
 
-pub(crate) struct DailyTraining {
+pub(crate) struct DailyTraining<'a> {
     /// The job, with the placeholder in its paths.
     pub(crate) job: Job,
     pub(crate) dates: DateRange,
@@ -88,6 +87,8 @@ pub(crate) struct DailyTraining {
     /// Models that are kept, of the newest days; `None` keeps all.
     pub(crate) keep_models: Option<usize>,
     pub(crate) choice: ResumeChoice,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) signals: &'a StopSignals,
 }
 
 struct Day {
@@ -95,9 +96,9 @@ struct Day {
     job: Job,
 }
 
-impl DailyTraining {
+impl DailyTraining<'_> {
     /// Scores and trains each day that is not done, and prints a line for each. What is done stays done after an error.
-    pub(crate) async fn run(self, shutdown: Shutdown, signals: &StopSignals) -> Result<Exit, Failure> {
+    pub(crate) async fn run(self) -> Result<Exit, Failure> {
         self.check()?;
         let mut history = DayHistory::load(&self.job)?;
         let days: Vec<String> = self.dates.0.iter().map(ToString::to_string).collect();
@@ -117,15 +118,14 @@ impl DailyTraining {
         };
         for day in &days[done..] {
             let day = self.day(day, from.clone());
-            let run = DayRun { day: &day, history: &history, choice: self.choice, shutdown: &shutdown, signals };
-            let trained = match run.train().await {
+            let trained = match self.train(&day, &history).await {
                 // While it was scored.
                 Err(failure) if matches!(failure.exit_status(), Exit::Signal(_)) => None,
                 trained => trained?,
             };
             let Some(record) = trained else {
                 note!("stopped; the same command goes on");
-                return Ok(report::interrupt_exit(signals));
+                return Ok(report::interrupt_exit(self.signals));
             };
             from.clone_from(&record.model);
             print(&day.name, &record);
@@ -214,11 +214,8 @@ impl DailyTraining {
             let delete = || Folder::open(&model, TIMEOUT)?.delete();
             delete().map_err(|error| {
                 let what = format!("the model of {day} cannot be deleted: {error}");
-                Failure::with_help(
-                    Exit::Storage,
-                    what,
-                    "the same command goes on; without --keep-models all models stay",
-                )
+                let help = "the same command goes on; without --keep-models all models stay";
+                Failure::with_help(Exit::Storage, what, help)
             })?;
             history.forget_model(&day)?;
         }
@@ -239,6 +236,76 @@ impl DailyTraining {
         }
         report
     }
+
+    /// Looks at a day, scores it by the model that it starts from, and trains it. `None` if it was interrupted.
+    async fn train(&self, day: &Day, history: &DayHistory) -> Result<Option<DayRecord>, Failure> {
+        let Day { name, job } = day;
+        let mut health = self.look_at_features(day, history).await?;
+        let from = job.train.start_from.clone();
+        let scored = match &from {
+            Some(model) => {
+                note!("{name}: scoring it by {model}");
+                Some(self.score(job, Path::new(model)).await?)
+            }
+            None => None,
+        };
+        let data = DayData::measure(job).await;
+        let start = RunStart::find(job, self.choice)?;
+        let run = start.folder.path().to_owned();
+        let mut counted = job.clone();
+        steps::count_epochs(&mut counted, start.point.as_ref())?;
+        let worker = start.worker(counted, self.shutdown.clone()).await?;
+        // The servers live as long as what reaches them.
+        let (registry, _kept_alive) = (worker.registry.clone(), Arc::clone(&worker.connect));
+        let terminal = Arc::new(Terminal::new(false));
+        let trained = Worker { observer: terminal.clone(), ..worker }.run().await;
+        terminal.finish();
+        let summary = trained.map_err(|error| report::failure(error, self.signals))?;
+        if summary.outcome != TrainingOutcome::Finished {
+            return Ok(None);
+        }
+        let names = job.tables.iter().map(|table| table.name.clone());
+        let tables = health::table_health(names, scored.as_ref().map(|scored| scored.tables.as_slice()), &registry);
+        let warnings = health.add_tables(tables, history.health_before(name));
+        warnings.iter().for_each(|warning| warn(name, warning));
+        let RunSummary { samples, steps, rows, model, .. } = summary;
+        let model = model.map(|model| place(&run, &model));
+        let before = scored.map(|scored| scored.evaluation);
+        Ok(Some(DayRecord { from, before, samples, steps, rows, health: Some(health), data, run, model }))
+    }
+
+    /// Looks at the features, beside those of the day before and of an earlier one, and says at once what is wrong with them.
+    async fn look_at_features(&self, Day { name, job }: &Day, history: &DayHistory) -> Result<DayHealth, Failure> {
+        let previous = history.health_before(name);
+        let profile = self.profile(job, previous.map(|(_, health)| health)).await?;
+        let reference = match history.reference_day(name) {
+            Some((day, health)) => Some(ReferenceDrift::new(day, &self.profile(job, Some(health)).await?)),
+            None => None,
+        };
+        let health = DayHealth::new(profile, reference, previous);
+        health.warnings.iter().for_each(|warning| warn(name, warning));
+        Ok(health)
+    }
+
+    async fn profile(&self, job: &Job, before: Option<&DayHealth>) -> Result<DataProfile, Failure> {
+        let (job, before) = (job.clone(), before.map(|health| health.profile.clone()));
+        let look = move || ingest::profile_files(&job, &job.data.train, PROFILED_ROWS, before.as_ref());
+        let looked = tokio::task::spawn_blocking(look).await.or_internal()?;
+        looked.map_err(|error| report::failure(WorkerError::from(error), self.signals))
+    }
+
+    async fn score(&self, job: &Job, model: &Path) -> Result<PartMeasures, Failure> {
+        let saved = SavedModel::find(model, TIMEOUT)?;
+        let of_model = saved.load_job(&[])?;
+        // The job that trains vouches for its module.
+        let trusted = match &job.model {
+            Model::TorchScript { sha256, .. } => Some(sha256.as_str()),
+            _ => None,
+        };
+        check_trust(&of_model, trusted)?;
+        let measured = saved.evaluate(of_model, Some(job.data.train.clone()), None, self.shutdown.clone()).await;
+        measured.map_err(|error| report::failure(error, self.signals))
+    }
 }
 
 fn print(name: &str, record: &DayRecord) {
@@ -255,102 +322,6 @@ fn write_page(name: &str, history: &DayHistory) {
     let path = history.page_file();
     if let Err(error) = durable::write(&path, page::page(name, history).as_bytes()) {
         note!("{} cannot be written: {error}", path.display());
-    }
-}
-
-struct DayRun<'a> {
-    day: &'a Day,
-    history: &'a DayHistory,
-    choice: ResumeChoice,
-    shutdown: &'a Shutdown,
-    signals: &'a StopSignals,
-}
-
-impl DayRun<'_> {
-    /// Looks at a day, scores it by the model that it starts from, and trains it. `None` if it was interrupted.
-    async fn train(&self) -> Result<Option<DayRecord>, Failure> {
-        let Day { name, job } = self.day;
-        let mut health = self.look_at_features().await?;
-        let from = job.train.start_from.clone();
-        let scored = match &from {
-            Some(model) => {
-                note!("{name}: scoring it by {model}");
-                Some(self.score(Path::new(model)).await?)
-            }
-            None => None,
-        };
-        let data = DayData::measure(job).await;
-        let start = RunStart::find(job, self.choice)?;
-        let run = start.folder.path().to_owned();
-        let (summary, counts) = self.train_from(&start).await?;
-        if summary.outcome != TrainingOutcome::Finished {
-            return Ok(None);
-        }
-        let names = job.tables.iter().map(|table| table.name.clone());
-        let tables = health::table_health(names, scored.as_ref().map(|scored| scored.tables.as_slice()), &counts);
-        let warnings = health.add_tables(tables, self.history.health_before(name));
-        warnings.iter().for_each(|warning| warn(name, warning));
-        let RunSummary { samples, steps, rows, model, .. } = summary;
-        let model = model.map(|model| place(&run, &model));
-        let before = scored.map(|scored| scored.evaluation);
-        Ok(Some(DayRecord { from, before, samples, steps, rows, health: Some(health), data, run, model }))
-    }
-
-    /// Looks at the features, beside those of the day before and of an earlier one, and says at once what is wrong with them.
-    async fn look_at_features(&self) -> Result<DayHealth, Failure> {
-        let name = &self.day.name;
-        let previous = self.history.health_before(name);
-        let profile = self.profile(previous.map(|(_, health)| health.profile.clone())).await?;
-        let reference = match self.history.reference_day(name) {
-            Some((day, health)) => Some(ReferenceDrift::new(day, &self.profile(Some(health.profile.clone())).await?)),
-            None => None,
-        };
-        let health = DayHealth::new(profile, reference, previous);
-        health.warnings.iter().for_each(|warning| warn(name, warning));
-        Ok(health)
-    }
-
-    async fn profile(&self, before: Option<DataProfile>) -> Result<DataProfile, Failure> {
-        let (job, files) = (self.day.job.clone(), self.day.job.data.train.clone());
-        let look = move || ingest::profile_files(&job, &files, PROFILED_ROWS, before.as_ref());
-        let looked = tokio::task::spawn_blocking(look).await.or_internal()?;
-        looked.map_err(|error| report::failure(WorkerError::from(error), self.signals))
-    }
-
-    async fn score(&self, model: &Path) -> Result<PartMeasures, Failure> {
-        let saved = SavedModel::find(model, TIMEOUT)?;
-        let of_model = saved.load_job(&[])?;
-        // The job that trains vouches for its module.
-        let trusted = match &self.day.job.model {
-            Model::TorchScript { sha256, .. } => Some(sha256.as_str()),
-            _ => None,
-        };
-        check_trust(&of_model, trusted)?;
-        let terminal = Arc::new(Terminal::new(false));
-        let scoring = ScoringCommand {
-            job: of_model,
-            model: saved.folder,
-            files: Some(self.day.job.data.train.clone()),
-            backend: backend(),
-            observer: terminal.clone(),
-            shutdown: self.shutdown.clone(),
-        };
-        let measured = scoring.evaluate(None).await;
-        terminal.finish();
-        measured.map_err(|error| report::failure(error, self.signals))
-    }
-
-    async fn train_from(&self, start: &RunStart) -> Result<(RunSummary, IdCounts), Failure> {
-        let mut job = self.day.job.clone();
-        steps::count_epochs(&mut job, start.point.as_ref())?;
-        let worker = start.worker(job, self.shutdown.clone()).await?;
-        // The servers live as long as what reaches them.
-        let (registry, _kept_alive) = (worker.registry.clone(), Arc::clone(&worker.connect));
-        let terminal = Arc::new(Terminal::new(false));
-        let trained = Worker { observer: terminal.clone(), ..worker }.run().await;
-        terminal.finish();
-        let summary = trained.map_err(|error| report::failure(error, self.signals))?;
-        Ok((summary, IdCounts::from_registry(&registry)))
     }
 }
 

@@ -118,14 +118,10 @@ impl ExperimentSetup {
 
     /// Makes the folder, and keeps other processes from working in it.
     pub(crate) fn lock_folder(&self) -> Result<RunLock, Failure> {
-        let folder = self.folder.display();
-        fs::create_dir_all(&self.folder).map_err(|error| {
-            let what = format!("{folder} cannot be made: {error}");
-            Failure::with_help(Exit::Storage, what, "make room or change output.folder")
-        })?;
+        fs::create_dir_all(&self.folder).map_err(|error| Failure::unwritable(&self.folder, &error))?;
         let lock = RunFolder::open(&self.folder).and_then(|folder| folder.try_lock()).map_err(failed)?;
         lock.ok_or_else(|| {
-            let what = format!("another process trains the {} in {folder}", self.name);
+            let what = format!("another process trains the {} in {}", self.name, self.folder.display());
             Failure::usage(what, "wait for it, or name another folder: --folder FOLDER")
         })
     }

@@ -21,6 +21,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
+use zagros_ingest::hash_value;
 use zagros_shell::Failure;
 
 use crate::args::{ForgetArgs, parse_id};
@@ -33,22 +34,18 @@ pub(crate) use plan::{ForgetPlan, SavePlan};
 /// The ids that the command line names, at least one: themselves, by values as in the data, or in files of either.
 pub(crate) fn wanted_ids(args: &ForgetArgs) -> Result<BTreeSet<u64>, Failure> {
     let mut ids: BTreeSet<u64> = args.id.iter().copied().collect();
-    ids.extend(args.value.iter().map(|value| hash(value)));
+    ids.extend(args.value.iter().map(|value| hash_value(value.as_bytes())));
     if let Some(path) = &args.ids {
         ids.extend(parse_ids(&read(path)?, path)?);
     }
     if let Some(path) = &args.values {
-        ids.extend(lines(&read(path)?).map(|(_, value)| hash(value)));
+        ids.extend(lines(&read(path)?).map(|(_, value)| hash_value(value.as_bytes())));
     }
     if ids.is_empty() {
         let help = "name a file with --values FILE or --ids FILE, one a line, or a single one with --value or --id";
         return Err(Failure::usage("no id is named", help));
     }
     Ok(ids)
-}
-
-fn hash(value: &str) -> u64 {
-    zagros_ingest::hash_value(value.as_bytes())
 }
 
 fn parse_ids(text: &str, path: &Path) -> Result<Vec<u64>, Failure> {

@@ -1,7 +1,6 @@
 //! A pause of a run at a point of its training: a checkpoint is written, and the same command goes on from it. A sweep compares its
 //! trials there.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use zagros_dense_worker::{HeldOutPart, Observer, WorkerEvent};
@@ -14,11 +13,10 @@ pub(crate) enum PausePoint {
     Epochs(u64),
 }
 
-/// Requests the end of a run at a point, and passes all events on.
+/// Requests the end of a run at a point.
 pub(crate) struct RunPause {
     point: PausePoint,
     shutdown: Shutdown,
-    next: Arc<dyn Observer>,
     /// Step of the last end of an epoch, and of the last score; 0 before the first.
     epoch_end: AtomicU64,
     scored: AtomicU64,
@@ -26,9 +24,9 @@ pub(crate) struct RunPause {
 }
 
 impl RunPause {
-    pub(crate) fn new(point: PausePoint, shutdown: Shutdown, next: Arc<dyn Observer>) -> Self {
+    pub(crate) fn new(point: PausePoint, shutdown: Shutdown) -> Self {
         let (epoch_end, scored) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { point, shutdown, next, epoch_end, scored, has_paused: AtomicBool::new(false) }
+        Self { point, shutdown, epoch_end, scored, has_paused: AtomicBool::new(false) }
     }
 
     /// Whether the run was asked to end here.
@@ -58,7 +56,6 @@ impl RunPause {
 
 impl Observer for RunPause {
     fn observe(&self, event: &WorkerEvent) {
-        self.next.observe(event);
         if self.is_at_point(event) && !self.has_paused.swap(true, Ordering::AcqRel) {
             self.shutdown.request();
         }
@@ -67,7 +64,7 @@ impl Observer for RunPause {
 
 #[cfg(test)]
 mod tests {
-    use zagros_dense_worker::{Evaluation, SilentObserver};
+    use zagros_dense_worker::Evaluation;
 
     use super::*;
 
@@ -78,7 +75,7 @@ mod tests {
     /// The number of events after which the run is asked to end.
     fn paused_after(point: PausePoint, events: &[WorkerEvent]) -> Option<usize> {
         let shutdown = Shutdown::new();
-        let pause = RunPause::new(point, shutdown.clone(), Arc::new(SilentObserver));
+        let pause = RunPause::new(point, shutdown.clone());
         let position = events.iter().position(|event| {
             pause.observe(event);
             shutdown.is_requested()

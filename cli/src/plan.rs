@@ -12,7 +12,7 @@ use zagros_plumbing::metrics::DiskSpace;
 use zagros_shell::launch::LogDisk;
 use zagros_shell::{Exit, Failure, OrFailure, describe_threads, out};
 
-use crate::memory::MemoryNeed;
+use crate::memory::{self, MemoryNeed};
 use crate::planning;
 use crate::steps::EpochPlan;
 
@@ -71,10 +71,7 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
     }
     row("during a save", copies(job));
     row("peak", format!("about {} and the rows", HumanBytes(need.usual_peak())));
-    if let Some(warning) = need.warning(limit) {
-        tracing::warn!("{warning}");
-    }
-    need.check(limit)
+    memory::check(job, machine)
 }
 
 /// Bytes of the dense networks of all workers, by what they are for.
@@ -149,17 +146,12 @@ fn held_out(rows: &HeldOutRows) -> String {
     match rows {
         HeldOutRows::Files(files) => format!("{} file(s)", files.len()),
         HeldOutRows::Share(share) => format!("{:.1} % of the rows, chosen by a hash of the line", share * 100.0),
-        HeldOutRows::Newest(newest) => newest_rows(newest),
+        HeldOutRows::Newest(NewestRows { column, from }) => match from {
+            TimeBound::Number(from) => format!("rows whose {column} is {from} or later"),
+            TimeBound::Text(from) => format!("rows whose {column} is {from} or later"),
+        },
         HeldOutRows::None => "nothing".to_owned(),
     }
-}
-
-fn newest_rows(newest: &NewestRows) -> String {
-    let from = match &newest.from {
-        TimeBound::Number(from) => from.to_string(),
-        TimeBound::Text(from) => from.clone(),
-    };
-    format!("rows whose {} is {from} or later", newest.column)
 }
 
 fn validation(job: &Job) -> String {

@@ -138,50 +138,28 @@ fn counts(job: &Job, batch: &Batch) -> (Vec<f64>, Vec<f64>) {
     (ids, rows.iter().map(|rows| rows.len() as f64 / samples).collect())
 }
 
-/// Whether streamed weights arrive while a worker computes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct StreamingBalance {
-    /// Weights and gradients between a worker and the servers in a step, in bytes.
-    bytes: f64,
-    /// Additions and multiplications of a worker's step.
-    flop: f64,
-    batch: f64,
-    /// Samples from which on weights arrive as fast as they are used.
-    least: f64,
-    /// The share of a worker's time in which it waits for them.
-    waiting: f64,
+/// Weights and gradients between a worker and the servers, and additions and multiplications of the worker.
+fn streamed_amounts(plan: &Forecast) -> String {
+    let (bytes, flop) = (plan.work.traffic.step_bytes(), plan.work.dense.flop * plan.work.batch);
+    format!("{} and {}FLOP a step of a worker", HumanBytes(bytes as u64), short_number(flop))
 }
 
-impl StreamingBalance {
-    fn new(plan: &Forecast) -> Self {
-        Self {
-            bytes: plan.work.traffic.step_bytes(),
-            flop: plan.work.dense.flop * plan.work.batch,
-            batch: plan.work.batch,
-            least: plan.streaming_batch.ceil(),
-            waiting: plan.stages.exposed_stream / plan.stages.dense_thread.max(f64::MIN_POSITIVE),
-        }
+/// Whether streamed weights arrive while a worker computes.
+fn streaming_in_words(plan: &Forecast) -> String {
+    // From so many samples on, weights arrive as fast as they are used.
+    let least = plan.streaming_batch.ceil();
+    let amounts = streamed_amounts(plan);
+    let (least_samples, batch) = (HumanCount(least as u64), HumanCount(plan.work.batch as u64));
+    if least <= plan.work.batch {
+        return format!(
+            "{amounts}: the weights arrive while the worker computes, as a batch of {batch} is not below {least_samples}"
+        );
     }
-
-    fn amounts(&self) -> String {
-        format!("{} and {}FLOP a step of a worker", HumanBytes(self.bytes as u64), short_number(self.flop))
-    }
-
-    /// Whether one hides behind the other.
-    fn in_words(&self) -> String {
-        let (least, batch) = (HumanCount(self.least as u64), HumanCount(self.batch as u64));
-        let amounts = self.amounts();
-        if self.least <= self.batch {
-            return format!(
-                "{amounts}: the weights arrive while the worker computes, as a batch of {batch} is not below {least}"
-            );
-        }
-        let percent = 100.0 * self.waiting;
-        format!(
-            "{amounts}: the worker waits for weights {percent:.0} % of its time, as a batch of {batch} is below {least}; raise \
-             train.batch_size, or set cluster.wire = \"bf16\" if the servers are other processes"
-        )
-    }
+    let percent = 100.0 * plan.stages.exposed_stream / plan.stages.dense_thread.max(f64::MIN_POSITIVE);
+    format!(
+        "{amounts}: the worker waits for weights {percent:.0} % of its time, as a batch of {batch} is below {least_samples}; raise \
+         train.batch_size, or set cluster.wire = \"bf16\" if the servers are other processes"
+    )
 }
 
 /// What a run with streamed weights says before it starts; `None` for other runs. It says whether they hide only where `zagros calibrate`
@@ -193,13 +171,12 @@ pub(crate) fn streaming_notice(job: &Job, machine: &Machine) -> Option<String> {
     let is_calibrated = calibration_file().is_some_and(|file| file.is_file());
     let (speed, machines) = (calibration(None).ok()?, this_machine(job, machine));
     let plan = forecast(job, &DataShape::from_job(job), &speed, &machines).ok()?;
-    let balance = StreamingBalance::new(&plan);
     Some(if is_calibrated {
-        format!("streamed weights, by the calibration of this machine: {}", balance.in_words())
+        format!("streamed weights, by the calibration of this machine: {}", streaming_in_words(&plan))
     } else {
         format!(
             "streamed weights: {}; `zagros calibrate` finds out whether one hides behind the other",
-            balance.amounts()
+            streamed_amounts(&plan)
         )
     })
 }
@@ -255,19 +232,20 @@ mod tests {
         Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap()
     }
 
-    fn balance(batch: u32) -> StreamingBalance {
+    fn plan(batch: u32) -> Forecast {
         let job = network(&["train.weights=streamed", &format!("train.batch_size={batch}")]);
         let machines = this_machine(&job, &MACHINE);
-        StreamingBalance::new(&forecast(&job, &DataShape::from_job(&job), &Calibration::default(), &machines).unwrap())
+        forecast(&job, &DataShape::from_job(&job), &Calibration::default(), &machines).unwrap()
     }
 
     #[test]
     fn a_batch_that_is_large_enough_hides_the_weights_and_a_small_one_waits() {
-        let (small, large) = (balance(16), balance(8192));
-        assert_eq!(small.bytes, large.bytes);
-        assert!(small.waiting > 0.0 && large.waiting == 0.0, "{small:?} {large:?}");
-        let words = large.in_words();
+        let (small, large) = (plan(16), plan(8192));
+        assert_eq!(small.work.traffic.step_bytes(), large.work.traffic.step_bytes());
+        let waiting = [&small, &large].map(|plan| plan.stages.exposed_stream);
+        assert!(waiting[0] > 0.0 && waiting[1] == 0.0, "{waiting:?}");
+        let (few, words) = (streaming_in_words(&small), streaming_in_words(&large));
         assert!(words.contains("arrive while the worker computes, as a batch of 8,192"), "{words}");
-        assert!(small.in_words().contains("waits for weights") && small.in_words().contains("raise train.batch_size"));
+        assert!(few.contains("waits for weights") && few.contains("raise train.batch_size"), "{few}");
     }
 }

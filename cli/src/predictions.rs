@@ -30,26 +30,9 @@ pub(crate) use file::PredictionFile;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PredictionError {
-    #[error("the name of {} has no known ending; end it in .csv, .jsonl or .parquet, or give --format", path.display())]
-    Format { path: PathBuf },
-    /// A Parquet file ends with a description of its rows, which a stream cannot be given in bounded memory.
-    #[error("Parquet cannot be written to standard output; give a file name, or --format csv or jsonl")]
-    Stream,
-    /// The file exists, and the caller did not ask to replace it.
-    #[error("{} exists and is kept; choose another name, or use --force to replace it", path.display())]
-    Exists { path: PathBuf },
-    #[error(
-        "two columns of the predictions would be named \"{name}\"; give the score another name with --score-column"
-    )]
-    Columns { name: String },
-    #[error("another process writes {}; wait for it to end, or choose another name", path.display())]
-    Busy { path: PathBuf },
-    /// A row is malformed for one model and not for another, so their scores do not belong together.
-    #[error(
-        "other rows are malformed for {model} than for the first model; their jobs read the data differently: score with each model by \
-         itself"
-    )]
-    OtherRows { model: String },
+    /// What the caller asks for cannot be, in words.
+    #[error("{0}")]
+    Refused(String),
     #[error("cannot write {}: {source}; {kept}", path.display())]
     Write { path: PathBuf, source: io::Error, kept: String },
 }
@@ -128,7 +111,10 @@ impl PredictionFormat {
             Some("csv") => Ok(Self::Csv),
             Some("jsonl") => Ok(Self::Jsonl),
             Some("parquet") => Ok(Self::Parquet),
-            _ => Err(PredictionError::Format { path: path.to_owned() }),
+            _ => Err(PredictionError::Refused(format!(
+                "the name of {} has no known ending; end it in .csv, .jsonl or .parquet, or give --format",
+                path.display()
+            ))),
         }
     }
 }
@@ -146,7 +132,9 @@ impl PredictionColumns {
         let mut seen = BTreeSet::new();
         let twice = keys.iter().chain(&scores).find(|name| !seen.insert(name.as_str())).cloned();
         match twice {
-            Some(name) => Err(PredictionError::Columns { name }),
+            Some(name) => Err(PredictionError::Refused(format!(
+                "two columns of the predictions would be named \"{name}\"; give the score another name with --score-column"
+            ))),
             None => Ok(Self { keys, scores }),
         }
     }

@@ -2,16 +2,21 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use zagros_dense_worker::{PartMeasures, ScoringCommand, WorkerError};
 use zagros_job::{Job, Model};
+use zagros_plumbing::lifecycle::Shutdown;
 use zagros_rows::snapshot::SnapshotError;
 use zagros_scoring::{JOB, MANIFEST, Manifest};
 use zagros_shell::{Exit, Failure, parse_job};
 use zagros_store::{Folder, StoreError};
 
+use crate::backend::backend;
 use crate::resume::failed;
+use crate::terminal::Terminal;
 
 const SUMMARY: &str = "summary.json";
 /// The folder of a run's model, relative to the run folder.
@@ -52,6 +57,22 @@ impl SavedModel {
         let manifest = Manifest::read(&self.folder).map_err(failed)?;
         let text = manifest.read_file(&self.folder, JOB).map_err(failed)?;
         parse_job(&String::from_utf8_lossy(&text), &PathBuf::from(format!("{}/{JOB}", self.folder)), sets)
+    }
+
+    /// Scores files, or the test part of the job, with a live line.
+    pub(crate) async fn evaluate(
+        self,
+        job: Job,
+        files: Option<Vec<PathBuf>>,
+        importance: Option<u32>,
+        shutdown: Shutdown,
+    ) -> Result<PartMeasures, WorkerError> {
+        let terminal = Arc::new(Terminal::new(false));
+        let (model, observer) = (self.folder, terminal.clone());
+        let scoring = ScoringCommand { job, model, files, backend: backend(), observer, shutdown };
+        let measured = scoring.evaluate(importance).await;
+        terminal.finish();
+        measured
     }
 }
 
@@ -126,19 +147,14 @@ pub(crate) fn no_model(place: &Folder) -> Failure {
         return Failure::with_help(Exit::Data, what, "name one of its .zrows files for `zagros inspect` alone");
     }
     let what = format!("{place} holds no model: there is no {MANIFEST}, nor one in {MODEL}/");
-    let mut inside = match place.path() {
-        // Only this request shows that a bucket does not exist: a request for one object only says that the object does
-        // not.
-        None => match place.folder_names() {
-            Ok(folders) => folders,
-            Err(error) => return refused(error),
-        },
-        Some(_) => Vec::new(),
-    };
-    inside.sort_unstable();
-    match inside.as_slice() {
-        [] => Failure::with_help(Exit::Data, what, HELP),
-        inside => Failure::with_help(Exit::Data, what, format!("give one of the folders in it: {}", inside.join(", "))),
+    // Only this request shows that a bucket does not exist: a request for one object only says that the object does not.
+    match place.path().map_or_else(|| place.folder_names(), |_| Ok(Vec::new())) {
+        Err(error) => refused(error),
+        Ok(inside) if inside.is_empty() => Failure::with_help(Exit::Data, what, HELP),
+        Ok(mut inside) => {
+            inside.sort_unstable();
+            Failure::with_help(Exit::Data, what, format!("give one of the folders in it: {}", inside.join(", ")))
+        }
     }
 }
 

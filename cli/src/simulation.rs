@@ -84,31 +84,26 @@ pub(crate) struct SimulationFigures {
     calibration: String,
     /// The run as it is described; `None` with tables.
     pub(crate) run: Option<SimReport>,
-    tables: Vec<WhatIfTable>,
+    pub(crate) tables: Vec<WhatIfTable>,
     pub(crate) failures: Option<FailureReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct WhatIfTable {
-    key: &'static str,
-    rows: Vec<WhatIfRow>,
+pub(crate) struct WhatIfTable {
+    pub(crate) key: &'static str,
+    pub(crate) rows: Vec<WhatIfRow>,
 }
 
 #[derive(Debug, Serialize)]
-struct WhatIfRow {
-    value: f64,
-    run: SimReport,
+pub(crate) struct WhatIfRow {
+    pub(crate) value: f64,
+    pub(crate) run: SimReport,
 }
 
 impl SimulationFigures {
     pub(crate) fn new(name: &str, scenario: &Scenario) -> Self {
         let calibration = scenario.calibration.source.clone();
         Self { name: name.to_owned(), calibration, run: None, tables: Vec::new(), failures: None }
-    }
-
-    pub(crate) fn add_table(&mut self, key: &'static str, rows: Vec<(f64, SimReport)>) {
-        let rows = rows.into_iter().map(|(value, run)| WhatIfRow { value, run }).collect();
-        self.tables.push(WhatIfTable { key, rows });
     }
 
     pub(crate) fn report(&self) -> CommandReport {

@@ -84,7 +84,7 @@ impl ExperimentPlan for SweepSearch<'_> {
         let scores = &self.sweep.trials()[trial].scores;
         let (rung, folder) = (scores.len(), trial_folder(&self.setup.base.folder, trial));
         let measured = rung_measures(&folder, self.setup.plan.rungs.as_ref(), rung);
-        let Some(RungMeasures { measures, steps }) = measured else { return Ok(false) };
+        let Some((measures, steps)) = measured else { return Ok(false) };
         let earlier_seconds = scores.last().map_or(0.0, |score| score.seconds);
         let seconds = earlier_seconds + took.unwrap_or_default().as_secs_f64();
         self.note(&SweepRecord::Scored { trial, rung, measures, steps, seconds })?;
@@ -100,19 +100,13 @@ fn trial_folder(sweep: &Path, trial: usize) -> PathBuf {
     sweep.join(format!("trial-{trial:03}"))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct RungMeasures {
-    measures: TrialMeasures,
-    steps: u64,
-}
-
-/// The measures of a trial at a rung, if its run has come there. A run that ended before, by early stopping, has those of its end.
-fn rung_measures(trial: &Path, rungs: Option<&Rungs>, rung: usize) -> Option<RungMeasures> {
+/// The measures of a trial at a rung, and its steps up to there, if its run has come there. A run that ended before, by early stopping, has those of its end.
+fn rung_measures(trial: &Path, rungs: Option<&Rungs>, rung: usize) -> Option<(TrialMeasures, u64)> {
     let run = newest_run(trial)?;
     let record = RunRecord::read(&run).ok()?;
     if run.is_complete() {
         let summary = record.summary.as_ref()?;
-        return Some(RungMeasures { measures: trial_measures(summary.validation.as_ref()?), steps: summary.steps });
+        return Some((trial_measures(summary.validation.as_ref()?), summary.steps));
     }
     let rungs = rungs.filter(|rungs| rung + 1 < rungs.levels.len())?;
     let level = rungs.levels[rung];
@@ -121,7 +115,7 @@ fn rung_measures(trial: &Path, rungs: Option<&Rungs>, rung: usize) -> Option<Run
         RungUnit::Epochs => record.epochs.iter().find(|epoch| u64::from(epoch.epoch) + 1 == level)?.step,
     };
     let scored = record.of_part(HELD_OUT).filter(|scored| scored.step == step).last()?;
-    Some(RungMeasures { measures: trial_measures(&scored.evaluation), steps: step })
+    Some((trial_measures(&scored.evaluation), step))
 }
 
 fn trial_measures(evaluation: &Evaluation) -> TrialMeasures {
@@ -155,7 +149,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let trial = folder.path();
         let rungs = Rungs { unit: RungUnit::Steps, levels: vec![10, 30] };
-        let auc_at = |rung| rung_measures(trial, Some(&rungs), rung).map(|measured| measured.measures.auc);
+        let auc_at = |rung| rung_measures(trial, Some(&rungs), rung).map(|(measures, _)| measures.auc);
         assert_eq!(auc_at(0), None);
         write(&trial.join("ads-20260101-000000"), &[evaluation(10, HELD_OUT, 0.9)]);
         write(
@@ -167,7 +161,7 @@ mod tests {
         assert_eq!(rung_measures(trial, Some(&epochs), 0), None);
         let epoch = r#"{"type":"epoch","step":20,"epoch":1,"samples":9,"auc":0.5,"logloss":0.5,"positive_rate":0.5,"normalised_entropy":null,"calibration":null}"#;
         write(&trial.join("ads-20260103-000000"), &[evaluation(20, HELD_OUT, 0.75), epoch.to_owned()]);
-        let found = rung_measures(trial, Some(&epochs), 0).map(|found| (found.steps, found.measures.auc));
+        let found = rung_measures(trial, Some(&epochs), 0).map(|(measures, steps)| (steps, measures.auc));
         assert_eq!(found, Some((20, Some(0.75))));
     }
 }

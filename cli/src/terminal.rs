@@ -71,11 +71,6 @@ impl Terminal {
         text.clone_into(&mut state.last_status);
     }
 
-    fn start(&self, epochs: u32, most_steps: Option<u64>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = LineState::new(epochs, most_steps);
-    }
-
     fn step(&self, report: &StepReport) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let done = share_done(report, state.epochs, state.most_steps);
@@ -99,7 +94,9 @@ impl Observer for Terminal {
             WorkerEvent::Fitting => self.status("measuring numeric columns (reads the training rows once)"),
             WorkerEvent::RareCategories(rare) => self.line(&describe_rare(rare)),
             WorkerEvent::WaitingFor(whom) if self.has_peers => self.status(&format!("waiting for {whom}")),
-            WorkerEvent::Started { epochs, steps_hint, .. } => self.start(*epochs, *steps_hint),
+            WorkerEvent::Started { epochs, steps_hint, .. } => {
+                *self.state.lock().unwrap_or_else(PoisonError::into_inner) = LineState::new(*epochs, *steps_hint);
+            }
             WorkerEvent::Step(report) => self.step(report),
             WorkerEvent::Evaluating { part, .. } => self.status(&format!("scoring the {} part", part.name())),
             WorkerEvent::Evaluated { step, part, evaluation, targets, .. } => {

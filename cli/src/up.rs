@@ -193,8 +193,7 @@ async fn train(
         let mut lost = None;
         // A run that goes back has the numbers of its job again.
         wanted.send_replace(WantedRoles::default());
-        let left = RestartsLeft { of_one, of_all };
-        let ended = supervise(plan, job, left, (stop, signals), wanted, &mut lost).await;
+        let ended = supervise(plan, job, of_one, of_all, (stop, signals), wanted, &mut lost).await;
         let Some(lost) = lost.filter(|_| ended.is_err() && of_all > 0) else { return ended };
         of_all -= 1;
         plan.output.console.print_warning(format!(
@@ -203,19 +202,13 @@ async fn train(
     }
 }
 
-/// How often something is started again because of a lost worker.
-#[derive(Clone, Copy)]
-struct RestartsLeft {
-    /// The worker alone.
-    of_one: u32,
-    of_all: u32,
-}
-
-/// Runs from the start of the first process to the end of the last. `lost` becomes the worker whose loss ended the run, in words.
+/// Runs from the start of the first process to the end of the last. A lost worker alone, or all processes, may be started again so
+/// often. `lost` becomes the worker whose loss ended the run, in words.
 async fn supervise(
     plan: &LaunchPlan<'_>,
     job: &Job,
-    left: RestartsLeft,
+    of_one: u32,
+    of_all: u32,
     (stop, signals): (&StopRequests, &StopSignals),
     wanted: &Sender<WantedRoles>,
     lost: &mut Option<String>,
@@ -241,7 +234,7 @@ async fn supervise(
     let least = job.cluster.least_workers() as usize;
     let is_in_place = |role| is_in_place(job, role);
     let join = |index| plan.start_worker(index, &address, &[]);
-    let restarts = RestartBudget { left: left.of_one, least, is_in_place: &is_in_place, start: &start, join: &join };
+    let restarts = RestartBudget { left: of_one, least, is_in_place: &is_in_place, start: &start, join: &join };
     let credentials = plan.credentials();
     let watched = tokio::select! {
         watched = supervisor.watch_and_restart(&stop.first, restarts) => watched,
@@ -268,7 +261,7 @@ async fn supervise(
             WorkerLoss::EndsRun => None,
         };
         match lost {
-            Some(_) if watched.is_err() && left.of_all > 0 => supervisor.set_back().await,
+            Some(_) if watched.is_err() && of_all > 0 => supervisor.set_back().await,
             _ => supervisor.end_all().await,
         }
     }

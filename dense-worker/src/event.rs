@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zagros_embedding_client::push_record::StartedPush;
+use zagros_embedding_client::push_record::PushRecorder;
 pub use zagros_eval::Evaluation;
 use zagros_ingest::RareCategories;
 
@@ -11,7 +11,9 @@ use zagros_ingest::RareCategories;
 /// own.
 pub trait Observer: Send + Sync {
     fn observe(&self, event: &WorkerEvent);
-    fn audit(&self) -> Option<&dyn PushAudit> {
+    /// Who keeps account of a worker's pushes, and of the dense network that it ends with. It is told on the training path, above the
+    /// client that routes a push: the code below does not notice a part that routing drops.
+    fn audit(&self) -> Option<&PushRecorder> {
         None
     }
 }
@@ -208,20 +210,21 @@ impl Observer for ObserverList {
         }
     }
 
-    fn audit(&self) -> Option<&dyn PushAudit> {
+    fn audit(&self) -> Option<&PushRecorder> {
         self.0.iter().find_map(|observer| observer.audit())
     }
 }
 
-/// Keeps account of a worker's pushes, and of the dense network that it ends with. It is called on the training path, above the client
-/// that routes a push: the code below does not notice a part that routing drops.
-pub trait PushAudit: Send + Sync {
-    /// The client is about to route the gradients of a batch.
-    fn note_start(&self, push: StartedPush);
-    /// By the client's word, all gradients of batch `seq` are acknowledged.
-    fn note_end(&self, seq: u64);
-    /// Training is over, and these are the weights of the dense network, as they are saved.
-    fn note_weights(&self, weights: &[u8]);
+impl Observer for PushRecorder {
+    fn observe(&self, event: &WorkerEvent) {
+        if let WorkerEvent::Joined { member, incarnation, .. } = event {
+            self.report_join(*member, *incarnation);
+        }
+    }
+
+    fn audit(&self) -> Option<&PushRecorder> {
+        Some(self)
+    }
 }
 
 /// Measures of one of several targets, as they are reported.

@@ -20,7 +20,7 @@ pub use control::{
 };
 pub use error::{ExitClass, WorkerError};
 pub use event::{
-    Evaluation, HeldOutPart, Observer, ObserverList, PushAudit, SilentObserver, StepReport, TargetMeasures, WorkerEvent,
+    Evaluation, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport, TargetMeasures, WorkerEvent,
 };
 pub use report::{MeasureRecorder, RunFolder, RunLock};
 pub use summary::{RunSummary, StageSeconds, StepStaleness, TrainingCost};

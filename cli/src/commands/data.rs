@@ -8,8 +8,7 @@ use zagros_ingest::synthetic::{
     FactorSpec, SyntheticSpec, factor_columns, generate_criteo as write_files, generate_factors,
 };
 use zagros_ingest::{ColumnSummaries, IngestError};
-use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure, OrFailure, load_job, note, out};
+use zagros_shell::{Exit, Failure, OrFailure, load_job, note, out, write_file};
 
 use crate::args::{GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 use crate::report::PlantedMeasures;
@@ -48,20 +47,18 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     note!("generating {} training and {} test rows", HumanCount(args.rows), HumanCount(args.test_rows));
     let planted_file = args.folder.join(PlantedMeasures::FILE);
     let unfinished = args.folder.join(UNFINISHED);
-    std::fs::create_dir_all(&args.folder).map_err(|error| unwritable(&args.folder, error))?;
-    std::fs::write(&unfinished, "").map_err(|error| unwritable(&unfinished, error))?;
+    std::fs::create_dir_all(&args.folder).map_err(|error| Failure::unwritable(&args.folder, &error))?;
+    std::fs::write(&unfinished, "").map_err(|error| Failure::unwritable(&unfinished, &error))?;
     // An older planted.json would not describe the new files.
-    match std::fs::remove_file(&planted_file) {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            return Err(unwritable(&planted_file, error));
-        }
-        _ => {}
+    if let Err(error) = std::fs::remove_file(&planted_file)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(Failure::unwritable(&planted_file, &error));
     }
     let truth = write(args)?;
     let planted = measure(args, &truth)?;
-    let text = serde_json::to_string_pretty(&planted).or_internal()?;
-    durable::write(&planted_file, text.as_bytes()).map_err(|error| unwritable(&planted_file, error))?;
-    std::fs::remove_file(&unfinished).map_err(|error| unwritable(&unfinished, error))?;
+    write_file(&planted_file, serde_json::to_string_pretty(&planted).or_internal()?)?;
+    std::fs::remove_file(&unfinished).map_err(|error| Failure::unwritable(&unfinished, &error))?;
     note!(
         "{}: {} of data; best reachable test AUC {:.4}, logloss {:.4}",
         args.folder.display(),
@@ -82,8 +79,7 @@ fn write(args: &GenerateArgs) -> Result<Vec<(f32, f32)>, Failure> {
         TeacherChoice::Factors => {
             let spec = args.factor_spec();
             let truth = generate_factors(&spec, &args.folder).map_err(not_generated)?;
-            let path = args.folder.join(JOB);
-            durable::write(&path, factor_job(&spec).as_bytes()).map_err(|error| unwritable(&path, error))?;
+            write_file(&args.folder.join(JOB), factor_job(&spec))?;
             Ok(truth)
         }
     }
@@ -122,10 +118,6 @@ fn refuse_to_replace(folder: &Path, names: &[&str]) -> Result<(), Failure> {
     );
     let help = format!("give another folder, or --force to replace its {}", names.join(", "));
     Err(Failure::usage(what, help))
-}
-
-fn unwritable(path: &Path, source: std::io::Error) -> Failure {
-    not_generated(IngestError::Unwritable { path: path.to_owned(), source })
 }
 
 /// An impossible specification is a usage error. A failed write is the disk's fault.

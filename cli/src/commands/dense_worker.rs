@@ -7,9 +7,9 @@ use std::sync::Arc;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::Waits;
 use zagros_coordinator_core::doctor::OwnWaits;
-use zagros_dense_worker::{Observer, PushAudit, RunFolder, SilentObserver, Worker, WorkerError, WorkerEvent};
+use zagros_dense_worker::{Observer, RunFolder, SilentObserver, Worker, WorkerError};
 use zagros_embedding_client::GrpcShard;
-use zagros_embedding_client::push_record::{PushRecorder, StartedPush};
+use zagros_embedding_client::push_record::PushRecorder;
 use zagros_job::Job;
 use zagros_plumbing::admin;
 use zagros_scoring::TrainingOutcome;
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let (timeout, credentials) = (role.job.cluster.timeout, role.credentials.clone());
     let recorder = args.push_recorder.as_deref().map(|socket| recorder(socket, args.index, &role.job)).transpose()?;
     let observer: Arc<dyn Observer> = match recorder.clone() {
-        Some(recorder) => Arc::new(RecordedWorker(recorder)),
+        Some(recorder) => recorder,
         None => Arc::new(SilentObserver),
     };
     let worker = Worker {
@@ -109,35 +109,6 @@ fn recorder(socket: &Path, index: u32, job: &Job) -> Result<Arc<PushRecorder>, F
         let what = format!("no push recorder listens at {}: {error}", socket.display());
         Failure::usage(what, "only `zagros-chaos` gives --push-recorder")
     })
-}
-
-/// A worker that tells `zagros-chaos` what it is about to push.
-struct RecordedWorker(Arc<PushRecorder>);
-
-impl Observer for RecordedWorker {
-    fn observe(&self, event: &WorkerEvent) {
-        if let WorkerEvent::Joined { member, incarnation, .. } = event {
-            self.0.report_join(*member, *incarnation);
-        }
-    }
-
-    fn audit(&self) -> Option<&dyn PushAudit> {
-        Some(self)
-    }
-}
-
-impl PushAudit for RecordedWorker {
-    fn note_start(&self, push: StartedPush) {
-        self.0.report_started_push(push);
-    }
-
-    fn note_end(&self, seq: u64) {
-        self.0.report_finished_push(seq);
-    }
-
-    fn note_weights(&self, weights: &[u8]) {
-        self.0.report_network(weights);
-    }
 }
 
 /// The rendezvous at which the other workers of a run find this one.

@@ -1,21 +1,18 @@
 //! `zagros eval`: score data with a saved model, in one process.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use zagros_dense_worker::{ImportanceReport, PartMeasures, ScoringCommand, TargetImportance};
+use zagros_dense_worker::{ImportanceReport, PartMeasures, TargetImportance};
 use zagros_eval::importance::{FeatureImportance, RepeatSpread};
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{CommandReport, Exit, Failure, ReportTable, print_figures, watch_signals};
 
 use crate::args::EvalArgs;
-use crate::backend::backend;
 use crate::measures;
 use crate::report::scoring_failure;
 use crate::saved::{SavedModel, check_trust};
 use crate::scored_rows::job_for;
-use crate::terminal::Terminal;
 
 pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let saved = SavedModel::find(&args.run, Duration::from_secs(args.timeout))?;
@@ -26,11 +23,8 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     check_trust(&job, args.trust_module.as_deref())?;
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let terminal = Arc::new(Terminal::new(false));
-    let (model, files) = (saved.folder, (!args.data.is_empty()).then_some(args.data));
-    let scoring = ScoringCommand { job, model, files, backend: backend(), observer: terminal.clone(), shutdown };
-    let found = scoring.evaluate(args.importance).await;
-    terminal.finish();
+    let files = (!args.data.is_empty()).then_some(args.data);
+    let found = saved.evaluate(job, files, args.importance, shutdown).await;
     let found = found.map_err(|error| scoring_failure(error, &signals, &[]))?;
     print_figures(&found, args.json, |found| report(found).print())
 }

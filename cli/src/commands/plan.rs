@@ -9,7 +9,7 @@ use crate::args::{CalibrateArgs, ModelsArgs, PlanArgs, SimulateArgs};
 use crate::backend::backend;
 use crate::models::ModelTable;
 use crate::planning::{self, PlanReport};
-use crate::simulation::{self, SimulationFigures};
+use crate::simulation::{self, SimulationFigures, WhatIfRow, WhatIfTable};
 
 pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let described = args.place.machines.as_deref().map(planning::machines).transpose()?;
@@ -55,9 +55,9 @@ pub(crate) fn simulate(args: &SimulateArgs) -> Result<Exit, Failure> {
     for sweep in &sweeps {
         let rows = sweep
             .varied_scenarios(&scenario)
-            .map(|(value, scenario)| Ok((value, zagros_planner::simulate(&scenario)?)));
+            .map(|(value, scenario)| Ok(WhatIfRow { value, run: zagros_planner::simulate(&scenario)? }));
         let rows = rows.collect::<Result<Vec<_>, _>>().map_err(simulation::refused)?;
-        figures.add_table(sweep.key, rows);
+        figures.tables.push(WhatIfTable { key: sweep.key, rows });
     }
     if args.failures {
         figures.failures = Some(zagros_planner::simulate_failures(&scenario).map_err(simulation::refused)?);

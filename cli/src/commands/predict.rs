@@ -228,7 +228,8 @@ fn open_output(args: &PredictArgs, scores: Vec<String>, identity: &str) -> Resul
     }
     let format = args.format.map_or_else(|| PredictionFormat::from_path(path), Ok)?;
     if path.exists() && !args.force {
-        return Err(PredictionError::Exists { path: path.to_owned() });
+        let kept = format!("{} exists and is kept; choose another name, or use --force to replace it", path.display());
+        return Err(PredictionError::Refused(kept));
     }
     PredictionFile::open(path, (columns, format), identity, args.save_every, args.fresh)
 }
@@ -282,7 +283,7 @@ impl ScoredRows for ScoreWriter {
 fn refused(error: PredictionError) -> Failure {
     let exit = match error {
         PredictionError::Write { .. } => Exit::Storage,
-        _ => Exit::Usage,
+        PredictionError::Refused(_) => Exit::Usage,
     };
     Failure::from_error(exit, error)
 }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use zagros_dense_worker::Worker;
 use zagros_job::threads::Machine;
-use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
+use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, describe_threads, exit_with_parent, is_key_given, load_job, note, watch_signals};
 
 use super::init;
@@ -12,7 +11,7 @@ use crate::args::TrainArgs;
 use crate::backend;
 use crate::days::DailyTraining;
 use crate::memory;
-use crate::pause::{PausePoint, RunPause};
+use crate::pause::RunPause;
 use crate::plan;
 use crate::planning;
 use crate::report;
@@ -57,33 +56,18 @@ pub(crate) async fn run(mut args: TrainArgs) -> Result<Exit, Failure> {
     if let Some(dates) = args.dates {
         let has_start_steps = is_key_given(&args.job.job, &sets, "train.start_steps");
         let keep_models = args.keep_models.map(|models| usize::try_from(models).unwrap_or(usize::MAX));
-        return DailyTraining { job, dates, has_start_steps, keep_models, choice }.run(shutdown, &signals).await;
+        let signals = &signals;
+        return DailyTraining { job, dates, has_start_steps, keep_models, choice, shutdown, signals }.run().await;
     }
     let start = RunStart::find(&job, choice)?;
     steps::announce_steps(&job);
     steps::count_epochs(&mut job, start.point.as_ref())?;
-    let worker = start.worker(job, shutdown.clone()).await?;
-    if let Some(point) = pause {
-        return train_until(point, worker, shutdown, &signals).await;
+    let mut worker = start.worker(job, shutdown.clone()).await?;
+    let pause = pause.map(|point| Arc::new(RunPause::new(point, shutdown)));
+    if let Some(pause) = &pause {
+        worker.observer = pause.clone();
     }
     let outcome = report::run_worker(worker, Terminal::new(false), &signals).await?;
-    Ok(report::exit_status(outcome, &signals))
-}
-
-/// Trains to a point, or to the end if that comes first.
-async fn train_until(
-    point: PausePoint,
-    worker: Worker,
-    shutdown: Shutdown,
-    signals: &StopSignals,
-) -> Result<Exit, Failure> {
-    let terminal = Arc::new(Terminal::new(false));
-    let pause = Arc::new(RunPause::new(point, shutdown, terminal.clone()));
-    let ended = Worker { observer: pause.clone(), ..worker }.run().await;
-    terminal.finish();
-    let summary = ended.map_err(|error| report::failure(error, signals))?;
-    match signals.exit_code() {
-        None if pause.has_paused() => Ok(Exit::Success),
-        _ => Ok(report::exit_status(summary.outcome, signals)),
-    }
+    let has_paused = pause.is_some_and(|pause| pause.has_paused());
+    Ok(if has_paused && signals.exit_code().is_none() { Exit::Success } else { report::exit_status(outcome, &signals) })
 }

@@ -97,43 +97,32 @@ pub(crate) struct TableHealth {
     pub(crate) admitted: Option<f64>,
 }
 
-/// Counts of ids by table and event.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct IdCounts(BTreeMap<String, BTreeMap<String, u64>>);
-
-impl IdCounts {
-    /// What the embedding servers of this process have counted.
-    pub(crate) fn from_registry(registry: &Registry) -> Self {
-        let mut counts = Self::default();
-        for family in registry.gather().iter().filter(|family| family.name() == IDS) {
-            for metric in family.get_metric() {
-                let label = |name: &str| metric.get_label().iter().find(|label| label.name() == name);
-                let (Some(table), Some(what)) = (label("table"), label("what")) else { continue };
-                let of_table = counts.0.entry(table.value().to_owned()).or_default();
-                *of_table.entry(what.value().to_owned()).or_default() += metric.get_counter().get_value() as u64;
-            }
-        }
-        counts
-    }
-
-    fn get(&self, table: &str, what: &str) -> u64 {
-        self.0.get(table).and_then(|events| events.get(what)).copied().unwrap_or_default()
-    }
-}
-
-/// The tables of a day: `scored` is counted while the day was scored by the model before, `trained` while it was learned.
+/// The tables of a day: `scored` is counted while the day was scored by the model before, `trained` by the embedding servers of this
+/// process while it was learned.
 pub(crate) fn table_health(
     names: impl Iterator<Item = String>,
     scored: Option<&[TableLookups]>,
-    trained: &IdCounts,
+    trained: &Registry,
 ) -> Vec<TableHealth> {
+    let families = trained.gather();
+    let count = |table: &str, event: &str| -> u64 {
+        let labels = [("table", table), ("what", event)];
+        let counters = families.iter().filter(|family| family.name() == IDS).flat_map(|family| family.get_metric());
+        let wanted = counters.filter(|metric| {
+            let is_there = |(name, value): &(&str, &str)| {
+                metric.get_label().iter().any(|label| label.name() == *name && label.value() == *value)
+            };
+            labels.iter().all(is_there)
+        });
+        wanted.map(|metric| metric.get_counter().get_value() as u64).sum()
+    };
     let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64);
     let new_share = |lookups: &TableLookups| share(lookups.missing, lookups.ids);
     let admitted = |created: u64, refused: u64| share(created, created + refused);
     let health = |table: String| TableHealth {
         new_ids: scored.and_then(|scored| new_share(scored.iter().find(|lookups| lookups.table == table)?)),
-        created: trained.get(&table, "created"),
-        admitted: admitted(trained.get(&table, "created"), trained.get(&table, "refused")),
+        created: count(&table, "created"),
+        admitted: admitted(count(&table, "created"), count(&table, "refused")),
         table,
     };
     names.map(health).collect()
@@ -253,10 +242,9 @@ mod tests {
         for (server, what, count) in [("0", "created", 1), ("1", "created", 1), ("1", "refused", 6)] {
             vec.with_label_values(&[server, "user", what]).inc_by(count);
         }
-        let counts = IdCounts::from_registry(&registry);
         let names = || ["user".to_owned(), "item".to_owned()].into_iter();
         let scored = [TableLookups { table: "user".to_owned(), ids: 10, missing: 1 }];
-        let found = table_health(names(), Some(&scored), &counts);
+        let found = table_health(names(), Some(&scored), &registry);
         let expected = TableHealth { table: "user".to_owned(), new_ids: Some(0.1), created: 2, admitted: Some(0.25) };
         assert_eq!(found[0], expected);
         assert_eq!((found[1].new_ids, found[1].created, found[1].admitted), (None, 0, None));
@@ -264,6 +252,6 @@ mod tests {
         assert!(table_warnings(&found, "then", &earlier).is_empty());
         let many = [TableHealth { new_ids: Some(0.5), ..expected }];
         assert_eq!(table_warnings(&many, "then", &earlier), ["table user: 50.0 % of the ids are new, 5.0 % on then"]);
-        assert_eq!(table_health(names(), None, &counts)[0].new_ids, None);
+        assert_eq!(table_health(names(), None, &registry)[0].new_ids, None);
     }
 }

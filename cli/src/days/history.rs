@@ -122,10 +122,7 @@ impl DayHistory {
             self.path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
             durable::write(&self.path, &text)
         };
-        write().map_err(|error| {
-            let what = format!("{} cannot be written: {error}", self.path.display());
-            Failure::with_help(Exit::Storage, what, "make room or change `output.folder`; the same command goes on")
-        })
+        write().map_err(|error| Failure::unwritable(&self.path, &error).with_advice("the same command goes on"))
     }
 }
 

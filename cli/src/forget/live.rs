@@ -53,7 +53,10 @@ pub(crate) async fn forget_live(
     check_table(run, &wanted.table)?;
     let mut removed = None;
     if !dry_run {
-        note_forgotten(run, &wanted.table, &wanted.ids).map_err(not_noted)?;
+        note_forgotten(run, &wanted.table, &wanted.ids).map_err(|error| {
+            let help = "nothing is removed; make room, and give the command again";
+            Failure::with_help(Exit::Storage, error.to_string(), help)
+        })?;
         let client = client(coordinator, timeout)?;
         let done = forget_rows(&client, &wanted.table, &wanted.ids).await.map_err(|error| {
             let what = format!("not every embedding server has removed the rows: {error}");
@@ -65,11 +68,6 @@ pub(crate) async fn forget_live(
     }
     let plan = written_saves(run, timeout).await.and_then(|place| ForgetPlan::prepare(&place, wanted));
     Ok(LiveRemoval { removed, plan })
-}
-
-fn not_noted(error: std::io::Error) -> Failure {
-    let help = "nothing is removed; make room, and give the command again";
-    Failure::with_help(Exit::Storage, error.to_string(), help)
 }
 
 /// The saves of a run that trains, once the one is complete that was being written when the servers removed the rows: its files may be of

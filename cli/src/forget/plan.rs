@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use zagros_job::{IdRange, Job, Overrides};
-use zagros_plumbing::durable;
 use zagros_rows::snapshot::{ForgottenIds, MentionedIds};
 use zagros_scoring::{JOB, Manifest};
-use zagros_shell::{Exit, Failure};
+use zagros_shell::{Exit, Failure, write_file};
 use zagros_store::Folder;
 
 use super::ForgetPlace;
@@ -182,14 +181,8 @@ pub(super) fn clean_run(run: &Path, wanted: &ForgottenIds) -> Result<(), Failure
     let path = run.join(JOB);
     let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
     match remove_ids(&text, &path, wanted)? {
-        Some(ChangedJob { text, .. }) => durable::write(&path, &text).map_err(|error| {
-            let what = format!("{} cannot be written: {error}", path.display());
-            Failure::with_help(
-                Exit::Storage,
-                what,
-                "the saves have lost the ids; make room, and give the same command again",
-            )
-        }),
+        Some(ChangedJob { text, .. }) => write_file(&path, text)
+            .map_err(|failure| failure.with_advice("the saves have lost the ids; give the same command again")),
         None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use zagros_job::Table;
 use zagros_planner::{Forecast, ForecastInputs, MachineGroup, PlanStage, RateLimit, RowsOnDisk, WorkerMemory};
 use zagros_shell::{CommandReport, ReportTable};
 
-use super::{StreamingBalance, short_number};
+use super::{short_number, streaming_in_words};
 
 /// A forecast with what it was made of.
 pub(crate) struct PlanReport<'a> {
@@ -51,7 +51,7 @@ impl PlanReport<'_> {
             "workers_that_pay": scaling.workers,
             "samples_per_second_with_them": scaling.samples_per_second,
             "is_streamed": memory.is_streamed,
-            "streaming": memory.is_streamed.then(|| StreamingBalance::new(self.forecast).in_words()),
+            "streaming": memory.is_streamed.then(|| streaming_in_words(self.forecast)),
             "too_little_memory": self.too_little(),
             "samples": epoch.map(|epoch| epoch.samples),
             "hours": epoch.map(|epoch| epoch.hours),
@@ -211,7 +211,7 @@ impl PlanReport<'_> {
             let (served, whole) = (bytes(memory.server_bytes()), bytes(memory.resident.all_bytes()));
             facts.extend([
                 ("", format!("{served} of dense weights and their optimiser state")),
-                ("streamed weights", StreamingBalance::new(self.forecast).in_words()),
+                ("streamed weights", streaming_in_words(self.forecast)),
                 ("", format!("with its whole network a worker would need {whole}")),
             ]);
         } else {

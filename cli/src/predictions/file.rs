@@ -62,7 +62,12 @@ impl PredictionFile {
         let part = part.map_err(failed)?;
         match part.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(PredictionError::Busy { path: part_name(path) }),
+            Err(TryLockError::WouldBlock) => {
+                let part = part_name(path);
+                let what =
+                    format!("another process writes {}; wait for it to end, or choose another name", part.display());
+                return Err(PredictionError::Refused(what));
+            }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
         // The columns and the format decide the bytes too.
@@ -88,7 +93,9 @@ impl PredictionFile {
 
     pub(crate) fn open_stdout(columns: PredictionColumns, format: PredictionFormat) -> Result<Self, PredictionError> {
         if format == PredictionFormat::Parquet {
-            return Err(PredictionError::Stream);
+            // It ends with a description of its rows, which a stream cannot be given in bounded memory.
+            let what = "Parquet cannot be written to standard output; give a file name, or --format csv or jsonl";
+            return Err(PredictionError::Refused(what.to_owned()));
         }
         let path = PathBuf::from("standard output");
         let failed = |source| PredictionError::Write { path: path.clone(), source, kept: READER.to_owned() };

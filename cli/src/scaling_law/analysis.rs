@@ -101,7 +101,7 @@ impl FamilyAnalysis {
     }
 
     pub(super) fn chosen_law(&self) -> Option<&Law> {
-        self.forecast.as_ref().map(|kept| kept.forecast.chosen_law())
+        self.forecast.as_ref().map(|kept| kept.forecast.choice.chosen_law())
     }
 
     /// Best sizes for compute budgets around the trained ones.

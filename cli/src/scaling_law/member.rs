@@ -223,10 +223,8 @@ impl ExperimentPlan for SpeedRuns<'_> {
         let scored = summary.validation.as_ref().or(summary.evaluation.as_ref());
         let Some(scored) = scored.filter(|scored| scored.logloss.is_some()) else {
             let what = format!("a short run of size {} has no log loss of a held-out part", self.sizes[number].size);
-            return Err(Failure::usage(
-                what,
-                "a scaling law is one of the log loss: of labels of kind click or classes",
-            ));
+            let help = "a scaling law is one of the log loss: of labels of kind click or classes";
+            return Err(Failure::usage(what, help));
         };
         self.runs.push(ShortRun {
             sample: summary.seconds / summary.samples as f64,

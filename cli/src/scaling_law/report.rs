@@ -106,7 +106,7 @@ fn size_table(analysis: &FamilyAnalysis) -> ReportTable {
 }
 
 fn law_facts(kept: &KeptForecast, verification: Option<&ForecastVerification>) -> Vec<(&'static str, String)> {
-    let law = kept.forecast.chosen_law();
+    let law = kept.forecast.choice.chosen_law();
     let deviation = kept.forecast.seed_deviation.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.5} nats"));
     let mut facts = vec![
         ("form", law.form.formula().to_owned()),

@@ -195,11 +195,8 @@ fn rows(job: &Job) -> Result<u64, Failure> {
     let found = find_files(job, &job.data.train).or_exit(Exit::Data)?;
     EpochPlan::new(job, &found).map(|plan| plan.least_rows()).filter(|rows| *rows > 0).ok_or_else(|| {
         let what = "the rows of the training part can neither be counted nor estimated";
-        Failure::with_help(
-            Exit::Data,
-            what,
-            "a family reads the training files again and again: standard input cannot be one",
-        )
+        let help = "a family reads the training files again and again: standard input cannot be one";
+        Failure::with_help(Exit::Data, what, help)
     })
 }
 
@@ -214,10 +211,8 @@ fn follows_length(job: &Job) -> Result<bool, Failure> {
         return Ok(true);
     }
     let what = "the learning rate follows a schedule in steps, and the runs of a family are of different lengths";
-    Err(Failure::usage(
-        what,
-        "give it in epochs, such as decay = { epochs = 1 }, without train.epoch_steps; or remove it",
-    ))
+    let help = "give it in epochs, such as decay = { epochs = 1 }, without train.epoch_steps; or remove it";
+    Err(Failure::usage(what, help))
 }
 
 #[cfg(test)]

@@ -13,10 +13,8 @@ use zagros_shell::{Announcement, Failure};
 
 use zagros_shell::launch::{RoleName, WantedRoles};
 
-/// How often roles that have not announced themselves are looked for.
-const LOOK: Duration = Duration::from_millis(100);
-/// How often roles that listen elsewhere now are looked for: their processes were started again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often roles are looked for: those that have not announced themselves, and those whose processes were started again elsewhere.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// The file of one run. It follows the roles that the run has, and where they listen.
 pub(crate) struct ScrapeTargets {
@@ -66,9 +64,7 @@ impl TargetListing {
     async fn look(self) {
         let mut listed = Vec::new();
         loop {
-            let roles = self.roles();
-            let found = self.found(&roles);
-            let pause = if found.len() < roles.len() { LOOK } else { LOOK_AGAIN };
+            let found = self.found(&self.roles());
             if found != listed {
                 if let Err(error) = write(&self.file, &found) {
                     let file = self.file.display();
@@ -77,7 +73,7 @@ impl TargetListing {
                 }
                 listed = found;
             }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(LOOK).await;
         }
     }
 

@@ -53,7 +53,7 @@ impl PendingPushes {
             let BatchGradients { seq, step, unique, samples, ends, .. } = &gradients;
             let (seq, step, samples, splits) = (*seq, *step, *samples as u64, ends.clone());
             let rows = unique.tables.iter().map(|rows| TableRows { table: rows.table.0, ids: rows.ids.clone() });
-            audit.note_start(StartedPush { seq, step, samples, splits, tables: rows.collect() });
+            audit.report_started_push(StartedPush { seq, step, samples, splits, tables: rows.collect() });
         }
         let (client, metrics, observer) = (Arc::clone(&self.client), self.metrics.clone(), Arc::clone(&self.observer));
         self.under_way.spawn(async move {
@@ -65,7 +65,7 @@ impl PendingPushes {
             metrics.add_stage_time(PipelineStage::Push, started.elapsed());
             pushed.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
             if let Some(audit) = observer.audit() {
-                audit.note_end(seq);
+                audit.report_finished_push(seq);
             }
             // Only now may another batch be looked up (invariant DP-4).
             drop(permit);

@@ -137,10 +137,6 @@ impl LossForecast {
         Ok(Self { target, level, loss, low, high, last, line_in_log_compute, seed_deviation, decision, choice })
     }
 
-    pub fn chosen_law(&self) -> &Law {
-        self.choice.chosen_law()
-    }
-
     /// Whether a measured loss is inside the interval.
     pub fn interval_contains(&self, loss: f64) -> bool {
         (self.low..=self.high).contains(&loss)

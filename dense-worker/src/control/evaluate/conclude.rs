@@ -77,7 +77,7 @@ impl Trainer {
             self.check_sense(test.or(validation))?;
             if let Some(audit) = self.run.observer.audit() {
                 self.pull_weights().await?;
-                audit.note_weights(&self.run.dense.call(|dense| dense.model.to_safetensors()).await??);
+                audit.report_network(&self.run.dense.call(|dense| dense.model.to_safetensors()).await??);
             }
         }
         Ok(Event::Concluded)
