@@ -75,8 +75,9 @@ impl ServerMetrics {
         let bags = label.counters("bags_total", bags, &["call"]);
         let row = |what: &str| rows.with_label_values(&[what]);
         let waiting_hints = WaitingHints {
-            hints: label.gauge("hints_waiting", "Hints that wait for their turn, beside the two that are served."),
-            ids: label.gauge("hint_ids_waiting", "Ids of the hints that wait for their turn."),
+            hints: label
+                .gauge("lookahead_hints_waiting", "Hints that wait for their turn, beside the two that are served."),
+            ids: label.gauge("lookahead_ids_waiting", "Ids of the hints that wait for their turn."),
         };
         let refused_connections = "Connections that were refused because their peer gave a false proof of membership.";
         let duplicates = "Pushes that were duplicates, because they had been applied before.";

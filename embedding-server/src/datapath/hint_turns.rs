@@ -4,7 +4,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use zagros_plumbing::metrics::IntGauge;
 use zagros_protocol::{Refusal, RefusalKind};
 
-/// Hints that are served at a time: one waits for the disk while the rows of the other are brought in.
+/// Hints that are served at a time: one waits for the disk while the rows of the other are paged in.
 const AT_ONCE: usize = 2;
 /// The most bytes of ids in hints that are served or wait.
 const MOST_BYTES: usize = 32 << 20;

@@ -24,7 +24,7 @@ use super::route_part::RoutePart;
 use super::staleness_window::PushesInFlight;
 use crate::Shard;
 use crate::errors::ClientError;
-use crate::metrics::{ClientCallMetrics, ClientMetrics, LookAheadCounts};
+use crate::metrics::{ClientCallMetrics, ClientMetrics, LookaheadCounts};
 use crate::placement::{Connect, PlacementCache};
 use crate::storage::RetryingShard;
 
@@ -207,7 +207,7 @@ impl EmbeddingClient {
         self.requests.unanswered_by_server()
     }
 
-    pub fn look_ahead_counts(&self) -> LookAheadCounts {
+    pub fn lookahead_counts(&self) -> LookaheadCounts {
         self.metrics.hints.row_counts()
     }
 
