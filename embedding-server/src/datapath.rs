@@ -5,6 +5,7 @@
 
 mod bags;
 mod hint;
+mod hint_turns;
 mod lookup;
 mod placement;
 mod push;
@@ -14,7 +15,8 @@ mod step_pushes;
 mod window_groups;
 mod writers;
 
-pub(crate) use hint::{HintTurns, hint};
+pub(crate) use hint::hint;
+pub(crate) use hint_turns::HintTurns;
 pub(crate) use lookup::lookup;
 pub(crate) use placement::OwnedBuckets;
 pub(crate) use push::push;

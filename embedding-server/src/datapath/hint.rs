@@ -1,51 +1,12 @@
 //! Hints, the messages of lookahead: rows that a later batch needs are paged in before they are looked up.
 //!
 //! A hint is checked as a lookup is. One that is refused does no harm: its rows are read when they are looked up.
-//! Hints take turns, apart from lookups and pushes, and those that wait take bounded memory.
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use zagros_protocol::Refusal;
 use zagros_protocol::datapath::{HintRequest, HintResponse};
-use zagros_protocol::{Refusal, RefusalKind};
 
 use super::request::{RequestRows, RequestTimes};
 use crate::EmbeddingService;
-
-/// Hints that are served at a time: one waits for the disk while the rows of the other are paged in.
-const AT_ONCE: usize = 2;
-/// The most bytes of ids in hints that are served or wait.
-const MOST_BYTES: usize = 32 << 20;
-
-#[derive(Debug)]
-pub(crate) struct HintTurns {
-    turns: Semaphore,
-    /// A permit for each byte of ids in hints that are served or wait.
-    room: Semaphore,
-}
-
-#[derive(Debug)]
-pub(crate) struct HintTurn<'a> {
-    _turn: Option<SemaphorePermit<'a>>,
-    _room: SemaphorePermit<'a>,
-}
-
-impl Default for HintTurns {
-    fn default() -> Self {
-        Self { turns: Semaphore::new(AT_ONCE), room: Semaphore::new(MOST_BYTES) }
-    }
-}
-
-impl HintTurns {
-    /// Waits for the turn of a hint with `bytes` of ids. Refused as `Unavailable` if too many hints wait.
-    pub(crate) async fn wait_for_turn(&self, bytes: usize) -> Result<HintTurn<'_>, Refusal> {
-        // A hint that is larger than the limit is served alone.
-        let room = self.room.try_acquire_many(bytes.min(MOST_BYTES) as u32).map_err(|_| {
-            let held = (MOST_BYTES - self.room.available_permits()) >> 20;
-            let message = format!("{held} MiB of hints wait already; the rows are read when they are looked up");
-            Refusal::new(RefusalKind::Unavailable, message)
-        })?;
-        Ok(HintTurn { _turn: self.turns.acquire().await.ok(), _room: room })
-    }
-}
 
 pub(crate) fn hint(
     service: &EmbeddingService,
@@ -75,6 +36,7 @@ mod tests {
     use prometheus::Registry;
     use zagros_embedding_client::Shard;
     use zagros_plumbing::metrics::render_text;
+    use zagros_protocol::RefusalKind;
     use zagros_protocol::datapath::Access;
 
     use super::*;
@@ -152,24 +114,5 @@ mod tests {
     async fn a_server_with_all_rows_in_memory_does_nothing() {
         let shard = LocalShard::new(placed(1, 0));
         assert_eq!(shard.hint(HintRequest::default(), later()).await, Ok(HintResponse::default()));
-    }
-
-    #[tokio::test]
-    async fn hints_take_turns_and_those_that_wait_take_bounded_memory() {
-        let turns = HintTurns::default();
-        let [first, second] =
-            [turns.wait_for_turn(MOST_BYTES / 2).await.unwrap(), turns.wait_for_turn(1).await.unwrap()];
-        let soon = zagros_plumbing::Deadline::from_now(std::time::Duration::from_millis(20));
-        assert!(soon.bound(turns.wait_for_turn(2)).await.is_err(), "two are served at a time");
-        assert_eq!(turns.room.available_permits(), MOST_BYTES / 2 - 1, "one that is given up holds nothing");
-        let refusal = turns.wait_for_turn(MOST_BYTES / 2).await.unwrap_err();
-        assert_eq!(refusal.kind, RefusalKind::Unavailable);
-        assert!(refusal.message.contains("hints wait already"), "{refusal}");
-        drop(first);
-        let third = turns.wait_for_turn(MOST_BYTES / 2).await.unwrap();
-        drop((second, third));
-        // One that is larger than the limit is served alone.
-        drop(turns.wait_for_turn(2 * MOST_BYTES).await.unwrap());
-        assert_eq!(turns.room.available_permits(), MOST_BYTES);
     }
 }
