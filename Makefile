@@ -110,7 +110,7 @@ bench-all: programs ## each benchmark, quick
 	$(BENCH) modes --quick
 	$(BENCH) durability --quick
 	$(BENCH) capacity --quick
-	$(BENCH) capacity --quick --ids uniform --ahead 0
+	$(BENCH) capacity --quick --ids uniform --lookahead 0
 
 release: programs ## pack VERSION=0.2.0 (docs/releasing.md); DRY_RUN=1 only shows what is missing
 	@python3 scripts/release.py $(VERSION) $(if $(DRY_RUN),--dry-run)

@@ -156,12 +156,9 @@ EMBEDDING = [
     lines("Free bytes of its disk", "bytes", "Free bytes of the file system, and its size.",
           (f"zagros_embedding_cold_disk_free_bytes{{{HERE}}}", "server {{server}} free"),
           (f"zagros_embedding_cold_disk_size_bytes{{{HERE}}}", "server {{server}} size")),
-    lines("Look-ahead, rows a second", "rowsps",
+    lines("Lookahead, rows a second", "rowsps",
           "Ids of hints, rows that hints brought to memory (ready), and rows that lookups had to read from the cold tier themselves (late).",
           (f'sum by (what) (rate(zagros_embedding_table_ids_total{{{HERE}, what=~"hinted|ready|late"}}{RATE}))', "{{what}}")),
-    lines("Hints that wait", "short", "Hints that wait for their turn at a server, beside the two that are served, and their ids.",
-          (f"zagros_embedding_hints_waiting{{{HERE}}}", "server {{server}} hints"),
-          (f"zagros_embedding_hint_ids_waiting{{{HERE}}}", "server {{server}} ids")),
     *machine("server", "server {{index}}"),
 ]
 

@@ -71,7 +71,7 @@ pub(crate) struct CapacityArgs {
     pub(crate) ids: IdLaw,
     /// Batches that are hinted before they are looked up; a worker hints 2. 0 hints none.
     #[arg(long, default_value_t = 2, value_parser = RangedU64ValueParser::<u64>::new().range(0..=100))]
-    pub(crate) ahead: u64,
+    pub(crate) lookahead: u64,
     /// Time that the network takes for a sample, microseconds. The thread that looks up and pushes sleeps so long.
     #[arg(long, default_value_t = 25.0, value_name = "MICROSECONDS", value_parser = number_in(0.0..=1e6, " microseconds"))]
     pub(crate) compute: f64,

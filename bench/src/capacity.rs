@@ -31,7 +31,7 @@ struct CapacityFigures {
     ids: IdLaw,
     /// The share of rows in memory.
     share: f64,
-    ahead: u64,
+    lookahead: u64,
     /// Time of the network for a sample, µs.
     compute_us: f64,
     points: Vec<CapacityPoint>,
@@ -61,14 +61,14 @@ pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
             draws: SAMPLES * FEATURES,
             warm: if args.output.quick { 2 } else { args.warm as usize },
             measured: measured as usize,
-            ahead: args.ahead as usize,
+            lookahead: args.lookahead as usize,
             pause: Duration::from_secs_f64(compute_us / 1e6) * SAMPLES as u32,
             folder: &folder,
         };
         err!("{rows} rows");
         points.push(measure_both(&load, args.share, &folder)?);
     }
-    let figures = CapacityFigures { ids: args.ids, share: args.share, ahead: args.ahead, compute_us, points };
+    let figures = CapacityFigures { ids: args.ids, share: args.share, lookahead: args.lookahead, compute_us, points };
     print_figures(&figures, args.output.json, |figures| match args.output.quick {
         true => out!("every row is what was pushed to it"),
         false => figures.print(),
@@ -126,7 +126,7 @@ impl CapacityFigures {
             "{law}, dim {DIM} and as much state, f32; {:.0} % of the rows in memory, the others on disk; {} batches ahead; {} µs of network a \
              sample; {SAMPLES} samples a batch",
             self.share * 100.0,
-            self.ahead,
+            self.lookahead,
             self.compute_us
         ));
         let rows = self.points.iter().flat_map(CapacityPoint::table_lines).collect();

@@ -44,7 +44,7 @@ pub struct TableLoad<'a> {
     pub warm: usize,
     pub measured: usize,
     /// Batches that are hinted before they are looked up.
-    pub ahead: usize,
+    pub lookahead: usize,
     /// Time of the network for a batch.
     pub pause: Duration,
     pub folder: &'a Path,
@@ -77,9 +77,9 @@ pub struct TableFigures {
     pub found: u64,
     /// Rows that a lookup had to read from disk itself.
     pub late: u64,
-    /// Reads of files, and rows that they brought into memory.
+    /// Reads of files, and rows that they paged in.
     pub reads: u64,
-    pub brought_in: u64,
+    pub paged_in: u64,
     /// Rows that left memory.
     pub evicted: u64,
     /// Bytes written to files for each byte of rows that left, since the table was empty. 0 if none left.
@@ -93,9 +93,9 @@ pub fn measure_table(load: &TableLoad<'_>) -> Result<TableFigures, Failure> {
     let config = TableConfig { dim: DIM, init: Initializer::Zero, optimizer, ..TableConfig::default() };
     let folder = tempfile::tempdir_in(load.folder).or_internal()?;
     let store = load.budget.map(|_| open_store(folder.path(), config.cold_words())).transpose()?.map(Arc::new);
-    let look_ahead = if load.ahead > 0 { load.ahead + HANDED_OVER } else { 0 };
+    let lookahead_hints = if load.lookahead > 0 { load.lookahead + HANDED_OVER } else { 0 };
     let cold = store.clone().map(|store| store as Arc<dyn ColdStore>);
-    let resources = TableResources { budget: load.budget, cold, look_ahead, ..TableResources::default() };
+    let resources = TableResources { budget: load.budget, cold, lookahead_hints, ..TableResources::default() };
     let tables = TableSet::new(1, &[config], resources).or_exit(Exit::Storage)?;
     let mut batches =
         CheckedBatches { load, tables: &tables, store: store.as_deref(), ledger: PushCounts::new(load.rows) };
@@ -164,18 +164,18 @@ impl CheckedBatches<'_> {
     /// Figures of the measured batches. Fails when a row is not what was pushed to it.
     fn train_hinted(&mut self) -> Result<TableFigures, Failure> {
         thread::scope(|scope| {
-            let (hints, taken) = sync_channel::<Vec<u64>>(self.load.ahead + 1);
+            let (hints, taken) = sync_channel::<Vec<u64>>(self.load.lookahead + 1);
             let tables = self.tables;
             let hinting = scope.spawn(move || {
                 let mut buffers = RequestBuffers::new();
                 for ids in taken {
                     let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
-                    tables.enter().bring_in(&[part], &mut buffers).or_exit(Exit::Storage)?;
+                    tables.enter().page_in_hinted(&[part], &mut buffers).or_exit(Exit::Storage)?;
                 }
                 Ok(())
             });
             let draws = RowDraws { law: self.load.law, rows: self.load.rows, draws: self.load.draws, state: 1 };
-            let coming = UpcomingBatches { draws, batches: VecDeque::new(), hints, ahead: self.load.ahead };
+            let coming = UpcomingBatches { draws, batches: VecDeque::new(), hints, lookahead: self.load.lookahead };
             let figures = self.steps(coming);
             join_helper(hinting, figures)
         })
@@ -230,7 +230,7 @@ impl LoadReading {
             found: count(|counts| counts.hits),
             late: count(|counts| counts.late),
             reads: self.files.reads - start.files.reads,
-            brought_in: count(|counts| counts.promoted),
+            paged_in: count(|counts| counts.promoted),
             evicted: count(|counts| counts.evicted),
             ..TableFigures::default()
         }
@@ -256,15 +256,15 @@ struct UpcomingBatches {
     draws: RowDraws,
     batches: VecDeque<Vec<u32>>,
     hints: SyncSender<Vec<u64>>,
-    ahead: usize,
+    lookahead: usize,
 }
 
 impl UpcomingBatches {
     /// The next batch. Hints a later one.
     fn next(&mut self) -> Vec<u32> {
-        while self.batches.len() <= self.ahead {
+        while self.batches.len() <= self.lookahead {
             let numbers = self.draws.next_batch();
-            if self.ahead > 0 {
+            if self.lookahead > 0 {
                 // Advice: a thread that is behind does not get it.
                 let _ = self.hints.try_send(row_ids(&numbers));
             }

@@ -1,11 +1,11 @@
-//! The path of one batch: read → look ahead → prefetch → step → push.
+//! The path of one batch: read → lookahead → prefetch → step → push.
 //!
 //! Performance-critical: no I/O besides the calls of these stages, no info log, no allocation per row.
 
 pub(crate) mod buckets;
 pub(crate) mod dense;
 pub(crate) mod group_step;
-pub(crate) mod look_ahead;
+pub(crate) mod lookahead;
 pub(crate) mod prefetch;
 pub(crate) mod prepared;
 pub(crate) mod process_group;

@@ -16,7 +16,7 @@ mod window_groups;
 mod writers;
 
 pub(crate) use hint::hint;
-pub(crate) use hint_turns::{HintTurns, WaitingHints};
+pub(crate) use hint_turns::HintTurns;
 pub(crate) use lookup::lookup;
 pub(crate) use placement::OwnedBuckets;
 pub(crate) use push::push;

@@ -14,14 +14,11 @@ use figures::register_tables;
 pub(crate) use figures::{cold_call_metrics, register_cold_store};
 pub(crate) use recent_lookups::RecentLookups;
 
-use crate::datapath::WaitingHints;
-
 #[derive(Clone, Debug)]
 pub(crate) struct ServerMetrics {
     pub(crate) lookup: CallMetrics,
     pub(crate) push: CallMetrics,
     pub(crate) hint: CallMetrics,
-    pub(crate) waiting_hints: WaitingHints,
     pub(crate) save: CallMetrics,
     pub(crate) load: CallMetrics,
     pub(crate) looked_up: IntCounter,
@@ -74,10 +71,6 @@ impl ServerMetrics {
         let bags = "Bags that lookups summed, and bags whose gradients pushes brought.";
         let bags = label.counters("bags_total", bags, &["call"]);
         let row = |what: &str| rows.with_label_values(&[what]);
-        let waiting_hints = WaitingHints {
-            hints: label.gauge("hints_waiting", "Hints that wait for their turn, beside the two that are served."),
-            ids: label.gauge("hint_ids_waiting", "Ids of the hints that wait for their turn."),
-        };
         let refused_connections = "Connections that were refused because their peer gave a false proof of membership.";
         let duplicates = "Pushes that were duplicates, because they had been applied before.";
         register_tables(&label, tables, names);
@@ -85,7 +78,6 @@ impl ServerMetrics {
             lookup: call("lookup"),
             push: call("push"),
             hint: call("hint"),
-            waiting_hints,
             save: call("save"),
             load: call("load"),
             looked_up: row("looked_up"),

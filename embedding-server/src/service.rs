@@ -141,7 +141,7 @@ impl EmbeddingService {
             checkpoints: CheckpointFiles::new(job.checkpoint.deltas, job.cluster.servers),
             windows,
             writers,
-            hints: HintTurns::new(metrics.waiting_hints.clone()),
+            hints: HintTurns::default(),
             metrics,
             buffers: Arc::new(memory.map_or_else(ValueBuffers::default, |all| ValueBuffers::with_capacity(all.kept))),
             placement: ArcSwapOption::empty(),

@@ -24,7 +24,7 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdT
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(monotonic_nanos),
         // The rows of a hint are kept for the hints of all workers until its batch is looked up.
-        look_ahead: job.lookahead_horizon().saturating_mul(job.cluster.most_workers() as usize),
+        lookahead_hints: job.lookahead_hints().saturating_mul(job.cluster.most_workers() as usize),
         copies: None,
         timeout: Some(job.cluster.timeout),
     };

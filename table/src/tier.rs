@@ -4,7 +4,7 @@ pub(crate) mod cold_store;
 pub(crate) mod eviction;
 pub(crate) mod eviction_buffer;
 pub(crate) mod eviction_policy;
-pub(crate) mod look_ahead;
+pub(crate) mod lookahead;
 pub(crate) mod maintenance;
 pub(crate) mod managed;
 pub(crate) mod moving;

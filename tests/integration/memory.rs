@@ -39,13 +39,13 @@ fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
     fixture.zagros(["train", "shared.toml", "--set", "train.mode=sync"]).expect(0);
     let unlimited = fixture.losses();
     assert_eq!(unlimited.len(), 79);
-    assert!(fixture.summary()["look_ahead"].is_null(), "without a limit there is nothing to hint");
+    assert!(fixture.summary()["lookahead"].is_null(), "without a limit there is nothing to hint");
     for command in [&["train", "shared.toml"][..], &["up", "shared.toml", "--servers", "2"]] {
         fixture.zagros(with_sets(command, &["train.mode=sync", &limit()])).expect(0);
         assert_eq!(fixture.losses(), unlimited, "{command:?}");
         let summary = fixture.summary();
-        let count = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
-        assert!(count("hinted") > 0 && count("ready") > 0, "{command:?}: {}", summary["look_ahead"]);
+        let count = |what: &str| summary["lookahead"][what].as_u64().expect("a count");
+        assert!(count("hinted") > 0 && count("ready") > 0, "{command:?}: {}", summary["lookahead"]);
     }
 }
 

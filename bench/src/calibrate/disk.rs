@@ -93,7 +93,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(crate) fn cold_rates() -> Result<ColdRates, Failure> {
     let (in_memory, on_disk) = (train_table(None)?, train_table(Some(BUDGET))?);
     let more_ns = (on_disk.cpu_us - in_memory.cpu_us).max(0.0) * on_disk.batches as f64 * 1e3;
-    Ok(ColdRates { row_ns: more_ns / on_disk.brought_in.max(1) as f64, reads_per_second: reads_per_second()? })
+    Ok(ColdRates { row_ns: more_ns / on_disk.paged_in.max(1) as f64, reads_per_second: reads_per_second()? })
 }
 
 /// A table with so much memory. After the first batches as many rows leave as come.
@@ -105,7 +105,7 @@ fn train_table(budget: Option<usize>) -> Result<TableFigures, Failure> {
         draws: AT_ONCE,
         warm: 30,
         measured: 60,
-        ahead: 0,
+        lookahead: 0,
         pause: Duration::ZERO,
         folder: &std::env::temp_dir(),
     })
@@ -158,8 +158,8 @@ mod tests {
     #[test]
     fn most_rows_of_a_batch_come_from_disk_at_some_rate() {
         let on_disk = train_table(Some(BUDGET)).unwrap();
-        assert!((on_disk.ids / 2..=on_disk.ids).contains(&on_disk.brought_in), "{on_disk:?}");
-        assert_eq!(train_table(None).unwrap().brought_in, 0);
+        assert!((on_disk.ids / 2..=on_disk.ids).contains(&on_disk.paged_in), "{on_disk:?}");
+        assert_eq!(train_table(None).unwrap().paged_in, 0);
         assert!(reads_per_second().unwrap() > 0.0);
     }
 }

@@ -1,5 +1,5 @@
 //! Second stage: looks up the rows of the next batches, as many as the window allows. Delivers them in order. In mode `sync`
-//! a lookup is sent with the push of the step before it (`look_ahead.rs`).
+//! a lookup is sent with the push of the step before it (`lookahead.rs`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use zagros_embedding_client::{BatchRows, ClientError, EmbeddingClient, Staleness
 use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::Access;
 
-use super::look_ahead::{LookupSide, NextBatch, may_be_read};
+use super::lookahead::{LookupSide, NextBatch, may_be_read};
 use super::prepared::{FetchedBatch, PreparedBatch, inconsistent_batch, rows_fit};
 use super::process_group::RankTurn;
 use super::read::IncomingBatches;

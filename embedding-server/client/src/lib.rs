@@ -26,7 +26,7 @@ pub use datapath::{
 };
 pub use errors::ClientError;
 pub use grpc_shard::GrpcShard;
-pub use metrics::LookAheadCounts;
+pub use metrics::LookaheadCounts;
 pub use placement::Connect;
 
 /// An embedding server as its caller sees it: over gRPC, or in the same process without a socket. A lookup, push or hint
@@ -36,7 +36,7 @@ pub trait Shard: Send + Sync {
     fn name(&self) -> &str;
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>>;
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>>;
-    /// Brings rows to memory that a later batch needs.
+    /// Pages in rows that a later batch needs.
     fn hint(&self, request: HintRequest, deadline: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>>;
     /// Reports rows and bytes per table.
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>>;

@@ -1,6 +1,7 @@
 //! Metrics of the client's traffic.
 
 use prometheus::{GaugeVec, HistogramOpts, IntCounterVec, Opts, Registry};
+use serde::{Deserialize, Serialize};
 use zagros_plumbing::metrics::{Gauge, Histogram, IntCounter, latency_buckets, register};
 use zagros_protocol::datapath::Encoding;
 use zagros_protocol::packed::value_bytes;
@@ -23,13 +24,14 @@ pub(crate) struct HintMetrics {
     pub(crate) lost: IntCounter,
 }
 
-/// Rows by what look-ahead did for them, since the client was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LookAheadCounts {
+/// Rows by what lookahead did for them, since the client was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookaheadCounts {
+    /// Ids in hints that servers answered.
     pub hinted: u64,
     /// Rows that hints brought from the cold tier to memory.
     pub ready: u64,
-    /// Rows that a lookup had to wait for, because they were in the cold tier.
+    /// Rows that a lookup had to read from the cold tier itself.
     pub late: u64,
     /// Ids in hints that were refused or not answered.
     pub lost: u64,
@@ -45,9 +47,9 @@ impl HintMetrics {
         Self { hinted: counter("hinted"), ready: counter("ready"), late: counter("late"), lost: counter("lost") }
     }
 
-    pub(crate) fn row_counts(&self) -> LookAheadCounts {
+    pub(crate) fn row_counts(&self) -> LookaheadCounts {
         let Self { hinted, ready, late, lost } = self;
-        LookAheadCounts { hinted: hinted.get(), ready: ready.get(), late: late.get(), lost: lost.get() }
+        LookaheadCounts { hinted: hinted.get(), ready: ready.get(), late: late.get(), lost: lost.get() }
     }
 }
 

@@ -25,7 +25,7 @@ use zagros_zip::number_from;
 use crate::placement::{ConnectedServer, Placement, PlacementCache};
 use crate::{ClientError, Shard};
 
-/// A server whose storage calls are retried while it cannot be reached.
+/// A server whose storage calls are retried while it cannot be reached. Its calls of the data path are not.
 pub(crate) struct RetryingShard {
     index: u32,
     listed: Arc<Placement>,
@@ -49,11 +49,6 @@ impl RetryingShard {
     fn current_shard(&self, placement: &Placement) -> Result<Arc<dyn Shard>, Refusal> {
         let gone = || Refusal::new(RefusalKind::Internal, format!("there is no embedding server {}", self.index));
         self.current_server(placement).map(|server| Arc::clone(&server.shard)).ok_or_else(gone)
-    }
-
-    async fn call<T>(&self, call: impl FnOnce(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
-        let placement = self.placements.current().await.map_err(no_server)?;
-        call(self.current_shard(&placement)?).await
     }
 
     /// Calls until the server answers, refuses for good, or has not answered for the timeout. The timeout counts from
@@ -111,14 +106,13 @@ impl Shard for RetryingShard {
     }
 
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        self.call(move |shard| async move { shard.lookup(request, deadline).await }.boxed()).boxed()
+        self.listed.shard(self.index).lookup(request, deadline)
     }
 
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        self.call(move |shard| async move { shard.push(request, deadline).await }.boxed()).boxed()
+        self.listed.shard(self.index).push(request, deadline)
     }
 
-    /// A hint that is lost is not repeated.
     fn hint(&self, request: HintRequest, deadline: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>> {
         self.listed.shard(self.index).hint(request, deadline)
     }

@@ -1,4 +1,4 @@
-//! Hints: rows that a later batch needs are brought to memory before they are looked up.
+//! Hints, the messages of lookahead: rows that a later batch needs are paged in before they are looked up.
 //!
 //! A hint is checked as a lookup is. One that is refused does no harm: its rows are read when they are looked up.
 
@@ -23,8 +23,8 @@ pub(crate) fn hint(
 
     let entry = service.tables.enter_before(times.deadline).map_err(|error| times.table_refusal(service, &error))?;
     service.check_still(&placement, request.generation)?;
-    let brought = service.with_scratch(|scratch| entry.bring_in(&parts, scratch));
-    let ready = brought.map_err(|error| times.table_refusal(service, &error))?;
+    let paged_in = service.with_scratch(|scratch| entry.page_in_hinted(&parts, scratch));
+    let ready = paged_in.map_err(|error| times.table_refusal(service, &error))?;
     service.metrics.hint.rows.observe((request.ids.len() / 8) as f64);
     Ok(HintResponse { ready })
 }
@@ -85,8 +85,6 @@ mod tests {
         hints += 1;
         let text = render_text(&registry);
         for line in [
-            r#"zagros_embedding_hints_waiting{server="0"} 0"#.to_owned(),
-            r#"zagros_embedding_hint_ids_waiting{server="0"} 0"#.to_owned(),
             format!(r#"zagros_embedding_requests_total{{call="hint",server="0"}} {hints}"#),
             format!(r#"zagros_embedding_table_ids_total{{server="0",table="user",what="hinted"}} {}"#, 100 * hints),
             format!(r#"zagros_embedding_table_ids_total{{server="0",table="user",what="ready"}} {ready}"#),

@@ -223,11 +223,10 @@ impl<'a> SavedTables<'a> {
         let header = reader.header();
         let is_taken = |name: &String| service.names.contains(name) && !request.anew.contains(name);
         let is_dropped = |saved: &TableHeader| request.other_run && !is_taken(&saved.name);
-        // A checkpoint is of this very job.
-        let rule = if request.other_run { FormatRule::Convert } else { FormatRule::Same };
         let target = |saved: &TableHeader| match is_dropped(saved) {
             true => Ok(None),
-            false => TableTarget::find_table(service, placement, (header, saved), rule).map(Some),
+            // A checkpoint is of this very job.
+            false => TableTarget::find_table(service, placement, (header, saved), request.other_run).map(Some),
         };
         let dropped = header.tables.iter().filter(|saved| is_dropped(saved)).map(|saved| saved.name.clone()).collect();
         let tables = header.tables.iter().map(target).collect::<Result<_, _>>();
@@ -345,14 +344,6 @@ impl<'a> SavedTables<'a> {
     }
 }
 
-/// What becomes of rows whose weights are saved in another number format than that of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FormatRule {
-    Same,
-    /// Their weights are rounded to the nearest numbers of the table's format.
-    Convert,
-}
-
 /// The table that the rows of a saved table go to.
 pub(super) struct TableTarget<'a> {
     pub(super) number: u32,
@@ -368,18 +359,19 @@ pub(super) struct TableTarget<'a> {
 }
 
 impl<'a> TableTarget<'a> {
-    pub(super) fn find_table(
+    /// `converts` says whether weights in another number format are rounded to the nearest numbers of the table's.
+    fn find_table(
         service: &'a EmbeddingService,
         placement: &OwnedBuckets,
         (header, saved): (&SnapshotHeader, &TableHeader),
-        rule: FormatRule,
+        converts: bool,
     ) -> Result<Self, String> {
         let name = &saved.name;
         let Some(number) = service.names.iter().position(|own| own == name) else {
             return Err(format!("this model has no table `{name}`"));
         };
         let here = describe_table(service, number);
-        let conversion = (rule == FormatRule::Convert)
+        let conversion = converts
             .then(|| RowConversion::new(saved, service.configs[number].element, StateConversion::Keep))
             .filter(RowConversion::changes_rows);
         let taken = conversion.as_ref().map_or(saved, RowConversion::converted_header);

@@ -31,22 +31,23 @@ pub(crate) fn save(
     let started = Instant::now();
     let folder = Folder::open(&request.folder, service.timeout).map_err(StorageError::Folder)?;
     folder.make().map_err(StorageError::Folder)?;
-    let CapturedSave { plan, snapshot, placement } = capture_snapshot(service, request, &folder)?;
+    let capture = CapturedSave::take(service, request, &folder)?;
     let pause_seconds = started.elapsed().as_secs_f64();
     report_capture(pause_seconds);
+    let CapturedSave { plan, placement, .. } = &capture;
     plan.check_files_before(&folder)?;
-    let name = plan.file_name(service.index.0, server_count(service, &placement));
-    let WrittenRows { file, foreign } = write_file(service, &placement, (&plan, &snapshot), &folder, &name)?;
+    let name = plan.file_name(service.index.0, capture.server_count());
+    let WrittenRows { file, foreign } = capture.write_file(&folder, &name)?;
     let WrittenFile { rows, bytes, sha256 } = file;
     let seconds = started.elapsed().as_secs_f64();
     info!(rows, bytes, seconds, %folder, name, "rows saved");
     let written = FileDigest { name, bytes, sha256: sha256.to_vec().into() };
     let files = [plan.files_before(), &[written]].concat();
     if foreign == 0 {
-        service.checkpoints.note_written(&plan, &placement, &folder, &files);
+        service.checkpoints.note_written(plan, placement, &folder, &files);
     }
     // Rows of other buckets that came since the file before are among the changed ones.
-    let rows = if plan.files_before().is_empty() { rows } else { snapshot.row_count() - foreign };
+    let rows = if plan.files_before().is_empty() { rows } else { capture.snapshot.row_count() - foreign };
     Ok(SaveResponse { files, rows, bytes, seconds, pause_seconds })
 }
 
@@ -59,89 +60,90 @@ struct WrittenRows {
 
 /// A snapshot, what it is for, and the buckets that the server owned at its instant (invariant CK-2).
 struct CapturedSave<'a> {
+    service: &'a EmbeddingService,
     plan: SavePlan,
     snapshot: TableSnapshot<'a>,
     placement: Arc<OwnedBuckets>,
 }
 
-fn capture_snapshot<'a>(
-    service: &'a EmbeddingService,
-    request: &SaveRequest,
-    folder: &Folder,
-) -> Result<CapturedSave<'a>, Refusal> {
-    loop {
-        let placement = service.placement()?;
-        if request.generation != 0 {
-            placement.check_generation(request.generation)?;
+impl<'a> CapturedSave<'a> {
+    fn take(service: &'a EmbeddingService, request: &SaveRequest, folder: &Folder) -> Result<Self, Refusal> {
+        loop {
+            let placement = service.placement()?;
+            if request.generation != 0 {
+                placement.check_generation(request.generation)?;
+            }
+            let plan = service.checkpoints.plan_save(service.tables.can_note_changes(), request, &placement, folder);
+            let (plan, snapshot) = take_snapshot(service, plan)?;
+            // Buckets move while no request is under way, as the instant is. So they had one owner if they have it still.
+            // What the snapshot knew of changes is lost with it: the next plan is one of all rows.
+            if service.placement()?.generation() == placement.generation() {
+                return Ok(Self { service, plan, snapshot, placement });
+            }
         }
-        let plan = service.checkpoints.plan_save(service.tables.can_note_changes(), request, &placement, folder);
-        let (plan, snapshot) = take_snapshot(service, plan)?;
-        // Buckets move while no request is under way, as the instant is. So they had one owner if they have it still.
-        // What the snapshot knew of changes is lost with it: the next plan is one of all rows.
-        if service.placement()?.generation() == placement.generation() {
-            return Ok(CapturedSave { plan, snapshot, placement });
+    }
+
+    /// The number of servers that the files of a save name.
+    fn server_count(&self) -> u32 {
+        self.placement.server_count().max(self.service.index.0 + 1)
+    }
+
+    fn write_file(&self, folder: &Folder, name: &str) -> Result<WrittenRows, StorageError> {
+        folder.write_unless(name, self.expected_bytes(), |file| match self.write_tables(file) {
+            Err(StorageError::Write(error)) => Err(error),
+            written => Ok(written),
+        })?
+    }
+
+    /// About how many bytes the file will have: an object store must know before it gets the first ones. 0 for changes alone,
+    /// which are few.
+    fn expected_bytes(&self) -> u64 {
+        if let SavePlan::Delta(_) = self.plan {
+            return 0;
+        }
+        let of_row = |table: &Table| ((table.stride() + 1) * size_of::<u32>() + size_of::<u64>()) as u64;
+        let tables = &self.service.tables;
+        let in_memory: u64 = tables.iter().map(|table| table.row_count() as u64 * of_row(table)).sum();
+        let widest = tables.iter().map(of_row).max().unwrap_or_default();
+        in_memory.saturating_add(self.service.cold_rows().saturating_mul(widest))
+    }
+
+    fn write_tables(&self, file: &mut dyn Write) -> Result<WrittenRows, StorageError> {
+        let (service, snapshot) = (self.service, &self.snapshot);
+        let mut writer = SnapshotWriter::start(file, self.header())?;
+        writer.write_clock(snapshot.snapshot_time())?;
+        let mut foreign = 0;
+        for (number, table) in service.tables.iter().enumerate() {
+            let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
+            let run = (service.run_bytes, &*self.placement);
+            foreign += write_table(&mut writer, snapshot, number as u32, table, run, &refused)?;
+            write_frequency_counts(&mut writer, snapshot, number as u32, table, &refused)?;
+        }
+        Ok(WrittenRows { file: writer.finish()?, foreign })
+    }
+
+    fn header(&self) -> SnapshotHeader {
+        let Self { service, placement, plan, .. } = self;
+        SnapshotHeader {
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            server: service.index.0,
+            servers: self.server_count(),
+            buckets: placement.bucket_count(),
+            owned: placement.owned_ranges(),
+            tables: (0..service.names.len()).map(|number| describe_table(service, number)).collect(),
+            follows: plan.followed_file(),
         }
     }
 }
 
 /// Takes the snapshot. It has all rows if the tables do not know what has changed.
 fn take_snapshot(service: &EmbeddingService, plan: SavePlan) -> Result<(SavePlan, TableSnapshot<'_>), StorageError> {
-    let captured = match service.tables.snapshot_of(plan.snapshot_kind()) {
+    match service.tables.snapshot_of(plan.snapshot_kind()) {
         Err(TableSnapshotError::ChangesUnknown) => {
-            (SavePlan::Base, service.tables.snapshot_of(SnapshotKind::Base).map_err(StorageError::Capture)?)
+            Ok((SavePlan::Base, service.tables.snapshot_of(SnapshotKind::Base)?))
         }
-        captured => (plan, captured.map_err(StorageError::Capture)?),
-    };
-    Ok(captured)
-}
-
-/// The number of servers that the files of a save name.
-fn server_count(service: &EmbeddingService, placement: &OwnedBuckets) -> u32 {
-    placement.server_count().max(service.index.0 + 1)
-}
-
-fn write_file(
-    service: &EmbeddingService,
-    placement: &OwnedBuckets,
-    (plan, snapshot): (&SavePlan, &TableSnapshot<'_>),
-    folder: &Folder,
-    name: &str,
-) -> Result<WrittenRows, StorageError> {
-    folder.write_unless(name, expected_bytes(service, plan), |file| {
-        match write_tables(service, placement, (plan, snapshot), file) {
-            Err(StorageError::Write(error)) => Err(error),
-            written => Ok(written),
-        }
-    })?
-}
-
-/// About how many bytes a file will have: an object store must know before it gets the first ones. 0 for changes alone, which
-/// are few.
-fn expected_bytes(service: &EmbeddingService, plan: &SavePlan) -> u64 {
-    if let SavePlan::Delta(_) = plan {
-        return 0;
+        captured => Ok((plan, captured?)),
     }
-    let of_row = |table: &Table| ((table.stride() + 1) * size_of::<u32>() + size_of::<u64>()) as u64;
-    let in_memory: u64 = service.tables.iter().map(|table| table.row_count() as u64 * of_row(table)).sum();
-    let widest = service.tables.iter().map(of_row).max().unwrap_or_default();
-    in_memory.saturating_add(service.cold_rows().saturating_mul(widest))
-}
-
-fn write_tables(
-    service: &EmbeddingService,
-    placement: &OwnedBuckets,
-    (plan, snapshot): (&SavePlan, &TableSnapshot<'_>),
-    file: &mut dyn Write,
-) -> Result<WrittenRows, StorageError> {
-    let mut writer = SnapshotWriter::start(file, snapshot_header(service, placement, plan))?;
-    writer.write_clock(snapshot.snapshot_time())?;
-    let mut foreign = 0;
-    for (number, table) in service.tables.iter().enumerate() {
-        let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
-        foreign += write_table(&mut writer, snapshot, number as u32, table, (service.run_bytes, placement), &refused)?;
-        write_frequency_counts(&mut writer, snapshot, number as u32, table, &refused)?;
-    }
-    Ok(WrittenRows { file: writer.finish()?, foreign })
 }
 
 /// Writes a table through a buffer of `run` bytes, in parts of a stripe. A save therefore needs little memory. Returns the
@@ -205,16 +207,4 @@ fn write_frequency_counts<W: Write>(
         }
     }
     Ok(())
-}
-
-fn snapshot_header(service: &EmbeddingService, placement: &OwnedBuckets, plan: &SavePlan) -> SnapshotHeader {
-    SnapshotHeader {
-        release: env!("CARGO_PKG_VERSION").to_owned(),
-        server: service.index.0,
-        servers: server_count(service, placement),
-        buckets: placement.bucket_count(),
-        owned: placement.owned_ranges(),
-        tables: (0..service.names.len()).map(|number| describe_table(service, number)).collect(),
-        follows: plan.followed_file(),
-    }
 }

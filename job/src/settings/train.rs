@@ -198,14 +198,14 @@ pub enum Precision {
 }
 
 /// Batches that are hinted before their lookup. A worker holds so many more batches in memory.
-const AHEAD: usize = 2;
-/// Batches between a hint and its lookup, beside those of [`AHEAD`]: looked up before they are asked for, or being handed over.
+const LOOKAHEAD: usize = 2;
+/// Batches between a hint and its lookup, beside those of [`LOOKAHEAD`]: looked up before they are asked for, or being handed over.
 const BETWEEN: usize = 4;
 
 impl Job {
     /// Batches that are hinted before they are looked up; 0 if every row is in memory.
     pub fn lookahead_batches(&self) -> usize {
-        if self.reads_disk() { AHEAD } else { 0 }
+        if self.reads_disk() { LOOKAHEAD } else { 0 }
     }
 
     /// Whether rows can be on disk.
@@ -215,7 +215,7 @@ impl Job {
     }
 
     /// For how many more hints of one worker the rows of a hint are needed. 0 without hints.
-    pub fn lookahead_horizon(&self) -> usize {
+    pub fn lookahead_hints(&self) -> usize {
         match self.lookahead_batches() {
             0 => 0,
             batches => batches + BETWEEN,
@@ -229,12 +229,12 @@ mod tests {
 
     #[test]
     fn only_rows_that_can_be_on_disk_are_hinted() {
-        let look_ahead = |text: &str| {
+        let lookahead = |text: &str| {
             let job = job(CRITEO, text);
-            (job.lookahead_batches(), job.lookahead_horizon())
+            (job.lookahead_batches(), job.lookahead_hints())
         };
-        assert_eq!(look_ahead(""), (0, 0));
-        assert_eq!(look_ahead("[cluster]\nmemory = '1GiB'\n"), (2, 6));
-        assert_eq!(look_ahead("[cluster]\nmemory = '1GiB'\n[embedding]\neviction.target = 'drop'\n"), (0, 0));
+        assert_eq!(lookahead(""), (0, 0));
+        assert_eq!(lookahead("[cluster]\nmemory = '1GiB'\n"), (2, 6));
+        assert_eq!(lookahead("[cluster]\nmemory = '1GiB'\n[embedding]\neviction.target = 'drop'\n"), (0, 0));
     }
 }

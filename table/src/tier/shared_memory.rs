@@ -57,7 +57,7 @@ impl SharedMemory {
             budget,
             copies: CopyBudget::new(capacity.budget.map(|budget| LEAST_COPIES.max(budget / COPIES_SHARE))),
             captures: Arc::default(),
-            hints: HintClock::new(capacity.look_ahead),
+            hints: HintClock::new(capacity.lookahead_hints),
             capacity,
             clock: TableClock::default(),
             arena: Arena::new(),
@@ -172,8 +172,8 @@ pub struct TableResources {
     pub budget: Option<usize>,
     /// Where evicted rows go. A row there has [`crate::TableConfig::cold_words`] words.
     pub cold: Option<Arc<dyn ColdStore>>,
-    /// For how many more hints the rows of a hint stay in memory ([`crate::RequestGuard::bring_in`]), at most 127. 0 keeps none.
-    pub look_ahead: usize,
+    /// For how many more hints the rows of a hint stay in memory ([`crate::RequestGuard::page_in_hinted`]), at most 127. 0 keeps none.
+    pub lookahead_hints: usize,
     /// Nanoseconds of a monotonic clock, to measure waits for locks. `None` leaves these waits unmeasured. It is called
     /// only when a lock is taken.
     pub nanos: Option<fn() -> u64>,

@@ -17,7 +17,7 @@
 //! so the rows of a hint are needed until that many hints of each worker have followed. No row is ever unmarked: its mark ages.
 //!
 //! ```text
-//! hint 7 arrives: rows 3, 5    slots │ 7 │ . │ 7 │ . │        kept with a horizon of 4 until hint 11
+//! hint 7 arrives: rows 3, 5    slots │ 7 │ . │ 7 │ . │        kept with a lookahead of 4 until hint 11
 //! hint 9 arrives: row 3              │ 9 │ . │ 7 │ . │
 //! ```
 //!
@@ -71,7 +71,7 @@ impl ColdVersions {
 /// Numbers of hints that a mark tells apart; 0 is no mark.
 const NUMBERS: u32 = u8::MAX as u32;
 
-/// The longest horizon, in hints: older marks would seem new.
+/// The longest lookahead, in hints: older marks would seem new.
 const LONGEST: u32 = NUMBERS / 2;
 
 /// The marks of a stripe's slots. Empty until the first hint.
@@ -81,16 +81,16 @@ pub(crate) struct HintedRows(Vec<u8>);
 #[derive(Debug)]
 pub(crate) struct HintClock {
     arrived: AtomicU32,
-    horizon: u32,
+    lookahead: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HintNumber(u8);
 
 impl HintClock {
-    /// Rows of a hint are kept until `horizon` more hints have arrived.
-    pub(crate) fn new(horizon: usize) -> Self {
-        Self { arrived: AtomicU32::new(0), horizon: u32::try_from(horizon).unwrap_or(u32::MAX).min(LONGEST) }
+    /// Rows of a hint are kept until `lookahead` more hints have arrived.
+    pub(crate) fn new(lookahead: usize) -> Self {
+        Self { arrived: AtomicU32::new(0), lookahead: u32::try_from(lookahead).unwrap_or(u32::MAX).min(LONGEST) }
     }
 
     pub(crate) fn next(&self) -> HintNumber {
@@ -98,7 +98,7 @@ impl HintClock {
     }
 
     pub(crate) fn is_kept(&self, mark: u8) -> bool {
-        mark != 0 && self.age(mark) < self.horizon
+        mark != 0 && self.age(mark) < self.lookahead
     }
 
     /// Hints since the one that made the mark.
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_horizon_nothing_is_kept_and_a_long_one_is_cut() {
+    fn without_a_lookahead_nothing_is_kept_and_a_long_one_is_cut() {
         let (none, long) = (HintClock::new(0), HintClock::new(usize::MAX));
         let mut rows = HintedRows::default();
         rows.mark(0, none.next());

@@ -25,12 +25,12 @@ pub(crate) fn tiny(configs: &[TableConfig]) -> (TableSet, Arc<HookedStore>) {
 }
 
 pub(crate) fn tables_within(configs: &[TableConfig], budget: usize) -> (TableSet, Arc<HookedStore>) {
-    looking_ahead(configs, budget, 0)
+    lookahead_tables(configs, budget, 0)
 }
 
 /// As [`tables_within`]. Rows of a hint are kept for so many more hints.
-pub(crate) fn looking_ahead(configs: &[TableConfig], budget: usize, look_ahead: usize) -> (TableSet, Arc<HookedStore>) {
-    let resources = TableResources { budget: Some(budget), look_ahead, ..TableResources::default() };
+pub(crate) fn lookahead_tables(configs: &[TableConfig], budget: usize, hints: usize) -> (TableSet, Arc<HookedStore>) {
+    let resources = TableResources { budget: Some(budget), lookahead_hints: hints, ..TableResources::default() };
     with_store(configs, 0, resources)
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn lookup_before(
 
 /// Hints rows of table 0 and answers how many came to memory.
 pub(crate) fn hint(tables: &TableSet, ids: &[u64]) -> u64 {
-    tables.enter().bring_in(&[part(tables, ids)], &mut RequestBuffers::new()).unwrap()
+    tables.enter().page_in_hinted(&[part(tables, ids)], &mut RequestBuffers::new()).unwrap()
 }
 
 /// Pushes the same number to each value of each row.

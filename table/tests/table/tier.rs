@@ -5,7 +5,7 @@ mod deadlines;
 mod failures;
 mod index_memory;
 mod ledger;
-mod look_ahead;
+mod lookahead;
 mod model;
 mod moving;
 mod snapshots;

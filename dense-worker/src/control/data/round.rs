@@ -24,7 +24,7 @@ use zagros_worker_core::Event;
 use super::splits::{AssignedSplits, AssignedStream, SplitNeed};
 use super::stream::StreamPosition;
 use crate::control::trainer::Trainer;
-use crate::datapath::look_ahead::{look_ahead, step_and_lookup_sides};
+use crate::datapath::lookahead::{send_hints, step_and_lookup_sides};
 use crate::datapath::prefetch::{LookupStage, RowPrefetch};
 use crate::datapath::prepared::BatchPreparer;
 use crate::datapath::read::{BatchSource, OpenSource, ReaderThread};
@@ -106,7 +106,7 @@ impl Trainer {
         let (run, stream) = (&self.run, &mut self.stream);
         let preparer = BatchPreparer::new(&run.job, Access::Train).with_extra_rows(stream.weights.clone());
         let (reader, incoming) = ReaderThread::start(open, preparer, run.metrics.clone())?;
-        let incoming = look_ahead(&run.client, incoming, run.job.lookahead_batches());
+        let incoming = send_hints(&run.client, incoming, run.job.lookahead_batches());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
         let (step_side, lookup_side) = (run.job.train.mode == Mode::Sync).then(step_and_lookup_sides).unzip();
         // No batch follows the last one of an earlier stream.

@@ -9,7 +9,7 @@ use zagros_embedding_client::{AfterPushes, RequestReach, StalenessWindow, TableI
 use zagros_ingest::{Batch, SplitTask, StreamCursor, StreamRemainder, StreamStart};
 
 use super::splits::AssignedStream;
-use crate::datapath::look_ahead::{PushedStep, StepSide};
+use crate::datapath::lookahead::{PushedStep, StepSide};
 use crate::datapath::prefetch::RowPrefetch;
 use crate::datapath::prepared::FetchedBatch;
 use crate::datapath::push::PendingPushes;

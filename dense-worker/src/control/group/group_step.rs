@@ -9,7 +9,7 @@ use super::{GroupRank, InFlightBatch};
 use crate::control::step::MadeStep;
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
-use crate::datapath::look_ahead::{StepSide, rows_change_by_pushes_alone};
+use crate::datapath::lookahead::{StepSide, rows_change_by_pushes_alone};
 use crate::datapath::prefetch::RowPrefetch;
 use crate::datapath::prepared::FetchedBatch;
 use crate::datapath::process_group::{AgreedTurns, RankShare, RankTurn, TurnAhead};
@@ -79,7 +79,7 @@ impl Trainer {
         let stepped = tokio::select! {
             biased;
             stepped = &mut stepping => stepped,
-            () = self.look_ahead(seq, vote, &mut prefetch, ahead) => stepping.await,
+            () = self.share_next_turn(seq, vote, &mut prefetch, ahead) => stepping.await,
         };
         self.stream.prefetch = prefetch;
         let (stepped, mut prepared) = stepped?;
@@ -111,7 +111,13 @@ impl Trainer {
 
     /// Shares what this rank brings to the step after the one with batch `seq`, once its next batch is there. It shares nothing
     /// where it has no vote ahead, and where it is asked to stop: then all agree when that step comes.
-    async fn look_ahead(&self, seq: u64, vote: Option<VoteRule>, prefetch: &mut Option<RowPrefetch>, ahead: TurnAhead) {
+    async fn share_next_turn(
+        &self,
+        seq: u64,
+        vote: Option<VoteRule>,
+        prefetch: &mut Option<RowPrefetch>,
+        ahead: TurnAhead,
+    ) {
         let (Some(vote), Some(prefetch)) = (vote, prefetch.as_mut()) else { return };
         let mut stop = self.run.stop.clone();
         let turn = tokio::select! {

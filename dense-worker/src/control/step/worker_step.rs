@@ -13,7 +13,7 @@ use super::loss_watch::LossSense;
 use super::tracker::{MadeStep, reported_progress};
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
-use crate::datapath::look_ahead::rows_change_by_pushes_alone;
+use crate::datapath::lookahead::rows_change_by_pushes_alone;
 use crate::datapath::prepared::FetchedBatch;
 use crate::datapath::push::BatchGradients;
 use crate::error::WorkerError;

@@ -12,7 +12,7 @@ use zagros_protocol::Generation;
 use zagros_protocol::datapath::{
     Access, Encoding, HintRequest, LookupRequest, LookupResponse, PushRequest, TileUpdate,
 };
-use zagros_protocol::packed::{PackError, ValueBuffers};
+use zagros_protocol::packed::{PackError, ValueBuffers, value_bytes};
 use zagros_zip::ZipEq;
 
 use super::dedup::{BatchRows, UniqueIds};
@@ -24,7 +24,7 @@ use super::route_part::RoutePart;
 use super::staleness_window::PushesInFlight;
 use crate::Shard;
 use crate::errors::ClientError;
-use crate::metrics::{ClientCallMetrics, ClientMetrics, LookAheadCounts};
+use crate::metrics::{ClientCallMetrics, ClientMetrics, LookaheadCounts};
 use crate::placement::{Connect, PlacementCache};
 use crate::storage::RetryingShard;
 
@@ -176,8 +176,9 @@ impl EmbeddingClient {
         let answers = self.exchange(&self.metrics.push).call_servers((ids, batch.reach), request).await?;
         self.metrics.push.count_bags(ids, answers.iter().map(|answered| &*answered.part), self.config.wire);
         let mut report = PushAcknowledgement { servers: answers.len() as u32, ..PushAcknowledgement::default() };
+        let width = if batch.tiles == TileUpdate::Commit { 0 } else { value_bytes(self.config.wire as i32)? };
         for answered in answers {
-            report.bytes += answered.payload_bytes;
+            report.bytes += (answered.part.value_count() * width) as u64;
             report.duplicates += u32::from(answered.answer.duplicate);
         }
         self.metrics.push.bytes.inc_by(report.bytes);
@@ -207,7 +208,7 @@ impl EmbeddingClient {
         self.requests.unanswered_by_server()
     }
 
-    pub fn look_ahead_counts(&self) -> LookAheadCounts {
+    pub fn lookahead_counts(&self) -> LookaheadCounts {
         self.metrics.hints.row_counts()
     }
 
@@ -271,7 +272,7 @@ impl LookupAnswers<'_> {
     /// Writes rows and sums, table after table of the lookup's ids, each `[wanted, dim]`. Sums are added to what is there.
     pub fn write_rows(self, tables: &mut [&mut [f32]]) -> Result<(), ClientError> {
         let (wire, metrics) = (self.client.config.wire, &self.client.metrics);
-        for AnsweredPart { part, server, answer, .. } in self.answers {
+        for AnsweredPart { part, server, answer } in self.answers {
             metrics.lookup.bytes.inc_by(answer.rows.len() as u64);
             metrics.hints.late.inc_by(u64::from(answer.late));
             let taken = match answer.encoding == wire as i32 {

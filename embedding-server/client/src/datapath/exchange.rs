@@ -60,7 +60,6 @@ pub enum RequestReach {
 pub(super) struct AnsweredPart<A> {
     pub(super) part: Arc<RoutePart>,
     pub(super) server: String,
-    pub(super) payload_bytes: u64,
     pub(super) answer: A,
 }
 
@@ -120,10 +119,7 @@ impl Exchange<'_> {
             let sent = deadline.bound(request.send(shard.as_ref(), part.generation, deadline)).await;
             let server = shard.name().to_owned();
             let refusal = match sent.unwrap_or_else(|within| Err(Refusal::no_answer(within))) {
-                Ok(answer) => {
-                    let payload_bytes = request.payload_bytes();
-                    return Ok(PartOutcome::Answered(AnsweredPart { part, server, payload_bytes, answer }));
-                }
+                Ok(answer) => return Ok(PartOutcome::Answered(AnsweredPart { part, server, answer })),
                 Err(refusal) => refusal,
             };
             if refusal.kind != RefusalKind::Moved && !refusal.kind.is_retryable() {
@@ -162,7 +158,6 @@ pub(super) trait ShardCall: Send + Sync {
         at: Generation,
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Self::Answer, Refusal>>;
-    fn payload_bytes(&self) -> u64;
 }
 
 /// The pushes that a lookup waits for at each server.
@@ -210,9 +205,6 @@ impl ShardCall for LookupCall<'_> {
         }
         shard.lookup(request, deadline)
     }
-    fn payload_bytes(&self) -> u64 {
-        0
-    }
 }
 
 impl ShardCall for PushRequest {
@@ -226,9 +218,6 @@ impl ShardCall for PushRequest {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<PushResponse, Refusal>> {
         shard.push(Self { generation: at.0, ..self.clone() }, deadline)
-    }
-    fn payload_bytes(&self) -> u64 {
-        self.gradients.len() as u64
     }
 }
 

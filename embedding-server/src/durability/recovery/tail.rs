@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use zagros_rows::log::{LogError, LogRecord, LogTail, LoggedGradient, RecordHead, RecordKind, RowsView, TailSegment};
+use zagros_rows::log::{LogError, LogRecord, LogTail, LoggedGradient, RecordHead, RecordKind, RowsView};
 use zagros_table::{PushOrigin, RequestBuffers, Table, TableError, TableSet, TableTime};
 
 use super::RecordError;
@@ -118,19 +118,12 @@ pub(super) struct TailWorker {
 impl TailWorker {
     /// Puts in the records of the stripes of thread `number` of `threads`.
     pub(super) fn run(&mut self, replay: &TailReplay<'_>, number: u32, threads: u32) -> Result<(), RecordError> {
-        replay.tail.segments.iter().try_for_each(|segment| self.read_segment(replay, segment, number, threads))
-    }
-
-    fn read_segment(
-        &mut self,
-        replay: &TailReplay<'_>,
-        segment: &TailSegment,
-        number: u32,
-        threads: u32,
-    ) -> Result<(), RecordError> {
         let is_mine =
             |head: &RecordHead| head.kind.has_stripe() && head.stripe.wrapping_add(head.table) % threads == number;
-        segment.for_each(replay.from, is_mine, |head, payload| self.put_record(replay, &segment.path, head, payload))
+        replay.tail.segments.iter().try_for_each(|segment| {
+            segment
+                .for_each(replay.from, is_mine, |head, payload| self.put_record(replay, &segment.path, head, payload))
+        })
     }
 
     fn put_record(

@@ -7,7 +7,7 @@ use std::thread;
 
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableResources, TableSet, TableSnapshot};
 
-use crate::support::{by_id, hint, ledger_config, looking_ahead, read, saved};
+use crate::support::{by_id, hint, ledger_config, lookahead_tables, read, saved};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 300;
@@ -55,20 +55,20 @@ fn check_cut(cut: &TableSnapshot<'_>) {
 #[test]
 fn every_push_counts_once_wherever_its_row_lies() {
     let configs = [ledger_config(DIM, 4); 2];
-    for look_ahead in [0, 4] {
-        let tables = looking_ahead(&configs, BUDGET, look_ahead).0;
-        run_threads(&tables, look_ahead);
+    for lookahead_hints in [0, 4] {
+        let tables = lookahead_tables(&configs, BUDGET, lookahead_hints).0;
+        run_threads(&tables, lookahead_hints);
         let counts = tables.table(0).unwrap().event_counts();
-        assert!(counts.evicted > IDS && counts.promoted > IDS || look_ahead > 0, "{counts:?}");
-        assert_eq!(counts.ready > 0, look_ahead > 0, "{counts:?}");
+        assert!(counts.evicted > IDS && counts.promoted > IDS || lookahead_hints > 0, "{counts:?}");
+        assert_eq!(counts.ready > 0, lookahead_hints > 0, "{counts:?}");
         let (used, limit) = tables.memory_budget().unwrap();
         // Continuous snapshots may delay eviction.
-        assert!(used <= limit / 2 * 3 || look_ahead > 0, "{used} of {limit} bytes");
+        assert!(used <= limit / 2 * 3 || lookahead_hints > 0, "{used} of {limit} bytes");
     }
     run_threads(&TableSet::new(0, &configs, TableResources::default()).unwrap(), 0);
 }
 
-fn run_threads(tables: &TableSet, look_ahead: usize) {
+fn run_threads(tables: &TableSet, lookahead_hints: usize) {
     let (start, done) = (Barrier::new(THREADS as usize + 2), AtomicBool::new(false));
     let mut cuts = 0;
     thread::scope(|scope| {
@@ -79,7 +79,7 @@ fn run_threads(tables: &TableSet, look_ahead: usize) {
                     let mut scratch = RequestBuffers::new();
                     start.wait();
                     for round in 0..ROUNDS {
-                        if look_ahead > 0 {
+                        if lookahead_hints > 0 {
                             hint(tables, &ids_of(thread, round + 3));
                         }
                         transfer(tables, thread, round, &mut scratch);

@@ -8,7 +8,7 @@ use zagros_protocol::{BucketMap, RefusalKind, RowKey, ServerIndex, TableId};
 use zagros_zip::ZipEq;
 
 use super::*;
-use crate::LookAheadCounts;
+use crate::LookaheadCounts;
 use crate::datapath::{TableBags, TableIds, UniqueIds};
 use crate::testing::{Cluster, unique_ids, with_bags};
 
@@ -379,7 +379,7 @@ fn a_hint_reaches_the_owners_of_its_ids_once_and_no_failure_matters() {
         client.hint(&ids).unwrap().await;
         let hinted: Vec<u64> = cluster.shards.iter().flat_map(|shard| shard.hinted.lock().unwrap().concat()).collect();
         assert_eq!(hinted.len(), 120);
-        assert_eq!(client.look_ahead_counts(), LookAheadCounts { hinted: 120, ..LookAheadCounts::default() });
+        assert_eq!(client.lookahead_counts(), LookaheadCounts { hinted: 120, ..LookaheadCounts::default() });
         assert_eq!(client.lookup(&ids, Access::Train).await.unwrap(), expected(&ids));
     });
 }
@@ -393,6 +393,6 @@ fn a_hint_that_no_server_answers_ends_and_is_counted() {
         let client = EmbeddingClient::new(config, control, Arc::new(move |_: &_| Ok(Arc::clone(&shard))));
         client.refresh_placement().await.unwrap();
         client.hint(&some_ids()).unwrap().await;
-        assert_eq!(client.look_ahead_counts(), LookAheadCounts { lost: 120, ..LookAheadCounts::default() });
+        assert_eq!(client.lookahead_counts(), LookaheadCounts { lost: 120, ..LookaheadCounts::default() });
     });
 }

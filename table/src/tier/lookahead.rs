@@ -1,12 +1,12 @@
-//! Look-ahead: rows that a later batch needs are brought to memory before the batch is looked up.
+//! Lookahead: rows that a later batch needs are paged in before the batch is looked up.
 //!
 //! ```text
-//! hint ─► mark the rows in memory ─► one read of the cold tier for the others ─► bring them in, marked
+//! hint ─► mark the rows in memory ─► one read of the cold tier for the others ─► page them in, marked
 //! ```
 //!
 //! A hint is advice. It creates no row, counts no use and changes no value, so results are equal with hints and without
 //! (invariant DP-7). A row that
-//! cannot be brought in (the cold tier fails, its copy is stale, nothing can leave memory) is left to the lookup.
+//! cannot be paged in (the cold tier fails, its copy is stale, nothing can leave memory) is left to the lookup.
 
 use crate::key::cold_key_of;
 use crate::stripe::Stripe;
@@ -17,9 +17,9 @@ use crate::tier::stripe_notes::HintNumber;
 use crate::{RequestBuffers, RequestGuard, RequestPart, Table, TableError};
 
 impl RequestGuard<'_> {
-    /// Brings the rows of all parts to memory and keeps them there for the horizon of the tables
-    /// ([`crate::TableResources::look_ahead`]). Rows that do not exist are not created. Returns how many rows it brought.
-    pub fn bring_in(&self, parts: &[RequestPart<'_>], scratch: &mut RequestBuffers) -> Result<u64, TableError> {
+    /// Pages in the rows of all parts, and keeps them in memory for some more hints
+    /// ([`crate::TableResources::lookahead_hints`]). Rows that do not exist are not created. Returns how many rows it paged in.
+    pub fn page_in_hinted(&self, parts: &[RequestPart<'_>], scratch: &mut RequestBuffers) -> Result<u64, TableError> {
         self.set.check_parts(parts)?;
         let hint = self.set.shared.hints.next();
         let mut missing = Vec::with_capacity(parts.len());
@@ -35,14 +35,14 @@ impl RequestGuard<'_> {
         let bytes = missing.iter().map(|(table, page_in)| page_in.bytes_of_copies(table.stride())).sum();
         let _held = self.set.shared.acquire_copies(bytes, self.deadline)?;
         let read = read_cold_of_all(missing.iter_mut().map(|(table, page_in)| (*table, page_in)));
-        let mut brought = 0;
+        let mut ready = 0;
         for (table, mut page_in) in missing {
             if read.is_ok() {
-                brought += table.bring_in(&mut page_in, hint);
+                ready += table.page_in_hinted(&mut page_in, hint);
             }
             scratch.keep_page_in(page_in);
         }
-        read.map(|()| brought)
+        read.map(|()| ready)
     }
 }
 
@@ -62,19 +62,19 @@ impl Table {
         });
     }
 
-    /// Brings rows in whose copies were read. Returns their number.
-    fn bring_in(&self, page_in: &mut PageIn, hint: HintNumber) -> u64 {
-        let (mut entries, tick, mut brought) = (std::mem::take(&mut page_in.entries), self.current_tick(), 0);
+    /// Pages in rows whose copies were read. Returns their number.
+    fn page_in_hinted(&self, page_in: &mut PageIn, hint: HintNumber) -> u64 {
+        let (mut entries, tick, mut ready) = (std::mem::take(&mut page_in.entries), self.current_tick(), 0);
         entries.retain(|entry| page_in.cold_copy(entry, self.stride()).is_some());
         self.for_each_chunk(&entries, RoomFor::Hint, page_in.deadline, &mut |stripe, entry| {
-            brought += u64::from(self.bring_in_one(stripe, &entry, page_in, tick, hint));
+            ready += u64::from(self.page_in_hinted_row(stripe, &entry, page_in, tick, hint));
         });
         entries.clear();
         page_in.entries = entries;
-        brought
+        ready
     }
 
-    fn bring_in_one(
+    fn page_in_hinted_row(
         &self,
         stripe: &mut Stripe,
         entry: &PageInEntry,

@@ -1,4 +1,4 @@
-//! Rows are wanted before their batch: hints of the rows of the next batches, between the first stage and the second, and in mode `sync`
+//! Lookahead: hints of the rows of the next batches, between the first stage and the second, and in mode `sync`
 //! a lookup that is under way before the step ahead of it is over.
 //!
 //! ```text
@@ -31,11 +31,11 @@ use zagros_job::Job;
 use super::process_group::RankTurn;
 use super::read::IncomingBatches;
 
-/// Hints without an answer, for each batch that is looked ahead. Further batches are not hinted.
+/// Hints without an answer, for each batch of lookahead. Further batches are not hinted.
 const OPEN_PER_BATCH: usize = 2;
 
 /// Hints each batch `batches` batches before it is looked up. 0 hints nothing.
-pub(crate) fn look_ahead(
+pub(crate) fn send_hints(
     client: &Arc<EmbeddingClient>,
     mut incoming: IncomingBatches,
     batches: usize,
@@ -175,7 +175,7 @@ mod tests {
     #[tokio::test]
     async fn batches_are_hinted_ahead_and_come_in_order() {
         let (client, shard) = client(FakeShard::default()).await;
-        let mut incoming = look_ahead(&client, send(10), 3);
+        let mut incoming = send_hints(&client, send(10), 3);
         until(|| hinted(&shard).len() >= 3).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert_eq!(hinted(&shard), [[0, 1], [2, 3], [4, 5]], "three batches ahead and no more");
@@ -184,14 +184,14 @@ mod tests {
             assert_eq!(prepared.unique.tables[0].ids, [2 * number, 2 * number + 1]);
         }
         assert!(incoming.recv().await.unwrap().is_err() && incoming.recv().await.is_none());
-        until(|| client.look_ahead_counts().hinted == 20).await;
+        until(|| client.lookahead_counts().hinted == 20).await;
         assert_eq!(hinted(&shard).len(), 10);
     }
 
     #[tokio::test]
     async fn servers_that_do_not_answer_hold_nothing_up() {
         let (client, _) = client(FakeShard::default().hanging()).await;
-        let mut incoming = look_ahead(&client, send(50), 2);
+        let mut incoming = send_hints(&client, send(50), 2);
         for _ in 0..50 {
             assert!(incoming.recv().await.unwrap().is_ok());
         }
@@ -199,9 +199,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_look_ahead_nothing_is_hinted() {
+    async fn without_lookahead_nothing_is_hinted() {
         let (client, shard) = client(FakeShard::default()).await;
-        let mut incoming = look_ahead(&client, send(2), 0);
+        let mut incoming = send_hints(&client, send(2), 0);
         while incoming.recv().await.unwrap().is_ok() {}
         assert!(hinted(&shard).is_empty());
     }
@@ -210,7 +210,7 @@ mod tests {
     async fn who_takes_no_more_batches_ends_the_hints() {
         let (client, shard) = client(FakeShard::default()).await;
         let (send, incoming) = mpsc::channel(1);
-        let hinted_batches = look_ahead(&client, incoming, 3);
+        let hinted_batches = send_hints(&client, incoming, 3);
         drop(hinted_batches);
         tokio::time::timeout(Duration::from_secs(60), send.closed()).await.expect("it reads on");
         assert!(hinted(&shard).is_empty());

@@ -9,16 +9,16 @@ use zagros_table::{
 };
 
 use crate::support::{
-    HookedStore, hint, hot, ledger_config, looking_ahead, lookup_before, part, push, read, tiny, train,
+    HookedStore, hint, hot, ledger_config, lookahead_tables, lookup_before, part, push, read, tiny, train,
 };
 
 /// So many rows are in a stripe whatever the budget.
 const FLOOR: u64 = 64;
-const HORIZON: usize = 4;
+const LOOKAHEAD: usize = 4;
 
 /// One stripe with rows 0 to 9 in the cold tier, each minus its id.
 fn cold_rows() -> (TableSet, Arc<HookedStore>) {
-    let (tables, store) = looking_ahead(&[ledger_config(2, 1)], 1, HORIZON);
+    let (tables, store) = lookahead_tables(&[ledger_config(2, 1)], 1, LOOKAHEAD);
     (0..10).for_each(|id| push(&tables, &[id], id as f32));
     crowd(&tables, 1000, FLOOR);
     assert!(hot(&tables).iter().all(|id| *id >= 1000));
@@ -60,7 +60,7 @@ fn hinted_rows_stay_until_so_many_hints_have_followed() {
     let (tables, _) = cold_rows();
     tables.advance_clock(1, 0);
     hint(&tables, &[1, 2]);
-    for round in 1..HORIZON as u64 {
+    for round in 1..LOOKAHEAD as u64 {
         tables.advance_clock(1 + round, 0);
         crowd(&tables, 2000 + 100 * round, FLOOR / 2);
         assert!(hot(&tables).contains(&1) && hot(&tables).contains(&2), "after {round} hints");
@@ -87,7 +87,7 @@ fn a_row_in_memory_is_kept_by_a_hint_as_well() {
 /// More rows are hinted than memory has room for: some leave again, and nothing is wrong.
 #[test]
 fn hints_of_more_rows_than_fit_are_served_as_far_as_there_is_room() {
-    let (tables, _) = looking_ahead(&[ledger_config(2, 1)], 1, HORIZON);
+    let (tables, _) = lookahead_tables(&[ledger_config(2, 1)], 1, LOOKAHEAD);
     let ids: Vec<u64> = (0..10 * FLOOR).collect();
     ids.chunks(64).for_each(|ids| push(&tables, ids, 1.0));
     for round in 1..5 {
@@ -101,8 +101,8 @@ fn hints_of_more_rows_than_fit_are_served_as_far_as_there_is_room() {
 /// Hints of more batches than fit into memory: what the first of them named stays, because it is needed first.
 #[test]
 fn a_hint_does_not_displace_what_an_earlier_one_named() {
-    let (tables, _) = looking_ahead(&[ledger_config(2, 1)], 1, HORIZON);
-    let batches: Vec<Vec<u64>> = (0..HORIZON as u64).map(|batch| (batch * 40..(batch + 1) * 40).collect()).collect();
+    let (tables, _) = lookahead_tables(&[ledger_config(2, 1)], 1, LOOKAHEAD);
+    let batches: Vec<Vec<u64>> = (0..LOOKAHEAD as u64).map(|batch| (batch * 40..(batch + 1) * 40).collect()).collect();
     batches.iter().for_each(|ids| push(&tables, ids, 1.0));
     crowd(&tables, 1000, FLOOR);
     tables.advance_clock(1, 0);
@@ -116,7 +116,7 @@ fn a_hint_does_not_displace_what_an_earlier_one_named() {
 
 /// A hint reads a row; before it has brought the row in, the row is changed and leaves again.
 #[test]
-fn a_stale_copy_is_not_brought_in() {
+fn a_stale_copy_is_not_paged_in() {
     let (tables, store) = cold_rows();
     let tables = Arc::new(tables);
     let others = Arc::clone(&tables);
@@ -132,7 +132,7 @@ fn a_stale_copy_is_not_brought_in() {
 fn a_hint_says_when_the_cold_tier_fails_and_takes_no_memory() {
     let (tables, store) = cold_rows();
     store.inner.fail_with(Some("input/output error".to_owned()));
-    let error = tables.enter().bring_in(&[part(&tables, &[1])], &mut RequestBuffers::new()).unwrap_err();
+    let error = tables.enter().page_in_hinted(&[part(&tables, &[1])], &mut RequestBuffers::new()).unwrap_err();
     assert!(matches!(error, TableError::Cold { table: 0, .. }), "{error}");
     store.inner.fail_with(None);
     store.fail_writes(true);
@@ -146,17 +146,17 @@ fn a_hint_says_when_the_cold_tier_fails_and_takes_no_memory() {
 #[test]
 fn a_malformed_hint_is_refused() {
     let (tables, _) = cold_rows();
-    let bring_in = |table, dim| {
+    let page_in = |table, dim| {
         let part = RequestPart { table, dim, ids: &[1] };
-        tables.enter().bring_in(&[part], &mut RequestBuffers::new())
+        tables.enter().page_in_hinted(&[part], &mut RequestBuffers::new())
     };
-    assert!(matches!(bring_in(1, 2), Err(TableError::UnknownTable { .. })));
-    assert!(matches!(bring_in(0, 3), Err(TableError::Dim { .. })));
+    assert!(matches!(page_in(1, 2), Err(TableError::UnknownTable { .. })));
+    assert!(matches!(page_in(0, 3), Err(TableError::Dim { .. })));
 }
 
-/// Without a horizon, or a cold tier, hints are harmless.
+/// Without lookahead, or a cold tier, hints are harmless.
 #[test]
-fn tables_that_do_not_look_ahead_take_hints() {
+fn tables_without_lookahead_take_hints() {
     let (tables, _) = tiny(&[ledger_config(2, 1)]);
     push(&tables, &[1], 1.0);
     crowd(&tables, 1000, FLOOR);
@@ -205,7 +205,7 @@ proptest! {
     /// Invariant DP-7: hints change no answer, whatever comes between them.
     #[test]
     fn answers_are_equal_with_hints_and_without(config in config(), calls in prop::collection::vec(call(), 1..60)) {
-        let [with, without] = [0, 1].map(|_| looking_ahead(&[config], 1, HORIZON).0);
+        let [with, without] = [0, 1].map(|_| lookahead_tables(&[config], 1, LOOKAHEAD).0);
         let (mut now, mut step) = (0, 0);
         for call in &calls {
             match call {
