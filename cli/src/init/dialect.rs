@@ -1,7 +1,5 @@
 //! How lines are divided into fields.
 
-use crate::init::InitError;
-
 /// The likelier first.
 const SEPARATORS: [char; 4] = ['\t', ',', ';', '|'];
 
@@ -42,7 +40,8 @@ pub(crate) struct DividedLines {
 }
 
 impl DividedLines {
-    pub(crate) fn from_lines(lines: &[String]) -> Result<Self, InitError> {
+    /// An error says why the lines are no table.
+    pub(crate) fn from_lines(lines: &[String]) -> Result<Self, String> {
         let starts_with_comment = lines.first().is_some_and(|line| line.starts_with(COMMENT));
         let rows: Vec<&str> = lines
             .iter()
@@ -63,13 +62,13 @@ impl DividedLines {
         if let Some(line) = rows.iter().position(|row| row.len() != fields)
             && ragged as f64 > MAX_RAGGED * rows.len() as f64
         {
-            return Err(InitError::Lines(format!(
+            return Err(format!(
                 "{ragged} of {} rows do not have {fields} fields; number {} of the rows has {}: the separator {separator:?} is wrong, or the \
                  file is damaged",
                 rows.len(),
                 line + 1,
                 rows[line].len()
-            )));
+            ));
         }
         rows.retain(|row| row.len() == fields);
         let padded = rows.iter().filter(|row| row.iter().any(|field| field.trim() != field)).count();
@@ -86,11 +85,11 @@ impl DividedLines {
     }
 }
 
-fn no_separator(line: &str) -> InitError {
-    InitError::Lines(format!(
+fn no_separator(line: &str) -> String {
+    format!(
         "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with \
          one of these separators, or as JSON lines, Parquet or Arrow"
-    ))
+    )
 }
 
 /// Lines, or records of several lines, with the separator that divides them.
@@ -220,7 +219,7 @@ fn divide(line: &str, separator: char) -> (Vec<String>, bool) {
 mod tests {
     use super::*;
 
-    fn infer(text: &str) -> Result<TextDialect, InitError> {
+    fn infer(text: &str) -> Result<TextDialect, String> {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         Ok(DividedLines::from_lines(&lines)?.dialect)
     }
@@ -279,9 +278,9 @@ mod tests {
 
     #[test]
     fn ragged_rows_are_named() {
-        let error = infer("1,2,3\n1,2\n1,2,3\n").unwrap_err().to_string();
+        let error = infer("1,2,3\n1,2\n1,2,3\n").unwrap_err();
         assert!(error.starts_with("1 of 3 rows do not have 3 fields; number 2 of the rows has 2:"), "{error}");
-        let error = infer("one\ntwo\n").unwrap_err().to_string();
+        let error = infer("one\ntwo\n").unwrap_err();
         assert!(error.starts_with("no separator divides") && error.contains("line is \"one\""), "{error}");
     }
 }
