@@ -7,9 +7,12 @@ use zagros_job::Job;
 use zagros_zip::ZipEq;
 
 use crate::category::missing_id;
+use crate::parse::bad::BadBudget;
 use crate::parse::sink::RowSink;
+use crate::pipeline::PipelineConfig;
 use crate::sketch::{DistinctSketch, FrequentValues, MomentSums, QuantileSketch};
 use crate::transform::features_of_numbers;
+use crate::{DataPart, FileInfo, IngestError};
 
 /// A sink that sums up columns of numbers, which may be missing, and columns of categories.
 #[derive(Clone, Debug)]
@@ -38,11 +41,33 @@ impl ColumnSums {
         Self { numbers, values, features, numeric, categorical, rows: 0, positives: 0, left }
     }
 
-    pub(crate) fn merge(&mut self, other: &Self) {
+    fn merge(&mut self, other: &Self) {
         self.numeric.iter_mut().zip_eq(&other.numeric).for_each(|(column, from)| column.merge(from));
         self.categorical.iter_mut().zip_eq(&other.categorical).for_each(|(column, from)| column.merge(from));
         self.rows += other.rows;
         self.positives += other.positives;
+    }
+
+    /// Adds the rows of files: whole blocks in their order, until there are `most` rows, so that these are the same for any number of
+    /// threads. Says whether these are all.
+    pub(crate) fn add_files(
+        &mut self,
+        job: &Arc<Job>,
+        files: &[FileInfo],
+        most: u64,
+        bad: &mut BadBudget,
+    ) -> Result<bool, IngestError> {
+        let (rows_before, mut is_whole, mut empty) = (self.rows, true, self.clone());
+        empty.clear();
+        PipelineConfig::whole_files(job, DataPart::All, files).read_all(&empty, bad, |parsed| {
+            let is_wanted = self.rows - rows_before < most;
+            if is_wanted {
+                self.merge(&parsed.sink);
+            }
+            is_whole &= is_wanted;
+            Ok(is_wanted)
+        })?;
+        Ok(is_whole)
     }
 
     fn takes_row(&self) -> bool {

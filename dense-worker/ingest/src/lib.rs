@@ -44,7 +44,7 @@ pub use fit::{FitReport, RareCategories, fit_features};
 pub use formats::{DataContent, criteo_columns};
 pub use hash::{DataPart, hash_value};
 pub use input::{InputRow, InputRows};
-pub use inspect::{CategoryColumn, ColumnSummaries, NumericColumn, ValidationReport, inspect_columns, validate_rows};
+pub use inspect::{ColumnSummaries, ValidationReport, inspect_columns, validate_rows};
 pub use sample::{LIST_SEPARATOR, RowSample, SampleLimits, SampledColumn, sample_rows};
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};
 pub use stream::{BatchStream, StreamOptions, StreamStats};
