@@ -91,7 +91,6 @@ impl GenerateArgs {
             terms: given.terms.unwrap_or(default.terms),
             order: given.order.unwrap_or(default.order),
             signal: given.signal.unwrap_or(default.signal),
-            ..default
         }
     }
 

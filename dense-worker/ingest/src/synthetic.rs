@@ -36,7 +36,7 @@ type RowTruth = Vec<(f32, f32)>;
 /// Returns label (0 or 1) and planted logit of each test row. A measure of these logits is the best that any model can
 /// reach on the test file, up to chance.
 pub fn generate_criteo(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
-    let planted = PlantedModel::new(spec)?;
+    let planted = PlantedModel::new(spec.seed);
     let make = |number: u64, text: &mut Vec<u8>| {
         let row = planted.make_row(number);
         write_row(&row, text);
@@ -69,6 +69,9 @@ struct RowWriter<'a, Make> {
 impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
     /// Training and test part. Returns the truth of the test part.
     fn write_parts(&self, folder: &Path, names: [&str; 2], rows: [u64; 2]) -> Result<RowTruth, IngestError> {
+        if rows.contains(&0) {
+            return Err(IngestError::BadSpec { reason: "rows and test rows must be at least 1".to_owned() });
+        }
         let unwritable = |source| IngestError::Unwritable { path: folder.into(), source };
         fs::create_dir_all(folder).map_err(unwritable)?;
         self.write_file(0..rows[0], &folder.join(names[0]))?;
@@ -201,6 +204,15 @@ mod tests {
         assert_eq!(fs::read_to_string(other.path().join("test.csv")).unwrap(), test);
         let read = |folder: &TempDir| fs::read_to_string(folder.path().join("train.csv")).unwrap();
         assert!(read(&folder).starts_with(&read(&other)) && read(&folder).lines().count() == 9_001);
+    }
+
+    #[test]
+    fn no_rows_are_refused() {
+        let folder = TempDir::new().unwrap();
+        for rows in [spec(0, 1), spec(1, 0)] {
+            let error = generate_criteo(&rows, folder.path()).unwrap_err();
+            assert!(matches!(error, IngestError::BadSpec { .. }), "{error}");
+        }
     }
 
     #[test]
