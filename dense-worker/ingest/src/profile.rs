@@ -48,7 +48,7 @@ pub fn profile_files(
     let job = Arc::new(job);
     let found = find_files(&job, paths)?;
     let quota = limit.div_ceil(found.len().max(1) as u64);
-    let mut total = ColumnSums::new(&job, true, None);
+    let mut total = ColumnSums::new(&job, true);
     let (mut bad, mut whole) = (BadBudget::without_limit(LISTED), true);
     for file in &found {
         whole &= total.add_files(&job, std::slice::from_ref(file), quota, &mut bad)?;
