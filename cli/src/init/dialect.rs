@@ -50,11 +50,12 @@ impl DividedLines {
             .collect();
         let first = rows.first().copied().unwrap_or_default();
         let records = LineRecords::from_lines(&rows);
-        let LineRecords { separator, fields, quoted_breaks, mut lines } =
+        let LineRecords { mut dialect, mut lines } =
             records.ok_or_else(|| no_separator(&first.chars().take(80).collect::<String>()))?;
-        let mut has_comments = starts_with_comment;
-        if !has_comments && has_comments_between(&lines, separator, fields) {
-            has_comments = true;
+        let (separator, fields) = (dialect.separator, dialect.fields);
+        dialect.has_comments = starts_with_comment;
+        if !starts_with_comment && has_comments_between(&lines, separator, fields) {
+            dialect.has_comments = true;
             lines.retain(|line| !line.starts_with(COMMENT));
         }
         let mut rows: Vec<Vec<String>> = lines.iter().map(|line| divide(line, separator).0).collect();
@@ -72,15 +73,14 @@ impl DividedLines {
         }
         rows.retain(|row| row.len() == fields);
         let padded = rows.iter().filter(|row| row.iter().any(|field| field.trim() != field)).count();
-        let trim = padded * 2 > rows.len();
-        if trim {
+        dialect.ragged = ragged;
+        dialect.trim = padded * 2 > rows.len();
+        if dialect.trim {
             rows.iter_mut().flatten().for_each(|field| *field = field.trim().to_owned());
         }
-        let header = has_header(&rows);
-        let names = if header { rows.remove(0) } else { (1..=fields).map(|column| format!("c{column}")).collect() };
-        let decimal_comma = false;
-        let dialect =
-            TextDialect { separator, fields, trim, header, has_comments, quoted_breaks, decimal_comma, ragged };
+        dialect.header = has_header(&rows);
+        let names =
+            if dialect.header { rows.remove(0) } else { (1..=fields).map(|column| format!("c{column}")).collect() };
         Ok(Self { dialect, names, rows })
     }
 }
@@ -94,9 +94,7 @@ fn no_separator(line: &str) -> String {
 
 /// Lines, or records of several lines, with the separator that divides them.
 struct LineRecords {
-    separator: char,
-    fields: usize,
-    quoted_breaks: bool,
+    dialect: TextDialect,
     lines: Vec<String>,
 }
 
@@ -104,21 +102,21 @@ impl LineRecords {
     /// The lines as they are, or as records with quoted line breaks where that leaves fewer rows of another number of fields.
     fn from_lines(lines: &[&str]) -> Option<Self> {
         let plain = best_separator(lines).map(|(separator, fields)| Self {
-            separator,
-            fields,
-            quoted_breaks: false,
+            dialect: TextDialect { separator, fields, ..TextDialect::default() },
             lines: lines.iter().map(|line| (*line).to_owned()).collect(),
         });
         let with_breaks = SEPARATORS.into_iter().filter_map(|separator| {
             let lines = joined(lines, separator)?;
             let (_, fields) = most_fields(&lines, separator)?;
-            (fields >= 2).then_some(Self { separator, fields, quoted_breaks: true, lines })
+            let dialect = TextDialect { separator, fields, quoted_breaks: true, ..TextDialect::default() };
+            (fields >= 2).then_some(Self { dialect, lines })
         });
         plain.into_iter().chain(with_breaks).min_by(|one, other| one.ragged_share().total_cmp(&other.ragged_share()))
     }
 
     fn ragged_share(&self) -> f64 {
-        let ragged = self.lines.iter().filter(|line| divide(line, self.separator).0.len() != self.fields).count();
+        let TextDialect { separator, fields, .. } = self.dialect;
+        let ragged = self.lines.iter().filter(|line| divide(line, separator).0.len() != fields).count();
         ragged as f64 / self.lines.len().max(1) as f64
     }
 }

@@ -33,7 +33,7 @@ mod source;
 mod transform;
 
 pub use batch::{Batch, CategoryIds, SplitEnd};
-pub use category::date::clock_seconds;
+pub use category::date::{clock_seconds, is_iso_date};
 pub use content::{FileStart, can_read_file, file_starts};
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};

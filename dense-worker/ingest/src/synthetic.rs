@@ -207,6 +207,23 @@ mod tests {
     }
 
     #[test]
+    fn clicks_happen_as_often_as_planted() {
+        let folder = TempDir::new().unwrap();
+        let criteo = generate_criteo(&spec(1, 20_000), &folder.path().join("criteo")).unwrap();
+        let factors = FactorSpec { rows: 1, test_rows: 20_000, ..FactorSpec::default() };
+        let factors = generate_factors(&factors, &folder.path().join("factors")).unwrap();
+        for truth in [criteo, factors] {
+            let (mut surplus, mut variance) = (0.0_f64, 0.0_f64);
+            for (label, logit) in truth {
+                let probability = 1.0 / (1.0 + f64::from(-logit).exp());
+                surplus += f64::from(label) - probability;
+                variance += probability * (1.0 - probability);
+            }
+            assert!(surplus.abs() < 5.0 * variance.sqrt(), "{surplus} clicks more than expected");
+        }
+    }
+
+    #[test]
     fn no_rows_are_refused() {
         let folder = TempDir::new().unwrap();
         for rows in [spec(0, 1), spec(1, 0)] {

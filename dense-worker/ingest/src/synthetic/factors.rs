@@ -326,21 +326,6 @@ mod tests {
     }
 
     #[test]
-    fn clicks_happen_as_often_as_planted() {
-        let teacher = FactorTeacher::new(&FactorSpec::default()).unwrap();
-        let (mut clicks, mut expected, mut variance, mut squares) = (0.0, 0.0, 0.0, 0.0);
-        for row in (0..20_000).map(|number| teacher.make_row(number)) {
-            let probability = 1.0 / (1.0 + (-row.logit).exp());
-            clicks += f64::from(u8::from(row.clicked));
-            expected += probability;
-            variance += probability * (1.0 - probability);
-            squares += (row.logit + 1.0).powi(2) / 20_000.0;
-        }
-        assert!((clicks - expected).abs() < 5.0 * variance.sqrt(), "{clicks} clicks, expected {expected}");
-        assert!((3.5..4.5).contains(&squares), "the variance of the logit is {squares}");
-    }
-
-    #[test]
     fn impossible_specs_are_refused() {
         let default = FactorSpec::default;
         let few_values = FactorSpec { factors: 2, values: 2, order: 1, terms: 10_000, ..default() };
