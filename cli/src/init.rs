@@ -1,13 +1,11 @@
 //! From data that no job file describes yet to a commented job file.
 //!
 //! ```text
-//! data ──► sample (bounded rows and bytes) ──► table: columns of texts ──► columns: kinds ──► Sketch ──► job text
+//! data ──► sample: columns of texts (bounded rows and bytes) ──► columns: kinds ──► Sketch ──► job text
 //! ```
 //!
 //! Only [`read_sample`] and [`rows_format`] touch files. What follows is a function of the sample, of the data's name and of the label that the
 //! user names.
-
-use std::path::PathBuf;
 
 use zagros_ingest::IngestError;
 
@@ -36,28 +34,9 @@ pub(crate) use time::TimeForm;
 pub(crate) enum InitError {
     #[error(transparent)]
     Unreadable(#[from] IngestError),
-    /// Lines that are no table.
-    #[error("{0}")]
-    Lines(String),
     /// No column is the label, or the one that the user names cannot be.
     #[error("{0}")]
     Label(String),
     #[error("{0}")]
     Data(String),
-}
-
-impl InitError {
-    /// The error with the names of the files whose lines were put together, if there are several.
-    pub(crate) fn of_files(self, names: &[PathBuf]) -> Self {
-        match self {
-            Self::Lines(what) if names.len() > 1 => {
-                let names: Vec<String> = names.iter().map(|path| path.display().to_string()).collect();
-                Self::Lines(format!(
-                    "of the files {}, which should all have the same columns (name those that do, by a pattern such as 'FOLDER/*.csv'): {what}",
-                    names.join(", ")
-                ))
-            }
-            other => other,
-        }
-    }
 }

@@ -91,7 +91,6 @@ impl GenerateArgs {
             terms: given.terms.unwrap_or(default.terms),
             order: given.order.unwrap_or(default.order),
             signal: given.signal.unwrap_or(default.signal),
-            ..default
         }
     }
 
@@ -115,7 +114,7 @@ impl GenerateArgs {
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Look at the first N rows only.
+    /// Stop after N rows, at the end of a block of about a mebibyte.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) rows: Option<u64>,
 }

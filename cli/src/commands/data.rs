@@ -73,7 +73,7 @@ fn write(args: &GenerateArgs) -> Result<Vec<(f32, f32)>, Failure> {
     let (rows, test_rows, seed) = (args.rows, args.test_rows, args.seed);
     match args.teacher {
         TeacherChoice::Linear => {
-            let spec = SyntheticSpec { rows, test_rows, seed, ..SyntheticSpec::default() };
+            let spec = SyntheticSpec { rows, test_rows, seed };
             write_files(&spec, &args.folder).map_err(not_generated)
         }
         TeacherChoice::Factors => {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use zagros_ingest::{LIST_SEPARATOR, ValueForm};
+use zagros_ingest::LIST_SEPARATOR;
 
 use crate::init::time::{TimeForm, date_parts};
 
@@ -48,7 +48,7 @@ pub(crate) enum ColumnKind {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColumnHints {
-    pub(crate) form: ValueForm,
+    pub(crate) is_list: bool,
     /// What is between the fields of a line.
     pub(crate) separator: Option<char>,
     /// Whether the sample has all rows.
@@ -156,7 +156,7 @@ fn kind(name: &str, present: &[&str], distinct: usize, known: ColumnHints) -> Co
     if distinct < 2 {
         return ColumnKind::Constant;
     }
-    if known.form == ValueForm::List {
+    if known.is_list {
         return ColumnKind::List;
     }
     if let Some(form) = TimeForm::infer(name, present.iter().copied()) {
@@ -166,7 +166,7 @@ fn kind(name: &str, present: &[&str], distinct: usize, known: ColumnHints) -> Co
     let Some(mut numbers) = numbers(present) else {
         let is_inner = |inner: &char| Some(*inner) != known.separator && is_multi_valued(present, *inner);
         let inner = INNER_SEPARATORS.into_iter().find(is_inner);
-        return match inner.filter(|_| known.form == ValueForm::Text) {
+        return match inner {
             Some(inner) => ColumnKind::MultiValued(inner),
             None if is_row_name => ColumnKind::RowName,
             None => ColumnKind::Category,
@@ -268,14 +268,14 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) const KNOWN: ColumnHints = ColumnHints { form: ValueForm::Text, separator: Some(','), is_whole: true };
+    pub(crate) const KNOWN: ColumnHints = ColumnHints { is_list: false, separator: Some(','), is_whole: true };
 
     /// Columns of these texts, and what they are found to be.
     pub(crate) fn infer_columns(columns: &[(&str, Vec<String>)]) -> (Vec<SampledColumn>, Vec<Column>) {
-        let (form, mut sampled, mut found) = (ValueForm::Text, Vec::new(), Vec::new());
+        let (mut sampled, mut found) = (Vec::new(), Vec::new());
         for (name, texts) in columns {
             found.push(Column::infer(name, &texts.iter().map(String::as_str).collect::<Vec<_>>(), KNOWN));
-            sampled.push(SampledColumn { name: (*name).into(), form, texts: texts.clone() });
+            sampled.push(SampledColumn { name: (*name).into(), is_list: false, texts: texts.clone() });
         }
         (sampled, found)
     }
@@ -317,12 +317,8 @@ pub(crate) mod tests {
 
     #[test]
     fn lists_are_lists_and_their_values_are_counted() {
-        let column =
-            Column::infer("tags", &["a\u{1f}b", "", "b\u{1f}c", "a"], ColumnHints { form: ValueForm::List, ..KNOWN });
+        let column = Column::infer("tags", &["a\u{1f}b", "", "b\u{1f}c", "a"], ColumnHints { is_list: true, ..KNOWN });
         assert_eq!((column.kind, column.distinct), (ColumnKind::List, 3));
-        // A format that has lists also has texts with separators, and no separators in other values.
-        let other = ColumnHints { form: ValueForm::Time, ..KNOWN };
-        assert_eq!(Column::infer("x", &["a|b", "a|b", "b|a"], other).kind, ColumnKind::Category);
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! How lines are divided into fields.
 
-use crate::init::InitError;
-
 /// The likelier first.
 const SEPARATORS: [char; 4] = ['\t', ',', ';', '|'];
 
@@ -42,7 +40,8 @@ pub(crate) struct DividedLines {
 }
 
 impl DividedLines {
-    pub(crate) fn from_lines(lines: &[String]) -> Result<Self, InitError> {
+    /// An error says why the lines are no table.
+    pub(crate) fn from_lines(lines: &[String]) -> Result<Self, String> {
         let starts_with_comment = lines.first().is_some_and(|line| line.starts_with(COMMENT));
         let rows: Vec<&str> = lines
             .iter()
@@ -51,11 +50,12 @@ impl DividedLines {
             .collect();
         let first = rows.first().copied().unwrap_or_default();
         let records = LineRecords::from_lines(&rows);
-        let LineRecords { separator, fields, quoted_breaks, mut lines } =
+        let LineRecords { mut dialect, mut lines } =
             records.ok_or_else(|| no_separator(&first.chars().take(80).collect::<String>()))?;
-        let mut has_comments = starts_with_comment;
-        if !has_comments && has_comments_between(&lines, separator, fields) {
-            has_comments = true;
+        let (separator, fields) = (dialect.separator, dialect.fields);
+        dialect.has_comments = starts_with_comment;
+        if !starts_with_comment && has_comments_between(&lines, separator, fields) {
+            dialect.has_comments = true;
             lines.retain(|line| !line.starts_with(COMMENT));
         }
         let mut rows: Vec<Vec<String>> = lines.iter().map(|line| divide(line, separator).0).collect();
@@ -63,41 +63,38 @@ impl DividedLines {
         if let Some(line) = rows.iter().position(|row| row.len() != fields)
             && ragged as f64 > MAX_RAGGED * rows.len() as f64
         {
-            return Err(InitError::Lines(format!(
+            return Err(format!(
                 "{ragged} of {} rows do not have {fields} fields; number {} of the rows has {}: the separator {separator:?} is wrong, or the \
                  file is damaged",
                 rows.len(),
                 line + 1,
                 rows[line].len()
-            )));
+            ));
         }
         rows.retain(|row| row.len() == fields);
         let padded = rows.iter().filter(|row| row.iter().any(|field| field.trim() != field)).count();
-        let trim = padded * 2 > rows.len();
-        if trim {
+        dialect.ragged = ragged;
+        dialect.trim = padded * 2 > rows.len();
+        if dialect.trim {
             rows.iter_mut().flatten().for_each(|field| *field = field.trim().to_owned());
         }
-        let header = has_header(&rows);
-        let names = if header { rows.remove(0) } else { (1..=fields).map(|column| format!("c{column}")).collect() };
-        let decimal_comma = false;
-        let dialect =
-            TextDialect { separator, fields, trim, header, has_comments, quoted_breaks, decimal_comma, ragged };
+        dialect.header = has_header(&rows);
+        let names =
+            if dialect.header { rows.remove(0) } else { (1..=fields).map(|column| format!("c{column}")).collect() };
         Ok(Self { dialect, names, rows })
     }
 }
 
-fn no_separator(line: &str) -> InitError {
-    InitError::Lines(format!(
+fn no_separator(line: &str) -> String {
+    format!(
         "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with \
          one of these separators, or as JSON lines, Parquet or Arrow"
-    ))
+    )
 }
 
 /// Lines, or records of several lines, with the separator that divides them.
 struct LineRecords {
-    separator: char,
-    fields: usize,
-    quoted_breaks: bool,
+    dialect: TextDialect,
     lines: Vec<String>,
 }
 
@@ -105,21 +102,21 @@ impl LineRecords {
     /// The lines as they are, or as records with quoted line breaks where that leaves fewer rows of another number of fields.
     fn from_lines(lines: &[&str]) -> Option<Self> {
         let plain = best_separator(lines).map(|(separator, fields)| Self {
-            separator,
-            fields,
-            quoted_breaks: false,
+            dialect: TextDialect { separator, fields, ..TextDialect::default() },
             lines: lines.iter().map(|line| (*line).to_owned()).collect(),
         });
         let with_breaks = SEPARATORS.into_iter().filter_map(|separator| {
             let lines = joined(lines, separator)?;
             let (_, fields) = most_fields(&lines, separator)?;
-            (fields >= 2).then_some(Self { separator, fields, quoted_breaks: true, lines })
+            let dialect = TextDialect { separator, fields, quoted_breaks: true, ..TextDialect::default() };
+            (fields >= 2).then_some(Self { dialect, lines })
         });
         plain.into_iter().chain(with_breaks).min_by(|one, other| one.ragged_share().total_cmp(&other.ragged_share()))
     }
 
     fn ragged_share(&self) -> f64 {
-        let ragged = self.lines.iter().filter(|line| divide(line, self.separator).0.len() != self.fields).count();
+        let TextDialect { separator, fields, .. } = self.dialect;
+        let ragged = self.lines.iter().filter(|line| divide(line, separator).0.len() != fields).count();
         ragged as f64 / self.lines.len().max(1) as f64
     }
 }
@@ -220,7 +217,7 @@ fn divide(line: &str, separator: char) -> (Vec<String>, bool) {
 mod tests {
     use super::*;
 
-    fn infer(text: &str) -> Result<TextDialect, InitError> {
+    fn infer(text: &str) -> Result<TextDialect, String> {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         Ok(DividedLines::from_lines(&lines)?.dialect)
     }
@@ -279,9 +276,9 @@ mod tests {
 
     #[test]
     fn ragged_rows_are_named() {
-        let error = infer("1,2,3\n1,2\n1,2,3\n").unwrap_err().to_string();
+        let error = infer("1,2,3\n1,2\n1,2,3\n").unwrap_err();
         assert!(error.starts_with("1 of 3 rows do not have 3 fields; number 2 of the rows has 2:"), "{error}");
-        let error = infer("one\ntwo\n").unwrap_err().to_string();
+        let error = infer("one\ntwo\n").unwrap_err();
         assert!(error.starts_with("no separator divides") && error.contains("line is \"one\""), "{error}");
     }
 }

@@ -53,13 +53,14 @@ fn write_model(text: &mut String, sketch: &Sketch) {
 }
 
 fn write_head(text: &mut String, sketch: &Sketch) {
-    let part = match (sketch.is_whole, sketch.is_spread) {
+    let sample = &sketch.sample;
+    let part = match (sample.is_whole, sample.is_spread) {
         (true, _) => "all",
         (false, true) => "a sample of",
         (false, false) => "the first",
     };
-    let files = if sketch.files > 1 { format!(" of {} files", sketch.files) } else { String::new() };
-    let rows = sketch.rows;
+    let files = if sample.files > 1 { format!(" of {} files", sample.files) } else { String::new() };
+    let rows = sample.row_count();
     text.push_str(&format!(
         "# Written by `zagros init` from {part} {rows} rows{files}. Lines with UNSURE are guesses: check them.\n"
     ));
@@ -130,7 +131,7 @@ fn write_shares(text: &mut String, sketch: &Sketch) {
     text.push_str("validation_share = 0.1         # decides when to stop\n");
     for column in sketch.feature_columns().filter(|column| matches!(column.kind, ColumnKind::Time(_))) {
         let name = comment(&column.name);
-        if sketch.is_spread {
+        if sketch.sample.is_spread {
             text.push_str(&format!(
                 "# UNSURE: {name} is a time, but does not divide the rows into old and new ones; both parts are random.\n"
             ));

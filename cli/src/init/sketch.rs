@@ -6,17 +6,16 @@ use zagros_ingest::{LIST_SEPARATOR, RowSample, SampledColumn};
 use zagros_zip::ZipEq;
 
 use crate::init::column::{ColumnHints, is_missing};
-use crate::init::table::{SampleTable, with_points};
+use crate::init::table::with_points;
 use crate::init::{Column, ColumnKind, DataLayout, InitError, LabelColumn, LabelForm, NewestParts, TextDialect};
 
 const MIN_ROWS: usize = 10;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sketch {
+    pub sample: RowSample,
     pub layout: DataLayout,
     pub columns: Vec<Column>,
-    /// Columns that the trainer cannot read, and why.
-    pub unusable: Vec<(String, String)>,
     pub label: LabelColumn,
     pub leaks: Vec<LabelLeak>,
     /// Whether these columns are features, because there would be none without them.
@@ -25,20 +24,12 @@ pub(crate) struct Sketch {
     pub histories: Vec<(usize, usize)>,
     /// The newest rows, where a column says when each row was.
     pub newest: Option<NewestParts>,
-    pub rows: usize,
-    pub files: usize,
-    /// Whether the sample has all rows.
-    pub is_whole: bool,
-    /// Whether the rows of the sample come from all parts of the data.
-    pub is_spread: bool,
 }
 
 /// Infers what the data is. `label` is the column that the user names.
-pub(crate) fn infer_sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitError> {
-    let RowSample { files, is_whole, is_spread, names, .. } = &sample;
-    let (files, is_whole, is_spread, names) = (*files, *is_whole, *is_spread, names.clone());
-    let SampleTable { mut layout, columns: mut texts, rows, unusable } =
-        SampleTable::from_sample(sample).map_err(|error| error.of_files(&names))?;
+pub(crate) fn infer_sketch(mut sample: RowSample, label: Option<&str>) -> Result<Sketch, InitError> {
+    let mut layout = DataLayout::infer(&mut sample)?;
+    let rows = sample.row_count();
     if rows < MIN_ROWS {
         let what = "are needed to tell what its columns hold";
         return Err(InitError::Data(format!("the data has {rows} rows; at least {MIN_ROWS} {what}")));
@@ -47,34 +38,22 @@ pub(crate) fn infer_sketch(sample: RowSample, label: Option<&str>) -> Result<Ske
         layout = DataLayout::Delimited(TextDialect::of_criteo());
     }
     if let DataLayout::Delimited(dialect) = &mut layout {
-        dialect.decimal_comma = dialect.separator != ',' && with_points(&mut texts);
+        dialect.decimal_comma = dialect.separator != ',' && with_points(&mut sample.columns);
     }
     let separator = if let DataLayout::Delimited(dialect) = &layout { Some(dialect.separator) } else { None };
+    let (texts, is_whole) = (&sample.columns, sample.is_whole);
     let column = |column: &SampledColumn| {
         let values: Vec<&str> = column.texts.iter().map(String::as_str).collect();
-        Column::infer(&column.name, &values, ColumnHints { form: column.form, separator, is_whole })
+        Column::infer(&column.name, &values, ColumnHints { is_list: column.is_list, separator, is_whole })
     };
     let columns: Vec<Column> = texts.iter().map(column).collect();
     let label = LabelColumn::choose(&columns, label)?;
     // A part of the data that is its start says nothing of what is new.
-    let newest = NewestParts::find(&columns, &texts, label.column).filter(|_| is_spread);
-    let histories = related_histories(&columns, &texts, label.column);
-    let leaks = find_leaks(&columns, &texts, &label);
+    let newest = NewestParts::find(&columns, texts, label.column).filter(|_| sample.is_spread);
+    let histories = related_histories(&columns, texts, label.column);
+    let leaks = find_leaks(&columns, texts, &label);
     let keeps_leaks = false;
-    let mut sketch = Sketch {
-        layout,
-        columns,
-        unusable,
-        label,
-        leaks,
-        keeps_leaks,
-        histories,
-        newest,
-        rows,
-        files,
-        is_whole,
-        is_spread,
-    };
+    let mut sketch = Sketch { sample, layout, columns, label, leaks, keeps_leaks, histories, newest };
     let has_no_category = sketch.categorical_columns().next().is_none();
     sketch.keeps_leaks = has_no_category;
     if sketch.categorical_columns().next().is_none() {
@@ -271,11 +250,9 @@ fn presence_share(of_column: &[&str], truths: &[bool]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use zagros_ingest::{RowSample, SampledRows};
-
     use super::*;
     use crate::init::column::tests::infer_columns;
-    use crate::init::infer_sketch;
+    use crate::init::table::tests::sample_of_lines;
 
     fn find_histories(columns: &[(&str, &dyn Fn(usize) -> String)]) -> Vec<(usize, usize)> {
         let columns: Vec<(&str, Vec<String>)> =
@@ -298,10 +275,8 @@ mod tests {
     /// Names of the leaks of 200 rows whose label is 1 in every third.
     fn found(column: impl Fn(usize) -> String) -> Vec<String> {
         let row = |i: usize| format!("{},{},{}", u8::from(i.is_multiple_of(3)), i * 7 % 5, column(i));
-        let lines: Vec<String> = std::iter::once("click,ad,x".to_owned()).chain((0..200).map(row)).collect();
-        let sample =
-            RowSample { files: 1, names: Vec::new(), is_whole: true, is_spread: true, rows: SampledRows::Lines(lines) };
-        let sketch = infer_sketch(sample, None).unwrap();
+        let lines = std::iter::once("click,ad,x".to_owned()).chain((0..200).map(row));
+        let sketch = infer_sketch(sample_of_lines(lines), None).unwrap();
         sketch.leaks.iter().map(|leak| format!("{} {}", sketch.columns[leak.column].name, leak.row_share())).collect()
     }
 

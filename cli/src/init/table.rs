@@ -1,10 +1,9 @@
-//! A sample: some rows of the data, in bounded memory, as columns of texts, whatever their format.
+//! The layout of the data: what its sample is, and the columns of its lines.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use zagros_ingest::{
-    DataContent, FileStart, RowSample, SampleLimits, SampledColumn, SampledRows, ValueForm, criteo_columns,
-    file_starts, sample_rows,
+    DataContent, FileStart, RowSample, SampleLimits, SampledColumn, criteo_columns, file_starts, sample_rows,
 };
 use zagros_zip::ZipEq;
 
@@ -19,41 +18,38 @@ pub(crate) enum DataLayout {
     Columns(DataContent),
 }
 
-#[derive(Debug)]
-pub(crate) struct SampleTable {
-    pub(crate) layout: DataLayout,
-    pub(crate) columns: Vec<SampledColumn>,
-    pub(crate) rows: usize,
-    /// Columns that the trainer cannot read, and why.
-    pub(crate) unusable: Vec<(String, String)>,
-}
-
-impl SampleTable {
-    pub(crate) fn from_sample(sample: RowSample) -> Result<Self, InitError> {
-        match sample.rows {
-            SampledRows::Lines(lines) => Self::of_lines(&lines),
-            SampledRows::Columns { format, columns, unusable } => {
-                let rows = columns.first().map_or(0, |column| column.texts.len());
-                Ok(Self { layout: DataLayout::Columns(format), columns, rows, unusable })
-            }
+impl DataLayout {
+    /// The layout of a sample, whose lines become columns.
+    pub(crate) fn infer(sample: &mut RowSample) -> Result<Self, InitError> {
+        if sample.content != DataContent::Lines {
+            return Ok(Self::Columns(sample.content));
         }
-    }
-
-    fn of_lines(lines: &[String]) -> Result<Self, InitError> {
-        let DividedLines { dialect, names, rows } = DividedLines::from_lines(lines)?;
+        let lines = sample.columns.pop().unwrap_or_default().texts;
+        let divided = DividedLines::from_lines(&lines).map_err(|what| no_table(&sample.names, what))?;
+        let DividedLines { dialect, names, rows } = divided;
         let is_criteo = is_criteo(&dialect, &rows);
         let names = if is_criteo { criteo_columns() } else { names };
-        let mut columns: Vec<SampledColumn> =
-            names.into_iter().map(|name| SampledColumn { name, form: ValueForm::Text, texts: Vec::new() }).collect();
-        let count = rows.len();
+        let column = |name| SampledColumn { name, ..SampledColumn::default() };
+        sample.columns = names.into_iter().map(column).collect();
         for row in rows {
-            for (column, text) in columns.iter_mut().zip_eq(row) {
+            for (column, text) in sample.columns.iter_mut().zip_eq(row) {
                 column.texts.push(text);
             }
         }
-        let layout = if is_criteo { DataLayout::Criteo } else { DataLayout::Delimited(dialect) };
-        Ok(Self { layout, columns, rows: count, unusable: Vec::new() })
+        Ok(if is_criteo { Self::Criteo } else { Self::Delimited(dialect) })
     }
+}
+
+/// Why lines are no table, with the names of the files whose lines were put together, if there are several.
+fn no_table(names: &[PathBuf], what: String) -> InitError {
+    if names.len() < 2 {
+        return InitError::Data(what);
+    }
+    let names: Vec<String> = names.iter().map(|path| path.display().to_string()).collect();
+    InitError::Data(format!(
+        "of the files {}, which should all have the same columns (name those that do, by a pattern such as 'FOLDER/*.csv'): {what}",
+        names.join(", ")
+    ))
 }
 
 /// Whether lines are Criteo's: a label, 13 integers, 26 categories of 8 hexadecimal digits; any but the label may be empty.
@@ -77,7 +73,7 @@ const LIMITS: SampleLimits = SampleLimits { rows: 100_000, bytes: 32 << 20, file
 pub(crate) fn read_sample(data: &Path) -> Result<RowSample, InitError> {
     let paths = [data.to_path_buf()];
     let found = sample_rows(&paths, LIMITS)?;
-    if let (SampledRows::Lines(_), 2..) = (&found.rows, found.files) {
+    if found.content == DataContent::Lines && found.files > 1 {
         same_columns(&file_starts(&paths)?)?;
     }
     Ok(found)
@@ -135,10 +131,17 @@ fn is_number(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
 
     use super::*;
+
+    /// A sample that is all the data.
+    pub(crate) fn sample_of_lines(lines: impl IntoIterator<Item = String>) -> RowSample {
+        let columns = vec![SampledColumn { texts: lines.into_iter().collect(), ..SampledColumn::default() }];
+        let (names, unusable) = (Vec::new(), Vec::new());
+        RowSample { content: DataContent::Lines, files: 1, names, is_whole: true, is_spread: true, columns, unusable }
+    }
 
     #[test]
     fn a_text_file_without_the_columns_of_the_others_is_named() {
@@ -157,7 +160,7 @@ mod tests {
 
     fn column(texts: &[&str]) -> SampledColumn {
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
-        SampledColumn { name: "x".into(), form: ValueForm::Text, texts }
+        SampledColumn { name: "x".into(), is_list: false, texts }
     }
 
     #[test]

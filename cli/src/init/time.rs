@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use zagros_ingest::clock_seconds;
+use zagros_ingest::{clock_seconds, is_iso_date};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeForm {
@@ -46,12 +46,7 @@ pub(crate) fn date_parts(values: &[&str]) -> Vec<&'static str> {
 }
 
 fn is_iso(value: &str) -> bool {
-    let bytes = value.as_bytes();
-    bytes.len() >= 10
-        && bytes[..10].iter().enumerate().all(|(at, byte)| match at {
-            4 | 7 => *byte == b'-',
-            _ => byte.is_ascii_digit(),
-        })
+    value.as_bytes().get(..10).is_some_and(is_iso_date)
 }
 
 fn is_date_hour(value: &str) -> bool {

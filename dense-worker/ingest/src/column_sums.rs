@@ -1,15 +1,17 @@
 //! Sums of the columns of rows, each column by itself, in bounded memory: what inspections, profiles and measured statistics have in common.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
 use crate::category::missing_id;
+use crate::parse::bad::BadBudget;
 use crate::parse::sink::RowSink;
+use crate::pipeline::PipelineConfig;
 use crate::sketch::{DistinctSketch, FrequentValues, MomentSums, QuantileSketch};
 use crate::transform::features_of_numbers;
+use crate::{DataPart, FileInfo, IngestError};
 
 /// A sink that sums up columns of numbers, which may be missing, and columns of categories.
 #[derive(Clone, Debug)]
@@ -24,30 +26,44 @@ pub(crate) struct ColumnSums {
     pub(crate) categorical: Vec<CategorySums>,
     pub(crate) rows: u64,
     pub(crate) positives: u64,
-    /// Rows that all clones together still take, if not every row.
-    left: Option<Arc<AtomicU64>>,
 }
 
 impl ColumnSums {
     /// No rows. The distributions of values are kept if they are `distributed`: they cost more than all else.
-    pub(crate) fn new(job: &Job, distributed: bool, limit: Option<u64>) -> Self {
+    pub(crate) fn new(job: &Job, distributed: bool) -> Self {
         let (numbers, values, features) = (Vec::new(), Vec::new(), features_of_numbers(&job.features));
         let numeric = vec![NumberSums::new(distributed); job.features.numeric.len()];
         let categorical = vec![CategorySums::new(distributed); job.features.categorical.len()];
-        let left = limit.map(|rows| Arc::new(AtomicU64::new(rows)));
-        Self { numbers, values, features, numeric, categorical, rows: 0, positives: 0, left }
+        Self { numbers, values, features, numeric, categorical, rows: 0, positives: 0 }
     }
 
-    pub(crate) fn merge(&mut self, other: &Self) {
+    fn merge(&mut self, other: &Self) {
         self.numeric.iter_mut().zip_eq(&other.numeric).for_each(|(column, from)| column.merge(from));
         self.categorical.iter_mut().zip_eq(&other.categorical).for_each(|(column, from)| column.merge(from));
         self.rows += other.rows;
         self.positives += other.positives;
     }
 
-    fn takes_row(&self) -> bool {
-        let take = |left: u64| left.checked_sub(1);
-        self.left.as_ref().is_none_or(|left| left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok())
+    /// Adds the rows of files: whole blocks in their order, until there are `most` rows, so that these are the same for any number of
+    /// threads. Says whether these are all.
+    pub(crate) fn add_files(
+        &mut self,
+        job: &Arc<Job>,
+        files: &[FileInfo],
+        most: u64,
+        bad: &mut BadBudget,
+    ) -> Result<bool, IngestError> {
+        let (rows_before, mut is_whole, mut empty) = (self.rows, true, self.clone());
+        empty.clear();
+        PipelineConfig::whole_files(job, DataPart::All, files).read_all(&empty, bad, |parsed| {
+            let is_wanted = self.rows - rows_before < most;
+            if is_wanted {
+                self.merge(&parsed.sink);
+            }
+            is_whole &= is_wanted;
+            Ok(is_wanted)
+        })?;
+        Ok(is_whole)
     }
 }
 
@@ -63,15 +79,13 @@ impl RowSink for ColumnSums {
     }
 
     fn commit(&mut self, labels: &[f32], _weight: Option<f32>) {
-        if self.takes_row() {
-            self.rows += 1;
-            self.positives += u64::from(labels[0] > 0.5);
-            for (feature, value) in self.features.iter().zip_eq(&self.numbers) {
-                self.numeric[*feature].add(*value);
-            }
-            for (feature, hash) in &self.values {
-                self.categorical[*feature].add(*hash, self.rows);
-            }
+        self.rows += 1;
+        self.positives += u64::from(labels[0] > 0.5);
+        for (feature, value) in self.features.iter().zip_eq(&self.numbers) {
+            self.numeric[*feature].add(*value);
+        }
+        for (feature, hash) in &self.values {
+            self.categorical[*feature].add(*hash, self.rows);
         }
         self.abandon();
     }

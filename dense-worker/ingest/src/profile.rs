@@ -18,9 +18,8 @@ use zagros_zip::ZipEq;
 
 use crate::column_sums::{CategorySums, ColumnSums, NumberSums};
 use crate::parse::bad::{BadBudget, LISTED};
-use crate::pipeline::PipelineConfig;
 use crate::sketch::QuantileSketch;
-use crate::{DataPart, IngestError, find_files};
+use crate::{IngestError, find_files};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataProfile {
@@ -49,20 +48,10 @@ pub fn profile_files(
     let job = Arc::new(job);
     let found = find_files(&job, paths)?;
     let quota = limit.div_ceil(found.len().max(1) as u64);
-    let mut total = ColumnSums::new(&job, true, None);
-    let (mut bad, mut whole, empty) = (BadBudget::without_limit(LISTED), true, total.clone());
+    let mut total = ColumnSums::new(&job, true);
+    let (mut bad, mut whole) = (BadBudget::without_limit(LISTED), true);
     for file in &found {
-        let earlier_rows = total.rows;
-        let config = PipelineConfig::whole_files(&job, DataPart::All, std::slice::from_ref(file));
-        // Whole blocks, in their order: the same rows for any number of threads.
-        config.read_all(&empty, &mut bad, |parsed| {
-            let is_wanted = total.rows - earlier_rows < quota;
-            if is_wanted {
-                total.merge(&parsed.sink);
-            }
-            whole &= is_wanted;
-            Ok(is_wanted)
-        })?;
+        whole &= total.add_files(&job, std::slice::from_ref(file), quota, &mut bad)?;
     }
     let rows = total.rows;
     let numeric = job.features.numeric.iter().zip_eq(&total.numeric);

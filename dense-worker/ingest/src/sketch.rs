@@ -42,12 +42,13 @@ impl DistinctSketch {
     }
 
     /// The number of distinct values, and whether that is exact.
-    pub(crate) fn estimate(&mut self) -> (u64, bool) {
-        self.tidy();
-        let Some(bound) = self.bound else { return (self.hashes.len() as u64, true) };
+    pub(crate) fn estimate(&self) -> (u64, bool) {
+        let mut tidy = self.clone();
+        tidy.tidy();
+        let Some(bound) = tidy.bound else { return (tidy.hashes.len() as u64, true) };
         // Of n uniform hashes, the expected share below the bound is bound / 2⁶⁴.
         let share = bound as f64 / 2.0_f64.powi(64);
-        ((self.hashes.len() as f64 / share).round() as u64, false)
+        ((tidy.hashes.len() as f64 / share).round() as u64, false)
     }
 
     fn tidy(&mut self) {

@@ -36,7 +36,7 @@ type RowTruth = Vec<(f32, f32)>;
 /// Returns label (0 or 1) and planted logit of each test row. A measure of these logits is the best that any model can
 /// reach on the test file, up to chance.
 pub fn generate_criteo(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
-    let planted = PlantedModel::new(spec)?;
+    let planted = PlantedModel::new(spec.seed);
     let make = |number: u64, text: &mut Vec<u8>| {
         let row = planted.make_row(number);
         write_row(&row, text);
@@ -69,6 +69,9 @@ struct RowWriter<'a, Make> {
 impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
     /// Training and test part. Returns the truth of the test part.
     fn write_parts(&self, folder: &Path, names: [&str; 2], rows: [u64; 2]) -> Result<RowTruth, IngestError> {
+        if rows.contains(&0) {
+            return Err(IngestError::BadSpec { reason: "rows and test rows must be at least 1".to_owned() });
+        }
         let unwritable = |source| IngestError::Unwritable { path: folder.into(), source };
         fs::create_dir_all(folder).map_err(unwritable)?;
         self.write_file(0..rows[0], &folder.join(names[0]))?;
@@ -201,6 +204,32 @@ mod tests {
         assert_eq!(fs::read_to_string(other.path().join("test.csv")).unwrap(), test);
         let read = |folder: &TempDir| fs::read_to_string(folder.path().join("train.csv")).unwrap();
         assert!(read(&folder).starts_with(&read(&other)) && read(&folder).lines().count() == 9_001);
+    }
+
+    #[test]
+    fn clicks_happen_as_often_as_planted() {
+        let folder = TempDir::new().unwrap();
+        let criteo = generate_criteo(&spec(1, 20_000), &folder.path().join("criteo")).unwrap();
+        let factors = FactorSpec { rows: 1, test_rows: 20_000, ..FactorSpec::default() };
+        let factors = generate_factors(&factors, &folder.path().join("factors")).unwrap();
+        for truth in [criteo, factors] {
+            let (mut surplus, mut variance) = (0.0_f64, 0.0_f64);
+            for (label, logit) in truth {
+                let probability = 1.0 / (1.0 + f64::from(-logit).exp());
+                surplus += f64::from(label) - probability;
+                variance += probability * (1.0 - probability);
+            }
+            assert!(surplus.abs() < 5.0 * variance.sqrt(), "{surplus} clicks more than expected");
+        }
+    }
+
+    #[test]
+    fn no_rows_are_refused() {
+        let folder = TempDir::new().unwrap();
+        for rows in [spec(0, 1), spec(1, 0)] {
+            let error = generate_criteo(&rows, folder.path()).unwrap_err();
+            assert!(matches!(error, IngestError::BadSpec { .. }), "{error}");
+        }
     }
 
     #[test]

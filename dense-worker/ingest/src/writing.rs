@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zagros_job::{ColumnReading, Job, PredictRows, Values, WrittenForm};
 
+use crate::category::date::is_iso_date;
 use crate::parse::values::MissingTexts;
 use crate::source::is_stdin;
 use crate::{BatchStream, DataPart, FileInfo, IngestError};
@@ -111,17 +112,10 @@ fn detect_writing(text: &[u8]) -> WrittenForm {
 }
 
 fn date_writing(text: &[u8]) -> WrittenForm {
-    let is_date = |date: &[u8]| {
-        date.len() == 10
-            && date.iter().enumerate().all(|(at, byte)| match at {
-                4 | 7 => *byte == b'-',
-                _ => byte.is_ascii_digit(),
-            })
-    };
     match text.split_at_checked(10) {
-        Some((date, [])) if is_date(date) => WrittenForm::Date,
-        Some((date, [b' ', ..])) if is_date(date) => WrittenForm::DateBlankTime,
-        Some((date, [b'T', ..])) if is_date(date) => WrittenForm::DateTTime,
+        Some((date, [])) if is_iso_date(date) => WrittenForm::Date,
+        Some((date, [b' ', ..])) if is_iso_date(date) => WrittenForm::DateBlankTime,
+        Some((date, [b'T', ..])) if is_iso_date(date) => WrittenForm::DateTTime,
         _ => WrittenForm::Other,
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn write_label(text: &mut String, sketch: &Sketch) {
     let (label, column) = (&sketch.label, &sketch.columns[sketch.label.column]);
     text.push_str("\n[features]\n");
     if let LabelForm::Click { positive_rows, .. } = label.kind {
-        let share = positive_rows as f64 / sketch.rows as f64;
+        let share = positive_rows as f64 / sketch.sample.row_count() as f64;
         text.push_str(&format!("# {:.1} % of the sample's rows are positive.\n", 100.0 * share));
     }
     if !label.other_candidates.is_empty() {
@@ -48,7 +48,7 @@ pub(super) fn write_label(text: &mut String, sketch: &Sketch) {
                 text.push_str("# UNSURE: few whole numbers are taken as classes. As a number: kind = \"regression\" without `classes`,\n");
                 text.push_str("# and early_stop = { metric = \"mse\", patience = 3 } below.\n");
             }
-            if !sketch.is_whole {
+            if !sketch.sample.is_whole {
                 text.push_str(
                     "# UNSURE: a class that is not in the sample is missing here, and its rows are malformed.\n",
                 );
@@ -210,7 +210,7 @@ pub(super) fn write_dropped(text: &mut String, sketch: &Sketch) {
         };
         text.push_str(&format!("# Not a feature: {}, because {why}.\n", comment(&column.name)));
     }
-    for (name, why) in &sketch.unusable {
+    for (name, why) in &sketch.sample.unusable {
         text.push_str(&format!(
             "# Not a feature: {}, because the trainer cannot read it: {}.\n",
             comment(name),

@@ -1,13 +1,13 @@
 //! Written jobs, each of which must be a valid one.
 
-use zagros_ingest::{DataContent, RowSample, SampledColumn, SampledRows, ValueForm};
+use zagros_ingest::{DataContent, RowSample, SampledColumn};
 use zagros_job::{Job, Overrides};
 
 use super::*;
 use crate::init::infer_sketch;
+use crate::init::table::tests::sample_of_lines;
 
-fn checked(rows: SampledRows, is_spread: bool, label: Option<&str>) -> String {
-    let sample = RowSample { files: 1, names: Vec::new(), is_whole: is_spread, is_spread, rows };
+fn checked(sample: RowSample, label: Option<&str>) -> String {
     let text = job_text(&infer_sketch(sample, label).unwrap(), Path::new("rows.csv"));
     if let Err(errors) = Job::parse(&text, Path::new("job.toml"), &Overrides::default()) {
         panic!("{errors:?}\n{text}");
@@ -31,7 +31,7 @@ fn chance(row: usize) -> usize {
 }
 
 fn job(data: &str, label: Option<&str>) -> String {
-    checked(SampledRows::Lines(data.lines().map(str::to_owned).collect()), true, label)
+    checked(sample_of_lines(data.lines().map(str::to_owned)), label)
 }
 
 fn rows() -> String {
@@ -61,8 +61,8 @@ fn a_csv_with_a_header_becomes_a_valid_job_that_holds_out_the_newest_rows() {
 
 #[test]
 fn the_start_of_a_file_does_not_say_what_is_new() {
-    let lines = rows().lines().map(str::to_owned).collect();
-    let text = checked(SampledRows::Lines(lines), false, None);
+    let sample = sample_of_lines(rows().lines().map(str::to_owned));
+    let text = checked(RowSample { is_whole: false, is_spread: false, ..sample }, None);
     let timestamp = r#"{ column = "timestamp", standardise = true }"#;
     assert_parts(&text, &[timestamp, "test_fraction = 0.1", "UNSURE: timestamp is a time"]);
 }
@@ -80,21 +80,22 @@ fn a_csv_without_a_header_with_names_that_need_quotes_becomes_a_valid_job() {
 
 #[test]
 fn columns_with_types_become_a_valid_job() {
-    let column = |name: &str, form, text: &dyn Fn(usize) -> String| SampledColumn {
+    let column = |name: &str, text: &dyn Fn(usize) -> String| SampledColumn {
         name: name.into(),
-        form,
+        is_list: name == "tags",
         texts: (0..40).map(text).collect(),
     };
     let columns = vec![
-        column("paid", ValueForm::Bool, &|row| (row % 3 == 0).to_string()),
-        column("user.id", ValueForm::Number, &|row| (row % 7).to_string()),
-        column("tags", ValueForm::List, &|row| format!("t{}\u{1f}t{}", row % 4, row % 3)),
-        column("price", ValueForm::Number, &|row| if row == 3 { "NaN".into() } else { format!("{}.5", row % 30) }),
-        column("at", ValueForm::Time, &|row| format!("2026-11-23 00:{row:02}:00")),
+        column("paid", &|row| (row % 3 == 0).to_string()),
+        column("user.id", &|row| (row % 7).to_string()),
+        column("tags", &|row| format!("t{}\u{1f}t{}", row % 4, row % 3)),
+        column("price", &|row| if row == 3 { "NaN".into() } else { format!("{}.5", row % 30) }),
+        column("at", &|row| format!("2026-11-23 00:{row:02}:00")),
     ];
-    for format in [DataContent::Parquet, DataContent::Arrow, DataContent::Jsonl] {
+    for content in [DataContent::Parquet, DataContent::Arrow, DataContent::Jsonl] {
         let unusable = vec![("blob".to_owned(), "it is compressed with LZO".to_owned())];
-        let text = checked(SampledRows::Columns { format, columns: columns.clone(), unusable }, true, Some("paid"));
+        let sample = RowSample { content, columns: columns.clone(), unusable, ..sample_of_lines([]) };
+        let text = checked(sample, Some("paid"));
         let parts = [
             r#"label = { column = "paid", positive = ["true"], negative = ["false"] }"#,
             r#"{ column = "tags", dim = 4, pooling = "mean" }"#,
@@ -134,15 +135,14 @@ fn criteos_lines_have_the_features_of_the_same_rows_as_parquet() {
     };
     let rows = 0..400;
     let line = |row: usize| (0..40).map(|column| cell(row, column)).collect::<Vec<_>>().join("\t");
-    let criteo = checked(SampledRows::Lines(rows.clone().map(line).collect()), true, None);
+    let criteo = checked(sample_of_lines(rows.clone().map(line)), None);
     let column = |(index, name): (usize, String)| SampledColumn {
         name,
-        form: if index < 14 { ValueForm::Number } else { ValueForm::Text },
+        is_list: false,
         texts: rows.clone().map(|row| cell(row, index)).collect(),
     };
     let columns = zagros_ingest::criteo_columns().into_iter().enumerate().map(column).collect();
-    let format = DataContent::Parquet;
-    let parquet = checked(SampledRows::Columns { format, columns, unusable: Vec::new() }, true, None);
+    let parquet = checked(RowSample { content: DataContent::Parquet, columns, ..sample_of_lines([]) }, None);
     assert_eq!(criteo.replace("\"criteo\"", "\"parquet\""), parquet);
     let number = "{ column = \"I13\", log = true, standardise = true },";
     let categories = ["{ column = \"I1\", dim = 4 },", "{ column = \"C26\", dim = "];
@@ -200,9 +200,9 @@ fn for_many_categories_another_network_is_named() {
 #[test]
 fn a_table_of_very_many_values_is_bounded() {
     let row = |row: usize| format!("{},{}\n", row % 2, if row < 9_000 { format!("u{row}") } else { "u1".to_owned() });
-    let lines =
-        ("y,user\n".to_owned() + &(0..10_000).map(row).collect::<String>()).lines().map(str::to_owned).collect();
-    let text = checked(SampledRows::Lines(lines), false, None);
+    let data = "y,user\n".to_owned() + &(0..10_000).map(row).collect::<String>();
+    let sample = sample_of_lines(data.lines().map(str::to_owned));
+    let text = checked(RowSample { is_whole: false, is_spread: false, ..sample }, None);
     assert!(text.contains("hash_size = 10000000"), "{text}");
 }
 

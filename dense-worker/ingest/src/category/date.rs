@@ -47,6 +47,12 @@ pub fn clock_seconds(text: &[u8]) -> Option<i64> {
     Some(moment.days * DAY + i64::from(moment.second))
 }
 
+/// Whether a text has the form `2026-11-23`.
+pub fn is_iso_date(text: &[u8]) -> bool {
+    let is_part = |(at, byte): (usize, &u8)| if matches!(at, 4 | 7) { *byte == b'-' } else { byte.is_ascii_digit() };
+    text.len() == 10 && text.iter().enumerate().all(is_part)
+}
+
 fn parse_moment(text: &[u8]) -> Option<DateTime> {
     if let Some(moment) = parse_compact(text) {
         return Some(moment);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use zagros_job::{Job, nearest_name};
 
 use crate::IngestError;
@@ -43,6 +43,9 @@ const FIRST_BYTES: u64 = 256 << 10;
 
 const LISTED: usize = 60;
 
+/// Why a file of JSON that is not written line by line is refused.
+pub(crate) const ONE_ARRAY: &str = "it is one JSON array; write an object on each line (`jq -c '.[]' FILE`)";
+
 /// Refuses a file whose first objects have none of the keys of a column. There is no header that could say which keys exist.
 pub(super) fn check_objects(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<(), IngestError> {
     let text = FileText::open(path, ReadReach::Start, cancel)?;
@@ -73,22 +76,25 @@ fn object_keys(path: &Path, text: FileText) -> Result<BTreeSet<String>, IngestEr
             return Ok(names);
         }
         match serde_json::from_slice(&line) {
-            Ok(Value::Object(object)) => collect_keys("", &Value::Object(object), &mut names),
+            Ok(Value::Object(object)) => visit_values("", &object, &mut |name: String, _: &Value| {
+                names.insert(name);
+            }),
             _ if names.is_empty() && line.trim_ascii() == b"[" || line.trim_ascii_start().starts_with(b"[{") => {
-                let reason = "it is one JSON array; write an object on each line (`jq -c '.[]' FILE`)".to_owned();
-                return Err(IngestError::bad_file(path, reason));
+                return Err(IngestError::bad_file(path, ONE_ARRAY));
             }
             _ => {}
         }
     }
 }
 
-fn collect_keys(path: &str, value: &Value, names: &mut BTreeSet<String>) {
-    let Value::Object(object) = value else { return };
+/// Gives each value of an object to `take`, with the path of its keys: those of objects inside, and then these.
+pub(crate) fn visit_values(path: &str, object: &Map<String, Value>, take: &mut dyn FnMut(String, &Value)) {
     for (key, value) in object {
         let name = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        collect_keys(&name, value, names);
-        names.insert(name);
+        if let Value::Object(inside) = value {
+            visit_values(&name, inside, take);
+        }
+        take(name, value);
     }
 }
 
