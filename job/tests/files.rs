@@ -262,7 +262,7 @@ fn every_example_loads_and_its_resolved_form_too() {
 fn criteo_implies_all_its_features() {
     let job = load("quickstart.toml");
     assert_eq!((job.features.numeric.len(), job.features.categorical.len(), job.tables.len()), (13, 26, 26));
-    assert!(job.features.numeric.iter().all(|feature| feature.log && feature.standardise == Scaling::No));
+    assert!(job.features.numeric.iter().all(|feature| feature.log && feature.standardise == Scaling::NO));
     assert_eq!((job.tables[25].name.as_str(), job.tables[25].dim), ("C26", 16));
     assert!(job.data_files().iter().all(|path| path.is_absolute()), "{:?}", job.data_files());
     assert!(job.data.train[0].ends_with("examples/../data/quickstart/train.txt"), "{:?}", job.data.train);

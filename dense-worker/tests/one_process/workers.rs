@@ -232,7 +232,7 @@ async fn workers_without_a_row_among_them_are_refused_as_one_is() {
         for workers in [1, 2] {
             let mut job = job_over(text.clone(), folder.path(), &sets);
             job.cluster.workers = workers;
-            job.features.numeric.iter_mut().for_each(|column| column.standardise = Scaling::No);
+            job.features.numeric.iter_mut().for_each(|column| column.standardise = Scaling::NO);
             let (ended, ..) = train_parts(job, all_of_files(workers)).await;
             for error in ended.into_iter().map(Result::unwrap_err) {
                 assert_eq!(error.exit_class(), ExitClass::Data, "{error}");
