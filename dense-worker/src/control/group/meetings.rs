@@ -44,7 +44,7 @@ impl Trainer {
                 let cleared = server.load(LoadRequest { clear: true, ..LoadRequest::default() }).await;
                 cleared.map_err(|refusal| storage_error(&*server, "remove all rows", refusal))
             };
-            on_all(&*self.run.client, clear).await?;
+            on_all(&self.run.client, clear).await?;
         }
         if self.group.rank.is_some() {
             self.wait_for_all().await?;
