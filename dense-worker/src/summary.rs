@@ -1,6 +1,7 @@
 //! The summary of a worker's run, in numbers.
 
 use serde::{Deserialize, Serialize};
+use zagros_embedding_client::LookAheadCounts;
 use zagros_eval::ColumnSlices;
 use zagros_plumbing::process::MachineInfo;
 use zagros_scoring::TrainingOutcome;
@@ -63,7 +64,7 @@ pub struct RunSummary {
     pub staleness: StepStaleness,
     /// With rows on disk: rows of this worker's batches by what look-ahead did for them, since the process started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub look_ahead: Option<LookAhead>,
+    pub look_ahead: Option<LookAheadCounts>,
     pub stages: StageSeconds,
     pub bad_rows: u64,
     /// Most resident memory of this process so far, if the kernel reports it.
@@ -111,19 +112,6 @@ pub struct StepStaleness {
     /// At most τ.
     pub max: u32,
     pub mean: f64,
-}
-
-/// Rows of a worker's batches by what look-ahead did for them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LookAhead {
-    /// Ids in hints that servers answered.
-    pub hinted: u64,
-    /// Rows that hints brought from disk to memory.
-    pub ready: u64,
-    /// Rows that a lookup had to read from disk itself.
-    pub late: u64,
-    /// Ids in hints that servers refused or did not answer.
-    pub lost: u64,
 }
 
 /// Stages overlap, so the sum is more than the wall time. Each field is a [`crate::metrics::PipelineStage`].

@@ -1,6 +1,7 @@
 //! Metrics of the client's traffic.
 
 use prometheus::{GaugeVec, HistogramOpts, IntCounterVec, Opts, Registry};
+use serde::{Deserialize, Serialize};
 use zagros_plumbing::metrics::{Gauge, Histogram, IntCounter, latency_buckets, register};
 use zagros_protocol::datapath::Encoding;
 use zagros_protocol::packed::value_bytes;
@@ -24,8 +25,9 @@ pub(crate) struct HintMetrics {
 }
 
 /// Rows by what look-ahead did for them, since the client was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookAheadCounts {
+    /// Ids in hints that servers answered.
     pub hinted: u64,
     /// Rows that hints brought from the cold tier to memory.
     pub ready: u64,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_embedding_client::{LookAheadCounts, Shard};
+use zagros_embedding_client::Shard;
 use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::{BarrierReason, DescribeRequest};
 use zagros_scoring::TrainingOutcome;
@@ -12,7 +12,7 @@ use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
 use crate::report::run_blocking;
-use crate::summary::{LookAhead, RunSummary};
+use crate::summary::RunSummary;
 
 #[derive(Debug)]
 pub(crate) struct ModelHere {
@@ -94,7 +94,6 @@ impl Trainer {
         let seconds = tracker.training_seconds();
         let (evaluation, validation) = self.model_measures();
         let recent = tracker.recent_measures();
-        let LookAheadCounts { hinted, ready, late, lost } = self.run.client.look_ahead_counts();
         Ok(RunSummary {
             outcome,
             complete: outcome == TrainingOutcome::Finished && saved.is_ok(),
@@ -118,7 +117,7 @@ impl Trainer {
             rows,
             table_bytes,
             staleness: tracker.staleness(),
-            look_ahead: self.run.job.reads_disk().then_some(LookAhead { hinted, ready, late, lost }),
+            look_ahead: self.run.job.reads_disk().then(|| self.run.client.look_ahead_counts()),
             stages: self.run.metrics.stage_seconds(),
             bad_rows: self.run.metrics.bad_rows.get(),
             peak_rss_bytes: peak_memory(),
