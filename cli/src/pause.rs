@@ -67,7 +67,7 @@ impl Observer for RunPause {
 
 #[cfg(test)]
 mod tests {
-    use zagros_dense_worker::{Evaluation, SilentObserver};
+    use zagros_dense_worker::{Evaluation, ObserverList};
 
     use super::*;
 
@@ -78,7 +78,7 @@ mod tests {
     /// The number of events after which the run is asked to end.
     fn paused_after(point: PausePoint, events: &[WorkerEvent]) -> Option<usize> {
         let shutdown = Shutdown::new();
-        let pause = RunPause::new(point, shutdown.clone(), Arc::new(SilentObserver));
+        let pause = RunPause::new(point, shutdown.clone(), Arc::new(ObserverList::default()));
         let position = events.iter().position(|event| {
             pause.observe(event);
             shutdown.is_requested()

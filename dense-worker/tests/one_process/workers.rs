@@ -20,7 +20,7 @@ pub(super) struct WorkerPart {
 
 impl WorkerPart {
     pub(super) fn of_files() -> Self {
-        Self { input: WorkerInput::Files, shutdown: Shutdown::new(), observer: Arc::new(SilentObserver) }
+        Self { input: WorkerInput::Files, shutdown: Shutdown::new(), observer: Arc::new(ObserverList::default()) }
     }
 
     pub(super) fn of_batches(batches: Vec<Batch>) -> Self {
@@ -308,7 +308,7 @@ async fn a_worker_that_never_comes_is_named_and_so_is_one_that_cannot_reach_othe
     let two = job(folder.path(), &["cluster.timeout_seconds=1", "cluster.workers=2"]);
     let failed = async |rendezvous: Option<Arc<dyn Rendezvous>>| {
         let cluster = WorkerCluster::start(&two).await;
-        let alone = cluster.worker(&two, Arc::new(SilentObserver));
+        let alone = cluster.worker(&two, Arc::new(ObserverList::default()));
         let worker = Worker { rendezvous, ..alone };
         tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs").unwrap_err()
     };
