@@ -118,7 +118,7 @@ impl Trainer {
         let pause_seconds = started.elapsed().as_secs_f64();
         self.run.metrics.checkpoint_pause_seconds.observe(pause_seconds);
         let (job, samples) = (Arc::clone(&self.run.job), self.tracker.all_counts().samples);
-        let keep = self.checkpoints.keep;
+        let keep = self.checkpoints.rule.keep;
         // The manifest last (invariant CK-1); then the oldest go.
         let write = async move {
             let saved = servers.into_iter().map(|server| save_rows(server, &folder, SaveStage::Files));
