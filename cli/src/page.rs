@@ -20,7 +20,7 @@ pub(crate) use self::record::RunRecord;
 /// Writes the page into the run folder. Returns its path.
 pub(crate) fn write(folder: &RunFolder) -> Result<PathBuf, Failure> {
     let record = RunRecord::read(folder)?;
-    let path = folder.report_file();
+    let path = folder.path().join("report.html");
     write_file(&path, page(&record))?;
     Ok(path)
 }

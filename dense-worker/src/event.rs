@@ -194,13 +194,8 @@ pub struct StepReport {
     pub staleness: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SilentObserver;
-
-impl Observer for SilentObserver {
-    fn observe(&self, _: &WorkerEvent) {}
-}
-
+/// It is silent without observers.
+#[derive(Default)]
 pub struct ObserverList(pub Vec<std::sync::Arc<dyn Observer>>);
 
 impl Observer for ObserverList {

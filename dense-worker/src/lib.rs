@@ -19,9 +19,7 @@ pub use control::{
     Worker, WorkerInput, forget_rows, note_forgotten, target_form,
 };
 pub use error::{ExitClass, WorkerError};
-pub use event::{
-    Evaluation, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport, TargetMeasures, WorkerEvent,
-};
+pub use event::{Evaluation, HeldOutPart, Observer, ObserverList, StepReport, TargetMeasures, WorkerEvent};
 pub use report::{MeasureRecorder, RunFolder, RunLock};
 pub use summary::{RunSummary, StageSeconds, StepStaleness, TrainingCost};
 pub use zagros_ingest::RareCategories;

@@ -212,7 +212,7 @@ fn evaluation_scalars(part: &str, evaluation: &Evaluation) -> Vec<(String, f64)>
 }
 
 fn open_events(folder: &RunFolder) -> Result<EventWriter<File>, WorkerError> {
-    let parent = folder.tensorboard_folder();
+    let parent = folder.path().join("tensorboard");
     fs::create_dir_all(&parent).map_err(|source| file_error("create", &parent, source))?;
     let now = seconds_since_epoch();
     // TensorBoard looks for `tfevents` in the name and orders files by name.
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!((&lines[3]["type"], &lines[3]["part"]), (&"evaluation".into(), &"validation".into()));
         assert_eq!((&lines[4]["type"], &lines[4]["message"]), (&"choice".into(), &"as the test wants".into()));
         assert_eq!(lines.len(), 5);
-        assert_eq!(fs::read_dir(folder.tensorboard_folder()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(folder.path().join("tensorboard")).unwrap().count(), 1);
     }
 
     /// Regression: a run of mode `sync` that lost a worker before its first checkpoint had each step twice.

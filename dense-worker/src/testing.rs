@@ -13,14 +13,15 @@ pub(crate) use zagros_fakes::jobs::{
 use zagros_fakes::{FakeControlPlane, FakeShard};
 use zagros_ingest::{Batch, CategoryIds, IngestError, StreamStats};
 use zagros_plumbing::Deadline;
-use zagros_protocol::Refusal;
 use zagros_protocol::control::{
-    DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
-    SaveResponse,
+    DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, PlacementResponse,
+    SaveRequest, SaveResponse, ServerEntry,
 };
 use zagros_protocol::datapath::{
     Encoding, HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse,
 };
+use zagros_protocol::{BucketMap, Generation, Refusal};
+use zagros_zip::number_from;
 
 use crate::datapath::read::BatchSource;
 use crate::metrics::WorkerMetrics;
@@ -38,6 +39,24 @@ pub(crate) async fn client(shard: FakeShard) -> (Arc<EmbeddingClient>, Arc<Worke
     let client = Arc::new(EmbeddingClient::new(config, Arc::new(FakeControlPlane::default()), connect));
     client.refresh_placement().await.unwrap();
     (client, shard)
+}
+
+pub(crate) const SERVERS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A client of these servers. One placement after the other has the first of them, as many as `counts` says; the last one stays.
+pub(crate) fn servers_client(counts: &[u32], servers: Vec<Arc<dyn Shard>>) -> EmbeddingClient {
+    let placement = |(generation, count): (u64, &u32)| {
+        let entry =
+            |index| ServerEntry { index, address: "fake:0".to_owned(), instance: 1, alive: true, run: 1, lineage: 0 };
+        let (owners, servers) = (BucketMap::split_evenly(Generation(generation), 16, *count), (0..*count).map(entry));
+        let (owners, servers) = (owners.pack_owners().into(), servers.collect());
+        Ok(PlacementResponse { generation, owners, servers, ..PlacementResponse::default() })
+    };
+    let control = FakeControlPlane::default();
+    control.placement.respond_in_order(number_from(1, counts).map(placement));
+    let config = ClientConfig { writer: 1, incarnation: 1, wire: Encoding::F32, timeout: SERVERS_TIMEOUT };
+    let connect = Arc::new(move |entry: &ServerEntry| Ok(Arc::clone(&servers[entry.index as usize])));
+    EmbeddingClient::new(config, Arc::new(control), connect)
 }
 
 /// `size` samples with one numeric value each; one single-valued feature per entry of `ids`.

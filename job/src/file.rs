@@ -175,7 +175,7 @@ pub(crate) struct ModelFile {
     pub(crate) size: Option<String>,
     /// Whether `embedding.dim` follows `size` too: 8 below 1m, 16 below 10m, 32 below 1b, 64 below 100b, then 128.
     /// Default: `false`.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) size_embeddings: bool,
     /// Width of the network at which learning rate and first weights are what the job says. At another width they follow µP (Yang et al. 2022), so
     /// that one learning rate is right for all widths. The width is that of the first hidden layer of the main MLP. 0 switches µP off. Default:
@@ -186,10 +186,6 @@ pub(crate) struct ModelFile {
     /// The network.
     #[serde(flatten)]
     pub(crate) network: Model,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl ModelFile {

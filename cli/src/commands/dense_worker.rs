@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::Waits;
 use zagros_coordinator_core::doctor::OwnWaits;
-use zagros_dense_worker::{Observer, RunFolder, SilentObserver, Worker, WorkerError};
+use zagros_dense_worker::{Observer, ObserverList, RunFolder, Worker, WorkerError};
 use zagros_embedding_client::GrpcShard;
 use zagros_embedding_client::push_record::PushRecorder;
 use zagros_job::Job;
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let recorder = args.push_recorder.as_deref().map(|socket| recorder(socket, args.index, &role.job)).transpose()?;
     let observer: Arc<dyn Observer> = match recorder.clone() {
         Some(recorder) => recorder,
-        None => Arc::new(SilentObserver),
+        None => Arc::new(ObserverList::default()),
     };
     let worker = Worker {
         job: Job::clone(&role.job),

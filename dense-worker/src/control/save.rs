@@ -8,6 +8,6 @@ mod saved_model;
 pub(super) use best_states::{BestStates, StateInventory};
 pub use forgotten::{forget_rows, note_forgotten};
 pub(super) use saved_model::{
-    MODEL, RowServers, TrainedModel, WrittenModel, load_model, load_rows, on_all, open_model, prepare_folder,
-    read_file, save_rows, storage_error, wire_encoding, write_files,
+    MODEL, TrainedModel, WrittenModel, load_model, load_rows, on_all, open_model, prepare_folder, read_file, save_rows,
+    storage_error, wire_encoding, write_files,
 };

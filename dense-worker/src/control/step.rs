@@ -52,15 +52,11 @@ impl WorkerCounts {
 /// What all workers had done when they voted last, and what those had done that have gone since.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VotedCounts {
-    by_worker: BTreeMap<u32, WorkerCounts>,
+    pub(super) by_worker: BTreeMap<u32, WorkerCounts>,
     gone: WorkerCounts,
 }
 
 impl VotedCounts {
-    pub(crate) fn note_votes(&mut self, votes: BTreeMap<u32, WorkerCounts>) {
-        self.by_worker = votes;
-    }
-
     /// The processes that voted last for these workers are gone. The counts of the run never go down, because checkpoints
     /// are named by them.
     pub(crate) fn note_departed(&mut self, is_gone: impl Fn(u32) -> bool) {
@@ -214,12 +210,12 @@ mod tests {
     fn a_worker_that_is_gone_still_counts_and_its_replacement_counts_beside_it() {
         let made = |steps| WorkerCounts { steps, ..WorkerCounts::default() };
         let mut counts = VotedCounts::default();
-        counts.note_votes(BTreeMap::from([(0, made(5)), (1, made(7))]));
+        counts.by_worker = BTreeMap::from([(0, made(5)), (1, made(7))]);
         assert_eq!((counts.counts_of_others(0).steps, counts.counts_of_others(1).steps), (7, 5));
         counts.note_departed(|index| index == 1);
         counts.note_departed(|index| index == 1);
         assert_eq!((counts.counts_of_others(0).steps, counts.counts_of_others(1).steps), (7, 12));
-        counts.note_votes(BTreeMap::from([(0, made(8)), (1, made(2))]));
+        counts.by_worker = BTreeMap::from([(0, made(8)), (1, made(2))]);
         assert_eq!((counts.counts_of_others(0).steps, counts.counts_of_others(1).steps), (9, 15));
     }
 

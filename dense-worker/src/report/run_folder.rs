@@ -154,10 +154,6 @@ impl RunFolder {
         earlier.map_or(true, |earlier| job.changes_since(&earlier).iter().any(KeyChange::is_learning))
     }
 
-    pub fn tensorboard_folder(&self) -> PathBuf {
-        self.path.join("tensorboard")
-    }
-
     /// The trained model, unless the job names another folder for it. It is complete once `manifest.json` is in it.
     pub fn model_folder(&self) -> PathBuf {
         self.path.join("model")
@@ -166,10 +162,6 @@ impl RunFolder {
     /// The states that are kept during training, the best and the last. Each is a model as in [`Self::model_folder`].
     pub fn checkpoints_folder(&self) -> PathBuf {
         self.path.join("checkpoints")
-    }
-
-    pub fn report_file(&self) -> PathBuf {
-        self.path.join("report.html")
     }
 
     /// Replaces an earlier one.

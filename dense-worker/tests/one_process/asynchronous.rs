@@ -181,7 +181,7 @@ async fn an_asynchronous_worker_that_is_killed_at_a_barrier_or_stays_away_is_nam
                 index,
                 rendezvous: Some(rendezvous.clone()),
                 registry: Registry::new(),
-                ..cluster.worker(&job, Arc::new(SilentObserver))
+                ..cluster.worker(&job, Arc::new(ObserverList::default()))
             };
             tokio::spawn(worker.run())
         };

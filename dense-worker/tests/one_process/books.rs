@@ -62,7 +62,7 @@ async fn train_with(mishap: SplitMishap) -> Result<RunSummary, WorkerError> {
     let job = job_over(rows(100_000), folder.path(), &["train.batch_size=1000", "train.staleness=2"]);
     let cluster = WorkerCluster::start(&job).await;
     let control = Arc::new(FaultyControl { control: cluster.control.clone(), mishap, asked: AtomicU32::new(0) });
-    let worker = Worker { control, ..cluster.worker(&job, Arc::new(SilentObserver)) };
+    let worker = Worker { control, ..cluster.worker(&job, Arc::new(ObserverList::default())) };
     tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs")
 }
 

@@ -53,8 +53,8 @@ use watched::{PayloadCounter, WatchedShard};
 use zagros_coordinator::LocalCoordinator;
 use zagros_coordinator_client::{ControlPlane, Membership, wait_for_placement};
 use zagros_dense_worker::{
-    Evaluation, ExitClass, Observer, ObserverList, ResumePoint, RunFolder, RunSummary, ScoringCommand, SilentObserver,
-    StepReport, Worker, WorkerError, WorkerEvent, WorkerInput,
+    Evaluation, ExitClass, Observer, ObserverList, ResumePoint, RunFolder, RunSummary, ScoringCommand, StepReport,
+    Worker, WorkerError, WorkerEvent, WorkerInput,
 };
 use zagros_embedding_client::{Connect, Shard};
 use zagros_embedding_server::{EmbeddingService, LocalShard};
@@ -310,7 +310,8 @@ async fn a_model_is_learned_saved_and_scores_the_same_without_servers() {
 /// Scores with the model of a run.
 fn scoring(run: &RunFolder, job: Job, files: Option<Vec<PathBuf>>) -> ScoringCommand {
     let (model, backend) = (Folder::on_disk(run.model_folder()), zagros_torch::backend());
-    ScoringCommand { job, model, files, backend, observer: Arc::new(SilentObserver), shutdown: Shutdown::new() }
+    let (observer, shutdown) = (Arc::new(ObserverList::default()), Shutdown::new());
+    ScoringCommand { job, model, files, backend, observer, shutdown }
 }
 
 /// Loads the model of a run and scores with it.
@@ -340,7 +341,7 @@ async fn the_coordinator_sees_every_split_complete_and_the_run_finished() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(folder.path(), &["train.staleness=2"]);
     let cluster = WorkerCluster::start(&job).await;
-    let summary = cluster.worker(&job, Arc::new(SilentObserver)).run().await.unwrap();
+    let summary = cluster.worker(&job, Arc::new(ObserverList::default())).run().await.unwrap();
     let status = cluster.control.status(StatusRequest {}).await.unwrap();
     assert_eq!((status.state.as_str(), status.splits_done), ("finished", status.splits));
     assert_eq!(status.evaluations.len(), 2);

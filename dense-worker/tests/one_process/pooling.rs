@@ -64,7 +64,7 @@ async fn bytes(place: PoolAt, batch: &Batch, sets: &[&str]) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let job = job_at(place, folder.path(), &[&["train.staleness=1"], sets].concat());
     let cluster = WorkerCluster::start(&job).await;
-    let worker = cluster.worker(&job, Arc::new(SilentObserver));
+    let worker = cluster.worker(&job, Arc::new(ObserverList::default()));
     let summary = worker.run_on(WorkerInput::Preloaded(Arc::new(vec![batch.clone(); 3]))).await.unwrap();
     assert_eq!(summary.steps, 6);
     cluster.bytes()

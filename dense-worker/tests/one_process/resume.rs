@@ -103,7 +103,7 @@ pub(super) async fn run(job: Job, run: Option<&RunFolder>, how: RunBreak) -> End
         }
         let worker = Worker {
             rendezvous: (job.cluster.workers > 1).then(|| rendezvous.clone() as Arc<dyn Rendezvous>),
-            observer: if leads { Arc::new(ObserverList(observers)) } else { Arc::new(SilentObserver) },
+            observer: if leads { Arc::new(ObserverList(observers)) } else { Arc::new(ObserverList::default()) },
             resume: resume.clone().filter(|_| leads),
             shutdown: if leads || !matches!(how, RunBreak::OfOne(_)) { shutdown.clone() } else { Shutdown::new() },
             ..cluster.worker_in(&run, &job, index)
@@ -332,7 +332,7 @@ async fn a_server_that_fails_after_the_save_takes_no_checkpoint_away() {
     let connect: Connect = Arc::new(move |entry| {
         inner(entry).map(|shard| Arc::new(WatchedShard::new(shard, MuteShard)) as Arc<dyn Shard>)
     });
-    let worker = Worker { connect, ..cluster.worker(&job, Arc::new(SilentObserver)) };
+    let worker = Worker { connect, ..cluster.worker(&job, Arc::new(ObserverList::default())) };
     let run = worker.folder.clone().unwrap();
     let failed = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap_err();
     assert!(failed.to_string().contains("could not describe its tables"), "{failed}");
@@ -348,7 +348,7 @@ async fn kept_states_are_there_until_the_summary_is() {
     let sets = ["data.validation_share=0.2", "train.early_stop={}", "output.save_model=false"];
     let job = job(folder.path(), &[&CHECKPOINTS[..], &sets].concat());
     let cluster = WorkerCluster::start(&job).await;
-    let worker = cluster.worker(&job, Arc::new(SilentObserver));
+    let worker = cluster.worker(&job, Arc::new(ObserverList::default()));
     let run = worker.folder.clone().unwrap();
     std::fs::create_dir(run.summary_file()).unwrap();
     let failed = tokio::time::timeout(LATE, worker.run()).await.expect("the run hangs").unwrap_err();

@@ -20,7 +20,7 @@ pub(super) struct WorkerPart {
 
 impl WorkerPart {
     pub(super) fn of_files() -> Self {
-        Self { input: WorkerInput::Files, shutdown: Shutdown::new(), observer: Arc::new(SilentObserver) }
+        Self { input: WorkerInput::Files, shutdown: Shutdown::new(), observer: Arc::new(ObserverList::default()) }
     }
 
     pub(super) fn of_batches(batches: Vec<Batch>) -> Self {
@@ -232,7 +232,7 @@ async fn workers_without_a_row_among_them_are_refused_as_one_is() {
         for workers in [1, 2] {
             let mut job = job_over(text.clone(), folder.path(), &sets);
             job.cluster.workers = workers;
-            job.features.numeric.iter_mut().for_each(|column| column.standardise = Scaling::No);
+            job.features.numeric.iter_mut().for_each(|column| column.standardise = Scaling::NO);
             let (ended, ..) = train_parts(job, all_of_files(workers)).await;
             for error in ended.into_iter().map(Result::unwrap_err) {
                 assert_eq!(error.exit_class(), ExitClass::Data, "{error}");
@@ -308,7 +308,7 @@ async fn a_worker_that_never_comes_is_named_and_so_is_one_that_cannot_reach_othe
     let two = job(folder.path(), &["cluster.timeout_seconds=1", "cluster.workers=2"]);
     let failed = async |rendezvous: Option<Arc<dyn Rendezvous>>| {
         let cluster = WorkerCluster::start(&two).await;
-        let alone = cluster.worker(&two, Arc::new(SilentObserver));
+        let alone = cluster.worker(&two, Arc::new(ObserverList::default()));
         let worker = Worker { rendezvous, ..alone };
         tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs").unwrap_err()
     };

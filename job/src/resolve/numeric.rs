@@ -73,7 +73,7 @@ impl JobResolver<'_> {
             let message = format!("`clip` leaves nothing between {low} and {high}");
             self.problem(path.key("clip"), message, "least, then greatest", "write the lesser value first");
         }
-        if feature.min_max != Scaling::No && feature.standardise != Scaling::No {
+        if feature.min_max != Scaling::NO && feature.standardise != Scaling::NO {
             let help = "keep one of the two, or make two features of the column, each with a `name`";
             self.problem(path.key("min_max"), "`min_max` and `standardise` exclude each other", "one too many", help);
         }
@@ -114,8 +114,8 @@ impl JobResolver<'_> {
             ("separator", feature.separator.is_some()),
             ("clip", feature.clip.is_some()),
             ("log", feature.log),
-            ("standardise", feature.standardise != Scaling::No),
-            ("min_max", feature.min_max != Scaling::No),
+            ("standardise", feature.standardise != Scaling::NO),
+            ("min_max", feature.min_max != Scaling::NO),
             ("missing", feature.missing != 0.0),
             ("missing_indicator", feature.missing_indicator),
         ];

@@ -135,8 +135,8 @@ impl Numeric {
     /// Whether statistics of both are measured over the same numbers.
     pub(super) fn is_measured_as(&self, other: &Self) -> bool {
         let numbers = |of: &Self| Self {
-            standardise: Scaling::No,
-            min_max: Scaling::No,
+            standardise: Scaling::NO,
+            min_max: Scaling::NO,
             missing: 0.0,
             missing_indicator: false,
             ..of.unnamed()

@@ -76,45 +76,25 @@ impl Numeric {
 }
 
 /// Whether a numeric column is scaled by two numbers, and by which.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(from = "ScalingKeys<P>", into = "ScalingKeys<P>", bound(serialize = "P: Clone + Serialize"))]
-pub enum Scaling<P> {
-    /// The value stays as it is.
-    #[default]
-    No,
-    /// Both are measured over the training rows before training.
-    Fit,
-    /// Both are given.
-    Given(P),
-}
-
-/// The keys of a job file.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum ScalingKeys<P> {
+pub enum Scaling<P> {
     /// Measured, or off.
     Switch(bool),
     /// Given.
     Given(P),
 }
 
-impl<P> From<ScalingKeys<P>> for Scaling<P> {
-    fn from(keys: ScalingKeys<P>) -> Self {
-        match keys {
-            ScalingKeys::Switch(false) => Self::No,
-            ScalingKeys::Switch(true) => Self::Fit,
-            ScalingKeys::Given(pair) => Self::Given(pair),
-        }
-    }
+impl<P> Scaling<P> {
+    /// The value stays as it is.
+    pub const NO: Self = Self::Switch(false);
+    /// Both are measured over the training rows before training.
+    pub const FIT: Self = Self::Switch(true);
 }
 
-impl<P> From<Scaling<P>> for ScalingKeys<P> {
-    fn from(scaling: Scaling<P>) -> Self {
-        match scaling {
-            Scaling::No => Self::Switch(false),
-            Scaling::Fit => Self::Switch(true),
-            Scaling::Given(pair) => Self::Given(pair),
-        }
+impl<P> Default for Scaling<P> {
+    fn default() -> Self {
+        Self::NO
     }
 }
 

@@ -40,8 +40,8 @@ impl Features {
     pub fn unmeasured_statistics(&self) -> Vec<FeatureStatistic> {
         let mut found = Vec::new();
         for (position, feature) in self.numeric.iter().enumerate() {
-            found.extend((feature.standardise == Scaling::Fit).then_some(FeatureStatistic::Standardise(position)));
-            found.extend((feature.min_max == Scaling::Fit).then_some(FeatureStatistic::MinMax(position)));
+            found.extend((feature.standardise == Scaling::FIT).then_some(FeatureStatistic::Standardise(position)));
+            found.extend((feature.min_max == Scaling::FIT).then_some(FeatureStatistic::MinMax(position)));
             let encoding = feature.encode.as_ref().is_some_and(|encoding| encoding.fitted.is_none());
             found.extend(encoding.then_some(FeatureStatistic::Encoding(position)));
         }
@@ -58,11 +58,11 @@ impl Features {
         match statistic {
             FeatureStatistic::Standardise(feature) => match &self.numeric.get(feature)?.standardise {
                 Scaling::Given(moments) => Some(MeasuredValue::Moments(moments.clone())),
-                Scaling::No | Scaling::Fit => None,
+                Scaling::Switch(_) => None,
             },
             FeatureStatistic::MinMax(feature) => match &self.numeric.get(feature)?.min_max {
                 Scaling::Given(range) => Some(MeasuredValue::Range(range.clone())),
-                Scaling::No | Scaling::Fit => None,
+                Scaling::Switch(_) => None,
             },
             FeatureStatistic::Edges(feature) => match self.categorical.get(feature)?.buckets()? {
                 ValueBuckets::Fit(_) => None,
@@ -121,11 +121,11 @@ impl Features {
     /// Forgets all that was measured. Given means, deviations and ranges look like measured ones, and are forgotten too.
     pub(crate) fn forget_measured(&mut self) {
         for feature in &mut self.numeric {
-            if feature.standardise != Scaling::No {
-                feature.standardise = Scaling::Fit;
+            if feature.standardise != Scaling::NO {
+                feature.standardise = Scaling::FIT;
             }
-            if feature.min_max != Scaling::No {
-                feature.min_max = Scaling::Fit;
+            if feature.min_max != Scaling::NO {
+                feature.min_max = Scaling::FIT;
             }
             if let Some(encoding) = &mut feature.encode {
                 encoding.fitted = None;

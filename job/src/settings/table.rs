@@ -151,18 +151,6 @@ impl JsonSchema for TableOverrides {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{EvictionTarget, Ttl};
-
-    #[test]
-    fn a_table_overrides_single_keys() {
-        let common = TableSettings { dim: 8, clip_norm: 0.1, ..TableSettings::default() };
-        let eviction = EvictionPolicy { target: EvictionTarget::Drop, ttl: Some(Ttl::Seconds(9)), ..common.eviction };
-        let own = TableSettings { eviction, clip_value: 0.3, ..common };
-        let overrides = TableOverrides::difference(&common, &own);
-        assert_eq!(overrides.0.keys().collect::<Vec<_>>(), ["clip_value", "eviction"]);
-        assert_eq!(overrides.apply_to(&common).unwrap(), own);
-        assert!(TableOverrides::difference(&own, &own).is_empty());
-    }
 
     #[test]
     fn limits_reach_the_table() {

@@ -18,7 +18,7 @@ fn job_over(text: &str) -> (tempfile::TempDir, Job) {
     let (folder, path) = fixture::file(text);
     let mut job = fixture::delimited(|_| ());
     job.data.train = vec![path];
-    job.features.numeric[0].standardise = Scaling::Fit;
+    job.features.numeric[0].standardise = Scaling::FIT;
     (folder, job)
 }
 
@@ -47,7 +47,7 @@ fn bad_rows_are_tolerated_as_in_training_and_leave_no_trace() {
     let (_folder, mut job) = job_over("click,age,city,tags\n1,2,x,\n0,4,x\n9,9,x,\n0,4,x,\n");
     let error = fit(&mut job).unwrap_err();
     assert!(matches!(error, IngestError::TooManyBadRows { count: 2, .. }), "{error}");
-    assert_eq!(job.features.numeric[0].standardise, Scaling::Fit);
+    assert_eq!(job.features.numeric[0].standardise, Scaling::FIT);
     job.data.max_bad_rows = 2;
     assert_eq!(fit(&mut job).unwrap().bad_rows, 2);
     assert_eq!(fitted(&job, 0), (3.0, 1.0));
@@ -70,7 +70,7 @@ fn described(text: &str) -> (tempfile::TempDir, Job) {
     let (folder, mut job) = job_over(text);
     let frequent = |min_count, max_size| IdRange::Vocabulary(Vocabulary { min_count, max_size, ids: None });
     let features = &mut job.features;
-    features.numeric.push(Numeric { min_max: Scaling::Fit, clip: Some([0.0, 5.0]), ..Numeric::from("age".to_owned()) });
+    features.numeric.push(Numeric { min_max: Scaling::FIT, clip: Some([0.0, 5.0]), ..Numeric::from("age".to_owned()) });
     let source = IdSource::Column { column: "age".into(), reading: ColumnReading::Buckets(ValueBuckets::Fit(4)) };
     features.categorical.push(Categorical { source, ..Categorical::of_column("range", 0) });
     features.categorical[0].ids = frequent(2, 3);

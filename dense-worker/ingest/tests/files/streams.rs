@@ -85,7 +85,7 @@ fn columns(batches: &[Batch]) -> (Vec<u64>, Vec<f32>) {
 fn files_with_their_columns_in_any_order_are_one_stream() {
     let bench = Bench::new();
     let mut job = bench.job();
-    job.features.numeric[0].standardise = Scaling::No;
+    job.features.numeric[0].standardise = Scaling::NO;
     let batches = read(&job, DataPart::All).unwrap();
     let (cities, ages) = columns(&batches);
     assert_eq!(ages, (0..500_u16).map(f32::from).collect::<Vec<_>>());

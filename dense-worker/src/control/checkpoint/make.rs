@@ -114,11 +114,11 @@ impl Trainer {
             let saved = save_rows(server, &folder, SaveStage::Capture);
             async move { saved.await.inspect(|_| drop(waiting)) }
         };
-        let (servers, _) = on_all(&*self.run.client, capture).await?;
+        let (servers, _) = on_all(&self.run.client, capture).await?;
         let pause_seconds = started.elapsed().as_secs_f64();
         self.run.metrics.checkpoint_pause_seconds.observe(pause_seconds);
         let (job, samples) = (Arc::clone(&self.run.job), self.tracker.all_counts().samples);
-        let keep = self.checkpoints.keep;
+        let keep = self.checkpoints.rule.keep;
         // The manifest last (invariant CK-1); then the oldest go.
         let write = async move {
             let saved = servers.into_iter().map(|server| save_rows(server, &folder, SaveStage::Files));

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
-use zagros_job::Job;
+use zagros_job::{CheckpointSettings, Job};
 use zagros_store::Folder;
 
 use super::position::FileSize;
@@ -17,9 +17,7 @@ use crate::error::WorkerError;
 
 #[derive(Debug)]
 pub(crate) struct CheckpointWriter {
-    every: Option<Duration>,
-    every_steps: Option<u64>,
-    pub(crate) keep: usize,
+    pub(crate) rule: CheckpointSettings,
     /// Parent of the checkpoints; none are made without one.
     pub(crate) folder: Option<Folder>,
     pub(crate) files: Vec<FileSize>,
@@ -31,12 +29,9 @@ pub(crate) struct CheckpointWriter {
 
 impl CheckpointWriter {
     pub(crate) fn new(job: &Job, folder: Option<Folder>, files: Vec<FileSize>) -> Self {
-        let rule = &job.checkpoint;
         Self {
-            every: rule.every,
-            every_steps: rule.every_steps,
-            keep: rule.keep,
-            folder: folder.filter(|_| rule.keep > 0),
+            rule: job.checkpoint.clone(),
+            folder: folder.filter(|_| job.checkpoint.keep > 0),
             files,
             last: Instant::now(),
             under_way: None,
@@ -45,12 +40,12 @@ impl CheckpointWriter {
     }
 
     pub(crate) fn every_steps(&self) -> Option<u64> {
-        self.every_steps.filter(|_| self.folder.is_some())
+        self.rule.every_steps.filter(|_| self.folder.is_some())
     }
 
     /// Whether the last is as long ago as the job wants checkpoints apart.
     pub(crate) fn is_due_by_time(&self) -> bool {
-        self.folder.is_some() && self.every.is_some_and(|every| self.last.elapsed() >= every)
+        self.folder.is_some() && self.rule.every.is_some_and(|every| self.last.elapsed() >= every)
     }
 
     pub(crate) fn newest_step(&self) -> u64 {
@@ -91,6 +86,8 @@ impl CheckpointWriter {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::folder_of;
     use super::*;
     use crate::testing::small_job;
@@ -107,7 +104,7 @@ mod tests {
         assert_eq!((writer(None, 1).every_steps(), writer(Some(3), 0).every_steps()), (None, None));
         let mut timed = writer(None, 1);
         assert!(!timed.is_due_by_time());
-        timed.every = Some(Duration::ZERO);
+        timed.rule.every = Some(Duration::ZERO);
         assert!(timed.is_due_by_time());
     }
 

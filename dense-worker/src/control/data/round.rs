@@ -92,7 +92,8 @@ impl Trainer {
         let AssignedStream { order, tasks, start } = stream;
         let epoch = self.epoch;
         let leased = self.run.splits.lease_stream(epoch, tasks);
-        self.stream.position = StreamPosition::new(order, start, self.run.job.data.shuffle_rows, leased.watch_dealt());
+        self.stream.position =
+            StreamPosition::new(order, start, self.run.job.data.shuffle_rows, leased.dealt.subscribe());
         let mut job = Job::clone(&self.run.job);
         job.train.seed = order_seed(job.train.seed, order);
         let bad_rows = self.run.completer.bad_rows();

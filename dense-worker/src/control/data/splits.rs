@@ -181,14 +181,8 @@ pub(crate) struct LeasedSplits {
     epoch: u32,
     first: VecDeque<SplitTask>,
     runtime: Handle,
-    dealt: watch::Sender<Vec<SplitTask>>,
-}
-
-impl LeasedSplits {
-    /// The splits dealt out, now and later; closed once there will be no more.
-    pub(crate) fn watch_dealt(&self) -> watch::Receiver<Vec<SplitTask>> {
-        self.dealt.subscribe()
-    }
+    /// The splits dealt out so far. Its receivers are closed once there will be no more.
+    pub(super) dealt: watch::Sender<Vec<SplitTask>>,
 }
 
 impl SplitSource for LeasedSplits {
@@ -259,7 +253,7 @@ mod tests {
         let wait = Ok(Work::Wait(Wait { retry_ms: 10, reason: "worker 0 holds 1 split".to_owned() }));
         let splits = splits([split(4, 1), wait, split(5, 0)]);
         let mut leased = splits.lease_stream(0, vec![task(3, "a")]);
-        let dealt = leased.watch_dealt();
+        let dealt = leased.dealt.subscribe();
         let taken = tokio::task::spawn_blocking(move || [leased.next(), leased.next(), leased.next()]).await.unwrap();
         assert_eq!(taken, [Ok(Some(task(3, "a"))), Ok(Some(task(4, "b"))), Ok(None)]);
         assert_eq!(*dealt.borrow(), [task(3, "a"), task(4, "b")]);

@@ -47,7 +47,7 @@ impl Trainer {
         self.checkpoints.finish_writing().await;
         let trained = TrainedModel::unfinished(&self.run.job, step, samples);
         let trained = TrainedModel { validation: Some(evaluation), ..trained };
-        best_states.keep_state(merit, trained, &self.run.dense, &*self.run.client).await?;
+        best_states.keep_state(merit, trained, &self.run.dense, &self.run.client).await?;
         Ok(measured)
     }
 
@@ -104,7 +104,7 @@ impl Trainer {
         if let (Some(state), Some(best_states)) = (state, best_states)
             && state.step != self.tracker.all_counts().steps
         {
-            best_states.restore(state.step, &self.run.dense, &*self.run.client).await?;
+            best_states.restore(state.step, &self.run.dense, &self.run.client).await?;
             self.forget_again().await?;
         }
         let step = state.map_or(self.tracker.all_counts().steps, |state| state.step);

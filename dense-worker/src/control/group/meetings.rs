@@ -44,7 +44,7 @@ impl Trainer {
                 let cleared = server.load(LoadRequest { clear: true, ..LoadRequest::default() }).await;
                 cleared.map_err(|refusal| storage_error(&*server, "remove all rows", refusal))
             };
-            on_all(&*self.run.client, clear).await?;
+            on_all(&self.run.client, clear).await?;
         }
         if self.group.rank.is_some() {
             self.wait_for_all().await?;
@@ -109,7 +109,7 @@ impl Trainer {
         let counts = serde_json::to_string(&mine).unwrap_or_default();
         let vote = BarrierVote { reason: reason.into(), called: self.barrier_calls.newest_heard(), counts };
         let result = self.ballots.vote(vote).await?;
-        self.group.counted.note_votes(counts_of(&result.votes)?);
+        self.group.counted.by_worker = counts_of(&result.votes)?;
         self.tracker.others = self.group.counted.counts_of_others(self.group.worker_index());
         let called = result.votes.iter().flat_map(|counted| &counted.vote).map(|vote| vote.called).max().unwrap_or(0);
         Ok(Event::BarrierDecided { decision: result.decision(), called, others_steps: self.tracker.others.steps })

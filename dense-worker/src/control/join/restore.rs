@@ -80,7 +80,7 @@ impl Trainer {
         let dense = &self.run.dense;
         let saved = open_model(point.folder()).await?;
         self.compare_products(&saved).await?;
-        load_model(&saved, dense, &*self.run.client).await?;
+        load_model(&saved, dense, &self.run.client).await?;
         self.forget_again().await?;
         let state = read_file(&saved, OPTIMIZER).await?;
         dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)?;
@@ -92,7 +92,7 @@ impl Trainer {
     /// made the model's steps, if the job counts on from them.
     async fn start_from_model(&self) -> Result<Option<TrainingPosition>, WorkerError> {
         let Some(start) = &self.start else { return Ok(None) };
-        let started = start.load(&self.run.job, &self.run.dense, &*self.run.client).await?;
+        let started = start.load(&self.run.job, &self.run.dense, &self.run.client).await?;
         // The run may have trained before, without a checkpoint.
         self.forget_again().await?;
         self.run.observer.observe(&started);

@@ -15,6 +15,7 @@
 
 use std::collections::BTreeSet;
 
+use zagros_embedding_client::EmbeddingClient;
 use zagros_job::{
     Categorical, DENSE_TABLE, Job, Numeric, RegressionLoss, Sequence, StartChanged, StartSteps, Table, Target,
     TargetKind, WeightStore, is_dense_table,
@@ -23,7 +24,7 @@ use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_scoring::{OPTIMIZER, SavedModel, damaged};
 use zagros_store::Folder;
 
-use crate::control::save::{MODEL, RowServers, load_rows, on_all, read_file};
+use crate::control::save::{MODEL, load_rows, on_all, read_file};
 use crate::datapath::dense::{DenseStage, DenseThread};
 use crate::error::WorkerError;
 use crate::event::WorkerEvent;
@@ -94,7 +95,7 @@ impl StartModel {
         &self,
         job: &Job,
         dense: &DenseThread,
-        servers: &dyn RowServers,
+        servers: &EmbeddingClient,
     ) -> Result<WorkerEvent, WorkerError> {
         let changed = ChangedMeanings::compare(job, &self.job);
         let tensors = self.streamed_anew(job, dense).await?;

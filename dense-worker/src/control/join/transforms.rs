@@ -257,8 +257,8 @@ mod tests {
             fitted: None,
         };
         job.features.numeric.push(Numeric { encode: Some(encoding), ..Numeric::from("e".to_owned()) });
-        job.features.numeric[0].standardise = Scaling::Fit;
-        job.features.numeric[1].min_max = Scaling::Fit;
+        job.features.numeric[0].standardise = Scaling::FIT;
+        job.features.numeric[1].min_max = Scaling::FIT;
         let source = IdSource::Column { column: "n".into(), reading: ColumnReading::Buckets(ValueBuckets::Fit(4)) };
         job.features.categorical = vec![
             Categorical { source, ..Categorical::of_column("b", 0) },

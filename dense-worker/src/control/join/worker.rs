@@ -31,7 +31,7 @@ use crate::datapath::dense::DenseThread;
 use crate::datapath::dense::ServerWeights;
 use crate::datapath::push::PendingPushes;
 use crate::error::{ExitClass, WorkerError};
-use crate::event::{Observer, ObserverList, SilentObserver, WorkerEvent};
+use crate::event::{Observer, ObserverList, WorkerEvent};
 use crate::metrics::WorkerMetrics;
 use crate::report::run_blocking;
 use crate::report::{MeasureRecorder, RunFolder};
@@ -102,7 +102,7 @@ impl Worker {
             rendezvous: None,
             registry,
             waits: Waits::default(),
-            observer: Arc::new(SilentObserver),
+            observer: Arc::new(ObserverList::default()),
             folder: None,
             resume: None,
             shutdown: Shutdown::new(),

@@ -3,10 +3,11 @@
 //! An older one is deleted only once the manifest of the newest is in place (invariant CK-1).
 
 use serde::{Deserialize, Serialize};
+use zagros_embedding_client::EmbeddingClient;
 use zagros_scoring::MANIFEST;
 use zagros_store::{Folder, StoreError};
 
-use super::saved_model::{RowServers, TrainedModel, load_model, open_model, save};
+use super::saved_model::{TrainedModel, load_model, open_model, save};
 use crate::datapath::dense::DenseThread;
 use crate::error::WorkerError;
 use crate::report::run_blocking;
@@ -46,7 +47,7 @@ impl BestStates {
         merit: Option<f64>,
         trained: TrainedModel<'_>,
         dense: &DenseThread,
-        servers: &dyn RowServers,
+        servers: &EmbeddingClient,
     ) -> Result<(), WorkerError> {
         let step = trained.steps;
         save(&self.path(step), trained, dense, servers).await?;
@@ -67,7 +68,7 @@ impl BestStates {
         &self,
         step: u64,
         dense: &DenseThread,
-        servers: &dyn RowServers,
+        servers: &EmbeddingClient,
     ) -> Result<(), WorkerError> {
         load_model(&open_model(&self.path(step)).await?, dense, servers).await
     }
@@ -113,17 +114,16 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use zagros_embedding_client::Shard;
     use zagros_fakes::FakeShard;
     use zagros_job::Job;
 
     use super::*;
-    use crate::testing::{WorkerShard, assert_refused, metrics, small_job};
+    use crate::testing::{WorkerShard, assert_refused, metrics, servers_client, small_job};
 
-    async fn setting() -> (tempfile::TempDir, Job, DenseThread, Vec<Arc<dyn Shard>>) {
+    async fn setting() -> (tempfile::TempDir, Job, DenseThread, EmbeddingClient) {
         let job = small_job();
         let dense = DenseThread::start(&job, zagros_torch::backend(), metrics()).await.unwrap();
-        (tempfile::tempdir().unwrap(), job, dense, vec![Arc::new(WorkerShard::default())])
+        (tempfile::tempdir().unwrap(), job, dense, servers_client(&[1], vec![Arc::new(WorkerShard::default())]))
     }
 
     fn folders(parent: &Path) -> Vec<String> {
@@ -136,25 +136,25 @@ mod tests {
 
     #[tokio::test]
     async fn the_best_and_the_last_are_on_disk_and_the_best_comes_back() {
-        let (folder, job, dense, shards) = setting().await;
+        let (folder, job, dense, servers) = setting().await;
         let mut checkpoints = BestStates::new(Folder::on_disk(folder.path().join("checkpoints")), 1);
         for (step, merit) in [(10, 0.7), (20, 0.9), (30, 0.8), (40, 0.6)] {
-            checkpoints.keep_state(Some(merit), TrainedModel::of_test(&job, step), &dense, &shards).await.unwrap();
+            checkpoints.keep_state(Some(merit), TrainedModel::of_test(&job, step), &dense, &servers).await.unwrap();
         }
         assert_eq!(folders(&folder.path().join("checkpoints")), ["step-000000020", "step-000000040"]);
         assert_eq!(checkpoints.best_step(), Some(20));
-        checkpoints.restore(20, &dense, &shards).await.unwrap();
-        assert_refused(checkpoints.restore(30, &dense, &shards).await, &["no model here"]);
+        checkpoints.restore(20, &dense, &servers).await.unwrap();
+        assert_refused(checkpoints.restore(30, &dense, &servers).await, &["no model here"]);
         checkpoints.delete_all().await.unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[tokio::test]
     async fn a_state_that_cannot_be_written_takes_no_other_away() {
-        let (folder, job, dense, shards) = setting().await;
+        let (folder, job, dense, servers) = setting().await;
         let mut checkpoints = BestStates::new(Folder::on_disk(folder.path()), 1);
-        checkpoints.keep_state(Some(0.5), TrainedModel::of_test(&job, 1), &dense, &shards).await.unwrap();
-        let full: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard(FakeShard::default().failing_to_save()))];
+        checkpoints.keep_state(Some(0.5), TrainedModel::of_test(&job, 1), &dense, &servers).await.unwrap();
+        let full = servers_client(&[1], vec![Arc::new(WorkerShard(FakeShard::default().failing_to_save()))]);
         assert!(checkpoints.keep_state(Some(0.6), TrainedModel::of_test(&job, 2), &dense, &full).await.is_err());
         assert_eq!((folders(folder.path()), checkpoints.best_step()), (vec!["step-000000001".to_owned()], Some(1)));
     }

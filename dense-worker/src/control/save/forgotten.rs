@@ -14,7 +14,7 @@ use zagros_plumbing::durable;
 use zagros_protocol::control::ForgetRequest;
 use zagros_protocol::packed::{decode_ids, encode_ids};
 
-use super::saved_model::{RowServers, on_all, storage_error};
+use super::saved_model::{on_all, storage_error};
 use crate::control::trainer::Trainer;
 use crate::error::WorkerError;
 use crate::report::{file_error, run_blocking};
@@ -69,15 +69,11 @@ pub async fn forget_rows(
     table: &str,
     ids: &BTreeSet<u64>,
 ) -> Result<BTreeSet<u64>, WorkerError> {
-    forget_on(client, table, ids).await
-}
-
-async fn forget_on(servers: &dyn RowServers, table: &str, ids: &BTreeSet<u64>) -> Result<BTreeSet<u64>, WorkerError> {
     let ids: Vec<u64> = ids.iter().copied().collect();
     let mut removed = BTreeSet::new();
     for part in ids.chunks(AT_ONCE) {
         let request = ForgetRequest { table: table.to_owned(), ids: encode_ids(part).into(), generation: 0 };
-        let (_, answers) = on_all(servers, |_, server| forget_at(server, request.clone())).await?;
+        let (_, answers) = on_all(client, |_, server| forget_at(server, request.clone())).await?;
         removed.extend(answers.into_iter().flatten());
     }
     Ok(removed)
@@ -110,7 +106,7 @@ mod tests {
     use zagros_fakes::FakeShard;
 
     use super::*;
-    use crate::testing::WorkerShard;
+    use crate::testing::{WorkerShard, servers_client};
 
     #[test]
     fn a_list_has_every_id_of_every_table_once() {
@@ -131,9 +127,9 @@ mod tests {
     #[tokio::test]
     async fn every_server_hears_of_all_ids_in_parts() {
         let shards = [Arc::new(WorkerShard(FakeShard::default())), Arc::new(WorkerShard::default())];
-        let servers: Vec<Arc<dyn Shard>> = shards.iter().map(|shard| Arc::clone(shard) as Arc<dyn Shard>).collect();
+        let servers = shards.iter().map(|shard| Arc::clone(shard) as Arc<dyn Shard>).collect();
         let ids: BTreeSet<u64> = (0..AT_ONCE as u64 + 3).collect();
-        forget_on(&servers, "user", &ids).await.unwrap();
+        forget_rows(&servers_client(&[2], servers), "user", &ids).await.unwrap();
         for shard in shards {
             let asked = shard.forgotten.lock().unwrap().clone();
             let heard: Vec<u64> = asked.iter().flat_map(|request| decode_ids(&request.ids)).collect();

@@ -75,7 +75,7 @@ impl Trainer {
         let calibrators = self.scoring.calibrators.as_ref();
         let trained = TrainedModel { job, outcome, steps, samples, evaluation, validation, calibrators };
         let (folder, shown) = model_place(job, run)?;
-        let manifest = save(&folder, trained, &self.run.dense, &*self.run.client).await?;
+        let manifest = save(&folder, trained, &self.run.dense, &self.run.client).await?;
         self.run.observer.observe(&WorkerEvent::Saved { folder: folder.to_string() });
         Ok(Some(ModelHere { shown, rows: manifest.rows }))
     }
@@ -131,7 +131,7 @@ impl Trainer {
             let described = server.describe(DescribeRequest {}).await;
             described.map_err(|refusal| storage_error(&*server, "describe its tables", refusal))
         };
-        let (_, described) = on_all(&*self.run.client, describe).await?;
+        let (_, described) = on_all(&self.run.client, describe).await?;
         let mut tables: Vec<_> = described.into_iter().flat_map(|server| server.tables).collect();
         // The dense network is none of the rows that a user asks about.
         tables.retain(|table| self.run.job.tables.iter().any(|own| own.name == table.name));

@@ -4,10 +4,8 @@
 //! [`zagros_scoring`] reads the files, and says why the manifest comes last.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
+use futures::future::join_all;
 use tracing::debug;
 use zagros_embedding_client::{EmbeddingClient, Shard};
 use zagros_job::{Job, WireFormat};
@@ -29,25 +27,6 @@ use crate::event::Evaluation;
 use crate::report::RunFolder;
 use crate::report::run_blocking;
 
-/// The embedding servers of a run, of which there may be more or fewer at the next call. Numbers travel between them and a worker as
-/// the job has it.
-pub(crate) trait RowServers: Sync {
-    /// The servers of the newest bucket map, in the order of their indices.
-    fn newest(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Shard>>, WorkerError>>;
-    /// For how long calls are repeated while buckets move.
-    fn timeout(&self) -> Duration;
-}
-
-impl RowServers for EmbeddingClient {
-    fn newest(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Shard>>, WorkerError>> {
-        async { self.newest_servers().await.map_err(WorkerError::Servers) }.boxed()
-    }
-
-    fn timeout(&self) -> Duration {
-        self.request_timeout()
-    }
-}
-
 /// Calls all servers, with their indices. Returns the servers of one bucket map and their answers.
 ///
 /// Together they save or load each bucket once (invariant CK-2): where buckets move between the answers, one of the servers refuses,
@@ -56,16 +35,16 @@ impl RowServers for EmbeddingClient {
 /// # Errors
 /// The first error of a server. A server refuses with `moved` only if buckets have moved for longer than the timeout.
 pub(crate) async fn on_all<T, F>(
-    servers: &dyn RowServers,
+    servers: &EmbeddingClient,
     call: impl Fn(u32, Arc<dyn Shard>) -> F,
 ) -> Result<(Vec<Arc<dyn Shard>>, Vec<T>), WorkerError>
 where
     F: Future<Output = Result<T, WorkerError>>,
 {
-    let deadline = Deadline::from_now(servers.timeout());
+    let deadline = Deadline::from_now(servers.request_timeout());
     let mut tries = 0;
     loop {
-        let listed = servers.newest().await?;
+        let listed = servers.newest_servers().await.map_err(WorkerError::Servers)?;
         // A server that still works on one call would refuse the next one.
         let answers = join_all(number_from(0, &listed).map(|(index, server)| call(index, Arc::clone(server)))).await;
         match answers.into_iter().collect::<Result<_, _>>() {
@@ -141,7 +120,7 @@ pub(crate) async fn save(
     folder: &Folder,
     trained: TrainedModel<'_>,
     dense: &DenseThread,
-    servers: &dyn RowServers,
+    servers: &EmbeddingClient,
 ) -> Result<Manifest, WorkerError> {
     let folder = prepare_folder(folder.clone()).await?;
     // The optimiser's state is for runs that start from this model.
@@ -252,7 +231,7 @@ pub(crate) async fn read_file(saved: &SavedModel, name: &str) -> Result<Vec<u8>,
 pub(crate) async fn load_model(
     saved: &SavedModel,
     dense: &DenseThread,
-    servers: &dyn RowServers,
+    servers: &EmbeddingClient,
 ) -> Result<(), WorkerError> {
     let SavedModel { folder, manifest } = saved;
     let weights = read_file(saved, &manifest.dense).await?;
@@ -310,7 +289,7 @@ mod tests {
     use zagros_protocol::{BucketMap, Generation};
 
     use super::*;
-    use crate::testing::{WorkerShard, assert_refused, ffnn, job, metrics};
+    use crate::testing::{WorkerShard, assert_refused, ffnn, job, metrics, servers_client};
 
     fn disk(folder: &tempfile::TempDir) -> Folder {
         Folder::on_disk(folder.path())
@@ -320,8 +299,9 @@ mod tests {
         FakeShard::new(index, BucketMap::split_evenly(Generation(1), 16, 2))
     }
 
-    fn shards() -> Vec<Arc<dyn Shard>> {
-        (0..2).map(|index| -> Arc<dyn Shard> { Arc::new(WorkerShard(server(index))) }).collect()
+    fn servers(count: u32) -> EmbeddingClient {
+        let servers = (0..count).map(|index| -> Arc<dyn Shard> { Arc::new(WorkerShard(server(index))) });
+        servers_client(&[count], servers.collect())
     }
 
     async fn dense() -> (Job, DenseThread) {
@@ -334,14 +314,14 @@ mod tests {
     async fn saved() -> (tempfile::TempDir, Job, DenseThread, Manifest) {
         let folder = tempfile::tempdir().unwrap();
         let (job, dense) = dense().await;
-        let manifest = save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &shards()).await.unwrap();
+        let manifest = save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &servers(2)).await.unwrap();
         (folder, job, dense, manifest)
     }
 
     #[tokio::test]
     async fn a_failed_save_leaves_no_manifest_not_even_an_older_one() {
         let (folder, job, dense, _) = saved().await;
-        let failing: Vec<Arc<dyn Shard>> = vec![Arc::new(WorkerShard(server(0).failing_to_save()))];
+        let failing = servers_client(&[1], vec![Arc::new(WorkerShard(server(0).failing_to_save()))]);
         let refused = save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &failing).await;
         assert_refused(refused, &["embedding server 0 (fake) could not save its rows: disk full"]);
         assert!(!folder.path().join(MANIFEST).exists());
@@ -355,7 +335,7 @@ mod tests {
         let left = folder.path().join("rows-0.bin.0123456789abcdef.tmp");
         fs::write(&left, "half of the rows").unwrap();
         let (job, dense) = dense().await;
-        save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &shards()).await.unwrap();
+        save(&disk(&folder), TrainedModel::of_test(&job, 5), &dense, &servers(2)).await.unwrap();
         assert!(!left.exists());
         assert!(SavedModel::open(&disk(&folder)).is_ok());
     }
@@ -371,7 +351,7 @@ mod tests {
         let elsewhere = folder.path().join("elsewhere");
         job.output.model_folder = Some(elsewhere.display().to_string());
         let (model, reported) = model_place(&job, &run).unwrap();
-        save(&model, TrainedModel::of_test(&job, 5), &dense, &shards()).await.unwrap();
+        save(&model, TrainedModel::of_test(&job, 5), &dense, &servers(2)).await.unwrap();
         assert_eq!(std::path::Path::new(&reported), elsewhere.join(run.name()).join("model"));
         assert!(std::path::Path::new(&reported).join(MANIFEST).is_file());
         let saved = fs::read_to_string(std::path::Path::new(&reported).join(JOB)).unwrap();
@@ -386,46 +366,18 @@ mod tests {
     async fn rows_that_went_missing_are_reported() {
         let (folder, _, dense, _) = saved().await;
         let saved = SavedModel::open(&disk(&folder)).unwrap();
-        let refused = load_model(&saved, &dense, &shards()[..1].to_vec()).await;
+        let refused = load_model(&saved, &dense, &servers(1)).await;
         assert_refused(refused, &["2 rows were saved, but the embedding servers took 1"]);
     }
 }
 
 #[cfg(test)]
 mod row_servers_tests {
-    use std::sync::Mutex;
-
     use zagros_fakes::{FakeShard, ScriptedFault};
     use zagros_protocol::control::DescribeRequest;
 
     use super::*;
-    use crate::testing::WorkerShard;
-
-    const TIMEOUT: Duration = Duration::from_secs(30);
-
-    impl RowServers for Vec<Arc<dyn Shard>> {
-        fn newest(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Shard>>, WorkerError>> {
-            std::future::ready(Ok(self.clone())).boxed()
-        }
-
-        fn timeout(&self) -> Duration {
-            TIMEOUT
-        }
-    }
-
-    struct GrowingServers(Mutex<usize>, Vec<Arc<dyn Shard>>);
-
-    impl RowServers for GrowingServers {
-        fn newest(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Shard>>, WorkerError>> {
-            let mut count = self.0.lock().unwrap();
-            *count = (*count + 1).min(self.1.len());
-            std::future::ready(Ok(self.1[..*count].to_vec())).boxed()
-        }
-
-        fn timeout(&self) -> Duration {
-            TIMEOUT
-        }
-    }
+    use crate::testing::{SERVERS_TIMEOUT, WorkerShard, servers_client};
 
     fn server(faults: impl IntoIterator<Item = RefusalKind>) -> Arc<dyn Shard> {
         let server = FakeShard::default();
@@ -441,19 +393,21 @@ mod row_servers_tests {
     /// Invariant CK-2.
     #[tokio::test(start_paused = true)]
     async fn when_one_server_has_another_map_all_servers_of_the_next_map_are_asked() {
-        let servers = GrowingServers(Mutex::new(0), vec![server([RefusalKind::Moved]), server([])]);
+        // The first call fetches two placements: one to know any, and the newest.
+        let servers = servers_client(&[1, 1, 2], vec![server([RefusalKind::Moved]), server([])]);
         let (listed, answers) = on_all(&servers, describe).await.unwrap();
         assert_eq!((listed.len(), answers), (2, vec![1, 1]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_refusal_and_moves_without_end_are_errors() {
-        let broken = vec![server([RefusalKind::Internal])];
+        let broken = servers_client(&[1], vec![server([RefusalKind::Internal])]);
         assert!(on_all(&broken, describe).await.is_err());
-        let moving = vec![server([RefusalKind::Moved; 1000])];
+        let moving = servers_client(&[1], vec![server([RefusalKind::Moved; 1000])]);
         let started = tokio::time::Instant::now();
         let error = on_all(&moving, describe).await.err().unwrap();
         assert!(matches!(error, WorkerError::Storage { refusal, .. } if refusal.kind == RefusalKind::Moved));
-        assert!(started.elapsed() >= TIMEOUT && started.elapsed() < TIMEOUT * 2, "{:?}", started.elapsed());
+        let waited = started.elapsed();
+        assert!(waited >= SERVERS_TIMEOUT && waited < SERVERS_TIMEOUT * 2, "{waited:?}");
     }
 }
