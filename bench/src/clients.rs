@@ -10,9 +10,9 @@ use zagros_embedding_client::{
 };
 use zagros_ingest::Batch;
 use zagros_plumbing::Shutdown;
+use zagros_protocol::TableId;
 use zagros_protocol::control::{DataFile, DescribeRequest, JoinRequest, Outcome, Role};
 use zagros_protocol::datapath::{Access, Encoding};
-use zagros_protocol::{PROTOCOL_VERSION, TableId};
 use zagros_shell::{Exit, Failure, OrFailure};
 use zagros_zip::number_from;
 
@@ -194,8 +194,6 @@ impl BenchClient {
             index,
             instance: u64::from(index),
             job_fingerprint: side.fingerprint,
-            protocol_version: PROTOCOL_VERSION,
-            release: env!("CARGO_PKG_VERSION").to_owned(),
             files: vec![memory],
             ..JoinRequest::default()
         };

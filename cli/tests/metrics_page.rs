@@ -15,7 +15,7 @@ use zagros_job::{Job, Overrides};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Registry, describe_process};
 use zagros_protocol::control::{JoinRequest, Role};
-use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
+use zagros_protocol::{BucketMap, Generation, Refusal, ServerIndex};
 
 const LATE: Duration = Duration::from_secs(120);
 /// Labels whose values differ between runs.
@@ -66,10 +66,8 @@ fn job(folder: &Path) -> Job {
 async fn server(job: &Job, control: Arc<LocalCoordinator>, registry: &Registry) -> (Arc<dyn Shard>, Membership) {
     let service = EmbeddingService::open(job, ServerIndex(0), registry).unwrap();
     let (role, address, instance) = (Role::EmbeddingServer.into(), "embedded:0".to_owned(), 1);
-    let (job_fingerprint, protocol_version) = (job.fingerprint(), PROTOCOL_VERSION);
-    let release = env!("CARGO_PKG_VERSION").to_owned();
-    let request =
-        JoinRequest { role, address, instance, job_fingerprint, protocol_version, release, ..JoinRequest::default() };
+    let job_fingerprint = job.fingerprint();
+    let request = JoinRequest { role, address, instance, job_fingerprint, ..JoinRequest::default() };
     let member =
         Membership::join(control.clone() as Arc<dyn ControlPlane>, request, LATE, &Shutdown::new()).await.unwrap();
     let placement = wait_for_placement(control.as_ref(), LATE, &Shutdown::new()).await.unwrap();

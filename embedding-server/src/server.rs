@@ -15,8 +15,8 @@ use zagros_job::Job;
 use zagros_plumbing::admin::PageAccess;
 use zagros_plumbing::metrics::IntCounter;
 use zagros_plumbing::{Lifecycle, Shutdown, StopMeaning, admin};
+use zagros_protocol::ServerIndex;
 use zagros_protocol::control::{JoinRequest, Outcome, Role};
-use zagros_protocol::{PROTOCOL_VERSION, ServerIndex};
 use zagros_transport::Credentials;
 
 use crate::control::{RunCheck, StopReason, StorageFolders, take_part_in_run};
@@ -244,8 +244,6 @@ impl RunMember {
             address: self.advertised.clone(),
             instance: self.instance,
             job_fingerprint: self.job.fingerprint(),
-            protocol_version: PROTOCOL_VERSION,
-            release: env!("CARGO_PKG_VERSION").to_owned(),
             lineage: self.service.lineage().map_or(0, |lineage| lineage.0),
             recovered: self.service.has_recovered(),
             ..JoinRequest::default()

@@ -96,14 +96,13 @@ impl JobClient {
 
     pub async fn delete(&self, deletion: &ObjectDeletion) -> Result<(), Error> {
         match deletion {
-            ObjectDeletion::Workload(OwnedKind::Workers, name) => {
-                self.delete_named(&kind_resource::<Job>(), name).await
-            }
-            ObjectDeletion::Workload(OwnedKind::Coordinator | OwnedKind::Servers, name) => {
-                self.delete_named(&kind_resource::<StatefulSet>(), name).await
-            }
-            ObjectDeletion::Workload(OwnedKind::Service, name) => {
-                self.delete_named(&kind_resource::<Service>(), name).await
+            ObjectDeletion::Workload(kind, name) => {
+                let resource = match kind {
+                    OwnedKind::Workers => kind_resource::<Job>(),
+                    OwnedKind::Coordinator | OwnedKind::Servers => kind_resource::<StatefulSet>(),
+                    OwnedKind::Service => kind_resource::<Service>(),
+                };
+                self.delete_named(&resource, name).await
             }
             ObjectDeletion::Attempts(scope, gang) => self.delete_attempts(*scope, *gang).await,
             ObjectDeletion::Claims => self.delete_claims(RemovalScope::All).await,

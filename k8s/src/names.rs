@@ -41,13 +41,18 @@ pub enum PodRole {
 impl PodRole {
     pub const ALL: [Self; 3] = [Self::Coordinator, Self::Server, Self::Worker];
 
+    /// The short name, the command, the members in words, and the port of the data path.
+    const fn facts(self) -> (&'static str, &'static str, &'static str, u16) {
+        match self {
+            Self::Coordinator => ("coordinator", "coordinator", "coordinator", COORDINATOR_PORT),
+            Self::Server => ("server", "embedding-server", "embedding servers", SERVER_PORT),
+            Self::Worker => ("worker", "dense-worker", "dense workers", WORKER_PORT),
+        }
+    }
+
     /// The role in names of objects, in the role's label, and as the container's name.
     pub fn short_name(self) -> &'static str {
-        match self {
-            Self::Coordinator => "coordinator",
-            Self::Server => "server",
-            Self::Worker => "worker",
-        }
+        self.facts().0
     }
 
     pub fn from_short_name(word: &str) -> Option<Self> {
@@ -62,30 +67,18 @@ impl PodRole {
         }
     }
 
-    pub fn data_port(self) -> u16 {
-        match self {
-            Self::Coordinator => COORDINATOR_PORT,
-            Self::Server => SERVER_PORT,
-            Self::Worker => WORKER_PORT,
-        }
+    pub fn command(self) -> &'static str {
+        self.facts().1
     }
 
-    pub fn command(self) -> &'static str {
-        match self {
-            Self::Coordinator => "coordinator",
-            Self::Server => "embedding-server",
-            Self::Worker => "dense-worker",
-        }
+    pub fn data_port(self) -> u16 {
+        self.facts().3
     }
 }
 
 impl fmt::Display for PodRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Coordinator => "coordinator",
-            Self::Server => "embedding servers",
-            Self::Worker => "dense workers",
-        })
+        f.write_str(self.facts().2)
     }
 }
 

@@ -23,8 +23,8 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::{Shutdown, metrics};
-pub use access::{GuardedPaths, PageAccess, PageToken};
 use access::{NO_TOKEN, PageEntry};
+pub use access::{PageAccess, PageToken};
 
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 

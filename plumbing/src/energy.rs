@@ -80,13 +80,9 @@ impl PackageCounter {
     /// µJ since the last call.
     fn used(&mut self) -> Option<u64> {
         let now = number(&self.file)?;
-        let used = match now.checked_sub(self.last) {
-            Some(used) => used,
-            // It has started again.
-            None => self.most.saturating_sub(self.last) + now,
-        };
-        self.last = now;
-        Some(used)
+        let last = std::mem::replace(&mut self.last, now);
+        // A smaller value has started again.
+        Some(now.checked_sub(last).unwrap_or_else(|| self.most.saturating_sub(last) + now))
     }
 }
 

@@ -2,7 +2,7 @@
 //! tasks.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub enum StopMeaning {
 pub struct Lifecycle {
     shutdown: Shutdown,
     tracker: TaskTracker,
-    names: TaskNames,
+    names: Arc<Mutex<Vec<&'static str>>>,
 }
 
 impl Lifecycle {
@@ -66,7 +66,8 @@ impl Lifecycle {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let running = self.names.enter(name);
+        lock(&self.names).push(name);
+        let running = RunningTask { names: Arc::clone(&self.names), name };
         self.tracker.spawn(async move {
             task.await;
             drop(running);
@@ -79,7 +80,7 @@ impl Lifecycle {
         self.tracker.close();
         match tokio::time::timeout(timeout, self.tracker.wait()).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(LateTasks { timeout, tasks: self.names.lock().clone() }),
+            Err(_) => Err(LateTasks { timeout, tasks: lock(&self.names).clone() }),
         }
     }
 }
@@ -91,12 +92,9 @@ pub struct LateTasks {
     pub tasks: Vec<&'static str>,
 }
 
-/// Records which signal asked the process to end.
+/// The exit code of the signal that asked the process to end; 0 before any.
 #[derive(Clone, Debug, Default)]
-pub struct StopSignals {
-    interrupted: Arc<AtomicBool>,
-    terminated: Arc<AtomicBool>,
-}
+pub struct StopSignals(Arc<AtomicI32>);
 
 impl StopSignals {
     /// Requests `shutdown` at the first SIGINT or SIGTERM. A second signal calls `exit` at once with the code 130 or
@@ -113,15 +111,15 @@ impl StopSignals {
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::spawn(async move {
             loop {
-                let flag = tokio::select! {
-                    _ = interrupt.recv() => &caught.interrupted,
-                    _ = terminate.recv() => &caught.terminated,
+                let code = tokio::select! {
+                    _ = interrupt.recv() => 130,
+                    _ = terminate.recv() => 143,
                 };
-                if let Some(code) = caught.exit_code() {
-                    again(code);
+                if let Some(first) = caught.exit_code() {
+                    again(first);
                     continue;
                 }
-                flag.store(true, Ordering::Release);
+                caught.0.store(code, Ordering::Release);
                 shutdown.request();
             }
         });
@@ -130,35 +128,22 @@ impl StopSignals {
 
     /// 130 after SIGINT, 143 after SIGTERM (128 + signal number). `None` before any signal.
     pub fn exit_code(&self) -> Option<i32> {
-        if self.interrupted.load(Ordering::Acquire) {
-            return Some(130);
-        }
-        self.terminated.load(Ordering::Acquire).then_some(143)
+        Some(self.0.load(Ordering::Acquire)).filter(|code| *code != 0)
     }
 }
 
-#[derive(Clone, Debug, Default)]
-struct TaskNames(Arc<Mutex<Vec<&'static str>>>);
-
-impl TaskNames {
-    fn enter(&self, name: &'static str) -> RunningTask {
-        self.lock().push(name);
-        RunningTask { names: self.clone(), name }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<&'static str>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(names: &Mutex<Vec<&'static str>>) -> MutexGuard<'_, Vec<&'static str>> {
+    names.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct RunningTask {
-    names: TaskNames,
+    names: Arc<Mutex<Vec<&'static str>>>,
     name: &'static str,
 }
 
 impl Drop for RunningTask {
     fn drop(&mut self) {
-        let mut names = self.names.lock();
+        let mut names = lock(&self.names);
         if let Some(index) = names.iter().position(|name| *name == self.name) {
             names.swap_remove(index);
         }

@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Shortest time between two log lines about it.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 /// Largest number of connections of a port, even if the system allows more.
-const MOST: usize = 4096;
+pub const MOST_CONNECTIONS: usize = 4096;
 /// A port may use one part in this many of the process's file descriptors. A process has two ports, and other files.
 const PORTS_SHARE: usize = 4;
 
@@ -55,17 +55,10 @@ pub struct BoundedListener {
 }
 
 impl BoundedListener {
-    /// Allows at most a quarter of this process's file descriptors, and at most 4096 connections.
-    pub fn new(listener: TcpListener) -> Self {
-        let limit = file_limit().map_or(MOST, |files| (files as usize / PORTS_SHARE).clamp(1, MOST));
-        Self::with_limit(listener, limit)
-    }
-
     /// Allows at most `most` connections, and at most a quarter of this process's file descriptors.
-    pub fn with_most(listener: TcpListener, most: usize) -> Self {
-        let bounded = Self::new(listener);
-        let limit = bounded.open.limit.min(most);
-        Self::with_limit(bounded.listener, limit)
+    pub fn new(listener: TcpListener, most: usize) -> Self {
+        let limit = file_limit().map_or(most, |files| (files as usize / PORTS_SHARE).clamp(1, most));
+        Self::with_limit(listener, limit)
     }
 
     pub fn with_limit(listener: TcpListener, limit: usize) -> Self {

@@ -37,7 +37,7 @@ impl Generation {
 
 /// A run, as a number that its coordinator chose at random. Every request between processes carries it (invariant
 /// MB-2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RunId(pub u64);
 
 impl fmt::Display for RunId {

@@ -52,20 +52,18 @@ impl SimCoordinator {
             job: "simulated".to_owned(),
             servers,
             workers,
-            max_workers: workers,
-            fixed_workers: None,
             min_workers: workers,
+            max_workers: workers,
             buckets: 1024.max(servers),
             epochs: 1,
-            fixed_splits: false,
             order: SplitOrder::Shuffled { seed: scenario.settings.seed, window_rows: WINDOW_ROWS },
             asynchronous: scenario.work.mode == Mode::Async,
             staleness: scenario.work.staleness as u32,
-            checkpoint_every: None,
             lease: Duration::from_secs_f64(lease),
             // A lost process always comes back.
             timeout: Duration::from_secs(1 << 32),
             fingerprint: FINGERPRINT,
+            ..CoreConfig::default()
         };
         // One byte for each sample, so that a split is so many samples.
         let files = vec![DataFile { path: "train".to_owned(), bytes: samples, splittable: true, fingerprint: 0 }];

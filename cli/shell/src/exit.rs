@@ -182,20 +182,18 @@ pub fn print_answer(text: &str) -> Result<(), Failure> {
 
 /// Prints figures: as one JSON object in a line, or for people by `print`.
 pub fn print_figures<T: Serialize>(figures: &T, json: bool, print: impl FnOnce(&T)) -> Result<Exit, Failure> {
-    if json {
-        print_answer(&serde_json::to_string(figures).or_internal()?)?;
-    } else {
-        print(figures);
-    }
-    Ok(Exit::Success)
+    print_either(json.then(|| serde_json::to_string(figures)), || print(figures))
 }
 
 /// As [`print_figures`], with JSON that people read too.
 pub fn print_report<T: Serialize>(report: &T, json: bool, print: impl FnOnce(&T)) -> Result<Exit, Failure> {
-    if json {
-        print_answer(&serde_json::to_string_pretty(report).or_internal()?)?;
-    } else {
-        print(report);
+    print_either(json.then(|| serde_json::to_string_pretty(report)), || print(report))
+}
+
+fn print_either(json: Option<serde_json::Result<String>>, print: impl FnOnce()) -> Result<Exit, Failure> {
+    match json {
+        Some(text) => print_answer(&text.or_internal()?)?,
+        None => print(),
     }
     Ok(Exit::Success)
 }

@@ -13,7 +13,7 @@ use zagros_protocol::control::{
     Disk, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, Outcome, Progress, ServerLoad,
     ServerWait,
 };
-use zagros_protocol::{Refusal, RefusalKind, RunId};
+use zagros_protocol::{PROTOCOL_VERSION, Refusal, RefusalKind, RunId};
 
 use crate::control_plane::answer;
 use crate::lease::{LeaseMoment, LeaseProof};
@@ -81,7 +81,7 @@ struct HeartbeatReport {
 }
 
 impl Membership {
-    /// Joins the run and starts the heartbeats. Tries again while the coordinator is away, or while a process that is gone
+    /// Joins the run in the name of this release, and starts the heartbeats. Tries again while the coordinator is away, or while a process that is gone
     /// still holds the slot.
     /// A retry that cannot help is not made.
     pub async fn join(
@@ -91,6 +91,8 @@ impl Membership {
         shutdown: &Shutdown,
     ) -> Result<Self, MemberError> {
         const WHAT: &str = "join the run";
+        let release = env!("CARGO_PKG_VERSION").to_owned();
+        let request = JoinRequest { protocol_version: PROTOCOL_VERSION, release, ..request };
         let deadline = Deadline::from_now(timeout);
         let backoff = Backoff::default();
         let joined = tokio::select! {

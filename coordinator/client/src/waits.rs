@@ -56,7 +56,6 @@ pub struct Waits {
 struct WaitTable {
     /// A place is used again once its wait has ended.
     places: Vec<Option<(Waiting, Instant)>>,
-    free: Vec<usize>,
     notes: Vec<WaitNote>,
     requests: Vec<ServerWait>,
 }
@@ -82,16 +81,13 @@ impl Waits {
     pub fn begin_wait(&self, waiting: Waiting) -> WaitGuard {
         let entry = Some((waiting, Instant::now()));
         let mut table = lock(&self.table);
-        let place = match table.free.pop() {
-            Some(place) => {
-                table.places[place] = entry;
-                place
-            }
-            None => {
-                table.places.push(entry);
-                table.places.len() - 1
-            }
-        };
+        let places = &mut table.places;
+        let place = places.iter().position(Option::is_none).unwrap_or(places.len());
+        if place == places.len() {
+            places.push(entry);
+        } else {
+            places[place] = entry;
+        }
         WaitGuard { place, table: Arc::clone(&self.table) }
     }
 
@@ -156,9 +152,7 @@ impl Waiting {
 
 impl Drop for WaitGuard {
     fn drop(&mut self) {
-        let mut table = lock(&self.table);
-        table.places[self.place] = None;
-        table.free.push(self.place);
+        lock(&self.table).places[self.place] = None;
     }
 }
 

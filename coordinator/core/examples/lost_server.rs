@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, SplitOrder};
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot};
 use zagros_protocol::control::JoinRequest;
 use zagros_protocol::{PROTOCOL_VERSION, RunId};
 
@@ -16,18 +16,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         servers: 1,
         workers: 1,
         min_workers: 1,
-        max_workers: 1,
-        fixed_workers: None,
         buckets: 64,
         epochs: 1,
-        fixed_splits: false,
-        order: SplitOrder::AsInFiles,
-        asynchronous: false,
         staleness: 4,
-        checkpoint_every: None,
         lease: Duration::from_secs(10),
         timeout: Duration::from_secs(30),
         fingerprint: 0xfeed,
+        ..CoreConfig::default()
     });
 
     // An embedding server joins at the start of the run. It learns its incarnation and how long its lease is.

@@ -7,7 +7,7 @@ use zagros_protocol::RunId;
 
 use crate::{Role, SplitOrder};
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CoreConfig {
     pub run: RunId,
     pub job: String,

@@ -124,12 +124,10 @@ impl ProcessGroups {
     /// As [`Self::generation_of`] of asynchronous workers: one that gives the group up is enough. The others need the group
     /// only now and then, so they learn from their heartbeats that there is a newer one.
     fn generation_of_any(&mut self, members: Vec<GroupMember>, after: u64) -> u64 {
-        if self.members != members || after >= self.generation {
-            self.generation += 1;
-            self.given_up = vec![0; members.len()];
-            self.members = members;
+        if after >= self.generation {
+            self.members.clear();
         }
-        self.generation
+        self.generation_of(members, 0, 0)
     }
 
     /// Whether a worker of an older group asks, which must join the newest one first.

@@ -62,7 +62,7 @@ use zagros_ingest::{Batch, CategoryIds};
 use zagros_job::{Job, Overrides, Scaling};
 use zagros_plumbing::Shutdown;
 use zagros_protocol::control::{JoinRequest, Role, StatusRequest};
-use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
+use zagros_protocol::{BucketMap, Generation, Refusal, ServerIndex};
 use zagros_scoring::TrainingOutcome;
 use zagros_store::Folder;
 use zagros_zip::ZipEq;
@@ -224,8 +224,6 @@ fn request(job: &Job, index: u32) -> JoinRequest {
         address: format!("embedded:{index}"),
         instance: u64::from(index) + 1,
         job_fingerprint: job.fingerprint(),
-        protocol_version: PROTOCOL_VERSION,
-        release: "test".to_owned(),
         ..JoinRequest::default()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::task::JoinHandle;
-use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, SplitOrder};
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot};
 use zagros_embedding_client::{GrpcShard, Shard};
 use zagros_embedding_server::{ServerEnd, ServerError, run};
 use zagros_fakes::FakeControlPlane;
@@ -42,18 +42,13 @@ impl CoreRun {
             servers: 1,
             workers: 1,
             min_workers: 1,
-            max_workers: 1,
-            fixed_workers: None,
             buckets: BUCKETS,
             epochs: 1,
-            fixed_splits: false,
-            order: SplitOrder::AsInFiles,
-            asynchronous: false,
             staleness: 1,
-            checkpoint_every: None,
             lease: timeout,
             timeout,
             fingerprint: job.fingerprint(),
+            ..CoreConfig::default()
         });
         let (role, address) = (MemberSlot::worker(0).role.to_wire(), "worker:0".to_owned());
         let (protocol_version, job_fingerprint) = (PROTOCOL_VERSION, job.fingerprint());

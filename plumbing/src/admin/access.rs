@@ -56,26 +56,9 @@ pub enum PageAccess {
         token: PageToken,
         /// The name has the port in it, because a browser shares its cookies between all ports of a host.
         cookie: String,
-        guards: GuardedPaths,
+        /// Paths that need no token.
+        open: &'static [&'static str],
     },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GuardedPaths {
-    AllButProbes,
-    /// The live page. `/metrics` and `/status` are open, in a run that asks no process for proof.
-    Page,
-}
-
-impl GuardedPaths {
-    /// Whether a request for this path needs the token.
-    pub(crate) fn guards_path(self, path: &str) -> bool {
-        let is_open: &[&str] = match self {
-            Self::AllButProbes => &PROBES,
-            Self::Page => &["/healthz", "/readyz", "/metrics", "/status"],
-        };
-        !is_open.contains(&path)
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,19 +82,17 @@ impl PageAccess {
         let cookie = format!("zagros_page_{}", address.port());
         match token {
             None if address.ip().is_loopback() => Self::ThisMachine,
-            token => Self::Token {
-                token: token.unwrap_or_else(PageToken::random),
-                cookie,
-                guards: GuardedPaths::AllButProbes,
-            },
+            token => Self::Token { token: token.unwrap_or_else(PageToken::random), cookie, open: &PROBES },
         }
     }
 
-    /// The same rule for the live page alone.
+    /// The same rule for the live page alone: `/metrics` and `/status` are open, in a run that asks no process for proof.
     #[must_use]
     pub fn of_page(self) -> Self {
         match self {
-            Self::Token { token, cookie, .. } => Self::Token { token, cookie, guards: GuardedPaths::Page },
+            Self::Token { token, cookie, .. } => {
+                Self::Token { token, cookie, open: &["/healthz", "/readyz", "/metrics", "/status"] }
+            }
             other => other,
         }
     }
@@ -121,7 +102,7 @@ impl PageAccess {
         match self {
             // A port on a loopback address answers no other machine ([`super::serve`]).
             Self::ThisMachine | Self::Anyone => Some(PageEntry::Allowed),
-            Self::Token { guards, .. } if !guards.guards_path(uri.path()) => Some(PageEntry::Allowed),
+            Self::Token { open, .. } if open.contains(&uri.path()) => Some(PageEntry::Allowed),
             Self::Token { token, cookie, .. } => {
                 if bearer(headers).or_else(|| kept(headers, cookie)).is_some_and(|given| token.opens(given)) {
                     return Some(PageEntry::Allowed);

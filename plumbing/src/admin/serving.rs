@@ -26,7 +26,7 @@ const MOST_HEADERS: usize = 64;
 
 /// Serves until shutdown is requested and the requests that run then are answered.
 pub(super) async fn serve(listener: TcpListener, routes: Router, shutdown: &Shutdown) {
-    let mut listener = BoundedListener::with_most(listener, MOST_CONNECTIONS);
+    let mut listener = BoundedListener::new(listener, MOST_CONNECTIONS);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {

@@ -17,10 +17,6 @@ impl AxisRange {
         Some(if range.low < range.high { range } else { range.with_room(range.low.abs().max(1.0) * 0.05) })
     }
 
-    pub fn union_with(self, other: Self) -> Self {
-        Self { low: self.low.min(other.low), high: self.high.max(other.high) }
-    }
-
     /// The range with a share of its width added at either end.
     pub fn with_margin(self, share: f64) -> Self {
         self.with_room((self.high - self.low) * share)

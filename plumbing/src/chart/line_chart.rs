@@ -67,7 +67,7 @@ impl Chart {
         let curves = if self.from_zero { AxisRange::from_values(of_curves) } else { most_of(of_curves) };
         let dots = AxisRange::from_values(drawn(true).flat_map(|series| series.points.iter().map(|point| point.1)));
         let values = match (curves, dots) {
-            (Some(curves), Some(dots)) => curves.union_with(dots),
+            (Some(one), Some(other)) => AxisRange { low: one.low.min(other.low), high: one.high.max(other.high) },
             (one, other) => one.or(other)?,
         };
         let up =

@@ -14,9 +14,9 @@ use zagros_embedding_client::{
 };
 use zagros_job::{Job, WireFormat};
 use zagros_plumbing::{Deadline, Shutdown};
+use zagros_protocol::TableId;
 use zagros_protocol::control::{DataFile, JoinRequest, MemberStatus, Outcome, Role, StatusRequest};
 use zagros_protocol::datapath::{Access, Encoding};
-use zagros_protocol::{PROTOCOL_VERSION, TableId};
 use zagros_transport::{Credentials, RoleKey};
 use zagros_zip::ZipEq;
 
@@ -290,8 +290,6 @@ async fn join(job: &Job, rank: u32, reach: RunReach) -> Result<RunLink, SessionE
         index: rank,
         instance: rand::random(),
         job_fingerprint: job.fingerprint(),
-        protocol_version: PROTOCOL_VERSION,
-        release: env!("CARGO_PKG_VERSION").to_owned(),
         files: vec![own],
         ..JoinRequest::default()
     };

@@ -197,10 +197,8 @@ impl FuzzedRun {
             workers: 2,
             min_workers: 1,
             max_workers: 3,
-            fixed_workers: None,
             buckets: 8,
             epochs: 3,
-            fixed_splits: false,
             order: SplitOrder::Shuffled { seed: 1, window_rows: 1 },
             asynchronous,
             staleness: 2,
@@ -208,6 +206,7 @@ impl FuzzedRun {
             lease: Duration::from_secs(10),
             timeout: Duration::from_secs(60),
             fingerprint: FINGERPRINT,
+            ..CoreConfig::default()
         };
         Self { core: Core::new(config), now: Duration::ZERO, members: Vec::new() }
     }

@@ -1,5 +1,6 @@
 //! One role as a child process.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -223,7 +224,6 @@ impl ChildProcess {
 
     /// Whether it ended well, or as a role ends after a request, or by the signal before it could handle one.
     pub(crate) fn ended_as_asked(&self) -> bool {
-        use std::os::unix::process::ExitStatusExt;
         let Some(status) = self.ended else { return false };
         matches!(status.code(), Some(0 | 130 | 143)) || status.signal() == Some(Signal::TERM.as_raw())
     }
@@ -236,7 +236,6 @@ impl ChildProcess {
     /// Whether it was a dense worker that something else ended: a signal, or a pause that cost its lease. A worker that
     /// failed by itself would fail again.
     pub fn is_lost_worker(&self) -> bool {
-        use std::os::unix::process::ExitStatusExt;
         let is_fenced = |status: &ExitStatus| status.code() == Some(i32::from(Exit::Fenced.code()));
         let is_lost = |status: ExitStatus| status.signal().is_some() || is_fenced(&status);
         matches!(self.role, RoleName::DenseWorker(_)) && self.ended.is_some_and(is_lost)
@@ -269,7 +268,6 @@ impl ChildProcess {
 
 /// What to do after such an end.
 fn help(status: Option<ExitStatus>) -> &'static str {
-    use std::os::unix::process::ExitStatusExt;
     match status.and_then(|status| status.signal()) {
         Some(signal) if signal == Signal::KILL.as_raw() => {
             "did memory run out? `dmesg` shows it; `cluster.memory` keeps fewer rows in it, `zagros train JOB --dry-run` \
@@ -286,7 +284,6 @@ fn help(status: Option<ExitStatus>) -> &'static str {
 
 /// The end in words, and the exit code to pass on.
 fn describe(status: Option<ExitStatus>) -> (String, Exit) {
-    use std::os::unix::process::ExitStatusExt;
     let Some(status) = status else { return ("could not be waited for".to_owned(), Exit::Internal) };
     if let Some(signal) = status.signal() {
         return (format!("was killed by signal {signal}{}", signal_name(signal)), Exit::Cluster);
@@ -317,8 +314,6 @@ pub(crate) fn shell(role: RoleName, command: &str) -> ChildProcess {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
-
     use super::*;
 
     #[test]

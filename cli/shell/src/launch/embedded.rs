@@ -13,7 +13,7 @@ use zagros_job::Job;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::Registry;
 use zagros_protocol::control::{JoinRequest, Role};
-use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, Refusal, ServerIndex};
+use zagros_protocol::{BucketMap, Generation, Refusal, ServerIndex};
 
 /// A coordinator and its embedding servers, which have joined.
 pub struct EmbeddedCluster {
@@ -58,8 +58,6 @@ async fn join(job: &Job, index: u32, control: Arc<dyn ControlPlane>) -> Result<M
         address: format!("embedded:{index}"),
         instance: u64::from(std::process::id()),
         job_fingerprint: job.fingerprint(),
-        protocol_version: PROTOCOL_VERSION,
-        release: env!("CARGO_PKG_VERSION").to_owned(),
         ..JoinRequest::default()
     };
     let joined = Membership::join(control, request, job.cluster.timeout, &Shutdown::new()).await;

@@ -7,7 +7,6 @@ use zagros_protocol::control::{
 use zagros_protocol::{BucketMap, Generation, PROTOCOL_VERSION, RefusalKind, RunId};
 
 use super::*;
-use crate::SplitOrder;
 use crate::totals::tests::time;
 use crate::watch::EVALUATIONS_KEPT;
 
@@ -23,17 +22,13 @@ fn core(servers: u32, workers: u32) -> Core {
         workers,
         min_workers: workers,
         max_workers: workers,
-        fixed_workers: None,
         buckets: 64,
         epochs: 2,
-        fixed_splits: false,
-        order: SplitOrder::AsInFiles,
-        asynchronous: false,
         staleness: 4,
-        checkpoint_every: None,
         lease: LEASE,
         timeout: TIMEOUT,
         fingerprint: FINGERPRINT,
+        ..CoreConfig::default()
     })
 }
 

@@ -18,7 +18,8 @@ const MOST_LINES: usize = 6;
 pub fn diagnose_run(observation: &Observation) -> Diagnosis {
     let mut findings = if observation.is_live() && !has_ended(observation) {
         let graph = WaitGraph::new(observation);
-        let mut found = circles(&graph);
+        let circles = graph.circles();
+        let mut found: Vec<Finding> = circles.iter().map(|circle| of_circle(&graph, circle)).collect();
         found.extend(roots(observation, &graph));
         found.extend(pace_findings(observation));
         found
@@ -40,24 +41,13 @@ fn has_ended(observation: &Observation) -> bool {
 fn verdict(observation: &Observation, findings: &[Finding]) -> String {
     match findings {
         [] if !observation.is_live() && observation.reason.is_empty() => {
-            format!("the run has {}", word(&observation.state))
+            let state = observation.state.as_str();
+            format!("the run has {}", if state == "interrupted" { "been interrupted" } else { state })
         }
         [] if !observation.is_live() => format!("the run was {}: {}", observation.state, observation.reason),
         [] => format!("nothing hangs: no wait is longer than {} (step {})", time(LONG), observation.step),
         [first, ..] => first.what.clone(),
     }
-}
-
-fn word(state: &str) -> &str {
-    match state {
-        "interrupted" => "been interrupted",
-        state => state,
-    }
-}
-
-fn circles(graph: &WaitGraph) -> Vec<Finding> {
-    let circles = graph.circles();
-    circles.iter().map(|circle| of_circle(graph, circle)).collect()
 }
 
 fn of_circle(graph: &WaitGraph, circle: &BTreeSet<WaitNode>) -> Finding {

@@ -3,8 +3,9 @@
 //!
 //! In every run these hold. All workers that get a final answer of a ballot get the same one. A decision comes after every
 //! worker has voted or left, and it is the function of the votes ([`decide_barrier`]). A failure names workers that have not
-//! voted, and none that said in time that it is on its way. No worker waits for a silent one longer than the timeout. Once all
-//! know that a worker leaves, the next group is without it, also while its process is still there (RK-4).
+//! voted, and none that said in time that it is on its way. No worker waits for a silent one longer than the timeout.
+//!
+//! Workers that leave (RK-4) are in `src/core/tests/ballot.rs`, and in the simulation of the whole run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,8 +14,7 @@ use proptest::prelude::*;
 use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, SplitOrder, decide_barrier};
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{
-    BarrierDecision, BarrierReason, BarrierRequest, BarrierVote, DataFile, GroupRequest, HeartbeatRequest, JoinRequest,
-    JoinResponse,
+    BarrierReason, BarrierRequest, BarrierVote, DataFile, GroupRequest, HeartbeatRequest, JoinRequest, JoinResponse,
 };
 use zagros_zip::number_from;
 
@@ -41,8 +41,6 @@ enum BallotAction {
     Replace(usize),
     /// A worker is heard no more.
     Mute(usize),
-    /// The process of a worker is asked to end, and the run goes on without it.
-    AskToEnd(usize),
     Wait(u8),
     /// The coordinator's process is replaced by one that has its state.
     Restart,
@@ -55,8 +53,7 @@ fn actions() -> impl Strategy<Value = Vec<BallotAction>> {
         12 => vote.prop_map(|(worker, reason, answer_lost)| BallotAction::Vote { worker, reason, answer_lost }),
         3 => (worker.clone(), 1_u8..9).prop_map(|(worker, times)| BallotAction::OnTheWay { worker, times }),
         1 => worker.clone().prop_map(BallotAction::Replace),
-        1 => worker.clone().prop_map(BallotAction::Mute),
-        1 => worker.prop_map(BallotAction::AskToEnd),
+        1 => worker.prop_map(BallotAction::Mute),
         3 => (1_u8..8).prop_map(BallotAction::Wait),
         1 => Just(BallotAction::Restart),
     ];
@@ -70,8 +67,6 @@ struct VotingWorker {
     is_muted: bool,
     /// The group is over for it.
     is_done: bool,
-    /// The run goes on without it.
-    leaves: bool,
 }
 
 #[derive(Default)]
@@ -92,16 +87,11 @@ struct VotingRun {
     /// And the embedding server.
     replacements: Vec<JoinResponse>,
     instances: u64,
-    /// Workers that leave by the last ballot of the group.
-    left_by: BTreeSet<u32>,
-    is_elastic: bool,
 }
 
 impl VotingRun {
-    /// In an `elastic` run workers may leave, and none is silent: the coordinator does not wait for ever for one that is.
-    fn new(workers: u32, elastic: bool) -> Self {
+    fn new(workers: u32) -> Self {
         let config = CoreConfig {
-            min_workers: if elastic { 1 } else { workers },
             epochs: 1,
             order: SplitOrder::AsInFiles,
             asynchronous: true,
@@ -117,14 +107,12 @@ impl VotingRun {
             gone: BTreeSet::new(),
             replacements: Vec::new(),
             instances: 0,
-            left_by: BTreeSet::new(),
-            is_elastic: elastic,
         };
         let server = run.join(MemberSlot::server(0));
         run.replacements.push(server);
         for index in 0..workers {
             let joined = run.join(MemberSlot::worker(index));
-            run.workers.push(VotingWorker { joined, ballot: 1, is_muted: false, is_done: false, leaves: false });
+            run.workers.push(VotingWorker { joined, ballot: 1, is_muted: false, is_done: false });
         }
         for worker in &run.workers {
             let JoinResponse { member, incarnation, .. } = worker.joined;
@@ -156,8 +144,7 @@ impl VotingRun {
                     self.replacements.push(joined);
                 }
             }
-            BallotAction::Mute(worker) => self.workers[worker % count].is_muted = !self.is_elastic,
-            BallotAction::AskToEnd(worker) => self.ask_to_end(worker % count),
+            BallotAction::Mute(worker) => self.workers[worker % count].is_muted = true,
             BallotAction::Restart => {
                 let state = postcard::to_allocvec(&self.core).expect("a state can be written");
                 self.core = postcard::from_bytes(&state).expect("a state can be read");
@@ -166,34 +153,6 @@ impl VotingRun {
             BallotAction::Wait(seconds) => (0..seconds).for_each(|_| self.pass()),
         }
         self.pass();
-    }
-
-    /// Worker 0 stays, and no request ends the run.
-    fn ask_to_end(&mut self, worker: usize) {
-        let others = number_from(0, &self.workers).filter(|(index, other)| {
-            *index != worker as u32 && !other.is_muted && !other.leaves && !self.gone.contains(index)
-        });
-        let is_spared = self.is_elastic && worker > 0 && others.count() > 0;
-        let VotingWorker { joined, is_muted, .. } = &self.workers[worker];
-        if !is_spared || *is_muted || self.gone.contains(&(worker as u32)) || self.core.outcome().is_some() {
-            return;
-        }
-        let JoinResponse { member, incarnation, .. } = *joined;
-        let request = HeartbeatRequest { member, incarnation, leaving: true, ..HeartbeatRequest::default() };
-        let answer = self.core.heartbeat(self.now, &request).expect("a member is heard");
-        assert!(answer.leave && answer.draining.is_empty(), "{answer:?}");
-        self.workers[worker].leaves = true;
-    }
-
-    /// A worker that stays has heard that others leave.
-    fn regroup(&mut self, worker: usize) {
-        let JoinResponse { member, incarnation, .. } = self.workers[worker].joined;
-        let group = self.core.group(self.now, &GroupRequest { member, incarnation, after: 1 }).expect("an answer");
-        let leaves = |index: &u32| self.workers[*index as usize].leaves && !self.gone.contains(index);
-        assert!(group.generation > 1 || !group.waiting_for.is_empty(), "{group:?}");
-        assert!(!group.waiting_for.contains("give up"), "{group:?}");
-        let leavers = self.left_by.iter().filter(|index| leaves(index));
-        leavers.for_each(|index| assert!(!group.workers.contains(index), "{index} leaves: {group:?}"));
     }
 
     fn pass(&mut self) {
@@ -213,7 +172,6 @@ impl VotingRun {
         let reason = match (ballot % 2 == 1, reason) {
             (_, 0) => BarrierReason::Stop,
             (true, _) => BarrierReason::Ready,
-            (false, _) if self.workers[worker].leaves => BarrierReason::Leave,
             (false, 1..=3) => BarrierReason::Checkpoint,
             (false, _) => BarrierReason::EpochEnd,
         };
@@ -223,14 +181,13 @@ impl VotingRun {
 
     fn ask(&mut self, worker: usize, vote: Option<BarrierVote>, answer_lost: bool) {
         let index = worker as u32;
-        let VotingWorker { joined, ballot, is_muted, is_done, .. } = &self.workers[worker];
+        let VotingWorker { joined, ballot, is_muted, is_done } = &self.workers[worker];
         if *is_muted || *is_done || self.gone.contains(&index) || self.core.outcome().is_some() {
             return;
         }
         let (ballot, JoinResponse { member, incarnation, .. }) = (*ballot, *joined);
         let request = BarrierRequest { member, incarnation, group: 1, ballot, vote: vote.clone() };
-        let is_final_already = self.finals.contains_key(&ballot);
-        if !is_final_already {
+        if !self.finals.contains_key(&ballot) {
             let sent = self.sent.entry(ballot).or_default();
             match vote {
                 Some(vote) => {
@@ -247,23 +204,10 @@ impl VotingRun {
                 return;
             }
         };
-        let regroups = matches!(&state, State::Result(result) if result.decision() == BarrierDecision::Regroup);
-        if regroups && is_final_already && self.left_by.contains(&index) {
-            // What the others have done is nothing to it.
-            self.workers[worker].is_done |= !answer_lost;
-            return;
-        }
         self.check(ballot, &state);
-        if regroups {
-            let leave = |(_, reason): &(&u32, &BarrierReason)| **reason == BarrierReason::Leave;
-            self.left_by = self.sent[&ballot].reasons.iter().filter(leave).map(|(index, _)| *index).collect();
-            if !answer_lost && !self.left_by.contains(&index) {
-                self.regroup(worker);
-            }
-        }
         let worker = &mut self.workers[worker];
         match state {
-            State::Result(_) if !answer_lost => (worker.ballot, worker.is_done) = (ballot + 1, regroups),
+            State::Result(_) if !answer_lost => worker.ballot = ballot + 1,
             State::Failure(_) => worker.is_done = true,
             State::Result(_) | State::Wait(_) => {}
         }
@@ -317,9 +261,8 @@ proptest! {
     fn every_worker_learns_the_same_decision_and_nobody_waits_for_ever(
         actions in actions(),
         workers in 1_u32..5,
-        elastic in any::<bool>(),
     ) {
-        let mut run = VotingRun::new(workers, elastic);
+        let mut run = VotingRun::new(workers);
         for action in actions {
             run.play(action);
         }

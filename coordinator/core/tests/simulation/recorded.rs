@@ -25,18 +25,15 @@ pub(crate) fn core_config(servers: u32, workers: u32) -> CoreConfig {
         workers,
         min_workers: workers,
         max_workers: workers,
-        fixed_workers: None,
         buckets: 16,
         epochs: EPOCHS,
-        fixed_splits: false,
         order: ORDER,
-        asynchronous: false,
         staleness: 4,
-        checkpoint_every: None,
         lease: LEASE,
         // Longer than any run: a killed process is started again.
         timeout: LEASE * 1000,
         fingerprint: 1,
+        ..CoreConfig::default()
     }
 }
 

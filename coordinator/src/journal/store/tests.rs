@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use zagros_coordinator_core::{CoreConfig, MemberSlot, RunOutcome, SplitOrder};
+use zagros_coordinator_core::{CoreConfig, MemberSlot, RunOutcome};
 use zagros_protocol::control::{HeartbeatRequest, JoinRequest, Progress};
 use zagros_protocol::{PROTOCOL_VERSION, RunId};
 
@@ -17,18 +17,13 @@ pub(super) fn core() -> Core {
         servers: 1,
         workers: 1,
         min_workers: 1,
-        max_workers: 1,
-        fixed_workers: None,
         buckets: 16,
         epochs: 1,
-        fixed_splits: false,
-        order: SplitOrder::AsInFiles,
-        asynchronous: false,
         staleness: 0,
-        checkpoint_every: None,
         lease: Duration::from_secs(10),
         timeout: Duration::from_secs(60),
         fingerprint: 3,
+        ..CoreConfig::default()
     })
 }
 

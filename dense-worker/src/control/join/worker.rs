@@ -14,7 +14,7 @@ use zagros_model::Backend;
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
 use zagros_protocol::control::{self, DataFile, JoinRequest, Role, WaitKind};
-use zagros_protocol::{PROTOCOL_VERSION, tile_writer};
+use zagros_protocol::tile_writer;
 use zagros_scoring::TrainingOutcome;
 use zagros_zip::ZipEq;
 
@@ -217,8 +217,6 @@ impl Worker {
             transport: self.rendezvous.as_ref().map(|rendezvous| rendezvous.transport().to_owned()).unwrap_or_default(),
             instance: rand::random(),
             job_fingerprint: fingerprint,
-            protocol_version: PROTOCOL_VERSION,
-            release: env!("CARGO_PKG_VERSION").to_owned(),
             files: data.files.iter().zip_eq(&data.fingerprints).map(data_file).collect(),
             position: self.resume.as_ref().map(|point| point.training.reported_position()),
             supersede: self.supersede,

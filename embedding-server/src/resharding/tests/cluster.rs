@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, SplitOrder};
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot};
 use zagros_embedding_client::Shard;
 use zagros_job::Job;
 use zagros_plumbing::Deadline;
@@ -125,18 +125,12 @@ fn config(servers: u32, workers: u32) -> CoreConfig {
         servers,
         workers,
         min_workers: workers,
-        max_workers: workers,
-        fixed_workers: None,
         buckets: BUCKETS,
         epochs: 1,
-        fixed_splits: false,
-        order: SplitOrder::AsInFiles,
-        asynchronous: false,
         staleness: 8,
-        checkpoint_every: None,
         lease: Duration::from_secs(100_000),
         timeout: Duration::from_secs(100_000),
-        fingerprint: 0,
+        ..CoreConfig::default()
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use tonic::transport::server::Connected;
 use tracing::{debug, warn};
 use zagros_plumbing::LogPace;
-use zagros_plumbing::listener::{BoundedConnection, BoundedListener, FIRST_BYTES_WITHIN};
+use zagros_plumbing::listener::{BoundedConnection, BoundedListener, FIRST_BYTES_WITHIN, MOST_CONNECTIONS};
 use zagros_plumbing::metrics::IntCounter;
 
 use super::handshake::{self, GREETING};
@@ -30,7 +30,7 @@ pub(super) fn accept_checked(
     refused: IntCounter,
 ) -> impl Stream<Item = io::Result<CheckedConnection>> {
     let accepting = ConnectionAcceptor {
-        listener: BoundedListener::new(listener),
+        listener: BoundedListener::new(listener, MOST_CONNECTIONS),
         credentials: Arc::new(credentials.clone()),
         refusals: Arc::new(RefusalCounter { counter: refused, pace: LogPace::new(REFUSALS_PAUSE) }),
         checks: JoinSet::new(),
