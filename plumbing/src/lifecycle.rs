@@ -132,7 +132,7 @@ impl StopSignals {
     }
 }
 
-fn lock(names: &Mutex<Vec<&'static str>>) -> MutexGuard<'_, Vec<&'static str>> {
+fn lock<'a>(names: &'a Mutex<Vec<&'static str>>) -> MutexGuard<'a, Vec<&'static str>> {
     names.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

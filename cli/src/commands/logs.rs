@@ -17,6 +17,17 @@ const RUNS: &str = "runs";
 /// How often new lines are looked for.
 const LOOK: Duration = Duration::from_millis(250);
 
+struct LineFilter {
+    level: LogLevel,
+    since: Option<SystemTime>,
+}
+
+impl LineFilter {
+    fn takes(&self, line: &LogLine) -> bool {
+        line.level >= self.level && self.since.is_none_or(|since| line.time >= since)
+    }
+}
+
 /// Prints the existing lines, and new ones if asked for.
 pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
     let folder = match args.run {
@@ -35,26 +46,22 @@ pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
         return Err(Failure::usage(what, "omit --role and --index to see all of them"));
     }
     let since = args.since.and_then(|age| SystemTime::now().checked_sub(age));
-    let is_wanted = |line: &LogLine| line.level >= args.level && since.is_none_or(|since| line.time >= since);
+    let wanted = LineFilter { level: args.level, since };
     let all: Result<Vec<_>, _> = sources.iter_mut().map(LogSource::read_all).collect();
     let all = all.map_err(|error| unreadable(&folder, &error))?;
-    for (source, line) in logs::merge_by_time(all).filter(|(_, line)| is_wanted(line)) {
+    for (source, line) in logs::merge_by_time(all).filter(|(_, line)| wanted.takes(line)) {
         print(&sources[source].name, &line);
     }
-    if args.follow { follow(&folder, sources, is_wanted).await } else { Ok(Exit::Success) }
+    if args.follow { follow(&folder, sources, &wanted).await } else { Ok(Exit::Success) }
 }
 
-async fn follow(
-    folder: &Path,
-    mut sources: Vec<LogSource>,
-    is_wanted: impl Fn(&LogLine) -> bool,
-) -> Result<Exit, Failure> {
+async fn follow(folder: &Path, mut sources: Vec<LogSource>, wanted: &LineFilter) -> Result<Exit, Failure> {
     let shutdown = Shutdown::new();
     let _signals = watch_signals(&shutdown)?;
     loop {
         let news: io::Result<Vec<_>> = sources.iter_mut().map(|source| source.read_new().map(Vec::into_iter)).collect();
         let news = news.map_err(|error| unreadable(folder, &error))?;
-        for (source, line) in logs::merge_by_time(news).filter(|(_, line)| is_wanted(line)) {
+        for (source, line) in logs::merge_by_time(news).filter(|(_, line)| wanted.takes(line)) {
             print(&sources[source].name, &line);
         }
         tokio::select! {

@@ -209,8 +209,8 @@ mod tests {
     #[test]
     fn a_worker_that_is_gone_still_counts_and_its_replacement_counts_beside_it() {
         let made = |steps| WorkerCounts { steps, ..WorkerCounts::default() };
-        let mut counts = VotedCounts::default();
-        counts.by_worker = BTreeMap::from([(0, made(5)), (1, made(7))]);
+        let by_worker = BTreeMap::from([(0, made(5)), (1, made(7))]);
+        let mut counts = VotedCounts { by_worker, ..VotedCounts::default() };
         assert_eq!((counts.counts_of_others(0).steps, counts.counts_of_others(1).steps), (7, 5));
         counts.note_departed(|index| index == 1);
         counts.note_departed(|index| index == 1);

@@ -191,7 +191,10 @@ const WRITTEN: [FigureFamily; 1] = [(
 pub(crate) fn register_cold_store(server: &ServerLabel<'_>, store: &Arc<WatchedStore<LogStore>>, folder: &Path) {
     watch_disk(server.registry, &server.options("cold_disk", "the cold tier"), folder);
     let weak = Arc::downgrade(store);
-    FigureCollector::register(server, &[], &STORE, move || Some(vec![(Vec::new(), store_figures(&weak.upgrade()?))]));
+    FigureCollector::register(server, &[], &STORE, move || {
+        let store = weak.upgrade()?;
+        Some(vec![(Vec::new(), store_figures(&store))])
+    });
     let weak = Arc::downgrade(store);
     FigureCollector::register(server, &["what"], &WRITTEN, move || {
         let LogCounts { row_bytes, appended_bytes, moved_bytes, .. } = weak.upgrade()?.store.io_counts();
