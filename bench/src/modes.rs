@@ -35,7 +35,7 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     let line = NetworkLine { delay: Duration::from_secs_f64(args.delay / 1e3), rate };
     let batch = (job.train.batch_size / WORKERS as usize).max(1);
     let rate = args.rate.map_or_else(String::new, |rate| format!(", {rate} Mbit/s"));
-    let about = format!(
+    let setting = format!(
         "{}: {WORKERS} workers × {SERVERS} servers as processes, batch {batch} each, {} ms each way between them{rate}; medians of {seeds} \
          seed(s)",
         job.name, args.delay
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
         run_mode(&setting.apply_to(&job, job.train.seed + seed), line).await
     };
     let names = settings.iter().map(ToString::to_string).collect();
-    let comparison = RunComparison::measure(about, names, seeds, run).await?;
+    let comparison = RunComparison::measure(setting, names, seeds, run).await?;
     let report = report(&settings, &comparison);
     if let Some(path) = &args.page {
         write_file(path, report.render_page(HEADING))?;

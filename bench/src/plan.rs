@@ -125,7 +125,7 @@ impl PlanCases {
             "ratio",
             "bottleneck",
         ];
-        let within = |pair: fn(&PlanCase) -> ForecastPair| {
+        let close_count = |pair: fn(&PlanCase) -> ForecastPair| {
             self.cases.iter().filter(|case| (0.8..=1.25).contains(&pair(case).ratio)).count()
         };
         let mut report = CommandReport::default();
@@ -133,9 +133,9 @@ impl PlanCases {
         let rows = self.cases.iter().map(PlanCase::table_cells).collect();
         report.add_title("Forecasts and runs").add_table(ReportTable::new(&COLUMNS, rows)).add_note(&format!(
             "{} of {} within 20 % by samples/s, {} by CPU",
-            within(|case| case.samples_per_second),
+            close_count(|case| case.samples_per_second),
             self.cases.len(),
-            within(|case| case.worker_cpu)
+            close_count(|case| case.worker_cpu)
         ));
         report.print();
     }

@@ -227,13 +227,13 @@ pub(crate) async fn run_scaling(args: ScalingArgs) -> Result<Exit, Failure> {
     generate_criteo(&spec, folder.path()).or_internal()?;
     let (servers, cores) = (args.servers, zagros_job::threads::core_count());
     let whose = if args.grow_batch { "each worker" } else { "all workers together" };
-    let mut about = format!(
+    let mut setting = format!(
         "{rows} rows, DLRM, dim 16, batch {batch} of {whose}, {servers} server(s), {cores} core(s); each role a process, one thread for the \
          network of each worker and one that parses"
     );
     let most = 2 * args.workers.iter().copied().max().unwrap_or(1);
     if most > cores as u64 {
-        about += &format!("; {most} threads of workers on {cores} core(s) cannot show how they scale");
+        setting += &format!("; {most} threads of workers on {cores} core(s) cannot show how they scale");
     }
     let settings = args.workers.iter().map(|workers| format!("{workers} worker(s)")).collect();
     let run = async |index: usize, _: u64| {
@@ -243,7 +243,7 @@ pub(crate) async fn run_scaling(args: ScalingArgs) -> Result<Exit, Failure> {
         std::fs::write(&job, scaling_job(servers, workers, batch, args.grow_batch, &runs)).or_internal()?;
         run_up(&job, &runs, &format!("training with {workers} dense worker(s)")).await
     };
-    let comparison = RunComparison::measure(about, settings, 1, run).await?;
+    let comparison = RunComparison::measure(setting, settings, 1, run).await?;
     print_figures(&comparison, args.output.json, RunComparison::print)
 }
 
@@ -272,7 +272,7 @@ pub(crate) async fn run_durability(args: DurabilityArgs) -> Result<Exit, Failure
     std::fs::create_dir_all(&folder).or_internal()?;
     generate_criteo(&SyntheticSpec { rows: samples, test_rows: 1, ..SyntheticSpec::default() }, &folder)
         .or_internal()?;
-    let about = format!(
+    let setting = format!(
         "{samples} generated samples, DLRM, dim 16, batch {}, {} embedding server(s), {} thread(s) for the network, {} core(s); medians of \
          {rounds} round(s)",
         workload::BATCH,
@@ -288,7 +288,7 @@ pub(crate) async fn run_durability(args: DurabilityArgs) -> Result<Exit, Failure
         run_up(&job_file, runs.path(), &format!("training with cluster.durability = {:?}", DURABILITY[index])).await
     };
     let settings = DURABILITY.map(str::to_owned).to_vec();
-    let comparison = RunComparison::measure(about, settings, rounds, run).await?;
+    let comparison = RunComparison::measure(setting, settings, rounds, run).await?;
     print_figures(&comparison, args.output.json, RunComparison::print)
 }
 

@@ -270,8 +270,8 @@ impl DailyTraining<'_> {
         warnings.iter().for_each(|warning| warn(name, warning));
         let RunSummary { samples, steps, rows, model, .. } = summary;
         let model = model.map(|model| place(&run, &model));
-        let before = scored.map(|scored| scored.evaluation);
-        Ok(Some(DayRecord { from, before, samples, steps, rows, health: Some(health), data, run, model }))
+        let evaluation = scored.map(|scored| scored.evaluation);
+        Ok(Some(DayRecord { from, before: evaluation, samples, steps, rows, health: Some(health), data, run, model }))
     }
 
     /// Looks at the features, beside those of the day before and of an earlier one, and says at once what is wrong with them.
@@ -288,8 +288,8 @@ impl DailyTraining<'_> {
     }
 
     async fn profile(&self, job: &Job, before: Option<&DayHealth>) -> Result<DataProfile, Failure> {
-        let (job, before) = (job.clone(), before.map(|health| health.profile.clone()));
-        let look = move || ingest::profile_files(&job, &job.data.train, PROFILED_ROWS, before.as_ref());
+        let (job, earlier) = (job.clone(), before.map(|health| health.profile.clone()));
+        let look = move || ingest::profile_files(&job, &job.data.train, PROFILED_ROWS, earlier.as_ref());
         let looked = tokio::task::spawn_blocking(look).await.or_internal()?;
         looked.map_err(|error| report::failure(WorkerError::from(error), self.signals))
     }

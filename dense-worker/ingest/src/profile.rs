@@ -285,10 +285,10 @@ mod tests {
     #[test]
     fn a_column_that_was_of_another_kind_has_no_drift() {
         let rows = rows(10, |n| format!("0,{n},c,t\n"));
-        let mut before = profiled(&rows, None, 100, 1);
-        let [age, city] = [0, 1].map(|at| before.features[at].distribution.clone());
-        (before.features[0].distribution, before.features[1].distribution) = (city, age);
-        let drifts = profiled(&rows, Some(&before), 100, 1).features.into_iter().map(|feature| feature.drift);
+        let mut earlier = profiled(&rows, None, 100, 1);
+        let [age, city] = [0, 1].map(|at| earlier.features[at].distribution.clone());
+        (earlier.features[0].distribution, earlier.features[1].distribution) = (city, age);
+        let drifts = profiled(&rows, Some(&earlier), 100, 1).features.into_iter().map(|feature| feature.drift);
         assert_eq!(drifts.collect::<Vec<_>>(), [None, None, Some(0.0)]);
     }
 }

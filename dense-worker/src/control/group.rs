@@ -4,7 +4,7 @@
 mod barriers;
 mod forming;
 mod group_step;
-mod meetings;
+mod together;
 
 use std::sync::Arc;
 

@@ -23,6 +23,7 @@ pub(super) use tracker::{MadeStep, TrackerState, TrainingTracker};
 
 /// What a worker has done, as the vote of an asynchronous one at a barrier reports it to the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct WorkerCounts {
     pub(crate) steps: u64,
     pub(crate) skipped: u64,

@@ -20,34 +20,41 @@ type FigureFamily = (&'static str, &'static str);
 /// The values of the labels, and a figure of each family in the order of the families.
 type LabelledFigures = Vec<(Vec<String>, Vec<f64>)>;
 
+type ReadFigures = dyn Fn() -> Option<LabelledFigures> + Send + Sync;
+
 #[derive(Clone)]
 struct FigureCollector {
     labels: &'static [&'static str],
-    options: Vec<Opts>,
+    options: Opts,
     descs: Vec<Desc>,
+    /// Where its figure is among those that are read together.
+    place: usize,
     /// `None` once the server has gone: a registry that outlives it does not keep its rows alive.
-    read: Arc<dyn Fn() -> Option<LabelledFigures> + Send + Sync>,
+    read: Arc<ReadFigures>,
 }
 
 impl FigureCollector {
+    /// Registers a collector for each family. The registry tells collectors apart by the sum of their families' hashes, and those of
+    /// several families have been equal for two servers of one process.
     fn register(
         server: &ServerLabel<'_>,
         labels: &'static [&'static str],
         families: &[FigureFamily],
         read: impl Fn() -> Option<LabelledFigures> + Send + Sync + 'static,
     ) {
-        let options: Vec<Opts> = families.iter().map(|(name, help)| server.options(name, help)).collect();
-        let described = options.iter().map(|options| GaugeVec::new(options.clone(), labels));
-        let made = described.collect::<prometheus::Result<Vec<_>>>().map(|described| {
-            let descs = described.iter().flat_map(Collector::desc).cloned().collect();
-            Self { labels, options, descs, read: Arc::new(read) }
-        });
-        register(server.registry, made);
+        let read: Arc<ReadFigures> = Arc::new(read);
+        for (place, (name, help)) in families.iter().enumerate() {
+            let options = server.options(name, help);
+            let made = GaugeVec::new(options.clone(), labels).map(|described| {
+                let descs = described.desc().into_iter().cloned().collect();
+                Self { labels, options, descs, place, read: Arc::clone(&read) }
+            });
+            register(server.registry, made);
+        }
     }
 
-    /// Collects the family at this position.
-    fn collect_family(&self, place: usize, figures: &LabelledFigures) -> prometheus::Result<Vec<MetricFamily>> {
-        let options = self.options[place].clone();
+    fn collect_figures(&self, figures: &LabelledFigures) -> prometheus::Result<Vec<MetricFamily>> {
+        let (options, place) = (self.options.clone(), self.place);
         if options.name.ends_with("_total") {
             let totals = CounterVec::new(options, self.labels)?;
             figures.iter().for_each(|(labels, values)| totals.with_label_values(labels).inc_by(values[place]));
@@ -65,8 +72,7 @@ impl Collector for FigureCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let Some(figures) = (self.read)() else { return Vec::new() };
-        (0..self.options.len()).filter_map(|place| self.collect_family(place, &figures).ok()).flatten().collect()
+        (self.read)().and_then(|figures| self.collect_figures(&figures).ok()).unwrap_or_default()
     }
 }
 

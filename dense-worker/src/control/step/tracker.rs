@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use zagros_plumbing::energy::EnergyMeter;
 use zagros_protocol::control::{Progress, StageSeconds as Stages};
 
@@ -35,13 +35,21 @@ pub(crate) struct TrainingTracker {
 /// What a run that goes on must know of what was done before. Only the speed starts anew: it may be another machine's.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TrackerState {
+    #[serde(flatten)]
     pub(crate) counts: WorkerCounts,
     loss: SmoothedMean,
+    #[serde(deserialize_with = "known_recent")]
     recent: RecentMeasures,
     /// The predictions of the epoch so far, each sample scored before it was learned from.
     pub(crate) overall: OverallMeasures,
     epoch: u32,
     epoch_bytes: u64,
+}
+
+/// Recent measures in another form, as earlier checkpoints have them, are measured anew.
+fn known_recent<'de, D: Deserializer<'de>>(from: D) -> Result<RecentMeasures, D::Error> {
+    let found = serde_json::Value::deserialize(from)?;
+    Ok(serde_json::from_value(found).unwrap_or_else(|_| RecentMeasures::new(RECENT_SAMPLES)))
 }
 
 impl TrackerState {

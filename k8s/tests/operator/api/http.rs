@@ -300,7 +300,7 @@ const DEFINED: [(&str, &str, &str); 4] = [
     ("monitoring.coreos.com", "v1", "podmonitors"),
 ];
 
-/// Whether nothing routes the request: then the server of pages answers, and knows nothing of a `Status`. Nobody has a
+/// Whether nothing routes the request: then the server of pages answers, and knows nothing of a `Status`. There is no
 /// right on unknown kinds of Kubernetes itself.
 fn is_unknown(store: &ObjectStore, call: &ApiCall) -> bool {
     let place = (&*call.group, &*call.version, &*call.plural);

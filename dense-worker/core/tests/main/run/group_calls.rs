@@ -106,8 +106,8 @@ impl RunWorld {
             Action::Follow { source, .. } => self.follow(ranks, source),
             Action::Agree { .. } => vec![Event::Agreed(step_agreement(&calls)); ranks.len()],
             Action::Step { .. } => {
-                let ahead = self.agree_ahead(ranks);
-                ranks.iter().map(|index| self.step(*index, ahead)).collect()
+                let agreed = self.agree_ahead(ranks);
+                ranks.iter().map(|index| self.step(*index, agreed)).collect()
             }
             Action::Evaluate => {
                 if ranks.iter().any(|index| self.worker(*index).stop) && self.dice.one_in(2) {
