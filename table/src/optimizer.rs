@@ -24,7 +24,6 @@ use zagros_zip::ZipEq;
 
 use crate::PushStep;
 use dense::{DenseOptimizer, Staging};
-use loops::RowLimits;
 use rules::{adagrad, adam, ftrl, ftrl_anew, row_adagrad, sgd, velocity};
 
 pub use loops::{LARGEST, UpdateLimits};
