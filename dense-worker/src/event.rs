@@ -11,7 +11,7 @@ use zagros_ingest::RareCategories;
 /// own.
 pub trait Observer: Send + Sync {
     fn observe(&self, event: &WorkerEvent);
-    /// Who keeps account of a worker's pushes, and of the dense network that it ends with. It is told on the training path, above the
+    /// Who keeps account of a worker's pushes, and of the dense network that it ends with. It is called on the training path, above the
     /// client that routes a push: the code below does not notice a part that routing drops.
     fn audit(&self) -> Option<&PushRecorder> {
         None

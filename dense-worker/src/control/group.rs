@@ -4,7 +4,7 @@
 mod barriers;
 mod forming;
 mod group_step;
-mod together;
+mod shared_work;
 
 use std::sync::Arc;
 
