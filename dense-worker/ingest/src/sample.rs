@@ -341,9 +341,9 @@ mod tests {
     fn a_large_file_is_sampled_from_start_to_end() {
         let (found, lines) = sampled(text().as_bytes(), 1_600, 64 << 10);
         assert_eq!((found.is_whole, found.is_spread), (false, true));
-        assert_eq!(lines[..2], ["head", "row 00000"]);
+        assert_eq!(lines[0], "head");
         let numbers: Vec<usize> = lines[1..].iter().map(|line| line[4..].parse().unwrap()).collect();
-        assert!(numbers.is_sorted() && *numbers.last().unwrap() == 9_999);
+        assert!(numbers.is_sorted() && numbers[0] < 10 && *numbers.last().unwrap() == 9_999);
         let middle = numbers.iter().filter(|number| (4_000..6_000).contains(*number)).count();
         assert!(middle * 10 > numbers.len(), "{middle} of {}", numbers.len());
         assert!(numbers.len() <= 1_600);

@@ -80,7 +80,7 @@ pub(crate) struct ResumeCursor {
     pub(crate) order: u32,
     pub(crate) next_seq: u64,
     /// Its part of [`TrainingPosition::contents`], until the first worker has put all parts together.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub(crate) contents: BTreeMap<u32, u64>,
 }
 
