@@ -69,6 +69,7 @@ pub(crate) fn batch(size: usize, ids: &[&[u64]]) -> Batch {
         ..Batch::default()
     }
 }
+
 pub(crate) struct ScriptedBatches {
     items: Box<dyn Iterator<Item = Result<Batch, IngestError>> + Send>,
     rows: u64,

@@ -38,6 +38,10 @@ impl ShapeChecker {
                 }
                 self.scalar(node, shape, path);
             }
+            (ValueShape::Either(shapes), TomlValue::Table(entries)) if has_only_unknown_keys(entries, shapes) => {
+                let names: Vec<&str> = keys_of_tables(shapes).collect();
+                entries.iter().for_each(|entry| self.unknown_key(entry, &names, path));
+            }
             (ValueShape::Either(shapes), _) => match chosen_shape(node, shapes) {
                 Some(shape) => self.value(node, shape, path, name_at),
                 None => self.wrong_type(node, shape, path),
@@ -171,6 +175,20 @@ fn kinds(variants: &[TaggedVariant]) -> ValueShape {
 
 fn is_text(node: &TomlNode, text: &str) -> bool {
     matches!(&node.value, TomlValue::Text(found) if found == text)
+}
+
+/// The keys of all tables among the shapes, which exclude each other.
+fn keys_of_tables(shapes: &[ValueShape]) -> impl Iterator<Item = &str> {
+    let fields =
+        shapes.iter().filter_map(|shape| if let ValueShape::Table(fields) = shape { Some(fields) } else { None });
+    fields.flatten().map(|field| field.name.as_str())
+}
+
+/// Whether nothing says which of several tables is meant.
+fn has_only_unknown_keys(entries: &[KeyEntry], shapes: &[ValueShape]) -> bool {
+    let is_several = shapes.iter().filter(|shape| matches!(shape, ValueShape::Table(_))).count() > 1;
+    let is_known = |entry: &KeyEntry| keys_of_tables(shapes).any(|name| name == entry.key);
+    is_several && !entries.is_empty() && !entries.iter().any(is_known)
 }
 
 /// The first shape of the value's type. For a table, the first that has one of its keys, if there is one.

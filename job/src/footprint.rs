@@ -253,6 +253,7 @@ mod tests {
         assert_eq!(values("0.5"), 3 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
         assert_eq!(values("0.0\n[mlp]\nnorm = 'layer'"), 2 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
     }
+
     /// Each output of one stream is multiplied with each of the other, and the products are not kept.
     #[test]
     fn products_of_two_streams_are_not_there() {

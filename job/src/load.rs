@@ -52,7 +52,7 @@ fn overridden(path: &Path, overrides: &Overrides) -> Option<(TomlNode, Vec<Strin
     let text = read(path).ok()?;
     let mut document = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)).ok()?;
     overrides.apply(&mut document).ok()?;
-    let removed = upgrade::remove_keys(&mut document);
+    let removed = upgrade::upgrade_keys(&mut document);
     Some((document, removed))
 }
 
@@ -63,7 +63,7 @@ fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> R
     let mut document =
         TomlNode::parse(&source).map_err(|problems| if is_data(text) { data_file(path) } else { problems })?;
     overrides.apply(&mut document)?;
-    upgrade::remove_keys(&mut document);
+    upgrade::upgrade_keys(&mut document);
     let problems = check::check_shape(&mut document, &shape::job_shape());
     if !problems.is_empty() {
         return Err(problems);

@@ -153,7 +153,7 @@ fn find_value<'a>(entries: &'a [KeyEntry], key: &str) -> Option<&'a TomlValue> {
 }
 
 /// Takes out keys that are no more, and gives others their names of today. Returns a sentence for each that meant something else than a job without it.
-pub(crate) fn remove_keys(document: &mut TomlNode) -> Vec<String> {
+pub(crate) fn upgrade_keys(document: &mut TomlNode) -> Vec<String> {
     let mut notes = Vec::new();
     for removed in &REMOVED {
         let steps: Vec<&str> = removed.tables.split('.').collect();
@@ -219,7 +219,7 @@ mod tests {
         [tables.a]\nadmission = { kind = 'count', counter = { kind = 'count_min', error = 0.125 } }\n";
 
     fn notes(text: &str) -> Vec<String> {
-        remove_keys(&mut TomlNode::parse(&SourceText::job_file("job.toml", text)).unwrap())
+        upgrade_keys(&mut TomlNode::parse(&SourceText::job_file("job.toml", text)).unwrap())
     }
 
     #[test]

@@ -141,6 +141,7 @@ pub fn exit_with_parent(shutdown: Shutdown) {
         tracing::warn!("the parent process is gone; stopping");
     });
 }
+
 /// Refuses a job in epochs that does not say how many steps an epoch has: each role would have to count the same.
 fn check_counted(job: &Job) -> Result<(), Failure> {
     let Some(key) = job.uncounted_keys().into_iter().next() else { return Ok(()) };

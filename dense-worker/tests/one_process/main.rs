@@ -234,6 +234,7 @@ fn standardised(run: &RunFolder) -> (f64, f64) {
     let Scaling::Given(moments) = &job.features.numeric[1].standardise else { panic!("not measured") };
     (moments.mean[0], moments.deviation[0])
 }
+
 #[derive(Default)]
 struct RecordedEvents(Mutex<Vec<WorkerEvent>>);
 

@@ -215,6 +215,7 @@ async fn a_target_begins_without_a_row_of_the_buckets() {
             unreachable!("the copy has not begun")
         }
     }
+
     struct Verdict(Arc<EmbeddingService>);
     impl MoveReports for Verdict {
         fn report(

@@ -243,6 +243,7 @@ mod row_tests {
             [tables.b]; eviction.small_norm = 0.5; [cluster]; memory = '1GiB' => fine
             [tables.b]; eviction.ttl = { steps = 1, seconds = 1 } => unknown key `tables.b.eviction.ttl.seconds`
             [tables.b]; eviction.ttl = { seconds = 0 } => …out of range
+            [tables.b]; eviction.ttl = { hours = 1 } => unknown key `tables.b.eviction.ttl.hours`
         "#;
         assert_problems_with(DELIMITED, text, rows);
     }

@@ -262,6 +262,7 @@ pub(super) trait CellConverter {
     fn null(&self) -> Result<Self::Cell, ()> {
         Ok(Self::Cell::missing())
     }
+
     /// Whether a cell has no place in a list.
     fn is_dropped(&self, _cell: Self::Cell) -> bool {
         false

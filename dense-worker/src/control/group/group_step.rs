@@ -169,6 +169,7 @@ impl Trainer {
         }
         Ok(())
     }
+
     fn turns(&self, agreed: &AgreedTurns) -> Vec<Vec<usize>> {
         let busy: Vec<usize> = agreed.busy_ranks().collect();
         if busy.len() == 2 && rows_change_by_pushes_alone(&self.run.job) {

@@ -12,6 +12,7 @@ use super::WorkerCounts;
 use crate::event::{Evaluation, StepReport};
 use crate::progress::{OverallMeasures, RecentMeasures, SampleSpeed, SmoothedMean};
 use crate::summary::{StageSeconds, StepStaleness, TrainingCost};
+
 const LOSS_STEPS: f64 = 100.0;
 const RECENT_SAMPLES: usize = 100_000;
 const SPEED_WINDOW: Duration = Duration::from_secs(5);
@@ -105,6 +106,8 @@ impl TrainingTracker {
     pub(crate) fn state(&self) -> TrackerState {
         TrackerState { counts: self.all_counts(), ..self.done.clone() }
     }
+
+    /// Counts are those of this worker alone.
     pub(crate) fn own_state(&self) -> TrackerState {
         TrackerState { counts: self.own_counts(), ..self.done.clone() }
     }
