@@ -9,8 +9,7 @@ use zagros_tests::{files_that_end_in, short};
 use super::syntax::{attributes, is_for_tests, product_files};
 
 /// Thousands of code lines of the product, without tests, comments and blanks, by folder of the root.
-const LINES: [(&str, usize); 11] = [
-    ("bench", 3),
+const LINES: [(&str, usize); 10] = [
     ("cli", 22),
     ("coordinator", 8),
     ("dense-worker", 30),

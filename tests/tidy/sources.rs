@@ -119,9 +119,7 @@ const DOOR: &str = "protocol/transport/src/proof";
 #[test]
 fn servers_and_channels_are_made_behind_the_proof_alone() {
     let mut doors = 0;
-    for folder in
-        ["bench", "cli", "coordinator", "dense-worker", "embedding-server", "k8s", "plumbing", "protocol", "python"]
-    {
+    for folder in ["cli", "coordinator", "dense-worker", "embedding-server", "k8s", "plumbing", "protocol", "python"] {
         for (path, text) in sources(folder) {
             let path = path.display().to_string();
             if path.contains("/tests/") || path.contains("/benches/") || path.contains("/generated/") {

@@ -93,6 +93,6 @@ fn whatever_dies_and_whatever_is_lost_the_run_ends_and_each_push_and_sample_coun
     }
     println!("{histories} histories: {all:?}");
     if histories >= 500 {
-        assert!(all.len() == 11 && all.values().all(|count| *count > 50), "{all:?}");
+        assert!(all.len() == 11 && all.values().all(|count| *count > 20), "{all:?}");
     }
 }
