@@ -29,7 +29,7 @@ fn page(record: &RunRecord) -> String {
     let mut page = CommandReport::default();
     if let Some(summary) = &record.summary {
         page.add_lead(&lead(summary));
-        summary.choice.iter().for_each(|choice| _ = page.add_note(choice));
+        summary.choice.iter().chain(&summary.advice).for_each(|note| _ = page.add_note(note));
     } else {
         let steps = HumanCount(record.steps.last().map_or(0, |step| step.step));
         page.add_lead(&format!("No summary: the run failed or still runs; the last recorded step is {steps}"));
@@ -67,10 +67,13 @@ fn tiles(record: &RunRecord) -> String {
     let measure = |name: &'static str, value: Option<f64>| value.map(|value| (name, format!("{value:.4}")));
     let test = summary.evaluation.as_ref();
     let validation = summary.validation.as_ref();
+    let baselines = summary.baselines.unwrap_or_default();
     let tiles = [
         measure("test AUC", test.and_then(|measures| measures.auc)),
         measure("test GAUC", test.and_then(|measures| measures.gauc)),
         measure("test logloss", test.and_then(|measures| measures.logloss)),
+        measure("logistic regression AUC", baselines.logistic_auc),
+        measure("logloss of the prevalence alone", baselines.prevalence_logloss),
         measure("validation AUC", validation.and_then(|measures| measures.auc)),
         measure("test RMSE", test.and_then(|measures| measures.rmse)),
         measure("test accuracy", test.and_then(|measures| measures.accuracy)),

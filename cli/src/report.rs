@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use indicatif::{HumanBytes, HumanCount};
 use serde::{Deserialize, Serialize};
-use zagros_dense_worker::{Evaluation, ExitClass, Observer, ObserverList, RunFolder, RunSummary, Worker, WorkerError};
+use zagros_dense_worker::{
+    BaselineMeasures, Evaluation, ExitClass, Observer, ObserverList, RunFolder, RunSummary, Worker, WorkerError,
+};
 use zagros_ingest::IngestError;
 use zagros_job::{HeldOutRows, Job, Model};
 use zagros_plumbing::lifecycle::StopSignals;
@@ -133,11 +135,11 @@ struct RunReport<'a> {
 
 impl RunReport<'_> {
     fn print(&self) {
-        let RunSummary { choice, targets, slices, .. } = self.summary;
+        let RunSummary { choice, advice, targets, slices, .. } = self.summary;
         let mut report = CommandReport::default();
         report.add_title(&format!("{}  {}", self.job.name, page::lead(self.summary)));
-        if let Some(choice) = choice {
-            report.add_note(choice);
+        for note in choice.iter().chain(advice) {
+            report.add_note(note);
         }
         report.add_facts([self.measures(), self.cost(), self.places()].concat());
         report.add_title("labels").add_table(measures::target_table(targets));
@@ -153,7 +155,15 @@ impl RunReport<'_> {
 
     fn measures(&self) -> Vec<(&'static str, String)> {
         let mut facts = Vec::new();
-        facts.extend(self.summary.validation.as_ref().map(|part| ("validation", measures::in_words(part))));
+        let baselines = self.summary.baselines.unwrap_or_default();
+        let BaselineMeasures { prevalence_logloss, logistic_auc, .. } = baselines;
+        if let Some(part) = &self.summary.validation {
+            // Baselines are of the test part, if there is one.
+            let own = Some(baselines).filter(|_| self.summary.evaluation.is_none()).unwrap_or_default();
+            let text = with_baseline(measures::in_words(part), "logistic regression AUC", own.logistic_auc);
+            let text = with_baseline(text, "logloss of the prevalence alone", own.prevalence_logloss);
+            facts.push(("validation", text));
+        }
         match unmeasured(&self.job.data.test, self.summary.evaluation.as_ref()) {
             Err(why) => {
                 facts.push(("test", why.to_owned()));
@@ -165,8 +175,10 @@ impl RunReport<'_> {
             Ok(evaluation) => {
                 let best_auc = self.planted.as_ref().map(|planted| planted.best_auc);
                 let best_logloss = self.planted.as_ref().map(|planted| planted.best_logloss);
-                facts.push(("test AUC", with_best(evaluation.auc, best_auc, auc_share(evaluation, best_auc))));
-                facts.push(("test logloss", with_best(evaluation.logloss, best_logloss, None)));
+                let auc = with_best(evaluation.auc, best_auc, auc_share(evaluation, best_auc));
+                facts.push(("test AUC", with_baseline(auc, "logistic regression", logistic_auc)));
+                let logloss = with_best(evaluation.logloss, best_logloss, None);
+                facts.push(("test logloss", with_baseline(logloss, "of the prevalence alone", prevalence_logloss)));
                 facts.extend(measures::grouped_auc(evaluation).map(|gauc| ("test GAUC", gauc)));
                 let calibration = evaluation.calibration.map_or_else(|| "undefined".to_owned(), |c| format!("{c:.3}"));
                 facts.push(("calibration", format!("{calibration} predicted clicks per real one")));
@@ -262,6 +274,14 @@ fn with_best(value: Option<f64>, best: Option<f64>, note: Option<String>) -> Str
     format!("{value:.4}{best}{note}")
 }
 
+/// A measure, with the one of a simple model beside it, if that is known.
+fn with_baseline(measure: String, name: &str, value: Option<f64>) -> String {
+    match value {
+        Some(value) => format!("{measure}; {name} {value:.4}"),
+        None => measure,
+    }
+}
+
 /// How far the model came from no knowledge (AUC one half) to the best reachable AUC.
 fn auc_share(evaluation: &Evaluation, best: Option<f64>) -> Option<String> {
     let share = (evaluation.auc? - 0.5) / (best? - 0.5);
@@ -294,5 +314,10 @@ mod tests {
         assert_eq!(with_best(evaluation.auc, Some(0.8), note), shown);
         assert_eq!(with_best(None, Some(0.8), None), "undefined (the test part has one class only)");
         assert_eq!(with_best(Some(0.5), None, None), "0.5000");
+        let beside = |value| with_baseline("0.7586".to_owned(), "logistic regression", value);
+        assert_eq!(
+            (beside(Some(0.7555)), beside(None)),
+            ("0.7586; logistic regression 0.7555".into(), "0.7586".into())
+        );
     }
 }

@@ -21,5 +21,5 @@ pub use control::{
 pub use error::{ExitClass, WorkerError};
 pub use event::{Evaluation, HeldOutPart, Observer, ObserverList, StepReport, TargetMeasures, WorkerEvent};
 pub use report::{MeasureRecorder, RunFolder, RunLock};
-pub use summary::{RunSummary, StageSeconds, StepStaleness, TrainingCost};
+pub use summary::{BaselineMeasures, RunSummary, StageSeconds, StepStaleness, TrainingCost};
 pub use zagros_ingest::RareCategories;

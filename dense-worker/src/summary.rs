@@ -31,8 +31,14 @@ pub struct RunSummary {
     pub train_auc: Option<f64>,
     /// The last evaluation of the held-out part; with a validation part, the one evaluation of the test part.
     pub evaluation: Option<Evaluation>,
+    /// The same as `evaluation`, by the name that it has in `metrics.jsonl`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<Evaluation>,
     /// Evaluation of the validation part with the state that is the model.
     pub validation: Option<Evaluation>,
+    /// Of the same rows as `evaluation`, or else `validation`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baselines: Option<BaselineMeasures>,
     /// With `eval.calibration`: measures of the test part after calibration. Without a test part, of the validation part, to which
     /// calibration was fitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,6 +57,9 @@ pub struct RunSummary {
     pub model: Option<String>,
     /// Why training ended and which state is the model, if the validation part decided it.
     pub choice: Option<String>,
+    /// What else the measures say, a sentence each, with the key that helps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advice: Vec<String>,
     /// Measures over about the last 100,000 training samples, each scored before it was learned from.
     #[serde(default)]
     pub recent: Evaluation,
@@ -74,6 +83,17 @@ pub struct RunSummary {
     /// What training cost, since the process started.
     #[serde(default)]
     pub cost: TrainingCost,
+}
+
+/// What simple models make of held-out rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BaselineMeasures {
+    /// Logloss of one probability for all rows, the share of positives of the training rows, nats.
+    pub prevalence_logloss: Option<f64>,
+    /// AUC of a logistic regression that has learned from the rows of the first epoch, in one pass. `None` with several workers, and in a run
+    /// that was interrupted or began with a model.
+    pub logistic_auc: Option<f64>,
+    pub logistic_logloss: Option<f64>,
 }
 
 /// A figure that is not known is absent.

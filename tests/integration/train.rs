@@ -14,6 +14,7 @@ fn a_run_reports_measures_beside_the_best_and_leaves_a_run_folder() {
         &run.stdout,
         &["test AUC", "best reachable", "samples/s", "rows created", "run folder", "zagros eval"],
     );
+    assert_contains(&run.stdout, &["; logistic regression 0.", "; of the prevalence alone 0."]);
     let folder = fixture.run_folder();
     for file in ["job.toml", "metrics.jsonl", "summary.json", "model/manifest.json", "model/dense.safetensors"] {
         assert!(folder.join(file).is_file(), "no {file}");
@@ -24,6 +25,10 @@ fn a_run_reports_measures_beside_the_best_and_leaves_a_run_folder() {
     assert_eq!((&summary["samples"], &summary["cost"]["samples"]), (&Value::from(20_000), &Value::from(20_000)));
     assert!(summary["cost"]["cpu_us_per_sample"].as_f64().is_some_and(|cost| cost > 0.0), "{summary}");
     assert!(run.stdout.contains("µs of CPU a sample in this process"), "{}", run.stdout);
+    let baselines = &summary["baselines"];
+    assert!(baselines["logistic_auc"].as_f64().is_some_and(|auc| auc > 0.6), "{baselines}");
+    let [alone, logloss] = [&baselines["prevalence_logloss"], &summary["test"]["logloss"]].map(Value::as_f64);
+    assert!(alone > logloss && logloss.is_some() && summary["test"] == summary["evaluation"], "{summary}");
     gives_the_same_measures_on_any_number_of_servers(&fixture);
 }
 

@@ -62,6 +62,12 @@ pub fn base_entropy(positives: usize, negatives: usize) -> Option<f64> {
     Some(-(rate * rate.ln() + (1.0 - rate) * (-rate).ln_1p()))
 }
 
+/// Logloss in nats of one probability for all samples, of which this share is positive; `None` where it is infinite.
+pub fn constant_logloss(positive_rate: f64, probability: f64) -> Option<f64> {
+    let loss = -(positive_rate * probability.ln() + (1.0 - positive_rate) * (-probability).ln_1p());
+    Some(loss).filter(|loss| loss.is_finite())
+}
+
 fn has_nan(sorted: &[f32]) -> bool {
     // In total order, a NaN is at one of the two ends, by its sign.
     sorted.first().is_some_and(|score| score.is_nan()) || sorted.last().is_some_and(|score| score.is_nan())
@@ -119,6 +125,8 @@ mod tests {
         // The entropy of a fair coin.
         assert!((base_entropy(5, 5).unwrap() - 2.0_f64.ln()).abs() < 1e-15);
         assert_eq!(calibration_error(&[], &[0.0]), Some(0.5));
+        assert!((constant_logloss(0.25, 0.5).unwrap() - 2.0_f64.ln()).abs() < 1e-15);
+        assert_eq!(constant_logloss(0.25, 0.0), None);
         // Two bins: a prediction of one half with one click of four, and one of 0.9 with nine of ten.
         let certain = (0.9_f32 / 0.1).ln();
         let (positives, negatives) = ([vec![0.0], vec![certain; 9]].concat(), [vec![0.0; 3], vec![certain]].concat());

@@ -1,5 +1,7 @@
 //! Held-out parts are scored and measured, and the measures choose the state that becomes the model.
 
+mod advice;
+mod baselines;
 mod conclude;
 mod model_choice;
 mod part_scores;
@@ -21,6 +23,7 @@ use zagros_scoring::Manifest;
 use crate::control::group::GroupRank;
 use crate::event::HeldOutPart;
 
+pub(super) use baselines::LogisticBaseline;
 pub(super) use model_choice::{ChoiceState, ModelChoice, ScoringState, early_stop_rule};
 pub use part_scores::{ImportanceReport, PartMeasures, TargetImportance, target_form};
 pub use saved_scoring::{ScoredRows, ScoringCommand};

@@ -30,7 +30,7 @@ pub(crate) struct LookupStage {
 }
 
 /// Batches that are looked up before they are asked for, if the window allows. More would only make rows older.
-const AHEAD: usize = 2;
+pub(crate) const AHEAD: usize = 2;
 
 type LookedUp = Result<BatchRows, ClientError>;
 

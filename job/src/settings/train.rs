@@ -23,8 +23,9 @@ section! {
         #[schemars(extend("x-change" = "meaning"))]
         pub mode: Mode = Mode::Hybrid,
         /// Staleness τ of one worker, in batches: how many of its batches may have unacknowledged gradients when the rows of another
-        /// batch are looked up. 0 is strictly sequential. Default: 4 in modes `hybrid` and `async`; 0 in mode `sync`, which allows no
-        /// other value.
+        /// batch are looked up. 0 is strictly sequential. Rows are looked up for at most two batches after that of the step, so a τ above 2
+        /// has an effect only while gradients wait for their acknowledgement: in one process that is up to about 5. Default: 4 in modes
+        /// `hybrid` and `async`; 0 in mode `sync`, which allows no other value.
         #[schemars(range(max = 1024))]
         pub staleness: usize = 4,
         /// Seed of every random choice: first values of rows and weights, dropout, shuffling.

@@ -9,7 +9,7 @@ use zagros_scoring::ModelCalibrators;
 use zagros_store::Folder;
 use zagros_worker_core::{BestState, EarlyStopRule, MeasuredState, SearchState};
 
-use super::HeldOutParts;
+use super::{HeldOutParts, LogisticBaseline};
 use crate::control::save::{BestStates, StateInventory};
 use crate::event::{Evaluation, TargetMeasures};
 
@@ -94,6 +94,10 @@ pub(crate) struct ScoringState {
     /// Measures of the first target in the part that was scored last, after calibration.
     pub(crate) calibrated: Option<Evaluation>,
     pub(crate) model: ModelChoice,
+    /// `None` in a run that is not compared with one.
+    pub(crate) logistic: Option<LogisticBaseline>,
+    /// Of that regression, of the part that was scored last.
+    pub(crate) logistic_measures: Option<Evaluation>,
 }
 
 #[derive(Debug, Default)]

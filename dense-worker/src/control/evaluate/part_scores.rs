@@ -22,6 +22,8 @@ const GROUP_SAMPLES: usize = 10_000_000;
 pub(crate) struct PartScores {
     job: Arc<Job>,
     pub(super) targets: Vec<TargetScores>,
+    /// Of the logistic regression of a run that has one.
+    pub(super) logistic: ClickScores,
 }
 
 pub fn target_form(target: &Target) -> TargetForm {
@@ -42,7 +44,7 @@ impl PartScores {
             let empty = if eval.group_by.is_some() { ClickScores::by_group(GROUP_SAMPLES) } else { ClickScores::new() };
             *scores = if eval.slices.is_empty() { empty } else { empty.by_slice(eval.slices.len()) };
         }
-        Self { job: Arc::clone(job), targets }
+        Self { job: Arc::clone(job), targets, logistic: ClickScores::new() }
     }
 
     pub(crate) fn add(&mut self, batch: &Batch, outputs: &[f32]) -> Result<(), String> {
@@ -107,7 +109,8 @@ impl PartScores {
         let targets = if evaluations.len() > 1 { named.collect() } else { Vec::new() };
         let evaluation = evaluations.first().copied().unwrap_or_default();
         let calibrated = calibrated.first().copied().flatten();
-        PartMeasures { evaluation, targets, calibrated, importance: None, slices, tables: Vec::new() }
+        let logistic = Some(self.logistic.compute_measures()).filter(|measures| measures.samples > 0);
+        PartMeasures { evaluation, targets, calibrated, importance: None, slices, tables: Vec::new(), logistic }
     }
 }
 
@@ -191,6 +194,9 @@ pub struct PartMeasures {
     /// Of a saved model: what was found of the ids of each table.
     #[serde(skip)]
     pub tables: Vec<TableLookups>,
+    /// Of a logistic regression that has learned beside the network.
+    #[serde(skip)]
+    pub logistic: Option<Evaluation>,
 }
 
 #[cfg(test)]

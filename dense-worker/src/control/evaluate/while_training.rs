@@ -51,8 +51,8 @@ impl Trainer {
         let (step, part) = (self.model_age().0, held_out.name);
         let (scores, calibrators) = (self.merged_scores(held_out).await?, self.scoring.calibrators.clone());
         let measured = run_blocking("measures", move || scores.into_measures(calibrators.as_ref())).await?;
-        let PartMeasures { evaluation, targets, calibrated, slices, .. } = measured;
-        self.scoring.calibrated = calibrated;
+        let PartMeasures { evaluation, targets, calibrated, slices, logistic, .. } = measured;
+        (self.scoring.calibrated, self.scoring.logistic_measures) = (calibrated, logistic);
         self.scoring.measured = MeasuredParts { step, slices, targets: targets.clone() };
         self.run.metrics.show_evaluation(part, &evaluation);
         self.run.observer.observe(&WorkerEvent::Evaluated { step, part, epoch, evaluation, targets });
@@ -138,6 +138,9 @@ impl Trainer {
             let (logits, batch) = self.run.dense.call(work).await?;
             drop(permit);
             scores.add(&batch, &logits?).map_err(|error| inconsistent_batch(seq, error))?;
+            if let Some(logistic) = &self.scoring.logistic {
+                logistic.score_batch(&batch, &mut scores.logistic);
+            }
             self.run.observer.observe(&WorkerEvent::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.run.job.cluster.timeout).await?;

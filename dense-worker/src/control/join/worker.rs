@@ -22,7 +22,7 @@ use super::start_model::StartModel;
 use super::waits::watch_servers;
 use crate::control::checkpoint::{CheckpointRoot, CheckpointWriter, FileSize, ResumePoint};
 use crate::control::data::{SplitClient, SplitCompleter, StopSignal, StreamState, ask_to_leave_first};
-use crate::control::evaluate::{HeldOutParts, ModelChoice, ScoringState, look_at_files};
+use crate::control::evaluate::{HeldOutParts, LogisticBaseline, ModelChoice, ScoringState, look_at_files};
 use crate::control::group::{BarrierCalls, GroupBallots, GroupSession};
 use crate::control::save::wire_encoding;
 use crate::control::step::{LossWatch, TrainingTracker};
@@ -312,11 +312,14 @@ impl Worker {
         let splits = self.split_client(&membership, data.files.iter().map(|file| file.path.clone()).collect());
         let pushes = PendingPushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
         let window = StalenessWindow::new(job.train.staleness);
+        let begins_anew = self.resume.is_none() && data.start.is_none() && membership.incarnation() == 1;
+        let logistic = LogisticBaseline::from_job(&job, &data.held_out).filter(|_| begins_anew);
         Ok(Trainer {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
             stream: StreamState { preloaded: data.preloaded, ..StreamState::new(pushes, window, weights) },
             scoring: ScoringState {
                 held_out: data.held_out,
+                logistic,
                 model: ModelChoice::new(&job, checkpoints.clone()),
                 ..ScoringState::default()
             },

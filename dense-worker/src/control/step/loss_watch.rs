@@ -29,6 +29,7 @@
 
 use std::collections::VecDeque;
 
+use zagros_eval::Evaluation;
 use zagros_job::Job;
 
 use super::{MainTarget, loss_of_ignorance};
@@ -40,7 +41,7 @@ const FEWEST: usize = 10;
 const HIGH: f64 = 2.0;
 /// From so many times it on, nothing is left to train.
 const SENSELESS: f64 = 10.0;
-/// The normalised entropy of a model that knows nothing but the share of clicks is 1, or less by rounding.
+/// The logloss of a model that knows nothing but the share of clicks is that of the share alone, or less by rounding.
 const NOTHING_KNOWN: f64 = 0.9999;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +64,13 @@ impl LossSense {
             _ => Self::Fine,
         }
     }
+}
+
+/// Whether a model knows no more than the share of positives, which alone has this logloss on the same rows.
+pub(super) fn knows_nothing(measured: &Evaluation, prevalence_logloss: Option<f64>) -> bool {
+    let share =
+        measured.logloss.and_then(|logloss| Some(logloss / prevalence_logloss?)).or(measured.normalised_entropy);
+    share.is_some_and(|share| share >= NOTHING_KNOWN) || measured.auc.is_some_and(|auc| auc <= 0.5)
 }
 
 #[derive(Clone, Debug)]
@@ -96,11 +104,10 @@ impl DivergenceWatch {
         if self.recent.len() < FEWEST { LossSense::Fine } else { self.of_most() }
     }
 
-    /// Whether a run that is over has learned nothing, by the normalised entropy of its model. A short one may just not have learned yet,
-    /// unless the loss of a step was senseless.
-    pub(super) fn has_learned_nothing(&self, entropy: Option<f64>) -> bool {
-        let is_old = self.steps >= 2 * WINDOW || LossSense::from_loss(self.highest, self.ignorance) == LossSense::None;
-        is_old && entropy.is_some_and(|entropy| entropy >= NOTHING_KNOWN)
+    /// Whether the measures of its training rows say what a run that is over has learned. A short one may just not have learned yet when it
+    /// scored most of them, unless the loss of a step was senseless.
+    pub(super) fn is_long(&self) -> bool {
+        self.steps >= 2 * WINDOW || LossSense::from_loss(self.highest, self.ignorance) == LossSense::None
     }
 
     fn of_most(&self) -> LossSense {
@@ -228,16 +235,27 @@ mod tests {
     /// A loss of 10^17 in the first steps left a network that gives the same answer to everything.
     #[test]
     fn a_model_that_knows_nothing_is_noticed_at_the_end() {
-        let ended = |steps: usize, highest: f64, entropy| {
+        let is_long = |steps: usize, highest: f64| {
             let mut divergence = DivergenceWatch::new(LN_2);
             for step in 0..steps {
                 assert_eq!(divergence.note_loss(if step < 20 { highest } else { 0.55 }), LossSense::Fine);
             }
             assert_eq!(divergence.at_end(), LossSense::Fine);
-            divergence.has_learned_nothing(entropy)
+            divergence.is_long()
         };
-        assert!(ended(708, 2.5e17, Some(1.0)) && ended(60, 2.5e17, Some(0.99999)) && ended(300, 0.7, Some(1.0)));
-        assert!(!ended(708, 2.5e17, Some(0.9)) && !ended(60, 0.7, Some(1.0)) && !ended(708, 2.5e17, None));
+        assert!(is_long(708, 2.5e17) && is_long(60, 2.5e17) && is_long(300, 0.7) && !is_long(60, 0.7));
+        let known = |auc, logloss, entropy, prevalence| {
+            let (logloss, normalised_entropy) = (Some(logloss), Some(entropy));
+            !knows_nothing(
+                &Evaluation { auc: Some(auc), logloss, normalised_entropy, ..Evaluation::default() },
+                prevalence,
+            )
+        };
+        assert!(known(0.6, 0.5, 0.9, Some(0.55)) && known(0.6, 0.5, 0.9, None));
+        // The share of the training rows may be another one than that of these rows.
+        assert!(known(0.6, 0.5, 1.01, Some(0.55)) && !known(0.6, 0.55, 0.9, Some(0.55)));
+        assert!(!known(0.6, 0.5, 0.99999, None) && !known(0.5, 0.5, 0.9, Some(0.55)));
+        assert!(!knows_nothing(&Evaluation::default(), Some(0.55)), "nothing was measured");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use zagros_protocol::control;
 use zagros_worker_core::{Event, StepAgreement, VoteRule};
 
 use super::loss_of_ignorance;
-use super::loss_watch::LossSense;
+use super::loss_watch::{LossSense, knows_nothing};
 use super::tracker::{MadeStep, reported_progress};
 use crate::control::trainer::Trainer;
 use crate::datapath::dense::{DenseStage, StepResult};
@@ -65,6 +65,9 @@ impl Trainer {
         let (labels, bytes) = (&prepared.batch.labels, self.group.bytes_of_all(prepared.batch.bytes));
         let (main, samples) = (self.loss.main, prepared.batch.size as u64);
         self.report_step(MadeStep { samples, labels, logits: &logits, main, loss, staleness, bytes });
+        if let (0, Some(logistic)) = (self.epoch, &mut self.scoring.logistic) {
+            logistic.learn_batch(&prepared.batch);
+        }
         Ok(None)
     }
 
@@ -147,8 +150,10 @@ impl Trainer {
         let nothing = loss_of_ignorance([self.run.job.features.main_target()]);
         match held_out.map_or_else(|| self.loss.divergence.at_end(), |loss| LossSense::from_loss(loss, nothing)) {
             LossSense::Fine => {
-                let measured = evaluation.unwrap_or_else(|| self.tracker.recent_measures());
-                self.warn_of_ignorance(measured.normalised_entropy);
+                let training = || Some(self.tracker.recent_measures()).filter(|_| self.loss.divergence.is_long());
+                if let Some(measured) = evaluation.or_else(training) {
+                    self.warn_of_ignorance(&measured);
+                }
                 Ok(())
             }
             LossSense::None => Err(self.diverged(what, loss)),
@@ -159,14 +164,17 @@ impl Trainer {
         }
     }
 
-    fn warn_of_ignorance(&self, entropy: Option<f64>) {
-        let divergence = &self.loss.divergence;
-        if divergence.has_learned_nothing(entropy) {
-            let (entropy, highest) = (entropy.unwrap_or_default(), divergence.highest);
+    fn warn_of_ignorance(&self, measured: &Evaluation) {
+        let prevalence = self.measure_baselines(measured).and_then(|baselines| baselines.prevalence_logloss);
+        if knows_nothing(measured, prevalence) {
+            let [auc, logloss, prevalence] =
+                [measured.auc, measured.logloss, prevalence].map(|measure| measure.unwrap_or(f64::NAN));
+            let highest = self.loss.divergence.highest;
             warn!(
                 step = self.tracker.own_steps(),
-                "the model is no better than the share of positives alone (normalised entropy {entropy:.3}), and the loss of a step was \
-                 up to {highest:.3e}: lower the learning rates, or look at the numeric columns with `zagros data inspect JOB`"
+                "the model is no better than the share of positives alone (logloss {logloss:.4}, of the share alone {prevalence:.4}, AUC \
+                 {auc:.4}), and the loss of a step was up to {highest:.3e}: lower the learning rates, look at the numeric columns with \
+                 `zagros data inspect JOB`, or train longer"
             );
         }
     }
