@@ -1,12 +1,13 @@
-//! What the summary of a run adds to its measures: a sentence where they disagree, or are far from what the job allows, with the key that
-//! helps. No setting changes by itself.
+//! What the summary of a run adds to its measures: those of simple models of the same rows, and a sentence where measures disagree, or are
+//! far from what the job allows, with the key that helps. No setting changes by itself.
 
 use zagros_eval::Evaluation;
+use zagros_eval::measure::constant_logloss;
 
 use super::model_choice::{EvaluatedState, group_thousands};
 use crate::control::trainer::Trainer;
 use crate::datapath::prefetch::AHEAD;
-use crate::summary::StepStaleness;
+use crate::summary::{BaselineMeasures, StepStaleness};
 
 /// A logloss that is higher by no more than this share may be so by chance.
 const HIGHER: f64 = 0.01;
@@ -26,6 +27,19 @@ impl Trainer {
         let staleness = explain_staleness(self.run.job.train.staleness, self.tracker.staleness());
         [overfit, calibration, staleness].into_iter().flatten().collect()
     }
+
+    /// Of the rows that these measures are of; `None` where the label is no click.
+    pub(crate) fn measure_baselines(&self, measured: &Evaluation) -> Option<BaselineMeasures> {
+        let first_epoch = self.scoring.of_epochs.first().copied();
+        let training = first_epoch.unwrap_or_else(|| self.tracker.done.overall.report());
+        let prevalence_logloss = constant_logloss(measured.positive_rate?, training.positive_rate?);
+        let logistic = self.scoring.logistic_measures.filter(|logistic| logistic.samples == measured.samples);
+        Some(BaselineMeasures {
+            prevalence_logloss,
+            logistic_auc: logistic.and_then(|logistic| logistic.auc),
+            logistic_logloss: logistic.and_then(|logistic| logistic.logloss),
+        })
+    }
 }
 
 /// The model orders validation rows better than the state with the least logloss, and its probabilities are worse.
@@ -37,9 +51,9 @@ fn explain_overfit(evaluated: &[EvaluatedState], model: &Evaluation, is_calibrat
     let calibrate = if is_calibrated { "" } else { "eval.calibration = \"isotonic\" corrects them, and " };
     let step = group_thousands(best.step);
     Some(format!(
-        "overfit: since step {step} the validation AUC has risen from {earlier:.4} to {auc:.4}, but the logloss as well, from {least:.4} to \
-         {logloss:.4}: the probabilities have become too certain; {calibrate}train.early_stop = {{ metric = \"logloss\", patience = 2 }} \
-         keeps the state of least logloss"
+        "overfit: the model has a validation AUC of {auc:.4} and a logloss of {logloss:.4}; at step {step} they were {earlier:.4} and \
+         {least:.4}: the probabilities are too certain; {calibrate}train.early_stop = {{ metric = \"logloss\", patience = 2 }} keeps the \
+         state of least logloss"
     ))
 }
 
@@ -79,9 +93,8 @@ mod tests {
         let evaluated = [state(1000, 0.75, 0.43), state(2000, 0.758, 0.45), state(3000, 0.757, 0.47)];
         let explained =
             |model: usize, calibrated| explain_overfit(&evaluated, &evaluated[model].evaluation, calibrated);
-        let expected = "overfit: since step 1,000 the validation AUC has risen from 0.7500 to 0.7580, but the logloss as well, from \
-                        0.4300 to 0.4500: the probabilities have become too certain; eval.calibration = \"isotonic\" corrects them, \
-                        and train.early_stop = { metric = \"logloss\", patience = 2 } keeps the state of least logloss";
+        let expected = "overfit: the model has a validation AUC of 0.7580 and a logloss of 0.4500; at step 1,000 they were 0.7500 \
+                        and 0.4300: the probabilities are too certain; eval.calibration = \"isotonic\" corrects them, and train.early_stop = { metric = \"logloss\", patience = 2 } keeps the state of least logloss";
         assert_eq!(explained(1, false).unwrap(), expected);
         assert!(!explained(2, true).unwrap().contains("isotonic"));
         assert_eq!(explained(0, false), None);

@@ -1,16 +1,13 @@
-//! What simple models make of the same rows: the prevalence alone, and a logistic regression that learns each batch after the network.
+//! A logistic regression that learns each batch after the network, to compare the network with.
 //!
-//! The regression is of a run that one worker makes from the beginning: one of several sees a share of the rows, and one that goes on from a
+//! A run has one that one worker makes from the beginning: one of several sees a share of the rows, and one that goes on from a
 //! checkpoint has not seen the rows before it. It learns in the first epoch, and draws no random number.
 
-use zagros_eval::measure::constant_logloss;
-use zagros_eval::{ClickScores, Evaluation, LinearInput, LogisticRegression};
+use zagros_eval::{ClickScores, LinearInput, LogisticRegression};
 use zagros_ingest::Batch;
 use zagros_job::Job;
 
 use super::HeldOutParts;
-use crate::control::trainer::Trainer;
-use crate::summary::BaselineMeasures;
 
 /// A logistic regression over the features of a job, of its first label.
 #[derive(Debug, Default)]
@@ -63,28 +60,13 @@ fn gather_inputs(batch: &Batch, sample: usize, inputs: &mut Vec<LinearInput>) {
     }
 }
 
-impl Trainer {
-    /// Of the rows that these measures are of; `None` where the label is no click.
-    pub(crate) fn measure_baselines(&self, measured: &Evaluation) -> Option<BaselineMeasures> {
-        let first_epoch = self.scoring.of_epochs.first().copied();
-        let training = first_epoch.unwrap_or_else(|| self.tracker.done.overall.report());
-        let prevalence_logloss = constant_logloss(measured.positive_rate?, training.positive_rate?);
-        let logistic = self.scoring.logistic_measures.filter(|logistic| logistic.samples == measured.samples);
-        Some(BaselineMeasures {
-            prevalence_logloss,
-            logistic_auc: logistic.and_then(|logistic| logistic.auc),
-            logistic_logloss: logistic.and_then(|logistic| logistic.logloss),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::batch;
 
     #[test]
-    fn an_id_of_a_bag_and_a_missing_label_are_learned_as_they_should() {
+    fn the_first_label_is_learned_and_a_row_without_it_is_skipped() {
         let (mut baseline, mut scores) = (LogisticBaseline::default(), ClickScores::new());
         let mut rows = batch(4, &[&[1, 2, 1, 2], &[7, 7, 7, 7]]);
         // Two labels a row; the third row has none of the first.
