@@ -94,7 +94,8 @@ mod tests {
         let explained =
             |model: usize, calibrated| explain_overfit(&evaluated, &evaluated[model].evaluation, calibrated);
         let expected = "overfit: the model has a validation AUC of 0.7580 and a logloss of 0.4500; at step 1,000 they were 0.7500 \
-                        and 0.4300: the probabilities are too certain; eval.calibration = \"isotonic\" corrects them, and train.early_stop = { metric = \"logloss\", patience = 2 } keeps the state of least logloss";
+                        and 0.4300: the probabilities are too certain; eval.calibration = \"isotonic\" corrects them, and \
+                        train.early_stop = { metric = \"logloss\", patience = 2 } keeps the state of least logloss";
         assert_eq!(explained(1, false).unwrap(), expected);
         assert!(!explained(2, true).unwrap().contains("isotonic"));
         assert_eq!(explained(0, false), None);
