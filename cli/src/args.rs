@@ -8,7 +8,6 @@ mod reference;
 mod saved_models;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -19,7 +18,6 @@ pub(crate) use self::experiments::{ScalingLawArgs, SweepArgs};
 pub(crate) use self::planning::{CalibrateArgs, MachineArgs, ModelsArgs, PlanArgs, SimulateArgs};
 pub(crate) use self::saved_models::{BadRowsChoice, ForgetArgs, InspectModelArgs, PredictArgs, QuantizeArgs, parse_id};
 use crate::days::DateRange;
-use crate::logs::LogLevel;
 use crate::pause::PausePoint;
 
 const EXAMPLES: &str = "\
@@ -34,7 +32,6 @@ Examples:
   zagros scaling-law job.toml --budget 30m      what would a larger network bring?
   zagros status                                 how it is doing
   zagros doctor                                 who waits for whom when it hangs, and what to do
-  zagros logs --follow                          what its processes say
   zagros eval runs/quickstart-…                 score the test part with a saved model
   zagros report runs/quickstart-…               write the run's page again, also of a failed run
   zagros inspect runs/quickstart-…              what the saved model's tables hold
@@ -89,8 +86,6 @@ pub(crate) enum Command {
     Quantize(QuantizeArgs),
     /// Run one dense worker of a job.
     DenseWorker(WorkerArgs),
-    /// Show the log lines of a run that `zagros up` started: all processes, in order of time.
-    Logs(LogsArgs),
     /// The commands that need no torch.
     #[command(flatten)]
     Server(ServerCommand),
@@ -221,28 +216,6 @@ pub(crate) struct UpArgs {
     /// List where each role serves metrics in this file, for Prometheus' file_sd_configs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prometheus_targets: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LogsArgs {
-    /// Run folder. Default: the run below runs/ that wrote last.
-    #[arg(value_name = "RUN")]
-    pub(crate) run: Option<PathBuf>,
-    /// Show the processes of this role only.
-    #[arg(long, value_name = "ROLE", value_parser = ["server", "worker", "coordinator"])]
-    pub(crate) role: Option<String>,
-    /// Show the processes of this index only.
-    #[arg(long, value_name = "N")]
-    pub(crate) index: Option<u32>,
-    /// Show new lines as they come, until Ctrl-C.
-    #[arg(long, short)]
-    pub(crate) follow: bool,
-    /// Show lines of this level and more severe ones.
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub(crate) level: LogLevel,
-    /// Show lines that are at most this old: `30s`, `5m`, `2h`.
-    #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
-    pub(crate) since: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,6 @@ mod eval;
 mod forget;
 mod init;
 mod inspect;
-mod logs;
 mod plan;
 mod predict;
 mod train;
@@ -38,7 +37,6 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Forget(args) => block_on(forget::run(args)),
         Command::Quantize(args) => quantize::run(&args),
         Command::Inspect(args) => inspect::run(&args),
-        Command::Logs(args) => block_on(logs::run(args)),
         Command::Data(DataCommand::Generate(args)) => data::generate(&args),
         Command::Data(DataCommand::Inspect(args)) => data::inspect(&args),
         Command::Data(DataCommand::Validate(args)) => data::validate(&args),

@@ -8,7 +8,6 @@ mod days;
 mod experiment;
 mod forget;
 mod init;
-mod logs;
 mod measures;
 mod memory;
 mod models;

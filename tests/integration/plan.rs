@@ -1,4 +1,4 @@
-//! `zagros plan` and `zagros simulate`: forecasts of a real job file, runs of described workloads, and what is refused. No forecast is compared with a run here; `zagros-bench plan` does.
+//! `zagros plan` and `zagros simulate`: forecasts of a real job file, runs of described workloads, and what is refused.
 
 use serde_json::Value;
 use zagros_tests::assert_contains;

@@ -11,7 +11,7 @@ use zagros_tests::{RunningCommand, assert_contains, signal_process};
 use super::faults::pid;
 use super::fixture::{Fixture, http_get, wait_for};
 use super::memory;
-use super::watch::has_logs_by_role_level_and_age;
+use super::watch::has_a_log_of_each_process;
 
 /// Mode `sync`: the losses are the same bit for bit for any number of embedding servers (invariant DP-5).
 const SYNC: [&str; 6] = ["up", "job.toml", "--set=train.mode=sync", "--set=train.epochs=1000", "--servers", "2"];
@@ -173,7 +173,7 @@ fn lines_carry_the_role_and_the_model_is_saved_by_every_server() {
     let cost = |figure: &str| summary["cost"][figure].as_f64().unwrap_or_default();
     let (own, all) = (cost("cpu_us_per_sample"), cost("cpu_us_per_sample_of_all"));
     assert!(0.0 < own && own < all, "{summary}");
-    has_logs_by_role_level_and_age(&fixture);
+    has_a_log_of_each_process(&fixture);
 }
 
 /// Enough epochs that the run goes on for as long as it is asked.
@@ -235,7 +235,7 @@ fn a_live_run_serves_health_metrics_and_status_and_says_when_it_is_over() {
     }
     run.signal(Signal::TERM);
     run.finish().expect(143);
-    fixture.zagros(["status", &folder]).expect(4).says(&["no run is live in", "zagros logs", "report.html"]);
+    fixture.zagros(["status", &folder]).expect(4).says(&["no run is live in", "/logs has its last lines", "report.html"]);
     fixture.zagros(["status", "nowhere"]).expect(2).says(&["there is no run folder nowhere"]);
 }
 

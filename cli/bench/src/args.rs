@@ -15,10 +15,9 @@ Examples:
   zagros-bench scaling --workers 1,2            one job with one worker, then with two
   zagros-bench modes --page modes.html          sync, hybrid and async, with a slower network
   zagros-bench durability --rounds 5            one job with each value of cluster.durability
-  zagros-bench plan                             forecasts beside runs: predicted, measured, ratio
   zagros-bench capacity --ids uniform           a sample's cost as a table outgrows memory
 
-`embedding`, `scaling`, `modes`, `durability` and `plan` start processes of the program `zagros`, which must be in the same folder.";
+`embedding`, `scaling`, `modes` and `durability` start processes of the program `zagros`, which must be in the same folder.";
 
 /// Measure the speed of Zagros on fixed workloads. Print ratios.
 #[derive(Debug, Parser)]
@@ -42,8 +41,6 @@ pub(crate) enum BenchCommand {
     Scaling(ScalingArgs),
     /// Train with each value of cluster.durability in turn: the cost of a log of the rows. Every role is a process.
     Durability(DurabilityArgs),
-    /// Forecast runs with `zagros plan`, and train them: 3 networks, each with several batches and numbers of workers.
-    Plan(PlanArgs),
     /// Look up and update tables that outgrow memory: the cost of a sample, from a million rows to what the disk holds.
     Capacity(CapacityArgs),
 }
@@ -84,21 +81,6 @@ pub(crate) struct CapacityArgs {
     /// Folder on the disk to measure. Default: the system's folder for temporary files.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PlanArgs {
-    /// Training rows of each run.
-    #[arg(long, default_value_t = 200_000, value_parser = at_least_one())]
-    pub(crate) rows: u64,
-    /// Samples per step of each worker; the runs of each network for each number.
-    #[arg(long, default_values_t = [512, 2048, 8192], value_delimiter = ',', value_name = "N,…", value_parser = at_least_one())]
-    pub(crate) batches: Vec<u64>,
-    /// Dense workers; a run for each number.
-    #[arg(long, default_values_t = [1, 2], value_delimiter = ',', value_name = "N,…", value_parser = a_few())]
-    pub(crate) workers: Vec<u64>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -4,7 +4,6 @@ mod args;
 mod capacity;
 mod embedding;
 mod modes;
-mod plan;
 mod proxy;
 mod runs;
 mod train;
@@ -25,7 +24,6 @@ fn dispatch(arguments: BenchArguments) -> Result<Exit, Failure> {
         BenchCommand::Embedding(args) => block_on(embedding::run(args)),
         BenchCommand::Modes(args) => block_on(modes::run(args)),
         BenchCommand::Scaling(args) => block_on(runs::run_scaling(args)),
-        BenchCommand::Plan(args) => block_on(plan::run(args)),
         BenchCommand::Capacity(args) => capacity::run(&args),
         BenchCommand::Durability(args) => block_on(runs::run_durability(args)),
     }

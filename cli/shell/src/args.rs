@@ -169,9 +169,6 @@ pub struct StatusArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show the run on this terminal and update it each second, until it ends or q is pressed.
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) watch: bool,
 }
 
 #[derive(Debug, Args)]

@@ -25,7 +25,7 @@ pub use self::child::{ChildProcess, RoleName};
 pub use self::console::RunConsole;
 pub use self::embedded::EmbeddedCluster;
 pub use self::plan::LaunchPlan;
-pub use self::prefix::{ChildOutput, LOG_FOLDER, LogFile, earlier_log, split_time};
+pub use self::prefix::{ChildOutput, LOG_FOLDER, LogFile};
 pub use self::restart::{RestartBudget, WorkerLoss, is_complete};
 pub use self::row_folders::{LogDisk, RowFolders};
 pub use self::stop::GracePeriods;

@@ -11,7 +11,6 @@
 mod args;
 mod commands;
 mod credentials;
-mod dashboard;
 mod exit;
 pub mod launch;
 mod live;

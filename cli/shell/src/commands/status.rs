@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use indicatif::HumanCount;
 use owo_colors::OwoColorize;
 use zagros_coordinator::StatusReport;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
@@ -9,7 +10,6 @@ use zagros_coordinator_core::doctor::{CoordinatorSign, Diagnosis, Finding, Obser
 use zagros_protocol::control::StatusRequest;
 
 use crate::args::{DoctorArgs, StatusArgs};
-use crate::dashboard::watch_run;
 use crate::exit::{Exit, Failure, OrFailure, print_report};
 use crate::live::{self, FoundCoordinator};
 use crate::local_run::LocalRun;
@@ -23,10 +23,6 @@ pub(super) async fn run_status(args: StatusArgs) -> Result<Exit, Failure> {
     let coordinator = live::find_coordinator(args.ask.coordinator, args.run.as_deref())?;
     let control = GrpcControlPlane::connect(&coordinator.address, timeout, &coordinator.credentials);
     let control = control.or_exit(Exit::Usage)?;
-    if args.watch {
-        watch_run(&control, timeout).await?.iter().for_each(print_status);
-        return Ok(Exit::Success);
-    }
     let status = control.status(StatusRequest {}).await.map_err(|refusal| {
         let help = "check that the run is up; name its folder if it is on this machine (zagros status RUN), otherwise the \
                     address of its coordinator (--coordinator HOST:PORT)";
@@ -45,6 +41,8 @@ fn print_status(report: &StatusReport) {
         report.splits,
         report.generation
     );
+    let (step, samples, speed) = (report.step, report.samples, report.samples_per_second as u64);
+    out!("  step {}, {} samples, {} samples/s", HumanCount(step), HumanCount(samples), HumanCount(speed));
     if let Some(scale) = &report.scale {
         out!("  {}", scale.text);
     }

@@ -131,9 +131,10 @@ impl LogFile {
             std::fs::rename(&self.path, earlier_log(&self.path))?;
             (self.file, self.bytes) = (append(&self.path)?, 0);
         }
-        let line = match split_time(text) {
-            Some(_) => format!("{text}\n"),
-            None => format!("{} {text}\n", humantime::format_rfc3339_micros(now)),
+        let line = if starts_with_time(text) {
+            format!("{text}\n")
+        } else {
+            format!("{} {text}\n", humantime::format_rfc3339_micros(now))
         };
         self.file.write_all(line.as_bytes())?;
         self.bytes += line.len() as u64;
@@ -146,18 +147,13 @@ fn append(path: &Path) -> io::Result<File> {
 }
 
 /// The file with the lines before those of `path`.
-pub fn earlier_log(path: &Path) -> PathBuf {
+fn earlier_log(path: &Path) -> PathBuf {
     path.with_extension("1.log")
 }
 
-/// The time at the start of a line, its text, and the rest of the line; `None` for a line without a time.
-pub fn split_time(line: &str) -> Option<(SystemTime, &str, &str)> {
-    let end = line.find(' ').unwrap_or(line.len());
-    let (stamp, text) = line.split_at(end);
-    if stamp.len() > LONGEST_TIME || !stamp.ends_with('Z') {
-        return None;
-    }
-    Some((humantime::parse_rfc3339(stamp).ok()?, stamp, text))
+fn starts_with_time(line: &str) -> bool {
+    let stamp = line.split(' ').next().unwrap_or_default();
+    stamp.len() <= LONGEST_TIME && stamp.ends_with('Z') && humantime::parse_rfc3339(stamp).is_ok()
 }
 
 #[cfg(test)]

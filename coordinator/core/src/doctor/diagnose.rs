@@ -220,7 +220,7 @@ fn reason(observation: &Observation) -> Option<String> {
 }
 
 fn run_failed(subject: String, what: String, why: Vec<String>) -> Finding {
-    let next = "remove the cause (docs/exit-codes.md, `zagros logs RUN --level warn`), then give the same command again: it goes \
+    let next = "remove the cause (docs/exit-codes.md, `logs/` of the run folder), then give the same command again: it goes \
                 on from the newest checkpoint";
     Finding { why, ..Finding::trouble(FindingKind::RunFailed, subject, what, next.to_owned()) }
 }
