@@ -235,7 +235,11 @@ fn a_live_run_serves_health_metrics_and_status_and_says_when_it_is_over() {
     }
     run.signal(Signal::TERM);
     run.finish().expect(143);
-    fixture.zagros(["status", &folder]).expect(4).says(&["no run is live in", "/logs has its last lines", "report.html"]);
+    fixture.zagros(["status", &folder]).expect(4).says(&[
+        "no run is live in",
+        "/logs has its last lines",
+        "report.html",
+    ]);
     fixture.zagros(["status", "nowhere"]).expect(2).says(&["there is no run folder nowhere"]);
 }
 
