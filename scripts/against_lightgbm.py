@@ -47,7 +47,7 @@ PENALTIES = [{"C": 0.001}, {"C": 0.01}, {"C": 0.1}, {"C": 1.0}]
 DIVIDING = ("time_column", "validation_from", "test_from", "test_fraction", "validation_share")
 
 
-def measure(command, folder):
+def measure_program(command, folder):
     """The output of a program, and what it cost. A failure ends this script with the program's own message."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         start = time.monotonic()
@@ -68,7 +68,7 @@ def add_costs(one, other):
 def write_job(zagros, data, label, job, folder):
     """The job that `zagros init` writes, parsed; and what that cost."""
     job.unlink(missing_ok=True)
-    _, cost = measure([zagros, "init", data, "-o", job, *(["--label", label] if label else [])], folder)
+    _, cost = measure_program([zagros, "init", data, "-o", job, *(["--label", label] if label else [])], folder)
     return tomllib.loads(job.read_text()), cost
 
 
@@ -106,7 +106,7 @@ def describe_features(job):
 def run_peer(args, work, folder, **spec):
     path = folder / "specification.json"
     path.write_text(json.dumps({"folder": str(folder), **spec}))
-    output, cost = measure([args.python, PEERS, work, path], folder)
+    output, cost = measure_program([args.python, PEERS, work, path], folder)
     return {**json.loads(output.strip().splitlines()[-1]), **cost}
 
 
@@ -120,7 +120,7 @@ def run_zagros(args, program, label, suffix, seed, folder):
     sets = [f"data.{key}={json.dumps(str(folder / (part + suffix)))}" for key, part in files.items()]
     sets += [f"train.seed={seed}", *args.sets]
     shutil.rmtree(folder / "runs", ignore_errors=True)
-    _, training = measure([program, "train", job, "--fresh", *(part for key in sets for part in ("--set", key))], folder)
+    _, training = measure_program([program, "train", job, "--fresh", *(part for key in sets for part in ("--set", key))], folder)
     (summary,) = (folder / "runs").glob("*/summary.json")
     found = json.loads(summary.read_text())
     parts = {"valid": found["validation"], "test": found.get("test") or found["evaluation"]}
@@ -135,16 +135,16 @@ def choose_setting(run, settings, seeds):
     return setting, [first, *(run(setting, seed) for seed in seeds[1:])], choice
 
 
-def show(figures, digits=4):
+def format_figures(figures, digits=4):
     mean, deviation = statistics.mean(figures), statistics.stdev(figures) if len(figures) > 1 else None
     text = [f"{figure:.{digits}f}".replace("0.", ".", 1) for figure in (mean, deviation) if figure is not None]
     return " ± ".join(text)
 
 
-def show_row(row):
+def format_row(row):
     runs = row["runs"]
-    cells = [row["program"], row["setting"], show([run["test"]["auc"] for run in runs]), show([run["test"]["logloss"] for run in runs]),
-             show([run["valid"]["auc"] for run in runs])]
+    cells = [row["program"], row["setting"], format_figures([run["test"]["auc"] for run in runs]), format_figures([run["test"]["logloss"] for run in runs]),
+             format_figures([run["valid"]["auc"] for run in runs])]
     cells += [f"{statistics.mean(run[key] for run in runs):.2f}" for key in ("minutes", "cpu")]
     return "| " + " | ".join([*cells, f"{row['choice']:.2f}", f"{max(run['gib'] for run in runs):.2f}"]) + " |"
 
@@ -157,12 +157,12 @@ def list_programs(args, features, label, suffix, folder):
         yield name, lambda _, seed, program=program: run_zagros(args, program, label["column"], suffix, seed, folder), [{}], args.seeds
     for encoding, what in (("native", "own categories"), ("target", "out-of-fold means")):
 
-        def run(parameters, seed, encoding=encoding):
+        def fit_trees(parameters, seed, encoding=encoding):
             return run_peer(args, "trees", folder, **spec, encoding=encoding, parameters=parameters, seed=seed)
 
         # Without a draw, each seed is the same.
-        yield f"LightGBM, {what}, defaults", run, TUNED[:1], args.seeds if encoding == "target" else args.seeds[:1]
-        yield f"LightGBM, {what}, tuned", run, TUNED[1:], args.seeds
+        yield f"LightGBM, {what}, defaults", fit_trees, TUNED[:1], args.seeds if encoding == "target" else args.seeds[:1]
+        yield f"LightGBM, {what}, tuned", fit_trees, TUNED[1:], args.seeds
     yield "logistic regression", lambda parameters, _: run_peer(args, "logistic", folder, **spec, parameters=parameters), PENALTIES, args.seeds[:1]
 
 
@@ -207,7 +207,7 @@ def main():
         features = describe_features(write_job(args.zagros[0], f"train{suffix}", label["column"], folder / "first.toml", folder)[0])
         rule = f"newest by {time_column}" if time_column else "random"
         parts = ", ".join(f"{part} {found['rows']:,} ({found['share']:.3f})" for part, found in split["parts"].items())
-        print(f"{args.data}: rows (share of clicks) {parts}; what is not given: {rule}; rows of no label: {split['rows of no label']}")
+        print(f"{args.data}: rows (share of clicks) {parts}; held out where no file is given: {rule}; rows of another label, left out: {split['skipped']}")
         truth = args.test and args.test.with_name("truth.json")
         if truth and truth.exists():
             print(f"best reachable on the test part: {json.loads(truth.read_text())['best_on_test']}")
@@ -218,10 +218,10 @@ def main():
                 setting, runs, choice = choose_setting(run, settings, seeds)
                 text = ", ".join(f"{key} {value}" for key, value in setting.items()) or " ".join(args.sets if "Zagros" in name else [])
                 rows.append({"program": name, "setting": text, "seeds": seeds, "choice": choice, "runs": runs})
-                print(show_row(rows[-1]), flush=True)
+                print(format_row(rows[-1]), flush=True)
     if args.out:
-        about = {"command": sys.argv, "date": datetime.date.today().isoformat(), "machine": describe_machine(args), "split": {**split, "rule": rule}}
-        args.out.write_text(json.dumps({**about, "features": features, "rows": rows}, indent=1) + "\n")
+        report = {"command": sys.argv, "date": datetime.date.today().isoformat(), "machine": describe_machine(args), "split": {**split, "rule": rule}}
+        args.out.write_text(json.dumps({**report, "features": features, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def read_delimited(path, data):
     table = pyarrow.csv.read_csv(
         pyarrow.BufferReader(text),
         pyarrow.csv.ReadOptions(column_names=names, block_size=min(len(text) + 1, 1 << 30)),
-        pyarrow.csv.ParseOptions("\t" if criteo else data.get("delimiter", ","), quote_char=False if criteo else '"',
+        pyarrow.csv.ParseOptions(delimiter="\t" if criteo else data.get("delimiter", ","), quote_char=False if criteo else '"',
                                  newlines_in_values=data.get("quoted_breaks", False), invalid_row_handler=lambda _: "skip"),
         pyarrow.csv.ConvertOptions(null_values=[*missing, *(f" {text}" for text in missing)], strings_can_be_null=True,
                                    decimal_point=data.get("decimal", "."),
@@ -121,7 +121,7 @@ def split_rows(spec):
             pyarrow.csv.write_csv(rows, folder / f"{part}.txt", options)
         share = compute.mean(rows[spec["label"]["column"]]).as_py()
         counts[part] = {"rows": len(rows), "share": round(share, 4)}
-    return {"parts": counts, "rows of no label": unknown}
+    return {"parts": counts, "skipped": unknown}
 
 
 # Features
@@ -139,7 +139,7 @@ def load_parts(spec):
     return tables, {part: table[spec["label"]["column"]].to_numpy() for part, table in tables.items()}
 
 
-def number_columns(column):
+def read_numbers(column):
     return compute.cast(column, pyarrow.float64()).to_numpy().astype(numpy.float64)
 
 
@@ -178,12 +178,15 @@ def encode_target(codes, size, labels, random, rows):
     """Means and counts of codes, and for the training part means over the other four fifths. `rows` are the row of each code, by part."""
     prior, clicks, fold = labels["train"].mean(), labels["train"][rows["train"]], random.integers(0, 5, len(labels["train"]))[rows["train"]]
     count, total = (numpy.bincount(codes["train"], weights, size) for weights in (None, clicks))
-    smooth = lambda total, count: (total + SMOOTHING * prior) / (count + SMOOTHING)
-    means = {part: smooth(total, count)[code] for part, code in codes.items()}
+
+    def smooth_means(total, count):
+        return (total + SMOOTHING * prior) / (count + SMOOTHING)
+
+    means = {part: smooth_means(total, count)[code] for part, code in codes.items()}
     for number in range(5):
         there = fold == number
         inside = [numpy.bincount(codes["train"][there], weights, size) for weights in (None, clicks[there])]
-        means["train"][there] = smooth(total - inside[1], count - inside[0])[codes["train"][there]]
+        means["train"][there] = smooth_means(total - inside[1], count - inside[0])[codes["train"][there]]
     return means, {part: numpy.log1p(count[code]) for part, code in codes.items()}
 
 
@@ -198,33 +201,34 @@ def tree_columns(spec, tables, labels):
     columns, native = {part: [] for part in PARTS}, []
     lengths = {part: len(table) for part, table in tables.items()}
 
-    def add(values):
+    def add_column(values):
         for part in PARTS:
             columns[part].append(numpy.asarray(values[part], numpy.float32))
 
     for name in features["numbers"]:
-        add({part: number_columns(table[name]) for part, table in tables.items()})
+        add_column({part: read_numbers(table[name]) for part, table in tables.items()})
     for name, date in features["dates"]:
-        add({part: number_columns(take_date(table[name], date)) for part, table in tables.items()})
+        add_column({part: read_numbers(take_date(table[name], date)) for part, table in tables.items()})
     every = {part: numpy.arange(length) for part, length in lengths.items()}
     for name in features["categories"]:
         codes, size = code_texts({part: table[name] for part, table in tables.items()})
         if spec["encoding"] == "target":
             means, counts = encode_target(codes, size, labels, random, every)
-            add(means), add(counts)
+            add_column(means)
+            add_column(counts)
         else:
             native.append(len(columns["train"]))
-            add({part: numpy.where(code == size - 1, numpy.nan, code) for part, code in codes.items()})
+            add_column({part: numpy.where(code == size - 1, numpy.nan, code) for part, code in codes.items()})
     for name, separator in features["lists"].items():
         cells = {part: split_lists(table[name], separator) for part, table in tables.items()}
         rows = {part: row for part, (_, row) in cells.items()}
         codes, size = code_texts({part: values for part, (values, _) in cells.items()})
-        add({part: numpy.bincount(row, minlength=lengths[part]) for part, row in rows.items()})
+        add_column({part: numpy.bincount(row, minlength=lengths[part]) for part, row in rows.items()})
         if spec["encoding"] == "target":
             means, _ = encode_target(codes, size, labels, random, rows)
-            add({part: average_rows(means[part], rows[part], lengths[part]) for part in PARTS})
+            add_column({part: average_rows(means[part], rows[part], lengths[part]) for part in PARTS})
         for code in numpy.argsort(-numpy.bincount(codes["train"], minlength=size)[:-1], kind="stable")[:MOST_VALUES]:
-            add({part: numpy.bincount(rows[part][codes[part] == code], minlength=lengths[part]) > 0 for part in PARTS})
+            add_column({part: numpy.bincount(rows[part][codes[part] == code], minlength=lengths[part]) > 0 for part in PARTS})
     return {part: numpy.column_stack(columns[part]) for part in PARTS}, native
 
 
@@ -244,7 +248,7 @@ def linear_columns(spec, tables):
 
     every = {part: numpy.arange(length) for part, length in lengths.items()}
     for name, is_long in features["numbers"].items():
-        values = {part: number_columns(table[name]) for part, table in tables.items()}
+        values = {part: read_numbers(table[name]) for part, table in tables.items()}
         edges = numpy.unique(numpy.nanquantile(values["train"], numpy.arange(1, 20) / 20))
         buckets = {part: numpy.where(numpy.isnan(value), len(edges) + 1, numpy.searchsorted(edges, value, "right")) for part, value in values.items()}
         add_codes(buckets, len(edges) + 2, every)
