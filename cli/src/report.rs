@@ -314,10 +314,7 @@ mod tests {
         assert_eq!(with_best(evaluation.auc, Some(0.8), note), shown);
         assert_eq!(with_best(None, Some(0.8), None), "undefined (the test part has one class only)");
         assert_eq!(with_best(Some(0.5), None, None), "0.5000");
-        let beside = |value| with_baseline("0.7586".to_owned(), "logistic regression", value);
-        assert_eq!(
-            (beside(Some(0.7555)), beside(None)),
-            ("0.7586; logistic regression 0.7555".into(), "0.7586".into())
-        );
+        let shown = |value| with_baseline("0.7586".to_owned(), "logistic regression", value);
+        assert_eq!((shown(Some(0.7555)), shown(None)), ("0.7586; logistic regression 0.7555".into(), "0.7586".into()));
     }
 }
