@@ -313,7 +313,7 @@ impl Worker {
         let pushes = PendingPushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
         let window = StalenessWindow::new(job.train.staleness);
         let begins_anew = self.resume.is_none() && data.start.is_none() && membership.incarnation() == 1;
-        let logistic = LogisticBaseline::from_job(&job, &data.held_out).filter(|_| begins_anew);
+        let logistic = begins_anew.then(|| LogisticBaseline::from_job(&job, &data.held_out)).flatten();
         Ok(Trainer {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },
             stream: StreamState { preloaded: data.preloaded, ..StreamState::new(pushes, window, weights) },
